@@ -37,13 +37,7 @@ impl Namespace {
         if let Some(index) = names.next_index {
             return Ok(index);
         }
-        let last = Key::new(dir.ino().0, item_type::DIR_INDEX, u64::MAX);
-        let index = match dir.root.tree.at_or_before(&last)? {
-            Some((key, _)) if key.objectid == dir.ino().0 && key.item_type == item_type::DIR_INDEX => {
-                key.offset.checked_add(1).ok_or(Error::NoSpace)?
-            }
-            _ => DIR_INDEX_FIRST,
-        };
+        let index = self.listing_end(dir)?;
         // What the committed tree has at a position may be gone in this one, but not for a log,
         // which is replayed into the committed tree.
         let removed = self.core.noted(dir, Note::removed_max);
@@ -53,6 +47,20 @@ impl Namespace {
         };
         names.next_index = Some(index);
         Ok(index)
+    }
+
+    /// The index behind the last name that there is: those to come are not before it.
+    ///
+    /// # Errors
+    /// When the tree cannot be read, or no index is left.
+    pub(crate) fn listing_end(&self, dir: &Inode) -> Result<u64> {
+        let last = Key::new(dir.ino().0, item_type::DIR_INDEX, u64::MAX);
+        match dir.root.tree.at_or_before(&last)? {
+            Some((key, _)) if key.objectid == dir.ino().0 && key.item_type == item_type::DIR_INDEX => {
+                Ok(key.offset.checked_add(1).ok_or(Error::NoSpace)?)
+            }
+            _ => Ok(DIR_INDEX_FIRST),
+        }
     }
 
     /// Puts a name into `dir`, whose `names` lock the caller holds. Fails with `Exists` or

@@ -16,7 +16,7 @@ use super::{
     check_name,
 };
 use crate::error::{CallerError, Result, corrupt_inode};
-use crate::inode::{EMPTY_SUBVOL_INO, Inode, NameLocks, Timestamp, lock_all};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, Move, NameLocks, Timestamp, lock_all};
 
 /// Items that a rename changes beside those of a replaced inode: four entries, references of
 /// both inodes and their items, two directories.
@@ -122,6 +122,7 @@ impl Namespace {
         }
         let loss = target.map_or(NameLoss::NONE, |target| self.begin_last_name(target, &reservation));
         self.apply(reservation, |txn| {
+            let _moves = begin_moves(from, to);
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;
             if let Some(target) = target {
@@ -168,6 +169,7 @@ impl Namespace {
             self.back_refs.check_room(inode, other.dir.ino(), other.name)?;
         }
         self.apply(reservation, |txn| {
+            let _moves = begin_moves(from, to);
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;
             self.detach(txn, to, *target, target_inode, now)?;
@@ -246,6 +248,12 @@ impl Namespace {
         let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
         Err(corrupt_inode(dir.tree_id(), dir.ino(), "directory", expected, found))
     }
+}
+
+/// Tells who lists the directories. The second is another one, or nothing.
+fn begin_moves<'a>(from: Place<'a>, to: Place<'a>) -> (Move<'a>, Option<Move<'a>>) {
+    let other = (!std::ptr::eq(from.dir, to.dir)).then_some(to.dir);
+    (from.dir.begin_move(), other.map(Inode::begin_move))
 }
 
 /// True for a directory that was removed and is still held. Who removes it may not be done; that is waited for.

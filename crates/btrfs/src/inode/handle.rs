@@ -1,7 +1,7 @@
 //! One inode in memory, and the locks on it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use btrfs_disk::items::OnDisk;
 use btrfs_disk::key::item_type;
@@ -34,6 +34,8 @@ pub(crate) struct Inode {
     /// later, and names that move to the end under their lister's hands, are not waited for. 0 for
     /// no end.
     listing_end: AtomicU64,
+    /// Odd while a rename has taken a name out of the directory and not yet put it back elsewhere.
+    moves: AtomicU64,
     pub(crate) data: DataState,
 }
 
@@ -46,6 +48,18 @@ pub(crate) enum Change {
     WriteAt(u64),
     /// Anything else.
     Other,
+}
+
+/// Attempts to read a directory while names move in it; then that is waited for.
+const READS_BETWEEN_MOVES: usize = 3;
+
+/// While it exists, a name of the directory is on its way.
+pub(crate) struct Move<'a>(&'a Inode);
+
+impl Drop for Move<'_> {
+    fn drop(&mut self) {
+        self.0.moves.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// What a directory remembers under its `names` lock.
@@ -67,6 +81,7 @@ impl Inode {
             staging: Staging::default(),
             absent: AbsentSet::default(),
             listing_end: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
             data: DataState::default(),
         }
     }
@@ -224,6 +239,34 @@ impl Inode {
     /// A listing began that will take several requests.
     pub(crate) fn set_listing_end(&self, end: u64) {
         self.listing_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Tells [`Self::read_between_moves`] that a name moves, until the guard is dropped. For who has the sole access to
+    /// the names, once nothing is left to wait for.
+    pub(crate) fn begin_move(&self) -> Move<'_> {
+        self.moves.fetch_add(1, Ordering::AcqRel);
+        Move(self)
+    }
+
+    /// What `read` sees of the directory while no name is on its way from one place in it to another. Who makes names
+    /// has the sole access to them while it waits for a commit: readers do not wait with it.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn read_between_moves<R>(&self, mut read: impl FnMut() -> Result<R>) -> Result<R> {
+        for _ in 0..READS_BETWEEN_MOVES {
+            let before = self.moves.load(Ordering::Acquire);
+            if before % 2 == 1 {
+                break;
+            }
+            let answer = read()?;
+            fence(Ordering::Acquire);
+            if self.moves.load(Ordering::Relaxed) == before {
+                return Ok(answer);
+            }
+        }
+        let _names = self.read_names();
+        read()
     }
 
     /// Shared access to the names (directory) or to names and length (others).

@@ -53,7 +53,7 @@ pub(crate) use compression_rules::keeps_plain;
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
 pub(crate) use data_shared::DataShared;
-pub(crate) use handle::{Change, DirState};
+pub(crate) use handle::{Change, DirState, Move};
 pub(crate) use name_locks::{NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use rounds::Step;

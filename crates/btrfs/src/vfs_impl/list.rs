@@ -61,9 +61,7 @@ impl BtrfsFs {
         };
         let is_full = listing.names(from.max(BEHIND_DOTS)..end)?;
         if from == 0 && is_full {
-            let mut names = dir.lock_names();
-            let end = self.namespace().next_index(&dir, &mut names)?;
-            dir.set_listing_end(end);
+            dir.set_listing_end(self.namespace().listing_end(&dir)?);
         }
         Ok(())
     }
@@ -90,19 +88,20 @@ impl Listing<'_> {
     fn names(&mut self, range: Range<u64>) -> Result<bool> {
         let (mut from, mut limit) = (range.start, BATCH_NAMES_FIRST);
         loop {
-            let mut batch = Batch::default();
             // A rename takes a name out and puts it back elsewhere: not between the two.
-            let names = self.dir.read_names();
-            self.fs.namespace().scan_names(self.dir, from, |index, name, stored| {
-                if index >= range.end {
-                    return false;
-                }
-                let start = batch.bytes.len();
-                batch.bytes.extend_from_slice(name);
-                batch.names.push((index, start..batch.bytes.len(), stored));
-                batch.names.len() < limit
+            let batch = self.dir.read_between_moves(|| {
+                let mut batch = Batch::default();
+                self.fs.namespace().scan_names(self.dir, from, |index, name, stored| {
+                    if index >= range.end {
+                        return false;
+                    }
+                    let start = batch.bytes.len();
+                    batch.bytes.extend_from_slice(name);
+                    batch.names.push((index, start..batch.bytes.len(), stored));
+                    batch.names.len() < limit
+                })?;
+                Ok(batch)
             })?;
-            drop(names);
             let count = batch.names.len();
             for (index, bytes, stored) in batch.names {
                 from = index.saturating_add(1);
