@@ -292,6 +292,40 @@ fn what_a_server_found_can_be_used_after_it_was_replaced() {
 }
 
 #[test]
+fn a_listing_has_each_file_once_while_they_are_renamed() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    // Enough that the names lie in several tree blocks.
+    let others = 600;
+    for number in 0..others {
+        served.make(NodeId::ROOT, &format!("{number:0100}"), NodeKind::File);
+    }
+    for thread in 0..RENAMERS {
+        served.make(NodeId::ROOT, &format!("{thread}-0"), NodeKind::File);
+    }
+    race(
+        |thread, round| {
+            let name = |round: usize| format!("{thread}-{}", round % 2).into_bytes();
+            said("rename", served.rename(&name(round), &name(round + 1), Flags::empty()))
+        },
+        |_| {
+            let mut listed = Nodes::default();
+            said("read_dir", fs.read_dir(NodeId::ROOT, 1, false, &mut listed))?;
+            let of = |thread: usize| {
+                let front = format!("{thread}-").into_bytes();
+                listed.names.iter().filter(|name| name.starts_with(&front)).count()
+            };
+            // Batches of one answer are read one after the other: a name that moves may be in two of them, not in none.
+            match (0..RENAMERS).find(|thread| of(*thread) == 0) {
+                Some(thread) => Err(format!("the listing misses the file of thread {thread}")),
+                None => Ok(()),
+            }
+        },
+    );
+    served.finish();
+}
+
+#[test]
 fn a_replaced_node_of_any_kind_stays_until_it_is_forgotten() {
     let served = Served::new();
     let fs = &*served.fs;
