@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use btrfs_disk::key::item_type;
 use btrfs_disk::node::{KeyPtr, LeafView, NodeView, header};
-use btrfs_disk::verify::{self, Expect};
+use btrfs_disk::verify;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::items::{believed, may_drop};
 use crate::pack::{self, OwnedItem, Places};
 use crate::space::Allocator;
 use crate::survey::Survey;
@@ -133,28 +133,14 @@ impl Rewrite<'_> {
         Ok(ptrs)
     }
 
-    /// Whether an item that makes no sense may be left out: what it says can be told from others, or is a small loss.
-    fn may_drop(&self, key: &Key) -> bool {
-        let of_inode = [
-            item_type::INODE_ITEM,
-            item_type::INODE_REF,
-            item_type::INODE_EXTREF,
-            item_type::XATTR_ITEM,
-            item_type::DIR_ITEM,
-            item_type::DIR_INDEX,
-            item_type::ORPHAN_ITEM,
-        ];
-        self.tree.is_subvolume() && of_inode.contains(&key.item_type)
-    }
-
     fn leaf(&mut self, block: &[u8], is_sound: bool, changes: &[(&Key, &Option<Vec<u8>>)]) -> Result<Vec<KeyPtr>> {
         let media = &self.image.media;
         let mut merged: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
         for (key, data) in LeafView::new(block).iter() {
-            let expect = Expect::at(&media.format, Logical(0), media.generation_max);
-            if is_sound || verify::item(&key, data, self.tree, &expect).is_ok() {
-                merged.entry(key).or_insert_with(|| data.to_vec());
-            } else if !self.may_drop(&key) {
+            let data = if is_sound { Some(data.into()) } else { believed(self.image, self.tree, &key, data) };
+            if let Some(data) = data {
+                merged.entry(key).or_insert_with(|| data.into_owned());
+            } else if !may_drop(self.tree, &key) {
                 return Err(Error::Beyond(format!("the item {key} of tree {} makes no sense", self.tree)));
             }
         }

@@ -91,7 +91,30 @@ impl Image {
                 bad = bad.saturating_add(1);
             }
         }
-        self.bad_chunks = bad;
+        self.bad_chunks = bad.saturating_add(self.misplaced_chunks());
+    }
+
+    /// Chunks that lie on no device that is there, beyond its end, or on each other. Device extents and block groups
+    /// may be what is right then, and must not be made to follow them.
+    fn misplaced_chunks(&self) -> usize {
+        let mut places: Vec<(u64, u64, u64)> = Vec::new();
+        let mut bad = 0usize;
+        for chunk in self.media.chunks.values() {
+            for stripe in chunk.stripes() {
+                let end = stripe.offset.saturating_add(chunk.stripe_bytes());
+                let disk = self.media.disks.iter().find(|disk| disk.id == stripe.device);
+                if disk.is_none_or(|disk| disk.uuid != stripe.device_uuid || disk.device.size_bytes() < end) {
+                    bad = bad.saturating_add(1);
+                }
+                places.push((stripe.device.0, stripe.offset, end));
+            }
+        }
+        places.sort_unstable();
+        let overlaps = places.windows(2).filter(|pair| match pair {
+            [a, b] => a.0 == b.0 && a.2 > b.1,
+            _ => false,
+        });
+        bad.saturating_add(overlaps.count())
     }
 
     /// Reads a block from the best copy: one that the verifier accepts, else one whose checksum and place are right.

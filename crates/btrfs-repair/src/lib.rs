@@ -28,6 +28,7 @@ mod edit;
 mod error;
 mod extents;
 mod image;
+mod items;
 mod mend;
 mod pack;
 mod plan;

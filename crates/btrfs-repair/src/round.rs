@@ -15,6 +15,7 @@ use crate::derive;
 use crate::edit::{Changes, Rewrite, with_ancestors};
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::items::{believed, may_drop};
 use crate::mend::{self, Mending};
 use crate::pack;
 use crate::space::{Allocator, Ranges};
@@ -79,7 +80,21 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
     if let Some((at, tree)) = survey.stale.iter().find(|(_, tree)| needed(**tree)) {
         return Err(Error::Beyond(format!("the block at {at} of tree {tree} is of another generation than it should be")));
     }
+    for (at, tree) in survey.damaged.iter().filter(|(at, tree)| needed(**tree) && is_leaf(survey, **at)) {
+        let Some(block) = image.read(*at, 0) else { continue };
+        let mut items = LeafView::new(&block.bytes).iter();
+        // What such an item refers to would lose its extent item, and be written over.
+        if let Some((key, _)) = items.find(|(key, data)| {
+            believed(image, *tree, key, data).is_none() && !may_drop(*tree, key)
+        }) {
+            return Err(Error::Beyond(format!("the item {key} of tree {tree} makes no sense, and others depend on it")));
+        }
+    }
     Ok(())
+}
+
+fn is_leaf(survey: &Survey, at: u64) -> bool {
+    survey.blocks.get(&at).is_some_and(|facts| facts.level == 0)
 }
 
 fn trees(image: &mut Image, survey: &Survey, steps: &BTreeSet<Step>, kept: &mut Ranges) -> Result<()> {

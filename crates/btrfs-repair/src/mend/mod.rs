@@ -15,11 +15,11 @@ pub(crate) mod supers;
 
 use std::collections::BTreeMap;
 
-use btrfs_disk::verify::{self, Expect};
-use btrfs_disk::{Key, Logical, TreeId};
+use btrfs_disk::{Key, TreeId};
 
 use crate::edit::Edits;
 use crate::image::Image;
+use crate::items::believed;
 use crate::pack::OwnedItem;
 use crate::survey::{Survey, items};
 
@@ -42,11 +42,9 @@ impl Mending<'_> {
     /// Calls `each` with the items of a tree that the verifier accepts, in order.
     pub(crate) fn each(&self, tree: TreeId, mut each: impl FnMut(&Key, &[u8])) {
         let Some(root) = self.root(tree) else { return };
-        let media = &self.image.media;
-        let expect = Expect::at(&media.format, Logical(0), media.generation_max);
         items(self.image, root, |key, data| {
-            if verify::item(key, data, tree, &expect).is_ok() {
-                each(key, data);
+            if let Some(data) = believed(self.image, tree, key, data) {
+                each(key, &data);
             }
         });
     }
