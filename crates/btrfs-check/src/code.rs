@@ -84,7 +84,8 @@ const WRONG_QUOTA: &str = "No data is affected; quotas refuse too early or too l
 const SYNCED: &str = "What was written by fsync after the last commit may be lost; everything committed is there.";
 
 // What to do.
-const MIRROR: &str = "Run `spinney scrub start IMAGE`, which rewrites bad copies; find out why the device returned this.";
+const MIRROR: &str =
+    "Run `spinney scrub start IMAGE`, which rewrites bad copies; find out why the device returned this.";
 const SAVE: &str =
     "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
 const REBUILD: &str = "Do not write to it before it is repaired: `spinney repair IMAGE` shows how, and can be undone.";

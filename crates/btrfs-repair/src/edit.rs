@@ -90,7 +90,8 @@ impl Rewrite<'_> {
         }
         let lost = || Error::Beyond(format!("the block at {at} of tree {} cannot be read", self.tree));
         let block = self.image.read(at, level).ok_or_else(lost)?;
-        let owner_is_right = header(&block.bytes).is_some_and(|head| verify::may_own(TreeId(head.owner.get()), self.tree));
+        let owner_is_right =
+            header(&block.bytes).is_some_and(|head| verify::may_own(TreeId(head.owner.get()), self.tree));
         let is_sound = block.problem.is_none() && owner_is_right;
         if level == 0 {
             return self.leaf(&block.bytes, is_sound, changes);

@@ -44,13 +44,8 @@ impl Image {
     pub(crate) fn open(device: Arc<OverlayDevice>) -> Result<Self> {
         let below: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&device);
         let opened = open_media(&[below])?;
-        let mut image = Self {
-            device,
-            media: opened.media,
-            fields: opened.fields,
-            chunk_tree_uuid: Uuid::NIL,
-            bad_chunks: 0,
-        };
+        let mut image =
+            Self { device, media: opened.media, fields: opened.fields, chunk_tree_uuid: Uuid::NIL, bad_chunks: 0 };
         image.load_chunks();
         Ok(image)
     }
@@ -121,8 +116,7 @@ impl Image {
     pub(crate) fn read(&self, at: u64, level: u8) -> Option<Block> {
         let media = &self.media;
         media.chunk(at, media.node_len())?;
-        let expect =
-            Expect { level: Some(level), ..Expect::at(&media.format, Logical(at), media.generation_max) };
+        let expect = Expect { level: Some(level), ..Expect::at(&media.format, Logical(at), media.generation_max) };
         let mut best: Option<Block> = None;
         let mut bad_copies = Vec::new();
         let mut bytes = vec![0; media.node_bytes()];

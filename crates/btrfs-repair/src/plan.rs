@@ -94,8 +94,8 @@ impl Plan {
     /// `Changed` where the image is not as it was planned for; nothing is written then. The device's: the image is then
     /// in one of the two states, and the undo file leads back.
     pub fn apply(&self, device: &dyn Device) -> Result<()> {
-        let is_same = device.size_bytes() == self.image_bytes
-            && read_page(device, SUPERBLOCK_OFFSET)? == self.primary.0;
+        let is_same =
+            device.size_bytes() == self.image_bytes && read_page(device, SUPERBLOCK_OFFSET)? == self.primary.0;
         if !is_same {
             return Err(Error::Changed("it was changed since the repair was planned"));
         }
@@ -244,7 +244,9 @@ impl Planner<'_> {
         }
         match self.steps.iter_mut().find(|(known, _)| *known == step) {
             Some((_, known)) => {
-                known.extend(codes.into_iter().filter(|(code, _)| known.iter().all(|(old, _)| old != code)).collect::<Vec<_>>());
+                known.extend(
+                    codes.into_iter().filter(|(code, _)| known.iter().all(|(old, _)| old != code)).collect::<Vec<_>>(),
+                );
             }
             None => self.steps.push((step, codes)),
         }

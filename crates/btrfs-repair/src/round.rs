@@ -78,16 +78,20 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
         return Err(Error::Beyond(format!("the block at {at} of tree {tree} is lost, and what it refers to unknown")));
     }
     if let Some((at, tree)) = survey.stale.iter().find(|(_, tree)| needed(**tree)) {
-        return Err(Error::Beyond(format!("the block at {at} of tree {tree} is of another generation than it should be")));
+        return Err(Error::Beyond(format!(
+            "the block at {at} of tree {tree} is of another generation than it should be"
+        )));
     }
     for (at, tree) in survey.damaged.iter().filter(|(at, tree)| needed(**tree) && is_leaf(survey, **at)) {
         let Some(block) = image.read(*at, 0) else { continue };
         let mut items = LeafView::new(&block.bytes).iter();
         // What such an item refers to would lose its extent item, and be written over.
-        if let Some((key, _)) = items.find(|(key, data)| {
-            believed(image, *tree, key, data).is_none() && !may_drop(*tree, key)
-        }) {
-            return Err(Error::Beyond(format!("the item {key} of tree {tree} makes no sense, and others depend on it")));
+        if let Some((key, _)) =
+            items.find(|(key, data)| believed(image, *tree, key, data).is_none() && !may_drop(*tree, key))
+        {
+            return Err(Error::Beyond(format!(
+                "the item {key} of tree {tree} makes no sense, and others depend on it"
+            )));
         }
     }
     Ok(())

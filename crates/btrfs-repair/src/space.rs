@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use btrfs_disk::convert::to_u64;
 use btrfs_disk::Logical;
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::superblock::{MIRRORS_MAX, mirror_offset};
 use btrfs_store::pool::plan::plan;

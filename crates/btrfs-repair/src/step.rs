@@ -36,7 +36,7 @@ steps! {
     /// Superblocks.
     Superblock "superblock"
         "rewrite the superblocks from the best copy, with the devices and system chunks of the chunk tree"
-        ""
+        "where the first copy is the bad one: the log of fsyncs, which only that copy names"
         [SuperCopy SuperMirror SuperBackup SuperDevice SuperDeviceCount SuperTotalBytes SuperSystemChunks DeviceSmall];
     /// The log.
     Log "log"

@@ -144,10 +144,14 @@ fn matches_data(mending: &Mending<'_>, at: u64, sum: &[u8]) -> bool {
 /// The parts of a range that are not covered.
 fn uncovered(covered: &Ranges, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
     let inside = covered.iter().filter(|(from, to)| *from < end && *to > start);
-    crate::space::gaps(start, end, inside.map(|(from, to)| {
-        let from = from.max(start);
-        (from, to.min(end).saturating_sub(from))
-    }))
+    crate::space::gaps(
+        start,
+        end,
+        inside.map(|(from, to)| {
+            let from = from.max(start);
+            (from, to.min(end).saturating_sub(from))
+        }),
+    )
 }
 
 /// Makes checksums of a range of data.

@@ -71,9 +71,8 @@ fn by_index(mending: &mut Mending<'_>, tree: TreeId, files: &Files, names: &Name
     for (name, link) in &files.links {
         let wanted = names.get(name);
         for (index, found) in &link.by_index {
-            let is_right = wanted.is_some_and(|kept| {
-                (kept.index, kept.location, kept.kind) == (*index, found.location, found.kind)
-            });
+            let is_right = wanted
+                .is_some_and(|kept| (kept.index, kept.location, kept.kind) == (*index, found.location, found.kind));
             if !is_right {
                 changes.insert(Key::new(name.0, item_type::DIR_INDEX, *index), None);
             }

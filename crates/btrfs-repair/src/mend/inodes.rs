@@ -121,8 +121,7 @@ impl Files {
 
     fn entries(&mut self, key: &Key, data: &[u8]) {
         for entry in DirEntry::iter(data).map_while(Result::ok) {
-            let to =
-                Entry { location: entry.location(), kind: entry.item.dir_type, transid: entry.item.transid.get() };
+            let to = Entry { location: entry.location(), kind: entry.item.dir_type, transid: entry.item.transid.get() };
             let link = self.links.entry((key.objectid, entry.name.to_vec())).or_default();
             if key.item_type == item_type::DIR_INDEX {
                 link.by_index.push((key.offset, to));

@@ -73,8 +73,7 @@ fn votes(link: &Link) -> BTreeMap<Key, Votes> {
 }
 
 fn is_there(files: &Files, location: &Key) -> bool {
-    location.item_type == item_type::ROOT_ITEM
-        || files.inodes.get(&location.objectid).is_some_and(Inode::is_there)
+    location.item_type == item_type::ROOT_ITEM || files.inodes.get(&location.objectid).is_some_and(Inode::is_there)
 }
 
 /// The names that count.
@@ -117,8 +116,11 @@ fn may_be_named(files: &Files, named: &BTreeSet<u64>, inode: u64) -> bool {
 
 /// Gives names to inodes that have none and are not to be deleted.
 fn find_lost(files: &mut Files, names: &mut Names) {
-    let named: BTreeSet<u64> = names.values().filter(|kept| kept.location.item_type == item_type::INODE_ITEM)
-        .map(|kept| kept.location.objectid).collect();
+    let named: BTreeSet<u64> = names
+        .values()
+        .filter(|kept| kept.location.item_type == item_type::INODE_ITEM)
+        .map(|kept| kept.location.objectid)
+        .collect();
     let is_lost = |(number, inode): (&u64, &Inode)| {
         let is_known = named.contains(number) || *number == objectid::FIRST_FREE || files.orphans.contains(number);
         (!is_known && inode.is_there()).then_some(*number)
@@ -227,9 +229,9 @@ fn inode_items(mending: &mut Mending<'_>, tree: TreeId, files: &Files, names: Op
         let item = InodeRefEntry { index: 0, name: b".." }.build();
         mending.change(tree, Key::new(number, item_type::INODE_REF, number), Some(item));
     }
-    for (number, inode) in files.inodes.iter().filter(|(number, inode)| {
-        inode.is_there() || **number == objectid::FIRST_FREE
-    }) {
+    for (number, inode) in
+        files.inodes.iter().filter(|(number, inode)| inode.is_there() || **number == objectid::FIRST_FREE)
+    {
         let kind = kinds.get(number).copied().unwrap_or(FileKind::File);
         let mut item = match (names, inode.item) {
             (None, None) => continue,

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use btrfs_disk::items::{
-    DirEntry, FileKind, InodeItem, InodeRefEntry, OnDisk as _, RootItem, RootRefEntry, mode, uuid_key,
-    uuid_subvolumes,
+    DirEntry, FileKind, InodeItem, InodeRefEntry, OnDisk as _, RootItem, RootRefEntry, mode, uuid_key, uuid_subvolumes,
 };
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{Generation, InodeNo, Key, TreeId, Uuid};

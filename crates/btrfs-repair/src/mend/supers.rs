@@ -19,8 +19,8 @@ pub(crate) fn mend(image: &Image, survey: &Survey, fields: &mut DiskSuperblock) 
     items(image, (fields.chunk_root.get(), fields.chunk_root_level), |key, data| match key.item_type {
         item_type::DEV_ITEM => devices.extend(DevItem::parse(data).ok()),
         item_type::CHUNK_ITEM => {
-            let is_system = ChunkItem::parse(data)
-                .is_ok_and(|item| item.chunk.flags().contains(BlockGroupFlags::SYSTEM));
+            let is_system =
+                ChunkItem::parse(data).is_ok_and(|item| item.chunk.flags().contains(BlockGroupFlags::SYSTEM));
             if is_system {
                 let key = btrfs_disk::DiskKey::from(*key);
                 array.extend_from_slice(zerocopy::IntoBytes::as_bytes(&key));
@@ -36,7 +36,8 @@ pub(crate) fn mend(image: &Image, survey: &Survey, fields: &mut DiskSuperblock) 
             fields.sys_chunk_array = array;
         }
     }
-    let own = devices.iter().find(|device| device.devid == fields.dev_item.devid && device.uuid == fields.dev_item.uuid);
+    let own =
+        devices.iter().find(|device| device.devid == fields.dev_item.devid && device.uuid == fields.dev_item.uuid);
     if let Some(own) = own {
         fields.dev_item = *own;
     }

@@ -62,10 +62,10 @@ pub(crate) fn store(device: &dyn Device, path: &Path) {
     use std::os::unix::fs::FileExt as _;
     let file = std::fs::File::create(path).unwrap();
     file.set_len(device.size_bytes()).unwrap();
-    let mut piece = vec![0; 64 << 10];
+    let mut piece = vec![0; 4 << 10];
     for offset in (0..device.size_bytes()).step_by(piece.len()) {
-        device.read_at(offset, &mut piece).unwrap();
-        if piece.iter().any(|byte| *byte != 0) {
+        // A sector that cannot be read is left empty.
+        if device.read_at(offset, &mut piece).is_ok() && piece.iter().any(|byte| *byte != 0) {
             file.write_all_at(&piece, offset).unwrap();
         }
     }

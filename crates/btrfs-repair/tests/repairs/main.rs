@@ -19,6 +19,7 @@ mod roots;
 #[path = "../../../btrfs-check/tests/planted/trees.rs"]
 mod trees;
 
+mod compare;
 mod cuts;
 mod hostile;
 mod look;
@@ -33,6 +34,7 @@ use btrfs_check::{Code, Finding, Place};
 use btrfs_repair::{Options, Plan, Step, Undo, plan};
 use images::Image;
 use plant::{Plant, Planted, found};
+use testkit::hostile::Base;
 use testkit::reference::{self, Checked};
 
 const CHANGES_MAX: usize = 64 << 20;
@@ -114,7 +116,7 @@ fn damage_is_repaired_or_refused_and_repairs_are_undone() {
         for plant in plants() {
             let Some(device) = planted(&plant, image) else { continue };
             let name = format!("{} ({}) in {}", plant.code, plant.name, image.base.name);
-            one(&plant, (&name, &device), &before, folder.path(), &mut totals);
+            one(&plant, (&name, &device, &image.base), &before, folder.path(), &mut totals);
         }
     }
     for (kind, (good, all)) in totals.kinds.iter().filter(|(_, (good, all))| good < all) {
@@ -131,7 +133,7 @@ fn damage_is_repaired_or_refused_and_repairs_are_undone() {
 
 fn one(
     plant: &Plant,
-    (name, device): (&str, &Arc<dyn Device>),
+    (name, device, image): (&str, &Arc<dyn Device>, &Base),
     before: &look::Files,
     folder: &std::path::Path,
     totals: &mut Totals,
@@ -157,7 +159,9 @@ fn one(
         totals.problems.push(format!("{name}: a check finds {found:?}"));
     }
     let loses = plan.steps.iter().any(|(step, _)| matches!(step, Step::Log | Step::Blocks | Step::Names | Step::Files));
-    if !loses || plant.code == Code::FileLinkCount || plant.code == Code::FileDirItemMissing {
+    // Only the first copy of the superblock leads to the log.
+    let has_lost_log = image.has_log && plant.code == Code::SuperCopy && plant.name == "rot in the first copy";
+    if (!loses && !has_lost_log) || plant.code == Code::FileLinkCount || plant.code == Code::FileDirItemMissing {
         totals.looked += 1;
         match look::at(&after) {
             Ok(now) if now == *before => {}
@@ -165,8 +169,10 @@ fn one(
             Err(error) => totals.problems.push(format!("{name}: {error}")),
         }
     }
-    // A tenth of all, drawn by the order, so that the test ends in time.
-    if entry.1 == 1 {
+    // One image of each kind, so that the test ends in time. Of quotas that are marked as inconsistent `btrfs check` tells
+    // the numbers, which are not right until they are counted again.
+    let is_of_quotas = plan.steps.iter().any(|(step, _)| *step == Step::Quotas);
+    if entry.1 == 1 && !is_of_quotas {
         let path = folder.join("image");
         look::store(&*after, &path);
         match reference::check(&path) {

@@ -145,9 +145,7 @@ impl Check {
             return self.explain(explained, out);
         }
         let Some(image) = &self.image else { return Ok(()) };
-        let report = self.check(image).map_err(|error| {
-            Ended::failed(one_line(&explain(image, error)))
-        })?;
+        let report = self.check(image).map_err(|error| Ended::failed(one_line(&explain(image, error))))?;
         if self.json {
             out.json(&json(&report))?;
         } else {

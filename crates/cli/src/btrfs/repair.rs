@@ -124,10 +124,15 @@ impl Repair {
         match (plan.is_needless(), is_applied, plan.is_complete()) {
             (true, ..) => Ok(()),
             (_, true, true) => Err(Ended::new(Ended::REPAIRED, format!("{image}: repaired; a check finds no errors"))),
-            (_, true, false) => Err(Ended::new(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left"))),
+            (_, true, false) => {
+                Err(Ended::new(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left")))
+            }
             (_, false, _) if self.apply => {
                 let text = if plan.has_changes() { "; --partial mends the others" } else { "" };
-                Err(Ended::new(Ended::ERRORS, format!("{image}: {left} errors cannot be repaired{text}; nothing was written")))
+                Err(Ended::new(
+                    Ended::ERRORS,
+                    format!("{image}: {left} errors cannot be repaired{text}; nothing was written"),
+                ))
             }
             _ => Err(Ended::new(Ended::ERRORS, format!("{image}: errors were found; nothing was written"))),
         }
