@@ -65,8 +65,7 @@ impl Rewrite<'_> {
             return pack::raise(self.image, self.tree, (ptrs, level), &mut places);
         }
         // A root with one child is of no use.
-        loop {
-            let Some(only) = ptrs.first().map(|ptr| ptr.blockptr.get()) else { break };
+        while let Some(only) = ptrs.first().map(|ptr| ptr.blockptr.get()) {
             if only == at || level == 0 {
                 return Ok((only, level));
             }

@@ -173,9 +173,13 @@ impl Image {
         let len = to_u64(bytes.len());
         let outside = || Error::Beyond(format!("the block at {at} is in no chunk"));
         let chunk = self.media.chunk(at, len).ok_or_else(outside)?;
+        let own = self.media.disks.first().map(|disk| disk.id);
         for part in plan(chunk, Logical(at), len, Purpose::Write) {
             let start = btrfs_disk::convert::to_usize(part.range_offset);
             let end = start.saturating_add(btrfs_disk::convert::to_usize(part.len));
+            if is_wanted(part.mirror) && own != Some(part.device) {
+                return Err(Error::Beyond(format!("the block at {at} has copies on other devices")));
+            }
             if is_wanted(part.mirror) {
                 self.device.write_at(part.device_offset, &[bytes.get(start..end).unwrap_or_default()])?;
             }

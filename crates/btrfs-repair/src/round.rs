@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use btrfs_disk::flags::CompatRo;
+use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
 use btrfs_disk::items::{OnDisk as _, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{HEADER_SIZE, LeafView, NodeView};
@@ -68,6 +68,9 @@ fn mirrors(image: &Image, survey: &Survey) -> Result<()> {
 
 /// What refers to extents has to be known before trees are written.
 fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
+    if let Some(feature) = unknown_feature(image) {
+        return Err(Error::Beyond(format!("the feature {feature} is not known well enough to be repaired")));
+    }
     if image.bad_chunks > 0 {
         return Err(Error::Beyond("a chunk makes no sense, so it is not known what lies where".to_owned()));
     }
@@ -95,6 +98,20 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A feature that says something of extents or trees that is not known here.
+fn unknown_feature(image: &Image) -> Option<String> {
+    let known = Incompat::NAMED
+        - Incompat::ZONED
+        - Incompat::EXTENT_TREE_V2
+        - Incompat::RAID_STRIPE_TREE
+        - Incompat::REMAP_TREE;
+    let state = SuperFlags::WRITTEN | SuperFlags::RELOC | SuperFlags::ERROR;
+    let incompat = image.fields.incompat().beyond(known).map(|beyond| beyond.to_string());
+    let compat_ro = || image.fields.compat_ro().beyond(CompatRo::NAMED).map(|beyond| beyond.to_string());
+    let of_state = || image.fields.super_flags().beyond(state).map(|beyond| beyond.to_string());
+    incompat.or_else(compat_ro).or_else(of_state)
 }
 
 fn is_leaf(survey: &Survey, at: u64) -> bool {

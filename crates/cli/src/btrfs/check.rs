@@ -118,13 +118,13 @@ impl Ended {
         self.status
     }
 
-    pub(crate) fn new(status: u8, text: String) -> Error {
+    pub(crate) fn with(status: u8, text: String) -> Error {
         Error::new(Self { status, text })
     }
 
     /// The check, or the repair, could not be done.
     pub(crate) fn failed(text: String) -> Error {
-        Self::new(Self::FAILED, text)
+        Self::with(Self::FAILED, text)
     }
 }
 
@@ -157,7 +157,7 @@ impl Check {
             return Ok(());
         }
         let text = format!("{}: {errors} errors; nothing was changed", image.display());
-        Err(Ended::new(Ended::ERRORS, text))
+        Err(Ended::with(Ended::ERRORS, text))
     }
 
     fn check(&self, image: &Path) -> Result<Report> {

@@ -123,18 +123,18 @@ impl Repair {
         let left: u64 = plan.after.counts.iter().map(|(_, count)| count).sum();
         match (plan.is_needless(), is_applied, plan.is_complete()) {
             (true, ..) => Ok(()),
-            (_, true, true) => Err(Ended::new(Ended::REPAIRED, format!("{image}: repaired; a check finds no errors"))),
+            (_, true, true) => Err(Ended::with(Ended::REPAIRED, format!("{image}: repaired; a check finds no errors"))),
             (_, true, false) => {
-                Err(Ended::new(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left")))
+                Err(Ended::with(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left")))
             }
             (_, false, _) if self.apply => {
                 let text = if plan.has_changes() { "; --partial mends the others" } else { "" };
-                Err(Ended::new(
+                Err(Ended::with(
                     Ended::ERRORS,
                     format!("{image}: {left} errors cannot be repaired{text}; nothing was written"),
                 ))
             }
-            _ => Err(Ended::new(Ended::ERRORS, format!("{image}: errors were found; nothing was written"))),
+            _ => Err(Ended::with(Ended::ERRORS, format!("{image}: errors were found; nothing was written"))),
         }
     }
 
@@ -161,6 +161,11 @@ impl Repair {
 
     /// Writes the undo file, and then the image.
     fn carry_out(&self, image: &Path, plan: &Plan) -> Result<PathBuf> {
+        let is_file = std::fs::metadata(image).is_ok_and(|about| about.is_file());
+        if self.undo_file.is_none() && !is_file {
+            // Beside a device there is only memory.
+            return Err(anyhow::anyhow!("{} is no file: name an undo file with --undo-file", image.display()));
+        }
         let path = self.undo_file.clone().unwrap_or_else(|| {
             let mut name = OsString::from(image);
             name.push(".undo");
