@@ -1,8 +1,8 @@
 //! Trees that follow from the others: extents, block groups, free space. They are written anew, whole, from what the
 //! other trees lead to.
 //!
-//! They describe their own blocks too. So their size is found by trying: places are taken for as many leaves as the last
-//! attempt needed, never for fewer than before, until an attempt fits what was taken.
+//! They describe their own blocks too. So their size is found by trying: places are taken for as many leaves as the
+//! last attempt needed, never for fewer than before, until an attempt fits what was taken.
 
 use std::collections::BTreeMap;
 

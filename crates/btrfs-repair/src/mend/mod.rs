@@ -2,6 +2,9 @@
 //!
 //! A mender looks at the trees as they are, not at findings, of which a report keeps only some: so it mends all of a
 //! kind at once. Items that the verifier refuses count as absent.
+//!
+//! A mender writes nothing: it fills [`Mending::edits`] and [`Mending::fresh`]. It fails where data cannot be read, or
+//! where files contradict each other and nothing decides. Caller: `round`.
 
 pub(crate) mod checksums;
 pub(crate) mod devices;

@@ -1,5 +1,5 @@
-//! Power cuts during a repair and during an undo: every state that one can leave is the damaged one or the repaired one,
-//! and the undo file leads from each of them back to every byte.
+//! Power cuts during a repair and during an undo: every state that one can leave is the damaged one or the repaired
+//! one, and the undo file leads from each of them back to every byte.
 //!
 //! A cut keeps what was flushed, and of the writes since any part, torn between sectors of 512 bytes. A torn write of
 //! the primary superblock leaves its mirrors, which a check reads and finds to differ: both is said of the superblock

@@ -169,8 +169,8 @@ fn one(
             Err(error) => totals.problems.push(format!("{name}: {error}")),
         }
     }
-    // One image of each kind, so that the test ends in time. Of quotas that are marked as inconsistent `btrfs check` tells
-    // the numbers, which are not right until they are counted again.
+    // One image of each kind, so that the test ends in time. Of quotas that are marked as inconsistent `btrfs check`
+    // tells the numbers, which are not right until they are counted again.
     let is_of_quotas = plan.steps.iter().any(|(step, _)| *step == Step::Quotas);
     if entry.1 == 1 && !is_of_quotas {
         let path = folder.join("image");
