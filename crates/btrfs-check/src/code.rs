@@ -84,17 +84,16 @@ const WRONG_QUOTA: &str = "No data is affected; quotas refuse too early or too l
 const SYNCED: &str = "What was written by fsync after the last commit may be lost; everything committed is there.";
 
 // What to do.
-const MIRROR: &str = "Run `btrfs scrub` on a mount, which rewrites bad copies; find out why the device returned this.";
+const MIRROR: &str =
+    "Run `spinney scrub start IMAGE`, which rewrites bad copies; find out why the device returned this.";
 const SAVE: &str =
     "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
-const REBUILD: &str =
-    "Do not write to it before it is repaired: keep a copy of the image, then `btrfs check --repair`.";
-const CACHE: &str =
-    "Mount once with `clear_cache`, or `btrfs check --clear-space-cache v2`: it is rebuilt from the extents.";
+const REBUILD: &str = "Do not write to it before it is repaired: `spinney repair IMAGE` shows how, and can be undone.";
+const CACHE: &str = "`spinney repair IMAGE` rebuilds it from the extents; so does a mount with `clear_cache`.";
 const RESCAN: &str = "Run `btrfs quota rescan` on a mount.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
-const LATER: &str = "Nothing has to be done at once; a repair of the image mends it.";
-const ZERO_LOG: &str = "Mount without it (`-o nologreplay`), save what is there, then `btrfs rescue zero-log`.";
+const LATER: &str = "Nothing has to be done at once; `spinney repair IMAGE` mends it.";
+const ZERO_LOG: &str = "Mount without it (`-o nologreplay`), save what is there, then `spinney repair IMAGE`.";
 const RESTORE: &str = "Restore the affected files from a backup; other copies of them may be whole.";
 
 codes! {

@@ -21,7 +21,7 @@
 //! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps
 //! the check itself from being done: no superblock, a file for sorting that cannot be written.
 //!
-//! Callers: the command line.
+//! Callers: the command line; `btrfs-repair`, which also opens devices as a check does ([`open_media`]).
 
 mod chunks;
 mod code;
@@ -53,5 +53,7 @@ pub use code::{Code, CodeInfo};
 pub use context::Watch;
 pub use error::Error;
 pub use finding::{Finding, Place};
+pub use media::{Disk, Media};
 pub use pass::{Pass, PassInfo};
 pub use run::{Options, Report, check};
+pub use supers::{Opened, open_media};

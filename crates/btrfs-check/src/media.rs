@@ -17,21 +17,29 @@ use btrfs_store::pool::{Chunk, Purpose};
 use crate::sort::lock;
 
 /// A device of the file system that is there.
-pub(crate) struct Disk {
-    pub(crate) id: DevId,
-    pub(crate) uuid: Uuid,
+#[derive(Debug)]
+pub struct Disk {
+    /// Its number.
+    pub id: DevId,
+    /// Its UUID, as its superblock has it.
+    pub uuid: Uuid,
     /// Bytes that the file system uses of it.
-    pub(crate) total_bytes: u64,
-    pub(crate) device: Arc<dyn Device>,
+    pub total_bytes: u64,
+    /// The device itself.
+    pub device: Arc<dyn Device>,
 }
 
 /// Devices and chunks.
-pub(crate) struct Media {
-    pub(crate) disks: Vec<Disk>,
-    pub(crate) chunks: BTreeMap<u64, Chunk>,
-    pub(crate) format: Format,
+#[derive(Debug)]
+pub struct Media {
+    /// The devices that are there.
+    pub disks: Vec<Disk>,
+    /// Chunks by their first address.
+    pub chunks: BTreeMap<u64, Chunk>,
+    /// Sizes and checksum type.
+    pub format: Format,
     /// No block may be newer.
-    pub(crate) generation_max: Generation,
+    pub generation_max: Generation,
     /// Blocks of which some copy is bad.
     bad: Mutex<BTreeSet<u64>>,
 }
@@ -42,16 +50,21 @@ impl Media {
         Self { disks, chunks: BTreeMap::new(), format, generation_max, bad: Mutex::default() }
     }
 
-    pub(crate) fn node_bytes(&self) -> usize {
+    /// Bytes of a tree block, as a length in memory.
+    #[must_use]
+    pub fn node_bytes(&self) -> usize {
         usize_from(self.format.nodesize)
     }
 
-    pub(crate) fn node_len(&self) -> u64 {
+    /// Bytes of a tree block.
+    #[must_use]
+    pub fn node_len(&self) -> u64 {
         u64::from(self.format.nodesize)
     }
 
     /// The chunk that has all of the range.
-    pub(crate) fn chunk(&self, at: u64, len: u64) -> Option<&Chunk> {
+    #[must_use]
+    pub fn chunk(&self, at: u64, len: u64) -> Option<&Chunk> {
         let (_, chunk) = self.chunks.range(..=at).next_back()?;
         chunk.contains(Logical(at), len).then_some(chunk)
     }
@@ -60,7 +73,7 @@ impl Media {
     ///
     /// # Errors
     /// The range of the one that it overlaps.
-    pub(crate) fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Range<u64>> {
+    pub fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Range<u64>> {
         if let Some((_, other)) = self.chunks.range(..chunk.end().0).next_back()
             && other.end() > chunk.start()
             && *other != chunk
@@ -72,7 +85,8 @@ impl Media {
     }
 
     /// Copies of the bytes at an address; 0 where no chunk has it.
-    pub(crate) fn copies(&self, at: u64) -> u32 {
+    #[must_use]
+    pub fn copies(&self, at: u64) -> u32 {
         self.chunk(at, 1).map_or(0, |chunk| chunk.profile().mirror_count())
     }
 
@@ -86,7 +100,7 @@ impl Media {
     ///
     /// # Errors
     /// What went wrong, as text.
-    pub(crate) fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
+    pub fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
         let len = to_u64(buf.len());
         let chunk = self.chunk(at, len).ok_or("an address in no chunk")?;
         for part in plan(chunk, Logical(at), len, Purpose::Read(mirror)) {
@@ -125,7 +139,8 @@ impl Media {
     }
 
     /// Whether the checksum of a block is that of its contents.
-    pub(crate) fn has_right_checksum(&self, block: &[u8]) -> bool {
+    #[must_use]
+    pub fn has_right_checksum(&self, block: &[u8]) -> bool {
         let stored = block.split_at_checked(btrfs_disk::node::CSUM_FIELD_SIZE);
         stored.is_some_and(|(stored, body)| codec::checksum::matches(self.format.csum_type, body, stored))
     }

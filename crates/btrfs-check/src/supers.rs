@@ -17,9 +17,20 @@ use crate::finding::{Findings, Place};
 use crate::media::{Disk, Media};
 
 /// What a check starts from.
-pub(crate) struct Opened {
-    pub(crate) media: Media,
-    pub(crate) fields: Box<DiskSuperblock>,
+#[derive(Debug)]
+pub struct Opened {
+    /// The devices, and the chunks that the superblock names.
+    pub media: Media,
+    /// The superblock that counts.
+    pub fields: Box<DiskSuperblock>,
+}
+
+/// Reads the superblocks as a check does, and reports nothing: for who repairs what a check found.
+///
+/// # Errors
+/// When there is none, or its checksums are of an unknown type.
+pub fn open_media(devices: &[Arc<dyn Device>]) -> Result<Opened, Error> {
+    open(devices, &Findings::default())
 }
 
 /// Reads all superblocks; the first device's first good one counts.

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
-        Err(error) if error.use_stderr() && words.get(1).is_some_and(|word| word == "check") => {
+        Err(error) if error.use_stderr() && words.get(1).is_some_and(|word| word == "check" || word == "repair") => {
             let _ = error.print();
             return ExitCode::from(Ended::USAGE);
         }

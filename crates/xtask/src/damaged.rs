@@ -49,6 +49,7 @@ const COMMANDS: &[&[&str]] = &[
     &["dump", "tree", "IMAGE", "csum"],
     &["check", "--quiet", "IMAGE"],
     &["check", "--quiet", "--data", "--json", "IMAGE"],
+    &["repair", "--quiet", "IMAGE"],
     &["get", "IMAGE", "/.", "DEST"],
 ];
 

@@ -16,6 +16,7 @@ mod images;
 mod log_replay;
 mod mount;
 mod mutate_images;
+mod repair_crash;
 mod rework;
 mod round_trip;
 mod send_histories;
@@ -101,6 +102,8 @@ enum Task {
     DeletionResume(cut_short::Options),
     /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
     CrashExplore(crash_explore::Options),
+    /// Cut power during repairs and undos of planted damage.
+    RepairCrash(repair_crash::Options),
     /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
@@ -157,6 +160,7 @@ fn main() -> Result<ExitCode> {
         Task::SendHistories(options) => send_histories::run(&options),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Task::CrashExplore(options) => crash_explore::run(&options),
+        Task::RepairCrash(options) => repair_crash::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),
         Task::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
         Task::MountTour(options) => mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS),

@@ -34,6 +34,14 @@ impl OverlayDevice {
         to_u64(self.pages.read().len().saturating_mul(PAGE_BYTES))
     }
 
+    /// The pages that hold changes, in order: first byte, and content. The last page may reach beyond the device; its
+    /// end is zeros there.
+    #[must_use]
+    pub fn changes(&self) -> Vec<(u64, Box<[u8]>)> {
+        let pages = self.pages.read();
+        pages.iter().map(|(page, bytes)| (page.saturating_mul(to_u64(PAGE_BYTES)), bytes.clone())).collect()
+    }
+
     /// Reads a page from the device below. Where the device ends within the page, the rest is zeros.
     fn page_below(&self, page: u64) -> Result<Box<[u8]>> {
         let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();

@@ -28,7 +28,7 @@ const SHOWN_PER_CODE: usize = 8;
 ///
 /// Reads every tree block on every mirror and compares all that has to agree. Errors are collected, not thrown at the
 /// first; each has a code that does not change, and says where, what was expected and what was found. Nothing is ever
-/// written to the image. Repairs are not made: --explain says for each code what it means and what to do.
+/// written to the image: `spinney repair` does that. --explain says for each code what it means and what to do.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -105,8 +105,10 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Errors were found.
-    const ERRORS: u8 = 4;
+    /// Errors were found, and repaired.
+    pub(crate) const REPAIRED: u8 = 1;
+    /// Errors were found, and are left.
+    pub(crate) const ERRORS: u8 = 4;
     /// The check could not be done.
     const FAILED: u8 = 8;
     /// The arguments make no sense.
@@ -114,6 +116,15 @@ impl Ended {
 
     pub(crate) fn status(&self) -> u8 {
         self.status
+    }
+
+    pub(crate) fn with(status: u8, text: String) -> Error {
+        Error::new(Self { status, text })
+    }
+
+    /// The check, or the repair, could not be done.
+    pub(crate) fn failed(text: String) -> Error {
+        Self::with(Self::FAILED, text)
     }
 }
 
@@ -134,10 +145,7 @@ impl Check {
             return self.explain(explained, out);
         }
         let Some(image) = &self.image else { return Ok(()) };
-        let report = self.check(image).map_err(|error| {
-            let text = one_line(&explain(image, error));
-            Error::new(Ended { status: Ended::FAILED, text })
-        })?;
+        let report = self.check(image).map_err(|error| Ended::failed(one_line(&explain(image, error))))?;
         if self.json {
             out.json(&json(&report))?;
         } else {
@@ -149,7 +157,7 @@ impl Check {
             return Ok(());
         }
         let text = format!("{}: {errors} errors; nothing was changed", image.display());
-        Err(Error::new(Ended { status: Ended::ERRORS, text }))
+        Err(Ended::with(Ended::ERRORS, text))
     }
 
     fn check(&self, image: &Path) -> Result<Report> {
@@ -236,7 +244,7 @@ impl Meaning {
 }
 
 /// Tells the bar what the check tells.
-struct Shown(Arc<Progress>);
+pub(crate) struct Shown(pub(crate) Arc<Progress>);
 
 impl Watch for Shown {
     fn add_bytes(&self, bytes: u64) {

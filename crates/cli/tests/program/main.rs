@@ -34,6 +34,7 @@ mod mount_whole;
 mod mounted;
 mod quotas;
 mod receive;
+mod repair;
 mod reports;
 mod rescue;
 mod scrub;

@@ -1,0 +1,272 @@
+//! A repair as a whole: planned on an overlay until a check finds no more that can be mended, then written at once.
+//!
+//! Order of the writes: everything but superblocks, flush, the primary superblock, flush, its mirrors, flush. Until the
+//! primary is whole the state before counts, of which nothing is overwritten but copies that were bad; then the
+//! repaired one does.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blockdev::Device;
+use blockdev::backends::OverlayDevice;
+use btrfs_check::{Code, Report, Watch, check};
+use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, mirror_offsets};
+
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::round;
+use crate::space::Ranges;
+use crate::step::Step;
+use crate::undo::{self, PageWrite, read_page, write_page};
+
+/// Rounds of mending and checking; what one mends may bring to light what was hidden before.
+const ROUNDS_MAX: usize = 6;
+
+/// How to repair.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Steps that may be taken; all where there are none.
+    pub steps: Vec<Step>,
+    /// Bytes of changes that may be kept in memory.
+    pub changes_bytes_max: usize,
+    /// Memory of each check, bytes.
+    pub check_memory_bytes: usize,
+    /// Folder for what does not fit into it.
+    pub folder: PathBuf,
+    /// Threads of each check; 0 for one a processor.
+    pub threads: usize,
+}
+
+/// What a repair would do, worked out to the last byte.
+#[derive(Debug)]
+pub struct Plan {
+    /// What a check finds now.
+    pub before: Report,
+    /// What a check would find afterwards.
+    pub after: Report,
+    /// The steps, each with what it is taken for: codes and how often they were found.
+    pub steps: Vec<(Step, Vec<(Code, u64)>)>,
+    /// Why steps cannot be taken.
+    pub refusals: Vec<String>,
+    pages: Vec<PageWrite>,
+    primary: (Vec<u8>, Vec<u8>),
+    image_bytes: u64,
+}
+
+impl Plan {
+    /// Nothing is wrong.
+    #[must_use]
+    pub fn is_needless(&self) -> bool {
+        self.before.counts.is_empty()
+    }
+
+    /// A check would find nothing afterwards.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.after.counts.is_empty()
+    }
+
+    /// There is something to write.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// Bytes that would be written.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        btrfs_disk::convert::to_u64(self.pages.len().saturating_mul(undo::PAGE))
+    }
+
+    /// Writes what brings every byte back. It has to be durable before [`Plan::apply`].
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn write_undo(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(undo::write(out, self.image_bytes, (&self.primary.0, &self.primary.1), &self.pages)?)
+    }
+
+    /// Writes the repair to the image that was planned for.
+    ///
+    /// # Errors
+    /// `Changed` where the image is not as it was planned for; nothing is written then. The device's: the image is then
+    /// in one of the two states, and the undo file leads back.
+    pub fn apply(&self, device: &dyn Device) -> Result<()> {
+        let is_same =
+            device.size_bytes() == self.image_bytes && read_page(device, SUPERBLOCK_OFFSET)? == self.primary.0;
+        if !is_same {
+            return Err(Error::Changed("it was changed since the repair was planned"));
+        }
+        let supers: Vec<u64> = mirror_offsets(self.image_bytes).collect();
+        let phase = |offset: u64| match (offset, supers.contains(&offset)) {
+            (SUPERBLOCK_OFFSET, _) => 1,
+            (_, true) => 2,
+            _ => 0,
+        };
+        for wanted in 0..3 {
+            for page in self.pages.iter().filter(|page| phase(page.offset) == wanted) {
+                write_page(device, page.offset, &page.new)?;
+            }
+            device.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// What is being planned.
+struct Planner<'a> {
+    options: &'a Options,
+    watch: &'a dyn Watch,
+    /// The image, and the overlays of the rounds so far, one over the other.
+    base: Arc<dyn Device>,
+    layers: Vec<Arc<OverlayDevice>>,
+    /// What no round may write over.
+    kept: Ranges,
+    refusals: Vec<String>,
+    steps: Vec<(Step, Vec<(Code, u64)>)>,
+}
+
+/// Works out a repair. Nothing is written to the device.
+///
+/// # Errors
+/// When the check cannot be done: no superblock, an I/O error. Damage that cannot be mended is no error.
+pub fn plan(device: &Arc<dyn Device>, options: &Options, watch: &dyn Watch) -> Result<Plan> {
+    let mut planner = Planner {
+        options,
+        watch,
+        base: Arc::clone(device),
+        layers: Vec::new(),
+        kept: Ranges::default(),
+        refusals: Vec::new(),
+        steps: Vec::new(),
+    };
+    let before = planner.check(device)?;
+    let mut now = before.clone();
+    for _ in 0..ROUNDS_MAX {
+        let steps = planner.wanted(&now);
+        if steps.is_empty() {
+            break;
+        }
+        match planner.round(&steps, &now)? {
+            Some(report) => now = report,
+            None => break,
+        }
+    }
+    if !is_better(&before, &now) {
+        if now.counts != before.counts {
+            let codes: Vec<&str> = now.counts.iter().map(|(code, _)| code.id()).collect();
+            planner.refusals.push(format!("the steps would leave the image no better: {}", codes.join(", ")));
+        }
+        planner.layers.clear();
+        planner.steps.clear();
+        now = before.clone();
+    }
+    planner.finish(before, now)
+}
+
+/// Fewer findings, and none of a new kind.
+fn is_better(before: &Report, after: &Report) -> bool {
+    let sum = |report: &Report| report.counts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+    let is_known = |code: &Code| before.counts.iter().any(|(known, _)| known == code);
+    sum(after) < sum(before) && after.counts.iter().all(|(code, _)| is_known(code))
+}
+
+impl Planner<'_> {
+    fn check(&self, device: &Arc<dyn Device>) -> Result<Report> {
+        let options = btrfs_check::Options {
+            passes: Vec::new(),
+            memory_bytes: self.options.check_memory_bytes,
+            folder: self.options.folder.clone(),
+            threads: self.options.threads,
+        };
+        Ok(check(&[Arc::clone(device)], &options, self.watch)?)
+    }
+
+    /// The steps that what was found asks for.
+    fn wanted(&self, report: &Report) -> BTreeSet<Step> {
+        let steps = report.findings.iter().filter_map(Step::for_finding);
+        steps.filter(|step| self.options.steps.is_empty() || self.options.steps.contains(step)).collect()
+    }
+
+    fn top(&self) -> Arc<dyn Device> {
+        match self.layers.last() {
+            Some(layer) => Arc::<OverlayDevice>::clone(layer),
+            None => Arc::clone(&self.base),
+        }
+    }
+
+    /// Takes all steps at once; where that does not go, each by itself. What a check finds then, if anything was done.
+    fn round(&mut self, steps: &BTreeSet<Step>, now: &Report) -> Result<Option<Report>> {
+        if self.attempt(steps, now)? {
+            return Ok(Some(self.check(&self.top())?));
+        }
+        let mut is_done = false;
+        if steps.len() > 1 {
+            for step in steps {
+                is_done |= self.attempt(&BTreeSet::from([*step]), now)?;
+            }
+        }
+        if is_done { Ok(Some(self.check(&self.top())?)) } else { Ok(None) }
+    }
+
+    /// Takes steps on an overlay of their own, which stays only if all goes well.
+    fn attempt(&mut self, steps: &BTreeSet<Step>, now: &Report) -> Result<bool> {
+        let layer = Arc::new(OverlayDevice::new(self.top(), self.options.changes_bytes_max));
+        let mut kept = self.kept.clone();
+        let done = Image::open(Arc::clone(&layer)).and_then(|mut image| round::run(&mut image, steps, &mut kept));
+        match done {
+            Ok(()) => {
+                self.layers.push(layer);
+                self.kept = kept;
+                steps.iter().for_each(|step| self.took(*step, now));
+                Ok(true)
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if !self.refusals.contains(&text) {
+                    self.refusals.push(text);
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes a step, with what it was taken for.
+    fn took(&mut self, step: Step, now: &Report) {
+        let mut codes: Vec<(Code, u64)> = Vec::new();
+        for finding in now.findings.iter().filter(|finding| Step::for_finding(finding) == Some(step)) {
+            if !codes.iter().any(|(code, _)| *code == finding.code) {
+                let count = now.counts.iter().find(|(code, _)| *code == finding.code).map_or(1, |(_, count)| *count);
+                codes.push((finding.code, count));
+            }
+        }
+        match self.steps.iter_mut().find(|(known, _)| *known == step) {
+            Some((_, known)) => {
+                known.extend(
+                    codes.into_iter().filter(|(code, _)| known.iter().all(|(old, _)| old != code)).collect::<Vec<_>>(),
+                );
+            }
+            None => self.steps.push((step, codes)),
+        }
+    }
+
+    /// The pages that differ from the image.
+    fn finish(mut self, before: Report, after: Report) -> Result<Plan> {
+        let top = self.top();
+        let offsets: BTreeSet<u64> =
+            self.layers.iter().flat_map(|layer| layer.changes()).map(|(offset, _)| offset).collect();
+        let mut pages = Vec::new();
+        for offset in offsets {
+            let (old, new) = (read_page(&*self.base, offset)?, read_page(&*top, offset)?);
+            if old != new {
+                pages.push(PageWrite { offset, old: old.into_boxed_slice(), new: new.into_boxed_slice() });
+            }
+        }
+        let primary = (read_page(&*self.base, SUPERBLOCK_OFFSET)?, read_page(&*top, SUPERBLOCK_OFFSET)?);
+        self.steps.sort_by_key(|(step, _)| *step);
+        let image_bytes = self.base.size_bytes();
+        Ok(Plan { before, after, steps: self.steps, refusals: self.refusals, pages, primary, image_bytes })
+    }
+}

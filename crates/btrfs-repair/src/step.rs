@@ -1,0 +1,173 @@
+//! The steps of a repair, in one table: what each mends, how, and what is lost by it.
+
+use btrfs_check::{Code, Finding};
+use btrfs_disk::TreeId;
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $name:ident $id:literal $about:literal $loses:literal [$($code:ident)*];)*) => {
+        /// A step of a repair. They stand in the order in which they are taken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Step {
+            $($(#[$doc])* $name,)*
+        }
+
+        const TABLE: &[StepInfo] = &[$(StepInfo {
+            step: Step::$name, id: $id, about: $about, loses: $loses, codes: &[$(Code::$code),*],
+        }),*];
+    };
+}
+
+/// What is said of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInfo {
+    /// The step.
+    pub step: Step,
+    /// Its name, which does not change from version to version.
+    pub id: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// What may be lost by it; empty where nothing is.
+    pub loses: &'static str,
+    /// The codes that it mends. Codes of single blocks belong to the step of their tree: see [`Step::for_finding`].
+    pub codes: &'static [Code],
+}
+
+steps! {
+    /// Superblocks.
+    Superblock "superblock"
+        "rewrite the superblocks from the best copy, with the devices and system chunks of the chunk tree"
+        "where the first copy is the bad one: the log of fsyncs, which only that copy names"
+        [SuperCopy SuperMirror SuperBackup SuperDevice SuperDeviceCount SuperTotalBytes SuperSystemChunks DeviceSmall];
+    /// The log.
+    Log "log"
+        "drop the log of fsyncs"
+        "what was written by fsync after the last commit; everything committed is there"
+        [LogBlock LogRoot LogOverlap];
+    /// Bad copies of blocks.
+    Mirrors "mirrors"
+        "rewrite bad copies of tree blocks, in place, from the good ones"
+        ""
+        [BlockMirror BlockMirrorsDiffer];
+    /// Devices.
+    Devices "devices"
+        "rebuild the device tree and the devices' usage from the chunks; forget devices that nothing lies on"
+        "counters of device errors, where the device tree cannot be read"
+        [DeviceMissing ChunkNoDevExtent DevExtentNoChunk DevExtentLength DevExtentOverlap DeviceUsed];
+    /// Damaged blocks that can be read.
+    Blocks "blocks"
+        "copy damaged tree blocks that can be read, in the order of their keys, without items that make no sense"
+        "names, modes and attributes in items that make no sense, unless other items have them too"
+        [BlockFirstKey BlockLastKey BlockKeys BlockItem BlockOwner];
+    /// Names and links.
+    Names "names"
+        "make names and links agree in directories and inodes; inodes without a name go to lost+found"
+        "names that lead to nothing; owner, mode and times of inodes whose item is gone"
+        [FileInodeMissing FileLinkCount FileRefNoEntry FileEntryNoRef FileEntryNoInode FileEntryType FileDirItemMissing
+            FileDirIndexMissing FileDirSize FileDirLinks FileRootDir FileOrphan FileOrphanItem FileKindItems];
+    /// Numbers and extents of files.
+    Files "files"
+        "make sizes, byte counts, holes and overlapping extents of files right"
+        "of two overlapping extents of a file, what the first has beyond the start of the second"
+        [FileNbytes FileHole FileSymlink FileExtentOverlap];
+    /// Subvolumes.
+    Subvolumes "subvolumes"
+        "make subvolumes, their parents and directories agree; make trees that are missing and were empty"
+        ""
+        [RootMissing RootRefMissing RootBackrefMissing RootRefName RootRefEntry RootRefs RootNoTree RootOrphan
+            RootDefault];
+    /// The UUID tree.
+    Uuids "uuids"
+        "make the UUID tree say what the subvolumes say"
+        ""
+        [UuidMissing UuidExtra];
+    /// Quotas.
+    Quotas "quotas"
+        "mark quotas as inconsistent, so that they are counted again; add groups that are missing"
+        "numbers of quota groups, until they are counted again"
+        [QuotaMissing QuotaReferenced QuotaExclusive QuotaRelation];
+    /// Checksums of data.
+    Checksums "checksums"
+        "make missing checksums from the data as it is now, and remove those of no data"
+        "for data without checksums: that damage to it before this repair would be noticed"
+        [CsumMissing CsumOrphan CsumOverlap];
+    /// Extents and block groups.
+    Extents "extents"
+        "rebuild the extent tree and the block groups from what the other trees refer to"
+        ""
+        [ExtentMissing ExtentUnreferenced ExtentRefMissing ExtentRefExtra ExtentRefCount ExtentRefTotal ExtentOverlap
+            ExtentKind ExtentLength ExtentLevel ExtentGeneration ExtentOutside ExtentGroupKind ExtentOwner ChunkNoGroup
+            GroupNoChunk GroupLength GroupFlags GroupUsed SuperUsed];
+    /// Free space.
+    FreeSpace "free-space"
+        "rebuild the free-space tree from the extents"
+        ""
+        [FreeSpaceGroup FreeSpaceCount FreeSpaceMissing FreeSpaceUsed FreeSpaceForm];
+}
+
+impl Step {
+    /// Every step.
+    #[must_use]
+    pub fn all() -> &'static [StepInfo] {
+        TABLE
+    }
+
+    /// The step with this name.
+    #[must_use]
+    pub fn from_id(id: &str) -> Option<Self> {
+        TABLE.iter().find(|info| info.id == id).map(|info| info.step)
+    }
+
+    /// What is said of it.
+    #[must_use]
+    pub fn info(self) -> Option<&'static StepInfo> {
+        TABLE.iter().find(|info| info.step == self)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        self.info().map_or("", |info| info.id)
+    }
+
+    /// The step that mends what was found, if one does: by its code, and for a tree block by its tree.
+    #[must_use]
+    pub fn for_finding(finding: &Finding) -> Option<Self> {
+        let is_of_block = finding.code.id().starts_with("block-");
+        let is_copy = matches!(finding.code, Code::BlockMirror | Code::BlockMirrorsDiffer);
+        let of_tree = match finding.place.tree.map(TreeId) {
+            Some(TreeId::EXTENT | TreeId::BLOCK_GROUP) => Some(Self::Extents),
+            Some(TreeId::FREE_SPACE) => Some(Self::FreeSpace),
+            Some(TreeId::CSUM) => Some(Self::Checksums),
+            Some(TreeId::UUID) => Some(Self::Uuids),
+            Some(TreeId::DEV) => Some(Self::Devices),
+            _ => None,
+        };
+        if is_of_block && !is_copy && of_tree.is_some() {
+            return of_tree;
+        }
+        if finding.code == Code::RootMissing {
+            return match finding.place.tree.map(TreeId) {
+                Some(TreeId::FS) => None,
+                Some(TreeId::DATA_RELOC) => Some(Self::Subvolumes),
+                _ => of_tree,
+            };
+        }
+        TABLE.iter().find(|info| info.codes.contains(&finding.code)).map(|info| info.step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_has_one_step_at_most() {
+        let mut codes: Vec<Code> = TABLE.iter().flat_map(|info| info.codes).copied().collect();
+        let count = codes.len();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), count);
+        assert_eq!(Step::from_id("free-space"), Some(Step::FreeSpace));
+        assert!(TABLE.iter().map(|info| info.step).is_sorted());
+    }
+}

@@ -1,0 +1,150 @@
+//! Power cuts during a repair and during an undo: every state that one can leave is the damaged one or the repaired
+//! one, and the undo file leads from each of them back to every byte.
+//!
+//! A cut keeps what was flushed, and of the writes since any part, torn between sectors of 512 bytes. A torn write of
+//! the primary superblock leaves its mirrors, which a check reads and finds to differ: both is said of the superblock
+//! only, and is left aside. Copies of blocks that were bad may be mended already.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use blockdev::Device;
+use blockdev::backends::OverlayDevice;
+use btrfs_check::Code;
+use crash_explorer::Random;
+
+use super::plant::found;
+use super::{images, options, over, planted, plants, undo, undo_file};
+
+/// States of each repair and undo; `REPAIR_STATES` for another number in all.
+const STATES: u64 = 600;
+const SECTOR: usize = 512;
+
+/// What was asked of the device.
+#[derive(Clone, Debug)]
+enum Event {
+    Write(u64, Vec<u8>),
+    Flush,
+}
+
+/// Remembers writes and flushes.
+#[derive(Debug)]
+struct Tape {
+    below: Arc<OverlayDevice>,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Device for Tape {
+    fn name(&self) -> &str {
+        self.below.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
+        self.events.lock().unwrap().push(Event::Write(offset, parts.concat()));
+        self.below.write_at(offset, parts)
+    }
+
+    fn flush(&self) -> blockdev::Result<()> {
+        self.events.lock().unwrap().push(Event::Flush);
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> blockdev::Result<()> {
+        Ok(())
+    }
+
+    fn grow(&self, size: u64) -> blockdev::Result<()> {
+        self.below.grow(size)
+    }
+}
+
+/// A state that a cut leaves.
+fn cut(start: &Arc<dyn Device>, events: &[Event], random: &mut Random) -> Arc<OverlayDevice> {
+    let state = over(start);
+    let count = random.index(events.len() + 1);
+    let now = &events[..count];
+    let durable = now.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |index| index + 1);
+    for (index, event) in now.iter().enumerate() {
+        let Event::Write(offset, data) = event else { continue };
+        let how = if index < durable { 3 } else { random.below(4) };
+        match how {
+            0 => {}
+            1 | 2 => {
+                for (sector, bytes) in data.chunks(SECTOR).enumerate() {
+                    if random.one_in(2) {
+                        state.write_at(offset + (sector * SECTOR) as u64, &[bytes]).unwrap();
+                    }
+                }
+            }
+            _ => state.write_at(*offset, &[data]).unwrap(),
+        }
+    }
+    state
+}
+
+fn judged(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
+    let aside = [Code::SuperCopy, Code::SuperMirror, Code::BlockMirror, Code::BlockMirrorsDiffer];
+    found(device).into_iter().filter(|(code, _)| !aside.contains(code)).collect()
+}
+
+#[test]
+fn a_power_cut_leaves_one_of_two_states() {
+    let seed = 11;
+    let images = images::all();
+    let mut random = Random::new(seed);
+    let wanted: u64 = std::env::var("REPAIR_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(STATES);
+    let all = plants();
+    let mut subjects = 0;
+    let (mut states, mut olds, mut news) = (0, 0, 0);
+    let each = (wanted / 60).max(20);
+    while states < wanted {
+        let plant = &all[random.index(all.len())];
+        let image = &images[random.index(images.len())];
+        let Some(damaged) = planted(plant, image) else { continue };
+        let name = format!("{} ({}) in {}, seed {seed}", plant.code, plant.name, image.base.name);
+        let Ok(plan) = btrfs_repair::plan(&damaged, &options(), &()) else { continue };
+        if !plan.has_changes() {
+            continue;
+        }
+        subjects += 1;
+        let file = undo_file(&plan);
+        let tape = Tape { below: over(&damaged), events: Mutex::default() };
+        plan.apply(&tape).unwrap();
+        let repaired: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&tape.below);
+        let ends = (judged(&damaged), judged(&repaired));
+        let back = Tape { below: over(&repaired), events: Mutex::default() };
+        undo(&file, &back).unwrap();
+        let runs = [(&damaged, tape.events.into_inner().unwrap()), (&repaired, back.events.into_inner().unwrap())];
+        for number in 0..each {
+            let (start, events) = &runs[(number % 2) as usize];
+            let state = cut(start, events, &mut random);
+            let device: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&state);
+            let now = judged(&device);
+            states += 1;
+            olds += u64::from(now == ends.0);
+            news += u64::from(now == ends.1);
+            assert!(now == ends.0 || now == ends.1, "{name}: {now:?}, neither {:?} nor {:?}", ends.0, ends.1);
+            undo(&file, &*state).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let mut is_back = true;
+            for (offset, page) in state.changes() {
+                let mut old = vec![0; page.len()];
+                damaged.read_at(offset, &mut old).unwrap();
+                is_back &= old[..] == page[..];
+            }
+            assert!(is_back, "{name}: not as it was after an undo");
+        }
+    }
+    println!("{states} states of {subjects} repairs and undos: {olds} old, {news} repaired, 0 failures");
+}

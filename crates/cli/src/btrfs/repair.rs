@@ -1,0 +1,303 @@
+//! `spinney repair`
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Error, Result};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_check::{Code, Report};
+use btrfs_repair::{Options, Plan, Step, Undo, plan};
+use clap::Args;
+use serde::Serialize;
+
+use commands::failure::one_line;
+use commands::human;
+use commands::image::explain;
+use commands::output::Output;
+use commands::progress::{Bar, Progress};
+
+use super::check::{Ended, Shown};
+
+/// Repair an image that is not mounted: shows the plan, and carries it out with --apply
+///
+/// Checks the image, works the repair out in memory, and checks what would come of it: so the plan says what would be
+/// mended, what may be lost by it, and what would stay broken, before anything is written. --apply first saves every
+/// byte that will change in an undo file, then writes the repair beside the state that is there, and switches to it by
+/// the superblock. --undo brings every byte back.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney repair site.img                          show what a repair would do\n",
+    "  spinney repair --apply site.img                  do it; the undo file is site.img.undo\n",
+    "  spinney repair --apply --undo-file u site.img\n",
+    "  spinney repair --undo site.img.undo site.img     take it back\n",
+    "  spinney repair --step free-space site.img        this step only\n",
+    "  spinney repair --list-steps\n\n",
+    "Exit status, as fsck(8) has it:\n",
+    "  0   no errors, or an undo that was done\n",
+    "  1   errors were repaired: a check finds none any more\n",
+    "  4   errors are left: nothing was written without --apply, or some cannot be repaired\n",
+    "  8   the repair itself failed: no superblock, an I/O error, a busy image\n",
+    "  16  the arguments make no sense"
+))]
+pub(crate) struct Repair {
+    /// Image file or unmounted block device, or IMAGE?offset=N for what starts at byte N of it
+    #[arg(value_name = "IMAGE", required_unless_present = "list_steps")]
+    image: Option<PathBuf>,
+    /// Carry the plan out; without it nothing is written
+    #[arg(long)]
+    apply: bool,
+    /// Only show the plan (what happens without --apply)
+    #[arg(long, conflicts_with = "apply")]
+    dry_run: bool,
+    /// Carry the plan out even if it leaves errors
+    #[arg(long, requires = "apply")]
+    partial: bool,
+    /// Where to save what brings every byte back; the image's name with .undo without it. Must not exist
+    #[arg(long, value_name = "FILE", requires = "apply")]
+    undo_file: Option<PathBuf>,
+    /// Take a repair back with its undo file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "dry_run", "steps"])]
+    undo: Option<PathBuf>,
+    /// Take only this step; may be given several times
+    #[arg(long = "step", value_name = "ID", value_parser = parse_step)]
+    steps: Vec<Step>,
+    /// List the steps: what each does, what may be lost by it, and which codes of `spinney check` it mends
+    #[arg(long)]
+    list_steps: bool,
+    /// Memory for the changes, which are kept until they are written
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = human::parse_bytes)]
+    memory: u64,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {is_clean, is_complete, applied, undo_file, bytes, steps: [{id, codes, ...}], left, refusals}
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_step(id: &str) -> Result<Step, String> {
+    let known = || Step::all().iter().map(|info| info.id).collect::<Vec<_>>().join(", ");
+    Step::from_id(id).ok_or_else(|| format!("no such step; there are {}", known()))
+}
+
+impl Repair {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        if self.list_steps {
+            return self.list(out);
+        }
+        let Some(image) = &self.image else { return Ok(()) };
+        let failed = |error: Error| Ended::failed(one_line(&explain(image, error)));
+        if let Some(file) = &self.undo {
+            let bytes = take_back(image, file).map_err(failed)?;
+            if self.json {
+                return out.json(&BTreeMap::from([("restored_bytes", bytes)]));
+            }
+            writeln!(out, "{}: as it was before the repair ({} restored)", image.display(), human::bytes(bytes))?;
+            return Ok(());
+        }
+        let plan = self.plan(image).map_err(failed)?;
+        let is_applied = self.apply && plan.has_changes() && (plan.is_complete() || self.partial);
+        if !self.json {
+            print(out, image, &plan)?;
+            out.finish()?;
+        }
+        let file = if is_applied { Some(self.carry_out(image, &plan).map_err(failed)?) } else { None };
+        if self.json {
+            out.json(&json(&plan, file.as_deref()))?;
+        } else if let Some(file) = &file {
+            let (file, image) = (file.display(), image.display());
+            writeln!(out, "Done, and durable. `spinney repair --undo {file} {image}` takes it back.")?;
+        }
+        out.finish()?;
+        self.status(image, &plan, is_applied)
+    }
+
+    fn status(&self, image: &Path, plan: &Plan, is_applied: bool) -> Result<()> {
+        let image = image.display();
+        let left: u64 = plan.after.counts.iter().map(|(_, count)| count).sum();
+        match (plan.is_needless(), is_applied, plan.is_complete()) {
+            (true, ..) => Ok(()),
+            (_, true, true) => Err(Ended::with(Ended::REPAIRED, format!("{image}: repaired; a check finds no errors"))),
+            (_, true, false) => {
+                Err(Ended::with(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left")))
+            }
+            (_, false, _) if self.apply => {
+                let text = if plan.has_changes() { "; --partial mends the others" } else { "" };
+                Err(Ended::with(
+                    Ended::ERRORS,
+                    format!("{image}: {left} errors cannot be repaired{text}; nothing was written"),
+                ))
+            }
+            _ => Err(Ended::with(Ended::ERRORS, format!("{image}: errors were found; nothing was written"))),
+        }
+    }
+
+    fn plan(&self, image: &Path) -> Result<Plan> {
+        if image.is_dir() {
+            let text = "a directory: the image itself is repaired, and must not be mounted";
+            return Err(anyhow::anyhow!("{}: {text}", image.display()));
+        }
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, &options)?);
+        let options = Options {
+            steps: self.steps.clone(),
+            changes_bytes_max: usize::try_from(self.memory).unwrap_or(usize::MAX),
+            check_memory_bytes: 256 << 20,
+            folder: std::env::temp_dir(),
+            threads: 0,
+        };
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let plan = plan(&device, &options, &Shown(Arc::clone(&progress)));
+        drop(bar);
+        Ok(plan?)
+    }
+
+    /// Writes the undo file, and then the image.
+    fn carry_out(&self, image: &Path, plan: &Plan) -> Result<PathBuf> {
+        let is_file = std::fs::metadata(image).is_ok_and(|about| about.is_file());
+        if self.undo_file.is_none() && !is_file {
+            // Beside a device there is only memory.
+            return Err(anyhow::anyhow!("{} is no file: name an undo file with --undo-file", image.display()));
+        }
+        let path = self.undo_file.clone().unwrap_or_else(|| {
+            let mut name = OsString::from(image);
+            name.push(".undo");
+            PathBuf::from(name)
+        });
+        let named = || format!("the undo file {}", path.display());
+        let device = FileDevice::open(image, &FileOptions::default())?;
+        let file = File::options().write(true).create_new(true).open(&path).with_context(named)?;
+        let mut writer = BufWriter::new(&file);
+        plan.write_undo(&mut writer)?;
+        writer.flush().with_context(named)?;
+        drop(writer);
+        file.sync_all().with_context(named)?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        File::open(dir).and_then(|dir| dir.sync_all()).with_context(named)?;
+        plan.apply(&device)?;
+        Ok(path)
+    }
+
+    fn list(&self, out: &mut Output) -> Result<()> {
+        let rows = Step::all().iter().map(|info| Row {
+            id: info.id,
+            about: info.about,
+            loses: info.loses,
+            codes: info.codes.iter().map(|code| (code.id(), None)).collect(),
+        });
+        if self.json {
+            return out.json(&rows.collect::<Vec<_>>());
+        }
+        for row in rows {
+            let codes: Vec<&str> = row.codes.iter().map(|(code, _)| *code).collect();
+            writeln!(out, "{}: {}", row.id, row.about)?;
+            if !row.loses.is_empty() {
+                writeln!(out, "  May lose: {}", row.loses)?;
+            }
+            writeln!(out, "  Mends:    {}", codes.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+fn take_back(image: &Path, path: &Path) -> Result<u64> {
+    let mut file = File::open(path).with_context(|| format!("the undo file {}", path.display()))?;
+    let undo = Undo::open(&mut file)?;
+    let bytes = undo.bytes();
+    undo.apply(&FileDevice::open(image, &FileOptions::default())?)?;
+    Ok(bytes)
+}
+
+#[derive(Serialize)]
+struct Row {
+    id: &'static str,
+    about: &'static str,
+    loses: &'static str,
+    /// With how often each was found, in a plan.
+    codes: Vec<(&'static str, Option<u64>)>,
+}
+
+#[derive(Serialize)]
+struct JsonPlan<'a> {
+    /// There is nothing to repair.
+    is_clean: bool,
+    /// A check would find nothing after the repair.
+    is_complete: bool,
+    applied: bool,
+    undo_file: Option<&'a Path>,
+    /// Bytes that the repair writes.
+    bytes: u64,
+    steps: Vec<Row>,
+    /// What would be left: codes, and how many of each.
+    left: BTreeMap<&'static str, u64>,
+    refusals: &'a [String],
+}
+
+fn json<'a>(plan: &'a Plan, undo_file: Option<&'a Path>) -> JsonPlan<'a> {
+    JsonPlan {
+        is_clean: plan.is_needless(),
+        is_complete: plan.is_complete(),
+        applied: undo_file.is_some(),
+        undo_file,
+        bytes: plan.bytes(),
+        steps: plan.steps.iter().map(|(step, codes)| row(*step, codes)).collect(),
+        left: plan.after.counts.iter().map(|(code, count)| (code.id(), *count)).collect(),
+        refusals: &plan.refusals,
+    }
+}
+
+fn row(step: Step, codes: &[(Code, u64)]) -> Row {
+    let info = step.info();
+    Row {
+        id: step.id(),
+        about: info.map_or("", |info| info.about),
+        loses: info.map_or("", |info| info.loses),
+        codes: codes.iter().map(|(code, count)| (code.id(), Some(*count))).collect(),
+    }
+}
+
+fn print(out: &mut Output, image: &Path, plan: &Plan) -> Result<()> {
+    if plan.is_needless() {
+        writeln!(out, "{}: no errors found; there is nothing to repair.", image.display())?;
+        return Ok(());
+    }
+    print_left(out, &plan.after, &plan.refusals)?;
+    if !plan.has_changes() {
+        writeln!(out, "Nothing can be repaired. `spinney get` reads files past damage.")?;
+        return Ok(());
+    }
+    writeln!(out, "Steps:")?;
+    for (step, codes) in &plan.steps {
+        let row = row(*step, codes);
+        let codes: Vec<String> = codes.iter().map(|(code, count)| format!("{code} ({count})")).collect();
+        writeln!(out, "  {}: {}", row.id, row.about)?;
+        writeln!(out, "    For:      {}", codes.join(", "))?;
+        let loses = if row.loses.is_empty() { "nothing" } else { row.loses };
+        writeln!(out, "    May lose: {loses}")?;
+    }
+    let end = if plan.is_complete() { "a check finds no errors afterwards" } else { "errors are left afterwards" };
+    writeln!(out, "{} are written; {end}.", human::bytes(plan.bytes()))?;
+    Ok(())
+}
+
+fn print_left(out: &mut Output, left: &Report, refusals: &[String]) -> Result<()> {
+    if left.counts.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "Cannot be repaired:")?;
+    for (code, count) in &left.counts {
+        let Some(info) = code.info() else { continue };
+        writeln!(out, "  {} ({count}): {}\n    Meaning: {}", info.id, info.what, info.means)?;
+    }
+    for refusal in refusals {
+        writeln!(out, "  Why: {refusal}")?;
+    }
+    Ok(())
+}
