@@ -21,6 +21,8 @@
 //! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps
 //! the check itself from being done: no superblock, a file for sorting that cannot be written.
 //!
+//! [`Media`], devices read by logical address as far as they can be read, is also what `btrfs-rescue` reads.
+//!
 //! Callers: the command line.
 
 mod chunks;
@@ -53,5 +55,6 @@ pub use code::{Code, CodeInfo};
 pub use context::Watch;
 pub use error::Error;
 pub use finding::{Finding, Place};
+pub use media::{Disk, Media};
 pub use pass::{Pass, PassInfo};
 pub use run::{Options, Report, check};

@@ -17,41 +17,56 @@ use btrfs_store::pool::{Chunk, Purpose};
 use crate::sort::lock;
 
 /// A device of the file system that is there.
-pub(crate) struct Disk {
-    pub(crate) id: DevId,
-    pub(crate) uuid: Uuid,
+#[derive(Debug)]
+pub struct Disk {
+    /// Its number.
+    pub id: DevId,
+    /// Its UUID.
+    pub uuid: Uuid,
     /// Bytes that the file system uses of it.
-    pub(crate) total_bytes: u64,
-    pub(crate) device: Arc<dyn Device>,
+    pub total_bytes: u64,
+    /// What is read.
+    pub device: Arc<dyn Device>,
 }
 
 /// Devices and chunks.
-pub(crate) struct Media {
-    pub(crate) disks: Vec<Disk>,
-    pub(crate) chunks: BTreeMap<u64, Chunk>,
-    pub(crate) format: Format,
+#[derive(Debug)]
+pub struct Media {
+    /// The devices that are there.
+    pub disks: Vec<Disk>,
+    /// Chunks by their first logical byte.
+    pub chunks: BTreeMap<u64, Chunk>,
+    /// What is the same for all tree blocks.
+    pub format: Format,
     /// No block may be newer.
-    pub(crate) generation_max: Generation,
+    pub generation_max: Generation,
     /// Blocks of which some copy is bad.
     bad: Mutex<BTreeSet<u64>>,
 }
 
 impl Media {
-    pub(crate) fn new(disks: Vec<Disk>, format: Format, generation: u64) -> Self {
+    /// Devices without chunks.
+    #[must_use]
+    pub fn new(disks: Vec<Disk>, format: Format, generation: u64) -> Self {
         let generation_max = Generation(generation.saturating_add(1));
         Self { disks, chunks: BTreeMap::new(), format, generation_max, bad: Mutex::default() }
     }
 
-    pub(crate) fn node_bytes(&self) -> usize {
+    /// Bytes of a tree block.
+    #[must_use]
+    pub fn node_bytes(&self) -> usize {
         usize_from(self.format.nodesize)
     }
 
-    pub(crate) fn node_len(&self) -> u64 {
+    /// The same, as a length on disk.
+    #[must_use]
+    pub fn node_len(&self) -> u64 {
         u64::from(self.format.nodesize)
     }
 
     /// The chunk that has all of the range.
-    pub(crate) fn chunk(&self, at: u64, len: u64) -> Option<&Chunk> {
+    #[must_use]
+    pub fn chunk(&self, at: u64, len: u64) -> Option<&Chunk> {
         let (_, chunk) = self.chunks.range(..=at).next_back()?;
         chunk.contains(Logical(at), len).then_some(chunk)
     }
@@ -60,7 +75,7 @@ impl Media {
     ///
     /// # Errors
     /// The range of the one that it overlaps.
-    pub(crate) fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Range<u64>> {
+    pub fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Range<u64>> {
         if let Some((_, other)) = self.chunks.range(..chunk.end().0).next_back()
             && other.end() > chunk.start()
             && *other != chunk
@@ -72,12 +87,14 @@ impl Media {
     }
 
     /// Copies of the bytes at an address; 0 where no chunk has it.
-    pub(crate) fn copies(&self, at: u64) -> u32 {
+    #[must_use]
+    pub fn copies(&self, at: u64) -> u32 {
         self.chunk(at, 1).map_or(0, |chunk| chunk.profile().mirror_count())
     }
 
     /// Device and byte of a copy.
-    pub(crate) fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
+    #[must_use]
+    pub fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
         let parts = plan(self.chunk(at, 1)?, Logical(at), 1, Purpose::Read(mirror));
         parts.first().map(|part| (part.device.0, part.device_offset))
     }
@@ -86,7 +103,7 @@ impl Media {
     ///
     /// # Errors
     /// What went wrong, as text.
-    pub(crate) fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
+    pub fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
         let len = to_u64(buf.len());
         let chunk = self.chunk(at, len).ok_or("an address in no chunk")?;
         for part in plan(chunk, Logical(at), len, Purpose::Read(mirror)) {
@@ -100,12 +117,13 @@ impl Media {
     }
 
     /// Says that a copy of this block is bad, so that the next reader looks at it closely.
-    pub(crate) fn distrust(&self, at: u64) {
+    pub fn distrust(&self, at: u64) {
         lock(&self.bad).insert(at);
     }
 
     /// Reads a block that a walk has seen, from a copy that is good where there is one.
-    pub(crate) fn read_block(&self, at: u64) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn read_block(&self, at: u64) -> Option<Vec<u8>> {
         let mut block = vec![0; self.node_bytes()];
         let copies = self.copies(at);
         if !lock(&self.bad).contains(&at) {
@@ -125,7 +143,8 @@ impl Media {
     }
 
     /// Whether the checksum of a block is that of its contents.
-    pub(crate) fn has_right_checksum(&self, block: &[u8]) -> bool {
+    #[must_use]
+    pub fn has_right_checksum(&self, block: &[u8]) -> bool {
         let stored = block.split_at_checked(btrfs_disk::node::CSUM_FIELD_SIZE);
         stored.is_some_and(|(stored, body)| codec::checksum::matches(self.format.csum_type, body, stored))
     }
