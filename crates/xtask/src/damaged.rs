@@ -50,6 +50,10 @@ const COMMANDS: &[&[&str]] = &[
     &["check", "--quiet", "IMAGE"],
     &["check", "--quiet", "--data", "--json", "IMAGE"],
     &["get", "IMAGE", "/.", "DEST"],
+    &["rescue", "roots", "--quiet", "IMAGE"],
+    &["rescue", "ls", "-lR", "IMAGE"],
+    &["rescue", "get", "--quiet", "--force", "IMAGE", "DEST"],
+    &["rescue", "undelete", "--quiet", "--json", "--force", "IMAGE", "*", "DEST"],
 ];
 
 /// Which images.

@@ -36,6 +36,7 @@ mod quotas;
 mod receive;
 mod reports;
 mod rescue;
+mod rescue_damaged;
 mod scrub;
 mod send;
 mod sizes;

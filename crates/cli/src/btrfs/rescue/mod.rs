@@ -5,7 +5,9 @@
 mod args;
 mod report;
 
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -321,7 +323,7 @@ impl Undelete {
             let Some(view) = undeleted.view(generation) else { continue };
             let mut paths: Vec<PathBuf> = Vec::new();
             for deleted in undeleted.found.iter().filter(|deleted| deleted.generation == generation) {
-                let path = Path::new(std::os::unix::ffi::OsStrExt::from_bytes(&*deleted.path));
+                let path = Path::new(OsStr::from_bytes(&deleted.path));
                 // What is in a directory is copied with it. Sorted by path, a directory comes before what is in it.
                 if !paths.iter().any(|known: &PathBuf| path.starts_with(known)) {
                     paths.push(path.to_owned());
