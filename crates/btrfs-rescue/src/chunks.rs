@@ -154,9 +154,8 @@ fn from_runs(start: u64, runs: &[Run], flags: Option<BlockGroupFlags>) -> Option
         2 if of_one_device => BlockGroupFlags::DATA | BlockGroupFlags::DUP,
         _ => return None,
     });
-    let is_striped = flags.intersects(
-        BlockGroupFlags::RAID0 | BlockGroupFlags::RAID10 | BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6,
-    );
+    let is_striped = flags
+        .intersects(BlockGroupFlags::RAID0 | BlockGroupFlags::RAID10 | BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6);
     if is_striped {
         return None;
     }

@@ -142,7 +142,14 @@ impl Layout {
         }
     }
 
-    fn part(&self, (state, kept, losses): (&State, &Kept, &Losses), file: File, piece: &Piece, from: u64, part: &mut [u8]) {
+    fn part(
+        &self,
+        (state, kept, losses): (&State, &Kept, &Losses),
+        file: File,
+        piece: &Piece,
+        from: u64,
+        part: &mut [u8],
+    ) {
         let skip = from - piece.start;
         match &piece.source {
             Source::Zeros | Source::Lost => {}

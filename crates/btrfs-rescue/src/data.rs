@@ -92,10 +92,8 @@ struct Sum {
 fn sums(state: &State, at: u64, count: usize) -> Vec<Option<Sum>> {
     let format = &state.blocks.media.format;
     let csum_len = format.csum_type.len().max(1);
-    let geometry = CsumGeometry {
-        sectorsize: format.sectorsize.max(512),
-        csum_len: u32::try_from(csum_len).unwrap_or(u32::MAX),
-    };
+    let geometry =
+        CsumGeometry { sectorsize: format.sectorsize.max(512), csum_len: u32::try_from(csum_len).unwrap_or(u32::MAX) };
     let sector = u64::from(geometry.sectorsize);
     let mut sums = vec![None; count];
     let end = at.saturating_add(sector.saturating_mul(to_u64(count)));

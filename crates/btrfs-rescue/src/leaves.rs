@@ -109,6 +109,12 @@ impl Leaves {
         found
     }
 
+    /// The generation of the leaf that has a key in its range, or would have.
+    pub(crate) fn generation_at(&self, key: Key) -> Option<u64> {
+        let piece = self.pieces.get(self.pieces.partition_point(|piece| piece.last < key))?;
+        (piece.first <= key).then_some(piece.at.generation)
+    }
+
     /// Whether items between two keys may be missing.
     pub(crate) fn may_lack(&self, from: Key, to: Key) -> bool {
         overlaps(&self.holes, from, to)

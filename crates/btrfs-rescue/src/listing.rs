@@ -131,15 +131,15 @@ impl Listings {
         let leaves = state.tree(tree);
         let is_damaged = leaves.is_damaged();
         // The items by hash repeat those by index; they are needed only where some of these are lost.
-        let types = if is_damaged { vec![item_type::DIR_INDEX, item_type::DIR_ITEM] } else { vec![item_type::DIR_INDEX] };
+        let types =
+            if is_damaged { vec![item_type::DIR_INDEX, item_type::DIR_ITEM] } else { vec![item_type::DIR_INDEX] };
         let mut entries: Vec<(Vec<u8>, Key, NodeKind)> = Vec::new();
         for item_type in types {
             let (first, last) = (Key::new(dir, item_type, 0), Key::new(dir, item_type, u64::MAX));
             leaves.items(&state.blocks, first, last, &mut |_, data| {
                 let found = DirEntry::iter(data).flatten();
-                entries.extend(
-                    found.map(|entry| (entry.name.to_vec(), entry.location(), inode::node_kind(entry.kind()))),
-                );
+                entries
+                    .extend(found.map(|entry| (entry.name.to_vec(), entry.location(), inode::node_kind(entry.kind()))));
                 true
             });
         }
@@ -162,14 +162,7 @@ impl Listings {
         listing
     }
 
-    fn target(
-        &self,
-        state: &State,
-        (tree, dir): File,
-        to: Key,
-        kind: NodeKind,
-        orphans: &Orphans,
-    ) -> Option<Target> {
+    fn target(&self, state: &State, (tree, dir): File, to: Key, kind: NodeKind, orphans: &Orphans) -> Option<Target> {
         match to.item_type {
             item_type::INODE_ITEM => {
                 let file = (tree, to.objectid);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-use btrfs_disk::items::{RootItem, RootRefEntry};
+use btrfs_disk::items::{DirEntry, RootItem, RootRefEntry};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId, Uuid};
 
@@ -53,15 +53,8 @@ impl Info {
         self.root
     }
 
-    const UNKNOWN: Self = Self {
-        root: None,
-        top: 256,
-        uuid: Uuid::NIL,
-        parent_uuid: Uuid::NIL,
-        otransid: 0,
-        seconds: 0,
-        place: None,
-    };
+    const UNKNOWN: Self =
+        Self { root: None, top: 256, uuid: Uuid::NIL, parent_uuid: Uuid::NIL, otransid: 0, seconds: 0, place: None };
 }
 
 /// A subvolume in a directory.
@@ -93,6 +86,7 @@ impl State {
         state.list();
         if state.roots.is_damaged() && !pick.is_strict {
             state.find_others();
+            state.find_places();
         }
         state
     }
@@ -126,13 +120,76 @@ impl State {
         for owner in self.blocks.table().owners() {
             let tree = TreeId(owner);
             let is_wanted = tree.is_subvolume() || tree == TreeId::CSUM;
-            let item = |offset| Key::new(owner, item_type::ROOT_ITEM, offset);
-            let is_lost = self.roots.may_lack(item(0), item(u64::MAX));
-            if is_wanted && is_lost && !self.infos.contains_key(&owner) && self.infos.len() < TREES_MAX {
+            if is_wanted && !self.infos.contains_key(&owner) && self.infos.len() < TREES_MAX && self.is_lost(owner) {
                 let root = newest_root(&self.blocks, owner, None, self.pick.generation_max);
                 self.infos.insert(owner, Info { root, ..Info::UNKNOWN });
             }
         }
+    }
+
+    /// Whether the root tree may have had an item for a tree: none is known of its place there, or the leaf that is known
+    /// is older than the tree's blocks.
+    fn is_lost(&self, tree: u64) -> bool {
+        let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
+        if self.roots.may_lack(item(0), item(u64::MAX)) {
+            return true;
+        }
+        let table = self.blocks.table();
+        let levels = 0..btrfs_disk::node::LEVELS_MAX;
+        let newest = levels.filter_map(|level| table.of(tree, level).find(|found| self.is_seen(found.generation)));
+        let newest = newest.map(|found| found.generation).max();
+        self.roots.is_filled(item(0), item(0)) && newest > self.roots.generation_at(item(0))
+    }
+
+    fn is_seen(&self, generation: u64) -> bool {
+        generation <= self.pick.generation_max
+    }
+
+    /// Gives places to subvolumes whose back references are lost: the directories that name them know.
+    fn find_places(&mut self) {
+        let is_unplaced = |info: &Info| info.place.is_none();
+        let lost = |infos: &BTreeMap<u64, Info>| {
+            infos.iter().any(|(tree, info)| *tree > TreeId::FS.0 && TreeId(*tree).is_subvolume() && is_unplaced(info))
+        };
+        for tree in self.subvolumes() {
+            if !lost(&self.infos) {
+                return;
+            }
+            let leaves = self.tree(tree);
+            let mut named: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+            leaves.items(&self.blocks, Key::MIN, Key::MAX, &mut |key, data| {
+                if key.item_type == item_type::DIR_INDEX {
+                    let entries = DirEntry::iter(data).flatten();
+                    let entries = entries.filter(|entry| entry.location().item_type == item_type::ROOT_ITEM);
+                    named.extend(entries.map(|entry| (entry.location().objectid, key.objectid, entry.name.to_vec())));
+                }
+                named.len() < TREES_MAX
+            });
+            for (child, dir, name) in named {
+                let is_wanted = self.infos.get(&child).is_some_and(is_unplaced) && child != TreeId::FS.0;
+                if is_wanted && !self.is_within(tree, child) {
+                    if let Some(info) = self.infos.get_mut(&child) {
+                        info.place = Some((tree, dir));
+                    }
+                    self.placed.entry((tree, dir)).or_default().push(Placed { tree: child, name });
+                }
+            }
+        }
+    }
+
+    /// Whether a subvolume is in another one, or is it.
+    fn is_within(&self, tree: u64, other: u64) -> bool {
+        let mut at = tree;
+        for _ in 0..=self.infos.len() {
+            if at == other {
+                return true;
+            }
+            match self.infos.get(&at).and_then(|info| info.place) {
+                Some((parent, _)) => at = parent,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The leaves of a tree.

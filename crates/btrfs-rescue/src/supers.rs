@@ -50,7 +50,8 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
         Some(fields) => Format::of(fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?,
         None => {
             let (fsid, nodesize, csum_type) = guess(&disks, watch).ok_or(Error::NothingFound)?;
-            notes.push(format!("no superblock is left: {nodesize} bytes a tree block, {csum_type}, as tree blocks say"));
+            notes
+                .push(format!("no superblock is left: {nodesize} bytes a tree block, {csum_type}, as tree blocks say"));
             let incompat = Incompat::from_bits_retain(0);
             Format { fsid, nodesize, sectorsize: SECTOR_BYTES, csum_type, incompat, checks_csum_items: false }
         }

@@ -216,7 +216,8 @@ impl TreeView {
             Node::Root if name == LOST && !self.lost().is_empty() => return Ok(Node::Lost),
             Node::Root => self.top().ok_or(Errno::ENOENT)?,
             Node::Lost => {
-                let tree = name.strip_prefix(b"subvol-").and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
+                let tree =
+                    name.strip_prefix(b"subvol-").and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
                 let tree = tree.filter(|tree| self.lost().contains_key(tree)).ok_or(Errno::ENOENT)?;
                 return Ok(Node::LostOf(tree));
             }
@@ -411,7 +412,12 @@ impl FileSystem for TreeView {
     fn status(&self) -> Answer<VolumeStatus> {
         let bytes: u64 = self.state.blocks.media.disks.iter().map(|disk| disk.total_bytes).fold(0, u64::saturating_add);
         let block_bytes = 4096;
-        Ok(VolumeStatus { block_bytes, blocks: bytes / u64::from(block_bytes), name_bytes_max: 255, ..VolumeStatus::default() })
+        Ok(VolumeStatus {
+            block_bytes,
+            blocks: bytes / u64::from(block_bytes),
+            name_bytes_max: 255,
+            ..VolumeStatus::default()
+        })
     }
 
     fn is_read_only(&self) -> bool {

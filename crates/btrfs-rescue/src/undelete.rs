@@ -42,7 +42,11 @@ pub struct Deleted {
 }
 
 /// Deleted files and directories whose name or, for a pattern with a slash, path matches; and the states they are in.
-pub(crate) fn find(blocks: &Arc<Blocks>, newest: &State, pattern: &[u8]) -> (Vec<Deleted>, BTreeMap<u64, Arc<TreeView>>) {
+pub(crate) fn find(
+    blocks: &Arc<Blocks>,
+    newest: &State,
+    pattern: &[u8],
+) -> (Vec<Deleted>, BTreeMap<u64, Arc<TreeView>>) {
     let by_path = pattern.contains(&b'/');
     let hits = hits(blocks, newest, |name| by_path || matches(pattern, name));
     let mut by_generation: BTreeMap<u64, Vec<File>> = BTreeMap::new();
@@ -142,7 +146,9 @@ mod tests {
 
     #[test]
     fn patterns_are_those_of_a_shell() {
-        for (pattern, name) in [("*.txt", "a.txt"), ("a?c*", "abc"), ("*", ""), ("/home/*/x*", "/home/u/v/xy"), ("a", "a")] {
+        for (pattern, name) in
+            [("*.txt", "a.txt"), ("a?c*", "abc"), ("*", ""), ("/home/*/x*", "/home/u/v/xy"), ("a", "a")]
+        {
             assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
         }
         for (pattern, name) in [("*.txt", "a.tx"), ("a", ""), ("", "a"), ("?", ""), ("a*b", "abc")] {

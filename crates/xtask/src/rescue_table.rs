@@ -9,9 +9,9 @@ use crate::system::{self, Mount, run as run_program};
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Device as _;
 use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_disk::TreeId;
 use btrfs_disk::node::header;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, mirror_offsets};
-use btrfs_disk::TreeId;
 use clap::Args;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -204,7 +204,8 @@ impl Table<'_> {
         self.fresh(damage)?;
         self.clear()?;
         let (start, digest) = (Instant::now(), digest(&self.copy)?);
-        let (program, copy, saved) = (self.program.to_string_lossy(), self.copy.to_string_lossy(), self.saved.to_string_lossy());
+        let (program, copy, saved) =
+            (self.program.to_string_lossy(), self.copy.to_string_lossy(), self.saved.to_string_lossy());
         limited(self.options.seconds, &[&program, "rescue", "get", "--quiet", &copy, &saved])?;
         let seconds = start.elapsed().as_secs();
         ensure!(digest == self::digest(&self.copy)?, "{}: rescue changed the image", damage.name());
@@ -226,8 +227,11 @@ impl Table<'_> {
             }
             let mut roots: Vec<Option<String>> = vec![None];
             let found = limited(self.options.seconds, &["btrfs-find-root", &copy])?;
-            let numbers = found.lines().filter_map(|line| line.split("block at ").nth(1).or_else(|| line.split("Well block ").nth(1)));
-            let numbers = numbers.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned));
+            let numbers = found
+                .lines()
+                .filter_map(|line| line.split("block at ").nth(1).or_else(|| line.split("Well block ").nth(1)));
+            let numbers =
+                numbers.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().map(str::to_owned));
             roots.extend(numbers.filter(|number| !number.is_empty()).take(3).map(Some));
             for root in roots {
                 self.clear()?;
@@ -292,7 +296,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         let (whole, all) = row.ours;
         let percent = |part: u64| format!("{}.{:02} %", part * 100 / all.max(1), part * 10_000 / all.max(1) % 100);
         let (name, how, seconds) = (row.damage.name(), &row.how, row.our_seconds);
-        println!("| {name} | {} ({whole} of {all}, {seconds} s) | {} ({}) | {how} |", percent(whole), percent(row.theirs), row.theirs);
+        println!(
+            "| {name} | {} ({whole} of {all}, {seconds} s) | {} ({}) | {how} |",
+            percent(whole),
+            percent(row.theirs),
+            row.theirs
+        );
     }
     std::fs::remove_dir_all(&options.dir)?;
     let is_behind = rows.iter().any(|row| row.ours.0 < row.theirs);

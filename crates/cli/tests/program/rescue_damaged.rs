@@ -152,9 +152,9 @@ fn without_the_root_of_the_root_tree_all_is_saved() {
 /// Files that came out whole under whatever path: of a lost root tree the top level may be all that is known.
 fn saved_anywhere(bench: &Bench) -> (usize, usize) {
     let (truth, saved) = (files(&bench.path("src")), files(&bench.path("out")));
-    let whole = truth.iter().filter(|(path, bytes)| {
-        saved.iter().any(|(found, contents)| found.ends_with(path) && contents == *bytes)
-    });
+    let whole = truth
+        .iter()
+        .filter(|(path, bytes)| saved.iter().any(|(found, contents)| found.ends_with(path) && contents == *bytes));
     (whole.count(), truth.len())
 }
 
@@ -183,7 +183,8 @@ fn blocks_that_are_overwritten_cost_the_files_in_them_and_no_others() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % (image.size / BLOCK)
     };
-    let blocks: Vec<u64> = (0..image.size / BLOCK / 100).map(|_| next()).filter(|at| !SUPERS.contains(&(at * BLOCK))).collect();
+    let blocks: Vec<u64> =
+        (0..image.size / BLOCK / 100).map(|_| next()).filter(|at| !SUPERS.contains(&(at * BLOCK))).collect();
     image.noise(blocks.into_iter());
     let run = bench.run("rescue get --json --quiet a.img out");
     let (whole, all) = saved(&bench);

@@ -86,7 +86,8 @@ impl Devices {
     fn open(&self, shows_progress: bool) -> Result<(Found, bool)> {
         self.try_open(shows_progress).map_err(|error| {
             let is_ours = error.downcast_ref::<btrfs_rescue::Error>().is_some();
-            let error = if is_ours { error.context(self.image.display().to_string()) } else { explain(&self.image, error) };
+            let error =
+                if is_ours { error.context(self.image.display().to_string()) } else { explain(&self.image, error) };
             status(error)
         })
     }
@@ -96,7 +97,8 @@ impl Devices {
         let mut is_all_own = true;
         for path in std::iter::once(&self.image).chain(&self.device) {
             if path.is_dir() {
-                let text = format!("{}: a directory; the image itself is read, and must not be mounted", path.display());
+                let text =
+                    format!("{}: a directory; the image itself is read, and must not be mounted", path.display());
                 return Err(Failure::refused(text).into());
             }
             let options = FileOptions { read_only: true, ..FileOptions::default() };

@@ -152,8 +152,7 @@ fn lacks(part: &Part) -> String {
     let mut texts: Vec<String> = Vec::new();
     if !part.lost_ranges.is_empty() {
         let ranges = part.lost_ranges.iter().take(RANGES_SHOWN_MAX);
-        let ranges: Vec<String> =
-            ranges.map(|[start, end]| format!("{start}-{}", end.saturating_sub(1))).collect();
+        let ranges: Vec<String> = ranges.map(|[start, end]| format!("{start}-{}", end.saturating_sub(1))).collect();
         let more = part.lost_ranges.len().saturating_sub(RANGES_SHOWN_MAX);
         let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
         texts.push(format!("{} lost, bytes {}{more}", human::bytes(part.lost_bytes), ranges.join(", ")));
