@@ -1,8 +1,8 @@
 //! A state as a read-only file system, so that every command that reads one reads a rescued one.
 //!
 //! Nodes are numbered by what they are: the index of the tree, and the inode in it. `lost+found` at the top has what
-//! has lost its way there: `subvol-N/top` for a subvolume without a place, `subvol-N/inode-M` for a file without a name.
-//! It is there only where something is in it.
+//! has lost its way there: `subvol-N/top` for a subvolume without a place, `subvol-N/inode-M` for a file without a
+//! name. It is there only where something is in it.
 //!
 //! Reads do not fail for what is lost: it reads as zeros, and [`Losses`] say what was. Callers: `Rescue`, as a
 //! [`vfs::FileSystem`].

@@ -1,5 +1,5 @@
-//! Images with fields changed at random, checksums made right: a rescue of each ends, without a panic and in little time,
-//! and writes nothing. `SPINNEY_RESCUE_IMAGES` asks for another number of images, `SPINNEY_SEED` for others.
+//! Images with fields changed at random, checksums made right: a rescue of each ends, without a panic and in little
+//! time, and writes nothing. `SPINNEY_RESCUE_IMAGES` asks for another number of images, `SPINNEY_SEED` for others.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 

@@ -87,7 +87,8 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
     if let Some(image) = words.iter().skip(2).find(may_be_btrfs) {
         let image = image.display();
         output::warn(&format!(
-            "`spinney check {image}` says what is damaged; `spinney rescue get {image} DIRECTORY` copies what can be read"
+            "`spinney check {image}` says what is damaged; \
+             `spinney rescue get {image} DIRECTORY` copies what can be read"
         ));
     }
 }

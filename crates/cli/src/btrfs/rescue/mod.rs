@@ -1,4 +1,7 @@
-//! `spinney rescue`: what `btrfs-rescue` finds, through the commands that list and copy any volume.
+//! `spinney rescue`: copies files out of a damaged image, as far as `btrfs-rescue` finds them.
+//!
+//! [`args`] is what can be asked for, [`report`] what was lost. A rescued state is a volume like any other, so that
+//! listing and copying are done by the code of `ls` and `get`, under their rules of where something may be written.
 //!
 //! Failure: what is lost is reported, and makes the exit status 1; the copy goes on.
 
