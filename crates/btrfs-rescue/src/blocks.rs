@@ -13,7 +13,7 @@ use crate::watch::Watch;
 
 /// Tree blocks that are kept in memory.
 const KEPT_BYTES: usize = 64 << 20;
-/// Blocks of which it is remembered that they are good.
+/// Blocks of which it is remembered that they are good, or that there is none.
 const GOOD_MAX: usize = 8 << 20;
 
 /// Where a block is said to be.
@@ -31,12 +31,13 @@ pub(crate) struct Blocks {
     watch: Arc<dyn Watch>,
     kept: Mutex<HashMap<At, Arc<[u8]>>>,
     good: Mutex<HashSet<(At, u8)>>,
+    lost: Mutex<HashSet<(At, u8)>>,
 }
 
 impl Blocks {
     pub(crate) fn new(media: Media, threads: usize, watch: Arc<dyn Watch>) -> Self {
-        let (table, kept, good) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Self { media, table, threads, watch, kept, good }
+        let (table, kept, good, lost) = (OnceLock::new(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { media, table, threads, watch, kept, good, lost }
     }
 
     /// All tree blocks on the devices; the first call scans them.
@@ -55,7 +56,17 @@ impl Blocks {
         if let Some(block) = lock(&self.kept).get(&at) {
             return (header(block)?.level == level).then(|| Arc::clone(block));
         }
-        let block: Arc<[u8]> = self.find(at, level)?.into();
+        if lock(&self.lost).contains(&(at, level)) {
+            return None;
+        }
+        let Some(block) = self.find(at, level) else {
+            let mut lost = lock(&self.lost);
+            if lost.len() < GOOD_MAX {
+                lost.insert((at, level));
+            }
+            return None;
+        };
+        let block: Arc<[u8]> = block.into();
         let mut kept = lock(&self.kept);
         if kept.len().saturating_mul(self.media.node_bytes()) >= KEPT_BYTES {
             kept.clear();

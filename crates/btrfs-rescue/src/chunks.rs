@@ -25,7 +25,6 @@ pub(crate) fn load(blocks: &mut Blocks, fields: Option<&DiskSuperblock>, notes: 
     let mut is_whole = false;
     if let Some(fields) = fields {
         let at = At { logical: fields.chunk_root.get(), generation: fields.chunk_root_generation.get() };
-        // No block of the chunk tree is read from elsewhere before it is known that this is needed.
         let spec = Spec { root: Some((at, fields.chunk_root_level)), is_strict: true, ..Spec::default() };
         let leaves = Leaves::read(blocks, &spec);
         let chunks = chunks_of(blocks, &leaves);

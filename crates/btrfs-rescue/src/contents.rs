@@ -134,8 +134,11 @@ impl Layout {
         let end = offset.saturating_add(to_u64(buf.len()));
         for piece in self.from(offset) {
             let (from, to) = (piece.start.max(offset), piece.end.min(end));
-            if from >= to {
+            if piece.start >= end {
                 break;
+            }
+            if from >= to {
+                continue;
             }
             let part = buf.get_mut(to_usize(from - offset)..to_usize(to - offset)).unwrap_or_default();
             self.part(at, file, piece, from, part);
@@ -162,7 +165,7 @@ impl Layout {
                     None => losses.lose(file, from..from + to_u64(part.len())),
                 }
                 if sector == Sector::Unverified && self.has_sums {
-                    losses.note(file, |loss| loss.unverified_bytes += to_u64(part.len()));
+                    losses.note(file, |loss| loss.add_unverified(to_u64(part.len())));
                 }
             }
         }
@@ -182,11 +185,11 @@ impl Layout {
             for (index, found) in (0..).zip(&sectors) {
                 let start = (index * sector).max(skip);
                 let end = ((index + 1) * sector).min(skip + len);
-                let range = (from + start - skip)..(from + end.max(start) - skip);
+                let range = (from + (start - skip))..(from + (end.max(start) - skip));
                 match found {
                     Sector::Lost => losses.lose(file, range),
                     Sector::Unverified if self.has_sums => {
-                        losses.note(file, |loss| loss.unverified_bytes += range.end - range.start);
+                        losses.note(file, |loss| loss.add_unverified(range.end - range.start));
                     }
                     _ => {}
                 }

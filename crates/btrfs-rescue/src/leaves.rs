@@ -19,6 +19,9 @@ use btrfs_disk::node::{LEVELS_MAX, LeafView, NodeView};
 
 use crate::blocks::{At, Blocks};
 
+/// Holes of a tree that are told apart.
+const HOLES_MAX: usize = 1 << 20;
+
 /// What a tree is read from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spec {
@@ -59,15 +62,11 @@ impl Leaves {
         }
         let Walk { mut pieces, holes, seen, .. } = walk;
         let mut leaves = Self::default();
-        if spec.is_strict {
+        if spec.is_strict || holes.is_empty() {
             leaves.holes = holes;
         } else {
-            for hole in holes {
-                let count = pieces.len();
-                fill(blocks, spec, hole, &seen, &mut pieces);
-                missing(hole, pieces.get(count..).unwrap_or_default(), &mut leaves.holes);
-                leaves.filled.push(hole);
-            }
+            leaves.holes = fill(blocks, spec, &seen, &mut pieces);
+            leaves.filled = holes;
         }
         pieces.sort_unstable_by_key(|piece| piece.first);
         leaves.holes.sort_unstable();
@@ -158,47 +157,57 @@ struct Walk<'a> {
     holes: Vec<(Key, Key)>,
 }
 
+/// A range of keys, and the block and level that has it.
+type Step = (Key, Key, At, u8);
+
 impl Walk<'_> {
+    /// Goes down in the order of keys.
     fn run(&mut self, root: At, level: u8) {
-        let mut level = level;
-        let mut todo = vec![(Key::MIN, Key::MAX, root)];
-        loop {
-            let mut below = Vec::new();
-            for (first, last, at) in std::mem::take(&mut todo) {
-                if !self.seen.insert(at) {
-                    continue;
-                }
-                self.visit((first, last, at), level, &mut below);
-            }
-            let Some(next) = level.checked_sub(1) else { return };
-            (level, todo) = (next, below);
+        let mut todo = vec![(Key::MIN, Key::MAX, root, level)];
+        while let Some(step) = todo.pop() {
+            self.visit(step, &mut todo);
         }
     }
 
-    fn visit(&mut self, (first, last, at): (Key, Key, At), level: u8, below: &mut Vec<(Key, Key, At)>) {
+    fn visit(&mut self, (first, last, at, level): Step, todo: &mut Vec<Step>) {
+        if self.seen.contains(&at) {
+            return;
+        }
         if level == 0 {
-            match self.blocks.is_good(at, 0) {
-                true => self.pieces.push(Piece { first, last, at }),
-                false => self.holes.push((first, last)),
+            if self.blocks.is_good(at, 0) {
+                self.seen.insert(at);
+                self.pieces.push(Piece { first, last, at });
+            } else {
+                self.lose(first, last);
             }
             return;
         }
         let Some(block) = self.blocks.read(at, level) else {
-            self.holes.push((first, last));
+            self.lose(first, last);
             return;
         };
+        self.seen.insert(at);
         let node = NodeView::new(&block);
-        let mut from = first;
+        let (mut from, start) = (first, todo.len());
         for (slot, ptr) in node.ptrs().iter().enumerate() {
             let next = node.ptrs().get(slot + 1).map(|next| next.key.get());
             let to = next.and_then(before).unwrap_or(last).min(last);
             let at = At { logical: ptr.blockptr.get(), generation: ptr.generation.get() };
             if from <= to {
-                below.push((from, to, at));
+                todo.push((from, to, at, level - 1));
             }
             if let Some(next) = next {
                 from = next.max(from);
             }
+        }
+        todo.get_mut(start..).unwrap_or_default().reverse();
+    }
+
+    fn lose(&mut self, first: Key, last: Key) {
+        if self.holes.len() < HOLES_MAX {
+            self.holes.push((first, last));
+        } else if let Some(hole) = self.holes.last_mut() {
+            hole.1 = hole.1.max(last);
         }
     }
 }
@@ -215,26 +224,27 @@ pub(crate) fn before(key: Key) -> Option<Key> {
     Some(Key::new(objectid.checked_sub(1)?, u8::MAX, u64::MAX))
 }
 
-/// Takes leaves that nothing leads to, the newest first, for as much of a hole as no newer one covers.
-fn fill(blocks: &Blocks, spec: &Spec, (low, high): (Key, Key), seen: &HashSet<At>, pieces: &mut Vec<Piece>) {
+/// Takes leaves that nothing leads to, the newest first, for as much as neither the tree's own leaves nor newer ones
+/// cover. Returns what stays missing.
+fn fill(blocks: &Blocks, spec: &Spec, seen: &HashSet<At>, pieces: &mut Vec<Piece>) -> Vec<(Key, Key)> {
+    let mut covered = Covered(pieces.iter().map(|piece| (piece.first, piece.last)).collect());
     let table = blocks.table();
-    let mut candidates: Vec<(u64, Piece)> = Vec::new();
+    let mut candidates: Vec<Piece> = Vec::new();
     for (owner, generation_max) in &spec.owners {
-        for found in table.of(*owner, 0) {
+        for found in table.of(*owner, 0).filter(|found| found.generation <= *generation_max) {
             let at = At { logical: found.logical, generation: found.generation };
-            let is_wanted = found.generation <= *generation_max && found.first <= high && found.last >= low;
-            if is_wanted && !seen.contains(&at) {
-                let piece = Piece { first: found.first.max(low), last: found.last.min(high), at };
-                candidates.push((found.generation, piece));
+            if !seen.contains(&at) {
+                candidates.push(Piece { first: found.first, last: found.last, at });
             }
         }
     }
-    candidates.sort_by_key(|(generation, piece)| (std::cmp::Reverse(*generation), piece.first, piece.at.logical));
-    candidates.dedup_by_key(|(_, piece)| piece.at);
-    let mut covered = Covered::default();
-    for (_, piece) in candidates {
-        covered.add(piece.first, piece.last, &mut |first, last| pieces.push(Piece { first, last, at: piece.at }));
+    candidates.sort_by_key(|piece| (std::cmp::Reverse(piece.at.generation), piece.first, piece.at.logical));
+    candidates.dedup_by_key(|piece| piece.at);
+    for piece in candidates {
+        let at = piece.at;
+        covered.add(piece.first, piece.last, &mut |first, last| pieces.push(Piece { first, last, at }));
     }
+    covered.missing()
 }
 
 /// Ranges of keys that do not overlap: first to last.
@@ -266,26 +276,23 @@ impl Covered {
         let to = over.last().map_or(last, |(_, to)| last.max(*to));
         self.0.insert(from, to);
     }
-}
 
-/// What of a hole no piece covers.
-fn missing((low, high): (Key, Key), pieces: &[Piece], holes: &mut Vec<(Key, Key)>) {
-    let mut ranges: Vec<(Key, Key)> = pieces.iter().map(|piece| (piece.first, piece.last)).collect();
-    ranges.sort_unstable();
-    let mut at = low;
-    for (first, last) in ranges {
-        if first > at
-            && let Some(end) = before(first)
-        {
-            holes.push((at, end));
+    /// What is not covered.
+    fn missing(&self) -> Vec<(Key, Key)> {
+        let (mut missing, mut at) = (Vec::new(), Key::MIN);
+        for (first, last) in &self.0 {
+            if *first > at
+                && let Some(end) = before(*first)
+            {
+                missing.push((at, end));
+            }
+            match last.next() {
+                Some(next) => at = at.max(next),
+                None => return missing,
+            }
         }
-        match last.next() {
-            Some(next) => at = at.max(next),
-            None => return,
-        }
-    }
-    if at <= high {
-        holes.push((at, high));
+        missing.push((at, Key::MAX));
+        missing
     }
 }
 
@@ -322,11 +329,11 @@ mod tests {
 
     #[test]
     fn what_no_leaf_covers_is_missing() {
-        let at = At { logical: 0, generation: 0 };
-        let piece = |first, last| Piece { first: key(first), last: key(last), at };
-        let mut holes = Vec::new();
-        missing((key(1), key(9)), &[piece(5, 6), piece(2, 3)], &mut holes);
-        assert_eq!(holes.len(), 3);
+        let mut covered = Covered::default();
+        assert_eq!(covered.missing(), [(Key::MIN, Key::MAX)]);
+        covered.add(key(5), key(6), &mut |_, _| {});
+        covered.add(key(2), Key::MAX, &mut |_, _| {});
+        assert_eq!(covered.missing(), [(Key::MIN, before(key(2)).unwrap())]);
         assert_eq!(before(key(7).next().unwrap()), Some(key(7)));
         assert_eq!(before(Key::MIN), None);
     }

@@ -41,6 +41,10 @@ impl Loss {
         self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum()
     }
 
+    pub(crate) fn add_unverified(&mut self, bytes: u64) {
+        self.unverified_bytes = self.unverified_bytes.saturating_add(bytes);
+    }
+
     fn add(&mut self, range: Range<u64>) {
         let index = self.ranges.partition_point(|known| known.end < range.start);
         let end = self.ranges.partition_point(|known| known.start <= range.end);
@@ -48,7 +52,7 @@ impl Loss {
             let joined = self.ranges.get(index..end).unwrap_or_default();
             let from = joined.first().map_or(range.start, |first| first.start.min(range.start));
             let to = joined.last().map_or(range.end, |last| last.end.max(range.end));
-            self.ranges.splice(index..end, [from..to]);
+            self.ranges.splice(index..end, std::iter::once(from..to));
         } else if self.ranges.len() < RANGES_MAX {
             self.ranges.insert(index, range);
         } else if let Some(last) = self.ranges.last_mut() {
