@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use btrfs_check::Disk;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{BlockGroupItem, ChunkItem, DevExtent, OnDisk as _};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
 use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::{DevId, Key, Logical, TreeId, Uuid};
-use btrfs_store::pool::{Chunk, Stripe};
+use btrfs_store::pool::plan::plan;
+use btrfs_store::pool::{Chunk, Purpose, Stripe};
 
 use crate::blocks::{At, Blocks};
 use crate::leaves::{Leaves, Spec};
@@ -35,7 +37,9 @@ pub(crate) fn load(blocks: &mut Blocks, fields: Option<&DiskSuperblock>, notes: 
         return;
     }
     let chunks = scanned(blocks);
-    let (from_items, from_extents) = (add(blocks, chunks), add_from_extents(blocks));
+    let from_items = add(blocks, chunks);
+    number_devices(blocks, notes);
+    let from_extents = add_from_extents(blocks);
     notes.push(format!(
         "the chunk tree is damaged: {from_items} more chunks are known from its remaining and older leaves, \
          {from_extents} from the allocations of devices"
@@ -92,6 +96,50 @@ fn add(blocks: &mut Blocks, chunks: Vec<Chunk>) -> usize {
         }
     }
     blocks.media.chunks.len().saturating_sub(before)
+}
+
+/// Gives devices without a superblock the numbers with which chunks lead to the tree blocks that were found on them.
+fn number_devices(blocks: &mut Blocks, notes: &mut Vec<String>) {
+    let is_unknown = |disk: &Disk| disk.uuid.is_nil();
+    if blocks.media.disks.len() < 2 || !blocks.media.disks.iter().any(is_unknown) {
+        return;
+    }
+    let mut votes: BTreeMap<(u16, u64), u64> = BTreeMap::new();
+    for found in blocks.table().all() {
+        let Some(chunk) = blocks.media.chunk(found.logical, 1) else { continue };
+        for mirror in 0..chunk.profile().mirror_count() {
+            for part in plan(chunk, Logical(found.logical), 1, Purpose::Read(mirror)) {
+                if part.device_offset == found.physical {
+                    *votes.entry((found.device, part.device.0)).or_default() += 1;
+                }
+            }
+        }
+    }
+    let mut votes: Vec<(u64, u16, u64)> = votes.into_iter().map(|((disk, id), count)| (count, disk, id)).collect();
+    votes.sort_unstable_by(|a, b| b.cmp(a));
+    let disks = &mut blocks.media.disks;
+    let mut taken: Vec<u64> = disks.iter().filter(|disk| !is_unknown(disk)).map(|disk| disk.id.0).collect();
+    let mut numbered: Vec<u16> = Vec::new();
+    for (_, index, id) in votes {
+        let Some(disk) = disks.get_mut(usize::from(index)) else { continue };
+        if is_unknown(disk) && !numbered.contains(&index) && !taken.contains(&id) {
+            disk.id = DevId(id);
+            numbered.push(index);
+            taken.push(id);
+            notes.push(format!("{} is device {id}, as its tree blocks say", disk.device.name()));
+        }
+    }
+    for index in 0..disks.len() {
+        let free = (1..).find(|id| !taken.contains(id)).unwrap_or(1);
+        let is_numbered = numbered.iter().any(|known| usize::from(*known) == index);
+        if let Some(disk) = disks.get_mut(index)
+            && is_unknown(disk)
+            && !is_numbered
+        {
+            disk.id = DevId(free);
+            taken.push(free);
+        }
+    }
 }
 
 /// A run of a device.
