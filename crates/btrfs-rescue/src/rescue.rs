@@ -147,7 +147,7 @@ impl Rescue {
     #[must_use]
     pub fn undelete(&self, pattern: &[u8]) -> Undeleted {
         let newest = State::open(&self.blocks, self.newest());
-        let (found, views) = undelete::find(&self.blocks, &newest, pattern);
+        let (found, views) = undelete::find(&self.blocks, self.fields.as_deref(), &newest, pattern);
         Undeleted { found, views }
     }
 }

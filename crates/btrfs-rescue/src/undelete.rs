@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
+use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::{Key, TreeId};
 
 use crate::blocks::{At, Blocks};
 use crate::inode::{self, File};
 use crate::listing::path_of;
 use crate::orphans::is_inode;
+use crate::roots::starts;
 use crate::state::{Pick, State};
 use crate::tree_view::TreeView;
 
@@ -41,46 +43,109 @@ pub struct Deleted {
     pub is_dir: bool,
 }
 
-/// Deleted files and directories whose name or, for a pattern with a slash, path matches; and the states they are in.
+/// The states that things are found in.
+type Views = BTreeMap<u64, Arc<TreeView>>;
+
+/// Deleted files, directories and subvolumes whose name or, for a pattern with a slash, path matches; and the states that
+/// they are in.
 pub(crate) fn find(
     blocks: &Arc<Blocks>,
+    fields: Option<&DiskSuperblock>,
     newest: &State,
     pattern: &[u8],
-) -> (Vec<Deleted>, BTreeMap<u64, Arc<TreeView>>) {
-    let by_path = pattern.contains(&b'/');
-    let hits = hits(blocks, newest, |name| by_path || matches(pattern, name));
-    let mut by_generation: BTreeMap<u64, Vec<File>> = BTreeMap::new();
-    for (file, generation) in hits {
-        by_generation.entry(generation).or_default().push(file);
+) -> (Vec<Deleted>, Views) {
+    let mut search = Search { blocks, newest, pattern, roots: BTreeMap::new(), found: Vec::new(), views: Views::new() };
+    for start in starts(blocks, fields) {
+        search.roots.entry(start.at.generation).or_insert((start.at, start.level));
     }
-    let (mut found, mut views) = (Vec::new(), BTreeMap::new());
-    for (generation, mut files) in by_generation.into_iter().rev().take(STATES_MAX) {
-        let pick = Pick { root: None, generation_max: generation, is_strict: false };
-        let view = Arc::new(TreeView::new(State::open(blocks, pick)));
-        files.sort_unstable();
-        let count = found.len();
-        for file in files {
-            let Some(inode) = inode::read(&view.state, file) else { continue };
-            let path = path_of(&view.state, &view.listings, file);
-            if by_path && !matches(pattern, &path) {
-                continue;
-            }
-            found.push(Deleted {
-                path,
-                generation,
-                subvolume: file.0,
-                inode: file.1,
-                size: inode.size,
-                seconds: inode.times.get(1).map_or(0, |time| time.sec),
-                is_dir: inode.kind.is_dir(),
-            });
-        }
-        if found.len() > count {
-            views.insert(generation, view);
-        }
-    }
+    search.subvolumes();
+    search.files();
+    let Search { mut found, views, .. } = search;
     found.sort_by(|a, b| a.path.cmp(&b.path));
     (found, views)
+}
+
+struct Search<'a> {
+    blocks: &'a Arc<Blocks>,
+    newest: &'a State,
+    pattern: &'a [u8],
+    /// By generation, where the root tree's root is known.
+    roots: BTreeMap<u64, (At, u8)>,
+    found: Vec<Deleted>,
+    views: Views,
+}
+
+impl Search<'_> {
+    fn by_path(&self) -> bool {
+        self.pattern.contains(&b'/')
+    }
+
+    fn view(&mut self, generation: u64) -> Arc<TreeView> {
+        let pick = Pick { root: self.roots.get(&generation).copied(), generation_max: generation, is_strict: false };
+        let blocks = self.blocks;
+        let view = self.views.entry(generation);
+        Arc::clone(view.or_insert_with(|| Arc::new(TreeView::new(State::open(blocks, pick)))))
+    }
+
+    /// Takes a file of a state, if its path is wanted.
+    fn take(&mut self, view: &TreeView, generation: u64, file: File) {
+        let Some(inode) = inode::read(&view.state, file) else { return };
+        let path = path_of(&view.state, &view.listings, file);
+        if self.by_path() && !matches(self.pattern, &path) {
+            return;
+        }
+        self.found.push(Deleted {
+            path,
+            generation,
+            subvolume: file.0,
+            inode: file.1,
+            size: inode.size,
+            seconds: inode.times.get(1).map_or(0, |time| time.sec),
+            is_dir: inode.kind.is_dir(),
+        });
+    }
+
+    /// Subvolumes that older states list and the newest does not.
+    fn subvolumes(&mut self) {
+        let mut seen: HashSet<u64> = HashSet::new();
+        for (generation, root) in self.roots.clone().into_iter().rev().take(STATES_MAX) {
+            let pick = Pick { root: Some(root), generation_max: generation, is_strict: true };
+            let state = State::open(self.blocks, pick);
+            let placed = state.placed.values().flatten();
+            let wanted = placed.filter(|placed| self.by_path() || matches(self.pattern, &placed.name));
+            let wanted: Vec<u64> = wanted.map(|placed| placed.tree).collect();
+            for tree in wanted {
+                let is_gone = !self.newest.infos.contains_key(&tree) && state.infos.contains_key(&tree);
+                if is_gone && seen.insert(tree) {
+                    let view = self.view(generation);
+                    let top = view.state.infos.get(&tree).map_or(256, |info| info.top);
+                    self.take(&view, generation, (tree, top));
+                }
+            }
+        }
+    }
+
+    /// Files and directories, each in the newest state that it is known from.
+    fn files(&mut self) {
+        let by_path = self.by_path();
+        let pattern = self.pattern;
+        let hits = hits(self.blocks, self.newest, |name| by_path || matches(pattern, name));
+        let mut by_generation: BTreeMap<u64, Vec<File>> = BTreeMap::new();
+        for (file, generation) in hits {
+            by_generation.entry(generation).or_default().push(file);
+        }
+        for (generation, mut files) in by_generation.into_iter().rev().take(STATES_MAX) {
+            files.sort_unstable();
+            let (count, is_new) = (self.found.len(), !self.views.contains_key(&generation));
+            let view = self.view(generation);
+            for file in files {
+                self.take(&view, generation, file);
+            }
+            if is_new && self.found.len() == count {
+                self.views.remove(&generation);
+            }
+        }
+    }
 }
 
 /// Inodes that the newest state does not have, each with the newest generation that it is known from.

@@ -216,6 +216,12 @@ fn a_deleted_file_is_found_and_copied() {
     let copied = files(&bench.path("found"));
     assert_eq!(copied.values().next(), Some(&pattern(50_000)), "{copied:?}");
     assert_eq!(bench.ok("rescue undelete --quiet a.img small*"), "");
+    bench.ok("subvolume snapshot a.img / /monday");
+    bench.ok("subvolume delete a.img /monday");
+    let run = bench.run("rescue undelete --quiet a.img monday back");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let copied = files(&bench.path("back"));
+    assert_eq!(copied.len(), files(&bench.path("src")).len(), "{}", String::from_utf8_lossy(&run.out));
 }
 
 #[test]
