@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Whether the root tree may have had an item for a tree: nothing is known of the place that it would have there, or
-    /// the leaf that is known is older than the tree's blocks.
+    /// Whether the root tree may have had an item for a tree: nothing is known of the place that it would have there,
+    /// or the leaf that is known is older than the tree's blocks.
     fn is_lost(&self, tree: u64) -> bool {
         let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
         if self.roots.may_lack(item(0), item(u64::MAX)) {

@@ -46,8 +46,8 @@ pub struct Deleted {
 /// The states that things are found in.
 type Views = BTreeMap<u64, Arc<TreeView>>;
 
-/// Deleted files, directories and subvolumes whose name or, for a pattern with a slash, path matches; and the states that
-/// they are in.
+/// Deleted files, directories and subvolumes whose name or, for a pattern with a slash, path matches; and the states
+/// that they are in.
 pub(crate) fn find(
     blocks: &Arc<Blocks>,
     fields: Option<&DiskSuperblock>,

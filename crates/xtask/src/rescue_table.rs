@@ -2,8 +2,9 @@
 //! whole, as a table.
 //!
 //! The image is made by the kernel: plain and compressed files, large ones, snapshots, deletions in between. Copies of
-//! it are damaged in several ways and are never mounted. Of btrfs-progs each way that may help is tried on a copy of its
-//! own (`super-recover`, `chunk-recover`, `btrfs-find-root`), each under a time limit, and the best counts. Needs root.
+//! it are damaged in several ways and are never mounted. Of btrfs-progs each way that may help is tried on a copy of
+//! its own (`super-recover`, `chunk-recover`, `btrfs-find-root`), each under a time limit, and the best counts. Needs
+//! root.
 
 use crate::system::{self, Mount, run as run_program};
 use anyhow::{Context as _, Result, ensure};
