@@ -70,7 +70,8 @@ fn common(options: btrfs::VolumeOptions) -> btrfs::VolumeOptions {
     options.workers(1).cache_bytes(4 << 20).dirty_bytes(1 << 20).env(Env::seeded(1, (1_700_000_000, 0)))
 }
 
-fn patched(input: &[u8]) -> MemoryDevice {
+/// The base image with the patches of an input.
+pub(crate) fn patched(input: &[u8]) -> MemoryDevice {
     let base = &*BASE;
     let mut sectors = base.sectors.clone();
     let mut is_broken = vec![false; sectors.len()];

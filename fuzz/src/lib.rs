@@ -11,6 +11,7 @@ mod apply;
 pub mod f2fs;
 mod f2fs_image;
 mod image;
+mod rescue;
 mod stream;
 mod whole;
 
@@ -34,6 +35,7 @@ pub use apply::Applier;
 pub use apply::apply;
 pub use f2fs_image::f2fs_image;
 pub use image::image;
+pub use rescue::rescue;
 pub use stream::stream;
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.

@@ -21,6 +21,8 @@
 //! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps
 //! the check itself from being done: no superblock, a file for sorting that cannot be written.
 //!
+//! [`Media`], devices read by logical address as far as they can be read, is also what `btrfs-rescue` reads.
+//!
 //! Callers: the command line; `btrfs-repair`, which also opens devices as a check does ([`open_media`]).
 
 mod chunks;

@@ -45,7 +45,9 @@ pub struct Media {
 }
 
 impl Media {
-    pub(crate) fn new(disks: Vec<Disk>, format: Format, generation: u64) -> Self {
+    /// Devices without chunks.
+    #[must_use]
+    pub fn new(disks: Vec<Disk>, format: Format, generation: u64) -> Self {
         let generation_max = Generation(generation.saturating_add(1));
         Self { disks, chunks: BTreeMap::new(), format, generation_max, bad: Mutex::default() }
     }
@@ -91,7 +93,8 @@ impl Media {
     }
 
     /// Device and byte of a copy.
-    pub(crate) fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
+    #[must_use]
+    pub fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
         let parts = plan(self.chunk(at, 1)?, Logical(at), 1, Purpose::Read(mirror));
         parts.first().map(|part| (part.device.0, part.device_offset))
     }
@@ -114,12 +117,13 @@ impl Media {
     }
 
     /// Says that a copy of this block is bad, so that the next reader looks at it closely.
-    pub(crate) fn distrust(&self, at: u64) {
+    pub fn distrust(&self, at: u64) {
         lock(&self.bad).insert(at);
     }
 
     /// Reads a block that a walk has seen, from a copy that is good where there is one.
-    pub(crate) fn read_block(&self, at: u64) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn read_block(&self, at: u64) -> Option<Vec<u8>> {
         let mut block = vec![0; self.node_bytes()];
         let copies = self.copies(at);
         if !lock(&self.bad).contains(&at) {

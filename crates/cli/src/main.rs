@@ -19,6 +19,7 @@ mod target;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -29,6 +30,8 @@ use args::Cli;
 use btrfs::check::Ended;
 use commands::failure::{self, Status};
 use commands::format;
+use commands::image::ImagePath;
+use commands::magic::Look;
 use commands::mount::helper;
 use commands::output::{self, Output};
 use commands::short;
@@ -59,10 +62,39 @@ fn main() -> ExitCode {
         Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
         Err(error) => {
             output::warn(&failure::one_line(&error));
+            advise(&error, &words);
             let ended = error.downcast_ref::<Ended>().map(Ended::status);
             ExitCode::from(ended.unwrap_or_else(|| failure::status_of(&error).code()))
         }
     }
+}
+
+/// Says what to run next where an image is damaged that is btrfs, or may have been.
+fn advise(error: &anyhow::Error, words: &[OsString]) {
+    let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
+    if is_about_it || failure::status_of(error) != Status::Corrupt {
+        return;
+    }
+    let may_be_btrfs = |word: &&OsString| {
+        let part = ImagePath::parse(Path::new(word));
+        let is_image = std::fs::metadata(&part.path).is_ok_and(|found| !found.is_dir() && found.len() > 0);
+        is_image
+            && match format::recognise(&part.path, part.offset) {
+                Ok(found) => found == Some(btrfs::row::FORMAT.name) || is_unknown(&part),
+                Err(_) => false,
+            }
+    };
+    if let Some(image) = words.iter().skip(2).find(may_be_btrfs) {
+        let image = image.display();
+        output::warn(&format!(
+            "`spinney check {image}` says what is damaged; \
+             `spinney rescue get {image} DIRECTORY` copies what can be read"
+        ));
+    }
+}
+
+fn is_unknown(part: &ImagePath) -> bool {
+    matches!(format::look(&part.path, part.offset), Ok(Look::Unknown | Look::Empty))
 }
 
 /// Shows the help that was asked for, laid out for the terminal.

@@ -52,6 +52,16 @@ pub struct Get {
     paths: Vec<PathBuf>,
     /// Where to, on this machine: an existing directory, or a new name
     dest: PathBuf,
+    #[command(flatten)]
+    copy: CopyOut,
+    /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
+    #[arg(long)]
+    json: bool,
+}
+
+/// How files are copied out of an image: the options of `get`, which other commands that do the same have as well.
+#[derive(Debug, Args)]
+pub struct CopyOut {
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
@@ -79,26 +89,24 @@ pub struct Get {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
-    #[arg(long)]
-    json: bool,
 }
 
-#[derive(Serialize)]
-struct Report {
+/// What a copy did.
+#[derive(Debug, Serialize)]
+pub struct Report {
     /// Files, directories and others that were copied, or were there already.
-    entries: u64,
+    pub entries: u64,
     /// Of contents that were copied.
-    bytes: u64,
+    pub bytes: u64,
     /// Files that --continue found whole.
-    present: u64,
+    pub present: u64,
     /// What could not be copied; the standard error has the reasons.
-    failed: u64,
+    pub failed: u64,
     left_out: LeftOut,
 }
 
 /// What files and directories did not get, or were not made, each counted.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct LeftOut {
     owners: u64,
     attributes: u64,
@@ -131,6 +139,51 @@ impl Get {
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
+        let image = &self.image.image.image;
+        let copied = self.copy.run(&volume, (image, is_own), (&self.paths, &self.dest))?;
+        if self.json && copied.result.is_ok() {
+            out.json(&copied.report)?;
+        }
+        copied.finish()
+    }
+}
+
+/// A copy that is over.
+pub struct Copied {
+    /// What it did.
+    pub report: Report,
+    /// What ended it early.
+    pub result: Result<()>,
+    losses: Losses,
+    names: u64,
+}
+
+impl Copied {
+    /// Tells what could not be copied.
+    ///
+    /// # Errors
+    /// What ended the copy, or how many entries could not be copied.
+    pub fn finish(self) -> Result<()> {
+        let told = self.losses.failures.tell(self.names);
+        self.result.and(told)
+    }
+}
+
+/// Where a copy is from and goes to.
+type FromTo<'a> = (&'a [PathBuf], &'a Path);
+
+impl CopyOut {
+    /// Whether a progress bar is wanted.
+    #[must_use]
+    pub fn shows_progress(&self) -> bool {
+        !self.quiet
+    }
+
+    /// Copies paths of a volume, whose image is at `image` and may belong to the caller, to a directory or name.
+    ///
+    /// # Errors
+    /// Where signals cannot be caught; what fails of the copy is in the answer.
+    pub fn run(&self, volume: &Volume, (image, is_own): (&Path, bool), (paths, dest): FromTo<'_>) -> Result<Copied> {
         let is_believed = is_own || self.trust;
         let interrupt = Interrupt::catch()?;
         // New files get exactly the modes that the image says.
@@ -152,51 +205,32 @@ impl Get {
             if bar.is_shown() {
                 scope.spawn(|| {
                     // A failure is left to the copy, which meets it too.
-                    if let Ok(Some(total)) = measure(&volume, &self.paths, &is_over) {
+                    if let Ok(Some(total)) = measure(volume, paths, &is_over) {
                         progress.bytes_total.store(total, Ordering::Relaxed);
                     }
                 });
             }
-            let result = self.copy(&volume, &options, &progress, &losses);
+            let result = self.copy(volume, &options, (&progress, &losses), (paths, dest));
             is_over.store(true, Ordering::Relaxed);
             result
         });
         drop(bar);
         tell(&losses);
         if !is_believed {
-            self.tell_withheld(&losses);
-        }
-        if self.json && result.is_ok() {
-            out.json(&Report::of(&progress, &losses))?;
+            self.tell_withheld(image, &losses);
         }
         let names = progress.names.load(Ordering::Relaxed);
-        let told = losses.failures.tell(names);
         if result.as_ref().is_err_and(is_interruption) {
-            self.tell_interrupted(names);
+            // The failures before it are told first; they end in nothing then.
+            let _ = losses.failures.tell(names);
+            tell_interrupted(names, (paths, dest));
             interrupt.end_by_it();
         }
-        result.and(told)
-    }
-
-    fn tell_interrupted(&self, names: u64) {
-        let dest = self.dest.display();
-        let how = match self.made_dest() {
-            Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
-            None => "--continue".to_owned(),
-        };
-        warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
-    }
-
-    /// The only PATH, where DEST was made of it or will be: as something in DEST it would be another copy.
-    fn made_dest(&self) -> Option<&Path> {
-        let [path] = &*self.paths else { return None };
-        let inside = self.dest.join(path.file_name()?);
-        let is_dest = !means_contents(path) && self.dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
-        is_dest.then_some(path)
+        Ok(Copied { report: Report::of(&progress, &losses), result, losses, names })
     }
 
     /// What was left out though nobody asked for that.
-    fn tell_withheld(&self, losses: &Losses) {
+    fn tell_withheld(&self, image: &Path, losses: &Losses) {
         let mut parts = Vec::new();
         for (count, what, is_asked) in [
             (&losses.withheld_nodes, "device nodes", self.no_devices),
@@ -208,43 +242,64 @@ impl Get {
             }
         }
         if !parts.is_empty() {
-            let image = self.image.image.image.display();
-            let parts = parts.join(" and ");
+            let (image, parts) = (image.display(), parts.join(" and "));
             warn(&format!("{image}: others may have written it, so {parts} were left out; --trust copies them"));
         }
     }
 
-    fn copy(&self, volume: &Volume, options: &ExportOptions, progress: &Progress, losses: &Losses) -> Result<()> {
-        if self.continues
-            && let Some(path) = self.made_dest()
-            && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
-        {
-            let (dest, path) = (self.dest.display(), path.display());
-            let text = format!("{dest}: nothing named like {path} is in it; write {path}/. if {dest} is its copy");
-            return Err(Failure::refused(text).into());
-        }
-        let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
-        for path in &self.paths {
-            let copied = self.copy_one(volume, options, (progress, losses), (path, dest));
-            losses.failures.note(copied, self.fail_fast)?;
-        }
-        Ok(())
-    }
-
-    fn copy_one(
+    fn copy(
         &self,
         volume: &Volume,
         options: &ExportOptions,
         (progress, losses): (&Progress, &Losses),
-        (path, dest): (&Path, Dest<'_>),
+        (paths, to): FromTo<'_>,
     ) -> Result<()> {
-        if means_contents(path) {
-            return export_contents(volume, path, &self.dest, options, (progress, losses));
+        if self.continues
+            && let Some(path) = made_dest((paths, to))
+            && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
+        {
+            let (dest, path) = (to.display(), path.display());
+            let text = format!("{dest}: nothing named like {path} is in it; write {path}/. if {dest} is its copy");
+            return Err(Failure::refused(text).into());
         }
-        let is_dir = volume.symlink_metadata(path)?.is_dir();
-        let target = dest.target(path, is_dir)?;
-        export_one(volume, path, &target, options, (progress, losses))
+        let dest = Dest::new(to, to.is_dir(), paths.len())?;
+        for path in paths {
+            let copied = copy_one(volume, options, (progress, losses), (path, dest, to));
+            losses.failures.note(copied, self.fail_fast)?;
+        }
+        Ok(())
     }
+}
+
+fn tell_interrupted(names: u64, (paths, dest): FromTo<'_>) {
+    let how = match made_dest((paths, dest)) {
+        Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
+        None => "--continue".to_owned(),
+    };
+    let dest = dest.display();
+    warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
+}
+
+/// The only path, where the destination was made of it or will be: as something in that it would be another copy.
+fn made_dest<'a>((paths, dest): FromTo<'a>) -> Option<&'a Path> {
+    let [path] = paths else { return None };
+    let inside = dest.join(path.file_name()?);
+    let is_dest = !means_contents(path) && dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
+    is_dest.then_some(path)
+}
+
+fn copy_one(
+    volume: &Volume,
+    options: &ExportOptions,
+    (progress, losses): (&Progress, &Losses),
+    (path, dest, to): (&Path, Dest<'_>, &Path),
+) -> Result<()> {
+    if means_contents(path) {
+        return export_contents(volume, path, to, options, (progress, losses));
+    }
+    let is_dir = volume.symlink_metadata(path)?.is_dir();
+    let target = dest.target(path, is_dir)?;
+    export_one(volume, path, &target, options, (progress, losses))
 }
 
 /// True for `/`, and for paths that end in `.` or `..`.

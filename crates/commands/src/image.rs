@@ -112,7 +112,7 @@ impl ReadArgs {
 
 /// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
 /// Groups are not looked at: many systems give each user one of his own and let it write.
-fn is_own(found: &std::fs::Metadata) -> bool {
+pub fn is_own(found: &std::fs::Metadata) -> bool {
     let asked_by = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
     let own = [Some(rustix::process::geteuid().as_raw()), Some(0), asked_by];
     own.contains(&Some(found.uid())) && found.mode() & 0o002 == 0

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use vfs::{DirEntry, Metadata, Volume};
+use vfs::{Blame, DirEntry, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
 use super::human;
@@ -26,6 +26,13 @@ use super::output::Output;
 pub struct Ls {
     #[command(flatten)]
     image: ReadArgs,
+    #[command(flatten)]
+    listing: Listing,
+}
+
+/// What is listed, and how: the options of `ls`, which other commands that do the same have as well.
+#[derive(Debug, Args)]
+pub struct Listing {
     /// Directory or file in the image
     #[arg(default_value = "/")]
     path: PathBuf,
@@ -75,16 +82,25 @@ impl Ls {
     /// # Errors
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = self.image.open_read_only()?;
+        self.listing.run(&self.image.open_read_only()?, out)
+    }
+}
+
+impl Listing {
+    /// Lists a directory or file of a volume.
+    ///
+    /// # Errors
+    /// As [`Ls::run`].
+    pub fn run(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         if self.json {
-            return self.report(&volume, out);
+            return self.report(volume, out);
         }
         let metadata = volume.metadata(&self.path)?;
         if !metadata.is_dir() {
             let name = self.path.as_os_str().as_bytes().to_vec();
             let metadata = Some(volume.symlink_metadata(&self.path)?);
             let listed = Listed { name, path: self.path.clone(), metadata };
-            return self.print(&volume, out, &[listed]);
+            return self.print(volume, out, &[listed]);
         }
         let mut todo = vec![self.path.clone()];
         let mut is_first = true;
@@ -96,8 +112,8 @@ impl Ls {
                 out.put_name(dir.as_os_str().as_bytes())?;
                 out.write_all(b":\n")?;
             }
-            let (listed, below) = self.read(&volume, &dir)?;
-            self.print(&volume, out, &listed)?;
+            let (listed, below) = self.read(volume, &dir)?;
+            self.print(volume, out, &listed)?;
             todo.extend(below.into_iter().rev());
         }
         Ok(())
@@ -114,7 +130,11 @@ impl Ls {
                 below.push(path.clone());
             }
             let needs_metadata = self.long || self.json;
-            let metadata = needs_metadata.then(|| volume.symlink_metadata(&path)).transpose()?;
+            let metadata = match needs_metadata.then(|| volume.symlink_metadata(&path)) {
+                // Of a damaged image the name alone is known.
+                Some(Err(error)) if error.blame() == Blame::Image => None,
+                found => found.transpose()?,
+            };
             listed.push(Listed { name: entry.name_bytes().to_vec(), path, metadata });
         }
         Ok((listed, below))

@@ -51,6 +51,10 @@ const COMMANDS: &[&[&str]] = &[
     &["check", "--quiet", "--data", "--json", "IMAGE"],
     &["repair", "--quiet", "IMAGE"],
     &["get", "IMAGE", "/.", "DEST"],
+    &["rescue", "roots", "--quiet", "IMAGE"],
+    &["rescue", "ls", "-lR", "IMAGE"],
+    &["rescue", "get", "--quiet", "--force", "IMAGE", "DEST"],
+    &["rescue", "undelete", "--quiet", "--json", "--force", "IMAGE", "*", "DEST"],
 ];
 
 /// Which images.

@@ -17,6 +17,7 @@ mod log_replay;
 mod mount;
 mod mutate_images;
 mod repair_crash;
+mod rescue_table;
 mod rework;
 mod round_trip;
 mod send_histories;
@@ -131,6 +132,8 @@ enum Task {
     FuzzStreams(fuzz_streams::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
+    /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
+    RescueTable(rescue_table::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
     Subvolumes(subvolumes::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
@@ -173,6 +176,7 @@ fn main() -> Result<ExitCode> {
         Task::Torture(options) => mount::torture::run(&options),
         Task::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
+        Task::RescueTable(options) => rescue_table::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
         Task::Subvolumes(options) => subvolumes::run(&options),
         Task::Bench(options) => bench::execute(&root(), &options),

@@ -31,6 +31,7 @@ pub(crate) mod qgroup;
 pub(crate) mod quota;
 pub(crate) mod receive;
 pub(crate) mod repair;
+pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod row;
 pub(crate) mod scrub;

@@ -37,6 +37,7 @@ mod receive;
 mod repair;
 mod reports;
 mod rescue;
+mod rescue_damaged;
 mod scrub;
 mod send;
 mod sizes;

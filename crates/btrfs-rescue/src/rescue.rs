@@ -1,0 +1,193 @@
+//! The front door: devices are opened, and states of the file system on them become volumes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::TreeId;
+use btrfs_disk::superblock::DiskSuperblock;
+use vfs::Volume;
+
+use crate::blocks::{At, Blocks};
+use crate::error::Error;
+use crate::listing::path_of;
+use crate::losses::Loss;
+use crate::roots::{self, Root};
+use crate::state::{Pick, State};
+use crate::tree_view::TreeView;
+use crate::undelete::{self, Deleted};
+use crate::watch::Watch;
+use crate::{chunks, supers};
+
+/// A file system, as far as it can be found.
+pub struct Rescue {
+    blocks: Arc<Blocks>,
+    fields: Option<Box<DiskSuperblock>>,
+    notes: Vec<String>,
+}
+
+/// A state of it that can be read.
+pub struct View {
+    tree: Arc<TreeView>,
+}
+
+/// A file that is not whole.
+#[derive(Clone, Debug)]
+pub struct LostFile {
+    /// Its path from the top level; one of them, where it has several names.
+    pub path: Vec<u8>,
+    /// Number of its subvolume.
+    pub subvolume: u64,
+    /// Number of its inode.
+    pub inode: u64,
+    /// What it lacks.
+    pub loss: Loss,
+}
+
+/// A range of a tree that no block was found for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Number of the subvolume.
+    pub subvolume: u64,
+    /// First and last inode of which items may be missing.
+    pub inodes: (u64, u64),
+}
+
+/// What was found deleted, and how to read it.
+pub struct Undeleted {
+    /// By path.
+    pub found: Vec<Deleted>,
+    views: BTreeMap<u64, Arc<TreeView>>,
+}
+
+impl Undeleted {
+    /// The state that something of a generation is read from.
+    #[must_use]
+    pub fn view(&self, generation: u64) -> Option<View> {
+        self.views.get(&generation).map(|tree| View { tree: Arc::clone(tree) })
+    }
+
+    /// How much of something can be read: its loss is what reading it shows.
+    #[must_use]
+    pub fn views(&self) -> Vec<View> {
+        self.views.values().map(|tree| View { tree: Arc::clone(tree) }).collect()
+    }
+}
+
+impl Rescue {
+    /// Opens the devices of a file system, of which some may be missing. Nothing is written to them. `threads` is for
+    /// the scan, 0 for one a processor.
+    ///
+    /// # Errors
+    /// Where there is no trace of a file system.
+    pub fn open(devices: &[Arc<dyn Device>], threads: usize, watch: Arc<dyn Watch>) -> Result<Self, Error> {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        };
+        let opened = supers::open(devices, &*watch)?;
+        let mut notes = opened.notes;
+        let mut blocks = Blocks::new(opened.media, threads, watch);
+        chunks::load(&mut blocks, opened.fields.as_deref(), &mut notes);
+        Ok(Self { blocks: Arc::new(blocks), fields: opened.fields, notes })
+    }
+
+    /// What was found to be wrong on the way, and what was done about it.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if self.blocks.has_scanned() && self.blocks.table().is_cut {
+            let max = crate::scan::RECORDS_MAX;
+            notes.push(format!("more than {max} tree blocks: the others are not looked at"));
+        }
+        notes
+    }
+
+    /// The states that there are traces of, the newest first. Reads all of the devices.
+    #[must_use]
+    pub fn roots(&self) -> Vec<Root> {
+        roots::list(&self.blocks, self.fields.as_deref())
+    }
+
+    /// The newest state, or the one whose root tree has this generation or address.
+    ///
+    /// # Errors
+    /// Where there is no such root.
+    pub fn view(&self, root: Option<u64>) -> Result<View, Error> {
+        let pick = match root {
+            None => self.newest(),
+            Some(wanted) => self.pick(wanted)?,
+        };
+        Ok(View { tree: Arc::new(TreeView::new(State::open(&self.blocks, pick))) })
+    }
+
+    fn newest(&self) -> Pick {
+        let Some(fields) = &self.fields else {
+            let newest = self.blocks.table().all().iter().filter(|found| found.owner == TreeId::ROOT.0);
+            let generation = newest.map(|found| found.generation).max();
+            let start = roots::starts(&self.blocks, None).into_iter().next();
+            let start = start.filter(|start| Some(start.at.generation) == generation);
+            let root = start.map(|start| (start.at, start.level));
+            return Pick { root, generation_max: u64::MAX, is_strict: false };
+        };
+        let at = At { logical: fields.root.get(), generation: fields.generation.get() };
+        Pick { root: Some((at, fields.root_level)), generation_max: at.generation, is_strict: false }
+    }
+
+    fn pick(&self, wanted: u64) -> Result<Pick, Error> {
+        let starts = roots::starts(&self.blocks, self.fields.as_deref());
+        let start = starts.into_iter().find(|start| [start.at.generation, start.at.logical].contains(&wanted));
+        let start = start.ok_or(Error::NoSuchRoot(wanted))?;
+        let generation_max = start.at.generation;
+        Ok(Pick { root: Some((start.at, start.level)), generation_max, is_strict: false })
+    }
+
+    /// What was deleted and can be found still: files and directories whose name is as `pattern` says, in which `*` and
+    /// `?` stand for others; the path, for a pattern with a slash. Reads all of the devices.
+    #[must_use]
+    pub fn undelete(&self, pattern: &[u8]) -> Undeleted {
+        let newest = State::open(&self.blocks, self.newest());
+        let (found, views) = undelete::find(&self.blocks, self.fields.as_deref(), &newest, pattern);
+        Undeleted { found, views }
+    }
+}
+
+impl View {
+    /// The state as a volume that can only be read. What is lost reads as zeros, and is in [`View::losses`] then.
+    #[must_use]
+    pub fn volume(&self) -> Volume {
+        let tree: Arc<TreeView> = Arc::clone(&self.tree);
+        Volume::new(tree)
+    }
+
+    /// The files that were read so far and are not whole, by path.
+    #[must_use]
+    pub fn losses(&self) -> Vec<LostFile> {
+        let TreeView { state, listings, losses, .. } = &*self.tree;
+        let files = losses.all().into_iter().map(|(file, loss)| LostFile {
+            path: path_of(state, listings, file),
+            subvolume: file.0,
+            inode: file.1,
+            loss,
+        });
+        let mut files: Vec<LostFile> = files.collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
+    }
+
+    /// What is missing of the trees that were read: inodes whose items no block was found for.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Missing> {
+        let state = &self.tree.state;
+        let mut missing = Vec::new();
+        for tree in state.subvolumes() {
+            for (first, last) in state.tree(tree).holes() {
+                let range = Missing { subvolume: tree, inodes: (first.objectid, last.objectid) };
+                if first.objectid < TreeId::LAST_FREE.0 && missing.last() != Some(&range) {
+                    missing.push(range);
+                }
+            }
+        }
+        missing
+    }
+}

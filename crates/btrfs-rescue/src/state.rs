@@ -1,0 +1,273 @@
+//! A state of the file system: the root tree of one commit, and the trees that it lists.
+//!
+//! Where the root tree is damaged, or an older one stands in for it, newer roots of trees are taken from the scan: a
+//! commit that changed a tree wrote a new root block of it, with the commit's generation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use btrfs_disk::items::{DirEntry, RootItem, RootRefEntry};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Key, TreeId, Uuid};
+
+use crate::blocks::{At, Blocks};
+use crate::leaves::{Leaves, Spec};
+use crate::sync::lock;
+
+/// Trees that are listed of a state.
+const TREES_MAX: usize = 100_000;
+/// Leaves of trees that are remembered at a time; about 60 bytes each.
+const LEAVES_MAX: usize = 4 << 20;
+/// Snapshots of snapshots that are followed.
+const ANCESTORS_MAX: usize = 16;
+
+/// Which state is meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    /// The root block of the root tree and its level; `None` where it is lost.
+    pub(crate) root: Option<(At, u8)>,
+    /// No newer block is looked at.
+    pub(crate) generation_max: u64,
+    /// Only what the root leads to; nothing that would have to be guessed.
+    pub(crate) is_strict: bool,
+}
+
+/// A tree that a state lists, or that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Info {
+    root: Option<(At, u8)>,
+    /// Number of the directory at its top.
+    pub(crate) top: u64,
+    uuid: Uuid,
+    pub(crate) parent_uuid: Uuid,
+    otransid: u64,
+    /// Newest time that the item has, in seconds.
+    pub(crate) seconds: i64,
+    /// Where a subvolume is: tree and directory.
+    pub(crate) place: Option<(u64, u64)>,
+}
+
+impl Info {
+    /// Its root block and that one's level.
+    pub(crate) fn root(&self) -> Option<(At, u8)> {
+        self.root
+    }
+
+    const UNKNOWN: Self =
+        Self { root: None, top: 256, uuid: Uuid::NIL, parent_uuid: Uuid::NIL, otransid: 0, seconds: 0, place: None };
+}
+
+/// A subvolume in a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) tree: u64,
+    pub(crate) name: Vec<u8>,
+}
+
+/// A state of the file system.
+pub(crate) struct State {
+    pub(crate) blocks: Arc<Blocks>,
+    pub(crate) pick: Pick,
+    pub(crate) roots: Leaves,
+    pub(crate) infos: BTreeMap<u64, Info>,
+    /// Subvolumes by tree and directory.
+    pub(crate) placed: HashMap<(u64, u64), Vec<Placed>>,
+    trees: Mutex<HashMap<u64, Arc<Leaves>>>,
+}
+
+impl State {
+    /// Reads the root tree.
+    pub(crate) fn open(blocks: &Arc<Blocks>, pick: Pick) -> Self {
+        let owners = vec![(TreeId::ROOT.0, pick.generation_max)];
+        let roots = Leaves::read(blocks, &Spec { root: pick.root, owners, is_strict: pick.is_strict });
+        let blocks = Arc::clone(blocks);
+        let (infos, placed, trees) = (BTreeMap::new(), HashMap::new(), Mutex::default());
+        let mut state = Self { blocks, pick, roots, infos, placed, trees };
+        state.list();
+        if state.roots.is_damaged() && !pick.is_strict {
+            state.find_others();
+            state.find_places();
+        }
+        state
+    }
+
+    fn list(&mut self) {
+        let Self { blocks, pick, roots, infos, placed, .. } = self;
+        roots.items(blocks, Key::MIN, Key::MAX, &mut |key, data| {
+            let tree = key.objectid;
+            if key.item_type == item_type::ROOT_ITEM
+                && let Ok(item) = RootItem::read(data)
+            {
+                let mut info = Info { place: infos.get(&tree).and_then(|info| info.place), ..of_item(&item) };
+                if roots.is_filled(key, key) && !pick.is_strict {
+                    info.root = newest_root(blocks, tree, info.root, pick.generation_max);
+                }
+                infos.insert(tree, info);
+            }
+            if key.item_type == item_type::ROOT_BACKREF
+                && let Ok(entry) = RootRefEntry::parse(data)
+            {
+                let place = (key.offset, entry.dir.0);
+                infos.entry(tree).or_insert(Info::UNKNOWN).place = Some(place);
+                placed.entry(place).or_default().push(Placed { tree, name: entry.name.to_vec() });
+            }
+            infos.len() < TREES_MAX
+        });
+    }
+
+    /// Adds trees whose items are lost and whose blocks were found.
+    fn find_others(&mut self) {
+        for owner in self.blocks.table().owners() {
+            let tree = TreeId(owner);
+            let is_wanted = tree.is_subvolume() || tree == TreeId::CSUM;
+            if is_wanted && !self.infos.contains_key(&owner) && self.infos.len() < TREES_MAX && self.is_lost(owner) {
+                let root = newest_root(&self.blocks, owner, None, self.pick.generation_max);
+                self.infos.insert(owner, Info { root, ..Info::UNKNOWN });
+            }
+        }
+    }
+
+    /// Whether the root tree may have had an item for a tree: nothing is known of the place that it would have there,
+    /// or the leaf that is known is older than the tree's blocks.
+    fn is_lost(&self, tree: u64) -> bool {
+        let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
+        if self.roots.may_lack(item(0), item(u64::MAX)) {
+            return true;
+        }
+        let table = self.blocks.table();
+        let levels = 0..btrfs_disk::node::LEVELS_MAX;
+        let newest = levels.filter_map(|level| table.of(tree, level).find(|found| self.is_seen(found.generation)));
+        let newest = newest.map(|found| found.generation).max();
+        self.roots.is_filled(item(0), item(0)) && newest > self.roots.generation_at(item(0))
+    }
+
+    fn is_seen(&self, generation: u64) -> bool {
+        generation <= self.pick.generation_max
+    }
+
+    /// Gives places to subvolumes whose back references are lost: the directories that name them know.
+    fn find_places(&mut self) {
+        let is_unplaced = |info: &Info| info.place.is_none();
+        let lost = |infos: &BTreeMap<u64, Info>| {
+            infos.iter().any(|(tree, info)| *tree > TreeId::FS.0 && TreeId(*tree).is_subvolume() && is_unplaced(info))
+        };
+        for tree in self.subvolumes() {
+            if !lost(&self.infos) {
+                return;
+            }
+            let leaves = self.tree(tree);
+            let mut named: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+            leaves.items(&self.blocks, Key::MIN, Key::MAX, &mut |key, data| {
+                if key.item_type == item_type::DIR_INDEX {
+                    let entries = DirEntry::iter(data).flatten();
+                    let entries = entries.filter(|entry| entry.location().item_type == item_type::ROOT_ITEM);
+                    named.extend(entries.map(|entry| (entry.location().objectid, key.objectid, entry.name.to_vec())));
+                }
+                named.len() < TREES_MAX
+            });
+            for (child, dir, name) in named {
+                let is_wanted = self.infos.get(&child).is_some_and(is_unplaced) && child != TreeId::FS.0;
+                if is_wanted && !self.is_within(tree, child) {
+                    if let Some(info) = self.infos.get_mut(&child) {
+                        info.place = Some((tree, dir));
+                    }
+                    self.placed.entry((tree, dir)).or_default().push(Placed { tree: child, name });
+                }
+            }
+        }
+    }
+
+    /// Whether a subvolume is in another one, or is it.
+    fn is_within(&self, tree: u64, other: u64) -> bool {
+        let mut at = tree;
+        for _ in 0..=self.infos.len() {
+            if at == other {
+                return true;
+            }
+            match self.infos.get(&at).and_then(|info| info.place) {
+                Some((parent, _)) => at = parent,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The leaves of a tree.
+    pub(crate) fn tree(&self, tree: u64) -> Arc<Leaves> {
+        if let Some(leaves) = lock(&self.trees).get(&tree) {
+            return Arc::clone(leaves);
+        }
+        let info = self.infos.get(&tree).copied();
+        // A tree of which there is nothing to read has no items; the csum tree is in no hurry to be known.
+        let is_known = info.is_some() || !self.pick.is_strict;
+        let spec = Spec {
+            root: info.and_then(|info| info.root),
+            owners: self.owners(tree),
+            is_strict: self.pick.is_strict || !is_known,
+        };
+        let leaves = Arc::new(Leaves::read(&self.blocks, &spec));
+        let mut trees = lock(&self.trees);
+        let count: usize = trees.values().map(|leaves| leaves.len()).sum();
+        if count.saturating_add(leaves.len()) > LEAVES_MAX {
+            trees.clear();
+        }
+        trees.insert(tree, Arc::clone(&leaves));
+        leaves
+    }
+
+    /// Whose leaves may stand in for lost ones: a snapshot shares those that are older than itself.
+    fn owners(&self, tree: u64) -> Vec<(u64, u64)> {
+        let mut owners = vec![(tree, self.pick.generation_max)];
+        let (mut at, mut generation_max) = (tree, self.pick.generation_max);
+        while let Some(info) = self.infos.get(&at).filter(|info| !info.parent_uuid.is_nil()) {
+            let parent = self.infos.iter().find(|(_, parent)| parent.uuid == info.parent_uuid);
+            let Some((parent, _)) = parent else { break };
+            generation_max = generation_max.min(info.otransid);
+            if owners.iter().any(|(owner, _)| owner == parent) || owners.len() > ANCESTORS_MAX {
+                break;
+            }
+            owners.push((*parent, generation_max));
+            at = *parent;
+        }
+        owners
+    }
+
+    /// Numbers of the subvolumes, the top level first.
+    pub(crate) fn subvolumes(&self) -> Vec<u64> {
+        let all = self.infos.keys().copied();
+        all.filter(|tree| TreeId(*tree).is_subvolume()).collect()
+    }
+}
+
+fn of_item(item: &RootItem) -> Info {
+    let (at, generation) = item.root_block();
+    let at = At { logical: at.0, generation: generation.0 };
+    let times = [item.ctime.sec.get(), item.otime.sec.get(), item.inode.ctime.sec.get()];
+    Info {
+        root: Some((at, item.level)),
+        top: item.root_dirid.get().max(256),
+        uuid: item.uuid,
+        parent_uuid: item.parent_uuid,
+        otransid: item.otransid.get(),
+        seconds: times.into_iter().max().unwrap_or(0),
+        place: None,
+    }
+}
+
+/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root.
+fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_max: u64) -> Option<(At, u8)> {
+    let table = blocks.table();
+    let levels = 0..btrfs_disk::node::LEVELS_MAX;
+    let newest = levels.filter_map(|level| table.of(tree, level).find(|found| found.generation <= generation_max));
+    let newest = newest.max_by_key(|found| (found.generation, found.level));
+    let Some(newest) = newest else { return known };
+    let at = At { logical: newest.logical, generation: newest.generation };
+    match known {
+        Some((known_at, level)) if known_at.generation >= newest.generation => Some((known_at, level)),
+        // The root of that commit is lost, and its leaves may not be.
+        Some((_, level)) if newest.level < level => None,
+        Some(_) => Some((at, newest.level)),
+        None if newest.level > 0 || table.of(tree, 1).next().is_none() => Some((at, newest.level)),
+        None => None,
+    }
+}

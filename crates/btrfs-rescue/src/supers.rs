@@ -1,0 +1,110 @@
+//! Superblocks: the primary or any mirror, of any device; and what stands for them where none is left.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_check::{Disk, Media};
+use btrfs_disk::flags::Incompat;
+use btrfs_disk::superblock::{DiskSuperblock, Superblock, mirror_offsets};
+use btrfs_disk::verify::Format;
+use btrfs_disk::{DevId, Logical, Uuid};
+use btrfs_store::pool::Chunk;
+use btrfs_store::pool::supers::read_copy;
+
+use crate::error::Error;
+use crate::scan::guess;
+use crate::watch::Watch;
+
+/// Bytes of a sector where no superblock says it: what every mkfs makes by default.
+const SECTOR_BYTES: u32 = 4096;
+
+/// What a rescue starts from.
+pub(crate) struct Opened {
+    pub(crate) media: Media,
+    pub(crate) fields: Option<Box<DiskSuperblock>>,
+    /// What was found to be wrong.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Looks for superblocks on all devices, and guesses the format from tree blocks where there is none.
+///
+/// # Errors
+/// Where there is no trace of a file system, or there are traces of two.
+pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Opened, Error> {
+    let mut notes = Vec::new();
+    let copies: Vec<Option<Superblock>> = devices.iter().map(|device| best_copy(&**device, &mut notes)).collect();
+    let chosen = copies.iter().flatten().max_by_key(|copy| copy.generation());
+    if let Some(chosen) = chosen {
+        for (device, copy) in devices.iter().zip(&copies) {
+            if copy.as_ref().is_some_and(|copy| copy.fields().fsid != chosen.fields().fsid) {
+                return Err(Error::Unsupported(format!("{}, which belongs to another file system,", device.name())));
+            }
+        }
+    }
+    let fields = chosen.map(|chosen| Box::new(*chosen.fields()));
+    let disks = disks(devices, &copies);
+    if disks.is_empty() {
+        return Err(Error::NoDevice);
+    }
+    let format = match &fields {
+        Some(fields) => Format::of(fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?,
+        None => {
+            let (fsid, nodesize, csum_type) = guess(&disks, watch).ok_or(Error::NothingFound)?;
+            notes
+                .push(format!("no superblock is left: {nodesize} bytes a tree block, {csum_type}, as tree blocks say"));
+            let incompat = Incompat::from_bits_retain(0);
+            Format { fsid, nodesize, sectorsize: SECTOR_BYTES, csum_type, incompat, checks_csum_items: false }
+        }
+    };
+    let mut media = Media::new(disks, format, u64::MAX);
+    if let Some(chosen) = chosen {
+        for (key, item) in chosen.system_chunks().flatten() {
+            if let Ok(chunk) = Chunk::from_item(Logical(key.offset), &item) {
+                // One that overlaps another says nothing that could be believed.
+                let _ = media.add_chunk(chunk);
+            }
+        }
+        let expected = chosen.fields().num_devices.get();
+        if expected > u64::try_from(devices.len()).unwrap_or(u64::MAX) {
+            notes.push(format!("the file system has {expected} devices, {} are given (--device)", devices.len()));
+        }
+    }
+    Ok(Opened { media, fields, notes })
+}
+
+/// The primary copy, or the newest of the others.
+fn best_copy(device: &dyn Device, notes: &mut Vec<String>) -> Option<Superblock> {
+    let mut best: Option<Superblock> = None;
+    for (number, offset) in mirror_offsets(device.size_bytes()).enumerate() {
+        match read_copy(device, offset) {
+            Ok(copy) if number == 0 => return Some(copy),
+            Ok(copy) => {
+                if best.as_ref().is_none_or(|best| best.generation() < copy.generation()) {
+                    best = Some(copy);
+                }
+            }
+            Err(error) => notes.push(format!("{}: superblock at byte {offset}: {error}", device.name())),
+        }
+    }
+    best
+}
+
+/// The devices with their numbers; one without a superblock gets the next that is free.
+fn disks(devices: &[Arc<dyn Device>], copies: &[Option<Superblock>]) -> Vec<Disk> {
+    let mut taken: Vec<u64> = copies.iter().flatten().map(|copy| copy.fields().dev_item.devid.get()).collect();
+    let with = devices.iter().zip(copies).map(|(device, copy)| {
+        let (id, uuid, total_bytes) = match copy {
+            Some(copy) => {
+                let item = &copy.fields().dev_item;
+                (item.devid.get(), item.uuid, item.total_bytes.get())
+            }
+            None => {
+                let free = (1..).find(|id| !taken.contains(id)).unwrap_or(1);
+                taken.push(free);
+                (free, Uuid::NIL, device.size_bytes())
+            }
+        };
+        Disk { id: DevId(id), uuid, total_bytes, device: Arc::clone(device) }
+    });
+    with.collect()
+}

@@ -1,0 +1,223 @@
+//! What was deleted: inodes in leaves that are no longer in use, which the newest state does not have.
+//!
+//! A leaf of generation G was part of its tree when transaction G committed: what it names is read from the state at G,
+//! as far as blocks of that state were not written over.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use btrfs_disk::key::item_type;
+use btrfs_disk::node::LeafView;
+use btrfs_disk::superblock::DiskSuperblock;
+use btrfs_disk::{Key, TreeId};
+
+use crate::blocks::{At, Blocks};
+use crate::inode::{self, File};
+use crate::listing::path_of;
+use crate::orphans::is_inode;
+use crate::roots::starts;
+use crate::state::{Pick, State};
+use crate::tree_view::TreeView;
+
+/// Deleted files that are named.
+const HITS_MAX: usize = 100_000;
+/// Earlier states that are opened.
+const STATES_MAX: usize = 256;
+
+/// Something that was deleted.
+#[derive(Clone, Debug)]
+pub struct Deleted {
+    /// Where it was: a path from the top level, with `lost+found` where the way up is lost.
+    pub path: Vec<u8>,
+    /// The last state that it is known from.
+    pub generation: u64,
+    /// Number of its subvolume.
+    pub subvolume: u64,
+    /// Number of its inode.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of its contents, seconds since 1970.
+    pub seconds: i64,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// The states that things are found in.
+type Views = BTreeMap<u64, Arc<TreeView>>;
+
+/// Deleted files, directories and subvolumes whose name or, for a pattern with a slash, path matches; and the states
+/// that they are in.
+pub(crate) fn find(
+    blocks: &Arc<Blocks>,
+    fields: Option<&DiskSuperblock>,
+    newest: &State,
+    pattern: &[u8],
+) -> (Vec<Deleted>, Views) {
+    let mut search = Search { blocks, newest, pattern, roots: BTreeMap::new(), found: Vec::new(), views: Views::new() };
+    for start in starts(blocks, fields) {
+        search.roots.entry(start.at.generation).or_insert((start.at, start.level));
+    }
+    search.subvolumes();
+    search.files();
+    let Search { mut found, views, .. } = search;
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    (found, views)
+}
+
+struct Search<'a> {
+    blocks: &'a Arc<Blocks>,
+    newest: &'a State,
+    pattern: &'a [u8],
+    /// By generation, where the root tree's root is known.
+    roots: BTreeMap<u64, (At, u8)>,
+    found: Vec<Deleted>,
+    views: Views,
+}
+
+impl Search<'_> {
+    fn by_path(&self) -> bool {
+        self.pattern.contains(&b'/')
+    }
+
+    fn view(&mut self, generation: u64) -> Arc<TreeView> {
+        let pick = Pick { root: self.roots.get(&generation).copied(), generation_max: generation, is_strict: false };
+        let blocks = self.blocks;
+        let view = self.views.entry(generation);
+        Arc::clone(view.or_insert_with(|| Arc::new(TreeView::new(State::open(blocks, pick)))))
+    }
+
+    /// Takes a file of a state, if its path is wanted.
+    fn take(&mut self, view: &TreeView, generation: u64, file: File) {
+        let Some(inode) = inode::read(&view.state, file) else { return };
+        let path = path_of(&view.state, &view.listings, file);
+        if self.by_path() && !matches(self.pattern, &path) {
+            return;
+        }
+        self.found.push(Deleted {
+            path,
+            generation,
+            subvolume: file.0,
+            inode: file.1,
+            size: inode.size,
+            seconds: inode.times.get(1).map_or(0, |time| time.sec),
+            is_dir: inode.kind.is_dir(),
+        });
+    }
+
+    /// Subvolumes that older states list and the newest does not.
+    fn subvolumes(&mut self) {
+        let mut seen: HashSet<u64> = HashSet::new();
+        for (generation, root) in self.roots.clone().into_iter().rev().take(STATES_MAX) {
+            let pick = Pick { root: Some(root), generation_max: generation, is_strict: true };
+            let state = State::open(self.blocks, pick);
+            let placed = state.placed.values().flatten();
+            let wanted = placed.filter(|placed| self.by_path() || matches(self.pattern, &placed.name));
+            let wanted: Vec<u64> = wanted.map(|placed| placed.tree).collect();
+            for tree in wanted {
+                let is_gone = !self.newest.infos.contains_key(&tree) && state.infos.contains_key(&tree);
+                if is_gone && seen.insert(tree) {
+                    let view = self.view(generation);
+                    let top = view.state.infos.get(&tree).map_or(256, |info| info.top);
+                    self.take(&view, generation, (tree, top));
+                }
+            }
+        }
+    }
+
+    /// Files and directories, each in the newest state that it is known from.
+    fn files(&mut self) {
+        let by_path = self.by_path();
+        let pattern = self.pattern;
+        let hits = hits(self.blocks, self.newest, |name| by_path || matches(pattern, name));
+        let mut by_generation: BTreeMap<u64, Vec<File>> = BTreeMap::new();
+        for (file, generation) in hits {
+            by_generation.entry(generation).or_default().push(file);
+        }
+        for (generation, mut files) in by_generation.into_iter().rev().take(STATES_MAX) {
+            files.sort_unstable();
+            let (count, is_new) = (self.found.len(), !self.views.contains_key(&generation));
+            let view = self.view(generation);
+            for file in files {
+                self.take(&view, generation, file);
+            }
+            if is_new && self.found.len() == count {
+                self.views.remove(&generation);
+            }
+        }
+    }
+}
+
+/// Inodes that the newest state does not have, each with the newest generation that it is known from.
+fn hits(blocks: &Arc<Blocks>, newest: &State, is_wanted: impl Fn(&[u8]) -> bool) -> HashMap<File, u64> {
+    let mut hits: HashMap<File, u64> = HashMap::new();
+    let owners = blocks.table().owners();
+    for tree in owners.into_iter().filter(|owner| TreeId(*owner).is_subvolume()) {
+        let current = newest.infos.contains_key(&tree).then(|| newest.tree(tree));
+        let used: HashSet<At> = current.iter().flat_map(|leaves| leaves.used()).collect();
+        for found in blocks.table().of(tree, 0) {
+            let at = At { logical: found.logical, generation: found.generation };
+            if used.contains(&at) || found.generation > newest.pick.generation_max {
+                continue;
+            }
+            let Some(block) = blocks.read(at, 0) else { continue };
+            for (key, data) in LeafView::new(&block).iter() {
+                let is_name = matches!(key.item_type, item_type::INODE_REF | item_type::INODE_EXTREF);
+                let file = (tree, key.objectid);
+                if !is_name || !is_inode(key.objectid) || hits.contains_key(&file) || hits.len() >= HITS_MAX {
+                    continue;
+                }
+                if !inode::backs(key, data).any(|back| is_wanted(&back.name)) {
+                    continue;
+                }
+                let item = Key::new(key.objectid, item_type::INODE_ITEM, 0);
+                let is_there = current.as_ref().is_some_and(|leaves| leaves.get(blocks, item).is_some());
+                if !is_there {
+                    hits.insert(file, found.generation);
+                }
+            }
+        }
+    }
+    hits
+}
+
+/// Whether a name is as a pattern says, in which `*` stands for any bytes and `?` for one.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut behind) = ((0, 0), None);
+    loop {
+        let (p, n) = at;
+        match (pattern.get(p), name.get(n)) {
+            (Some(b'*'), _) => {
+                behind = Some((p + 1, n));
+                at = (p + 1, n);
+            }
+            (Some(b'?'), Some(_)) => at = (p + 1, n + 1),
+            (Some(wanted), Some(found)) if wanted == found => at = (p + 1, n + 1),
+            (None, None) => return true,
+            _ => match behind {
+                Some((p, n)) if n < name.len() => {
+                    behind = Some((p, n + 1));
+                    at = (p, n + 1);
+                }
+                _ => return false,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_are_those_of_a_shell() {
+        for (pattern, name) in
+            [("*.txt", "a.txt"), ("a?c*", "abc"), ("*", ""), ("/home/*/x*", "/home/u/v/xy"), ("a", "a")]
+        {
+            assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
+        }
+        for (pattern, name) in [("*.txt", "a.tx"), ("a", ""), ("", "a"), ("?", ""), ("a*b", "abc")] {
+            assert!(!matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! `spinney rescue`: copies files out of a damaged image, as far as `btrfs-rescue` finds them.
+//!
+//! [`args`] is what can be asked for, [`report`] what was lost. A rescued state is a volume like any other, so that
+//! listing and copying are done by the code of `ls` and `get`, under their rules of where something may be written.
+//!
+//! Failure: what is lost is reported, and makes the exit status 1; the copy goes on.
+
+mod args;
+mod report;
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Error, Result};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_rescue::{Deleted, Rescue as Found, Root, Source, Watch};
+use serde::Serialize;
+use vfs::file_system::Time;
+
+use args::{Command, Devices, Get, Ls, Roots, Undelete};
+use commands::failure::{Failure, Status};
+use commands::human;
+use commands::image::{explain, is_own};
+use commands::names::{JsonPath, escaped, escaped_text};
+use commands::output::{Output, warn};
+use commands::progress::{Bar, Progress};
+use report::Losses;
+
+pub(crate) use args::Rescue;
+
+impl Rescue {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Roots(command) => command.run(out),
+            Command::Ls(command) => command.run(out),
+            Command::Get(command) => command.run(out),
+            Command::Undelete(command) => command.run(out),
+        }
+    }
+}
+
+/// Shows how far a scan has come, while there is one.
+struct Shown {
+    is_wanted: bool,
+    progress: Arc<Progress>,
+    bar: Mutex<Option<Bar>>,
+    has_told: AtomicBool,
+}
+
+impl Shown {
+    fn new(is_wanted: bool) -> Arc<Self> {
+        let (progress, bar) = (Arc::default(), Mutex::default());
+        Arc::new(Self { is_wanted, progress, bar, has_told: AtomicBool::new(false) })
+    }
+
+    fn set(&self, bar: Option<Bar>) {
+        if let Ok(mut shown) = self.bar.lock() {
+            *shown = bar;
+        }
+    }
+}
+
+impl Watch for Shown {
+    fn add_bytes(&self, bytes: u64) {
+        self.progress.add_bytes(bytes);
+    }
+
+    fn begin(&self, bytes: u64) {
+        if self.is_wanted && !self.has_told.swap(true, Ordering::Relaxed) {
+            warn(&format!("looking at every block of {}", human::bytes(bytes)));
+        }
+        self.progress.bytes.store(0, Ordering::Relaxed);
+        self.progress.bytes_total.store(bytes, Ordering::Relaxed);
+        self.set(Some(Bar::new(&self.progress, self.is_wanted)));
+    }
+
+    fn end(&self) {
+        self.set(None);
+    }
+}
+
+impl Devices {
+    /// Opens the devices; and whether nobody but the caller could have written them.
+    fn open(&self, shows_progress: bool) -> Result<(Found, bool)> {
+        self.try_open(shows_progress).map_err(|error| {
+            let is_ours = error.downcast_ref::<btrfs_rescue::Error>().is_some();
+            let error =
+                if is_ours { error.context(self.image.display().to_string()) } else { explain(&self.image, error) };
+            status(error)
+        })
+    }
+
+    fn try_open(&self, shows_progress: bool) -> Result<(Found, bool)> {
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        let mut is_all_own = true;
+        for path in std::iter::once(&self.image).chain(&self.device) {
+            if path.is_dir() {
+                let text =
+                    format!("{}: a directory; the image itself is read, and must not be mounted", path.display());
+                return Err(Failure::refused(text).into());
+            }
+            let options = FileOptions { read_only: true, ..FileOptions::default() };
+            let device = FileDevice::open(path, &options)?;
+            is_all_own &= is_own(&device.metadata()?);
+            devices.push(Arc::new(device));
+        }
+        Ok((Found::open(&devices, 0, Shown::new(shows_progress))?, is_all_own))
+    }
+}
+
+/// Gives an error of a rescue its exit status.
+fn status(error: Error) -> Error {
+    let Some(cause) = error.downcast_ref::<btrfs_rescue::Error>() else { return error };
+    let status = match cause {
+        btrfs_rescue::Error::Unsupported(_) => Status::Unsupported,
+        btrfs_rescue::Error::NoSuchRoot(_) => Status::Refused,
+        _ => Status::Corrupt,
+    };
+    Failure::new(status, commands::failure::one_line(&error)).into()
+}
+
+fn print_notes(found: &Found, out: &mut Output) -> Result<()> {
+    for note in found.notes() {
+        writeln!(out, "note: {}", escaped_text(&note))?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct JsonRoots {
+    roots: Vec<JsonRoot>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct JsonRoot {
+    generation: u64,
+    address: u64,
+    /// `superblock`, `backup` or `scan`.
+    source: &'static str,
+    /// Seconds since 1970.
+    seconds: i64,
+    date: String,
+    subvolumes: usize,
+    subvolumes_readable: usize,
+    is_whole: bool,
+}
+
+fn json_root(root: &Root) -> JsonRoot {
+    let source = match root.source {
+        Source::Superblock => "superblock",
+        Source::Backup => "backup",
+        Source::Scan => "scan",
+    };
+    JsonRoot {
+        generation: root.generation,
+        address: root.at,
+        source,
+        seconds: root.seconds,
+        date: date(root.seconds),
+        subvolumes: root.subvolumes,
+        subvolumes_readable: root.subvolumes_readable,
+        is_whole: root.is_whole,
+    }
+}
+
+fn date(seconds: i64) -> String {
+    if seconds == 0 { "-".to_owned() } else { human::time_short(Time::new(seconds, 0)) }
+}
+
+impl Roots {
+    fn run(&self, out: &mut Output) -> Result<()> {
+        let (found, _) = self.devices.open(!self.quiet && !self.json)?;
+        let roots: Vec<JsonRoot> = found.roots().iter().map(json_root).collect();
+        if self.json {
+            return out.json(&JsonRoots { roots, notes: found.notes() });
+        }
+        print_notes(&found, out)?;
+        writeln!(out, "GENERATION       ADDRESS  DATE              SUBVOLUMES  ROOT TREE  FOUND BY")?;
+        for root in roots {
+            let whole = if root.is_whole { "whole" } else { "damaged" };
+            let subvolumes = format!("{} of {}", root.subvolumes_readable, root.subvolumes);
+            writeln!(
+                out,
+                "{:>10}  {:>12}  {:<16}  {subvolumes:>10}  {whole:<9}  {}",
+                root.generation, root.address, root.date, root.source
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Ls {
+    fn run(&self, out: &mut Output) -> Result<()> {
+        let (found, _) = self.devices.open(true)?;
+        let view = found.view(self.root).map_err(|error| status(error.into()))?;
+        self.listing.run(&view.volume(), out)
+    }
+}
+
+#[derive(Serialize)]
+struct JsonGet {
+    /// Files, directories and others that were copied, in part or whole.
+    entries: u64,
+    bytes: u64,
+    /// Those of them that are whole.
+    whole: u64,
+    /// What could not be written, or read at all; the standard error has the reasons.
+    failed: u64,
+    #[serde(flatten)]
+    losses: Losses,
+    notes: Vec<String>,
+}
+
+impl Get {
+    fn run(&self, out: &mut Output) -> Result<()> {
+        let Some((dest, paths)) = self.words.split_last() else { return Ok(()) };
+        let whole = [PathBuf::from("/")];
+        let paths = if paths.is_empty() { &whole } else { paths };
+        let (found, is_own) = self.devices.open(self.copy.shows_progress())?;
+        let view = found.view(self.root).map_err(|error| status(error.into()))?;
+        let copied = self.copy.run(&view.volume(), (&self.devices.image, is_own), (paths, dest))?;
+        let losses = Losses::of(&view);
+        let (part, lost) = losses.count();
+        let (entries, bytes, failed) = (copied.report.entries, copied.report.bytes, copied.report.failed);
+        let whole = entries.saturating_sub(part);
+        let is_over = copied.result.is_ok();
+        let told = copied.finish();
+        if self.json {
+            out.json(&JsonGet { entries, bytes, whole, failed, losses, notes: found.notes() })?;
+        } else {
+            print_notes(&found, out)?;
+            losses.print(out)?;
+            let (bytes, dest) = (human::bytes(bytes), dest.display());
+            writeln!(out, "{dest}: {whole} entries whole, {part} in part, {lost} lost; {bytes} copied")?;
+        }
+        if !is_over {
+            return told;
+        }
+        let is_all = part == 0 && lost == 0 && failed == 0;
+        if is_all { told } else { Err(not_whole(&self.devices.image)) }
+    }
+}
+
+fn not_whole(image: &Path) -> Error {
+    let text = format!("{}: not everything could be saved; the report says what is lost", image.display());
+    Failure::refused(text).into()
+}
+
+#[derive(Serialize)]
+struct JsonUndelete {
+    found: Vec<JsonDeleted>,
+    #[serde(flatten)]
+    losses: Losses,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct JsonDeleted {
+    #[serde(flatten)]
+    path: JsonPath,
+    generation: u64,
+    subvolume: u64,
+    inode: u64,
+    size: u64,
+    seconds: i64,
+    date: String,
+    is_dir: bool,
+}
+
+impl JsonDeleted {
+    fn of(deleted: &Deleted) -> Self {
+        Self {
+            path: JsonPath(deleted.path.clone()),
+            generation: deleted.generation,
+            subvolume: deleted.subvolume,
+            inode: deleted.inode,
+            size: deleted.size,
+            seconds: deleted.seconds,
+            date: date(deleted.seconds),
+            is_dir: deleted.is_dir,
+        }
+    }
+}
+
+impl Undelete {
+    fn run(&self, out: &mut Output) -> Result<()> {
+        let (found, is_own) = self.devices.open(self.copy.shows_progress())?;
+        let undeleted = found.undelete(self.pattern.as_bytes());
+        if !self.json {
+            print_notes(&found, out)?;
+            for deleted in &undeleted.found {
+                let Deleted { path, generation, size, seconds, is_dir, .. } = deleted;
+                let slash = if *is_dir { "/" } else { "" };
+                let (size, date) = (human::bytes(*size), date(*seconds));
+                writeln!(out, "{generation:>8}  {date:<16}  {size:>10}  {}{slash}", escaped(path))?;
+            }
+        }
+        let mut losses = Losses::default();
+        let mut ended = Ok(());
+        if let Some(dest) = &self.dest {
+            ended = self.copy(&undeleted, is_own, dest);
+            undeleted.views().iter().for_each(|view| losses.add(view));
+        }
+        let (part, lost) = losses.count();
+        if self.json {
+            let found_json = undeleted.found.iter().map(JsonDeleted::of).collect();
+            out.json(&JsonUndelete { found: found_json, losses, notes: found.notes() })?;
+        } else {
+            losses.print(out)?;
+        }
+        ended?;
+        if part + lost == 0 { Ok(()) } else { Err(not_whole(&self.devices.image)) }
+    }
+
+    /// Copies what was found, one state after the other.
+    fn copy(&self, undeleted: &btrfs_rescue::Undeleted, is_own: bool, dest: &Path) -> Result<()> {
+        let mut generations: Vec<u64> = undeleted.found.iter().map(|deleted| deleted.generation).collect();
+        generations.sort_unstable();
+        generations.dedup();
+        let mut ended = Ok(());
+        for generation in generations {
+            let Some(view) = undeleted.view(generation) else { continue };
+            let mut paths: Vec<PathBuf> = Vec::new();
+            for deleted in undeleted.found.iter().filter(|deleted| deleted.generation == generation) {
+                let path = Path::new(OsStr::from_bytes(&deleted.path));
+                // What is in a directory is copied with it. Sorted by path, a directory comes before what is in it.
+                if !paths.iter().any(|known: &PathBuf| path.starts_with(known)) {
+                    paths.push(path.to_owned());
+                }
+            }
+            let into = dest.join(format!("generation-{generation}"));
+            std::fs::create_dir_all(dest).with_context(|| dest.display().to_string())?;
+            match std::fs::create_dir(&into) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Error::from(error).context(into.display().to_string()));
+                }
+                Err(_) if std::fs::symlink_metadata(&into).is_ok_and(|found| !found.is_dir()) => {
+                    return Err(Failure::refused(format!("{}: not a directory", into.display())).into());
+                }
+                _ => {}
+            }
+            let copied = self.copy.run(&view.volume(), (&self.devices.image, is_own), (&paths, &into))?;
+            ended = ended.and(copied.finish());
+        }
+        ended
+    }
+}

@@ -1,0 +1,167 @@
+//! What a rescue saved and what it did not, for people and as JSON.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use btrfs_rescue::{LostFile, View};
+use serde::Serialize;
+
+use commands::human;
+use commands::names::{JsonPath, escaped};
+use commands::output::Output;
+
+/// Files and ranges that are named in a report for people; JSON has all.
+const SHOWN_MAX: usize = 1000;
+const RANGES_SHOWN_MAX: usize = 8;
+
+/// What was lost.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Losses {
+    /// Files that were saved in part.
+    part: Vec<Part>,
+    /// Files of which there is a name and nothing else.
+    lost: Vec<Lost>,
+    /// Files with bytes whose checksums are lost: they may be right.
+    unverified: Vec<Unverified>,
+    /// Files from blocks that nothing leads to: they may be an older state of the file.
+    maybe_older: u64,
+    /// Inodes of which items may be missing, since no block with them was found.
+    missing: Vec<Missing>,
+}
+
+#[derive(Debug, Serialize)]
+struct Part {
+    #[serde(flatten)]
+    path: JsonPath,
+    subvolume: u64,
+    inode: u64,
+    /// First byte, and the one behind the last.
+    lost_ranges: Vec<[u64; 2]>,
+    lost_bytes: u64,
+    /// Some extents are missing, and it is not known where.
+    lacks_extents: bool,
+    /// Size, mode and times are made up.
+    has_lost_inode: bool,
+    #[serde(skip)]
+    shown: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Lost {
+    #[serde(flatten)]
+    path: JsonPath,
+    subvolume: u64,
+    inode: u64,
+    #[serde(skip)]
+    shown: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Unverified {
+    #[serde(flatten)]
+    path: JsonPath,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Missing {
+    subvolume: u64,
+    inodes: [u64; 2],
+}
+
+impl Losses {
+    /// What was lost in reading a view so far.
+    pub(super) fn of(view: &View) -> Self {
+        let mut losses = Self::default();
+        losses.add(view);
+        let missing = view.missing().into_iter();
+        losses.missing = missing
+            .map(|missing| Missing { subvolume: missing.subvolume, inodes: [missing.inodes.0, missing.inodes.1] })
+            .collect();
+        losses
+    }
+
+    /// Adds what was lost of the files of a view.
+    pub(super) fn add(&mut self, view: &View) {
+        for LostFile { path, subvolume, inode, loss } in view.losses() {
+            let shown = escaped(&path).into_owned();
+            if loss.is_gone {
+                self.lost.push(Lost { path: JsonPath(path), subvolume, inode, shown });
+                continue;
+            }
+            if loss.unverified_bytes > 0 {
+                self.unverified.push(Unverified { path: JsonPath(path.clone()), bytes: loss.unverified_bytes });
+            }
+            if loss.is_part() {
+                self.part.push(Part {
+                    path: JsonPath(path),
+                    subvolume,
+                    inode,
+                    lost_bytes: loss.lost_bytes(),
+                    lost_ranges: loss.ranges.iter().map(|range| [range.start, range.end]).collect(),
+                    lacks_extents: loss.lacks_extents,
+                    has_lost_inode: loss.has_lost_inode,
+                    shown,
+                });
+            } else if loss.may_be_older {
+                self.maybe_older += 1;
+            }
+        }
+    }
+
+    /// Files that are not whole.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let count = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+        (count(self.part.len()), count(self.lost.len()))
+    }
+
+    /// Names all of them.
+    pub(super) fn print(&self, out: &mut Output) -> Result<()> {
+        for part in self.part.iter().take(SHOWN_MAX) {
+            writeln!(out, "part: {}: {}", part.shown, lacks(part))?;
+        }
+        for lost in self.lost.iter().take(SHOWN_MAX) {
+            writeln!(out, "lost: {}", lost.shown)?;
+        }
+        let more = self.part.len().saturating_sub(SHOWN_MAX) + self.lost.len().saturating_sub(SHOWN_MAX);
+        if more > 0 {
+            writeln!(out, "and {more} more; --json names all")?;
+        }
+        for missing in self.missing.iter().take(SHOWN_MAX) {
+            let [first, last] = missing.inodes;
+            writeln!(
+                out,
+                "missing: subvolume {}: no block was found for inodes {first} to {last}; what they had is lost",
+                missing.subvolume
+            )?;
+        }
+        if !self.unverified.is_empty() {
+            let bytes = self.unverified.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+            let (count, bytes) = (self.unverified.len(), human::bytes(bytes));
+            writeln!(out, "unverified: {bytes} in {count} files have lost their checksums; they may be right")?;
+        }
+        if self.maybe_older > 0 {
+            let count = self.maybe_older;
+            writeln!(out, "from older blocks: {count} files, whole, but maybe not in their last state")?;
+        }
+        Ok(())
+    }
+}
+
+fn lacks(part: &Part) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    if !part.lost_ranges.is_empty() {
+        let ranges = part.lost_ranges.iter().take(RANGES_SHOWN_MAX);
+        let ranges: Vec<String> = ranges.map(|[start, end]| format!("{start}-{}", end.saturating_sub(1))).collect();
+        let more = part.lost_ranges.len().saturating_sub(RANGES_SHOWN_MAX);
+        let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
+        texts.push(format!("{} lost, bytes {}{more}", human::bytes(part.lost_bytes), ranges.join(", ")));
+    }
+    if part.lacks_extents {
+        texts.push("more extents are missing, it is not known where".to_owned());
+    }
+    if part.has_lost_inode {
+        texts.push("its inode is lost: size, mode and times are guesses".to_owned());
+    }
+    texts.join("; ")
+}

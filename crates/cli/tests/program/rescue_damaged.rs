@@ -1,0 +1,234 @@
+//! Images that nothing else opens: what `spinney rescue` saves of them, and what the program says on the way there.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Bench, pattern};
+
+const BLOCK: u64 = 4096;
+/// Where a tree block says which file system, address and tree it is of.
+const FSID: std::ops::Range<usize> = 32..48;
+const BYTENR: usize = 48;
+const OWNER: usize = 88;
+const SUPERS: [u64; 2] = [64 << 10, 64 << 20];
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// An image of many files, compressed ones among them, and the files.
+fn image() -> Bench {
+    let bench = Bench::new();
+    for dir in 0..12 {
+        let dir = bench.path(&format!("src/dir{dir}/below"));
+        std::fs::create_dir_all(&dir).unwrap();
+        for file in 0..40 {
+            std::fs::write(dir.join(format!("small{file}")), pattern(100 + file * 37)).unwrap();
+        }
+        std::fs::write(dir.join("large"), pattern(300_000)).unwrap();
+        std::os::unix::fs::symlink("../nothing", dir.join("link")).unwrap();
+    }
+    bench.ok("mkfs -q --size 256M --rootdir src a.img");
+    bench
+}
+
+struct Image {
+    file: std::fs::File,
+    size: u64,
+    superblock: Vec<u8>,
+}
+
+impl Image {
+    fn open(path: &Path) -> Self {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let mut superblock = vec![0; 4096];
+        file.read_exact_at(&mut superblock, SUPERS[0]).unwrap();
+        let size = file.metadata().unwrap().len();
+        Self { file, size, superblock }
+    }
+
+    fn wipe_supers(&self) {
+        for at in SUPERS.into_iter().filter(|at| at + BLOCK <= self.size) {
+            self.file.write_all_at(&[0; 4096], at).unwrap();
+        }
+    }
+
+    /// Overwrites all tree blocks that are wanted, by owner and address.
+    fn wipe(&self, is_wanted: impl Fn(u64, u64) -> bool) -> usize {
+        let (mut block, mut count) = (vec![0; 4096], 0);
+        for at in (0..self.size).step_by(4096).filter(|at| !SUPERS.contains(at)) {
+            self.file.read_exact_at(&mut block, at).unwrap();
+            let is_tree_block = block[FSID] == self.superblock[FSID];
+            if is_tree_block && is_wanted(u64_at(&block, OWNER), u64_at(&block, BYTENR)) {
+                self.file.write_all_at(&[0; 16384], at).unwrap();
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn noise(&self, blocks: impl Iterator<Item = u64>) {
+        for block in blocks {
+            self.file.write_all_at(&[0xa5; 4096], block * BLOCK).unwrap();
+        }
+    }
+}
+
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut todo) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(at) = todo.pop() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                todo.push(entry.path());
+            } else if entry.file_type().unwrap().is_file() {
+                let path = entry.path().strip_prefix(dir).unwrap().to_owned();
+                found.insert(path, std::fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Files that came out whole, and all.
+fn saved(bench: &Bench) -> (usize, usize) {
+    let (truth, saved) = (files(&bench.path("src")), files(&bench.path("out")));
+    (truth.iter().filter(|(path, bytes)| saved.get(*path) == Some(bytes)).count(), truth.len())
+}
+
+fn report(out: &[u8]) -> Value {
+    serde_json::from_slice(out).unwrap()
+}
+
+#[test]
+fn a_whole_image_is_saved_whole() {
+    let bench = image();
+    let before = std::fs::read(bench.path("a.img")).unwrap();
+    let run = bench.run("rescue get --json a.img out");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let (whole, all) = saved(&bench);
+    assert_eq!(whole, all);
+    assert!(!bench.path("out/lost+found").exists());
+    let json = report(&run.out);
+    assert!(json["part"].as_array().unwrap().is_empty() && json["lost"].as_array().unwrap().is_empty());
+    assert_eq!(std::fs::read_link(bench.path("out/dir3/below/link")).unwrap(), Path::new("../nothing"));
+    assert!(before == std::fs::read(bench.path("a.img")).unwrap(), "the image was changed");
+    assert!(bench.ok("rescue ls a.img /dir1/below").contains("small39"));
+    assert!(bench.ok("rescue roots --quiet a.img").contains("superblock"));
+}
+
+/// From a mount that fails to the files, by what the program says.
+#[test]
+fn without_superblocks_the_program_says_what_to_run_and_saves_all() {
+    let bench = image();
+    Image::open(&bench.path("a.img")).wipe_supers();
+    for command in ["ls a.img", "get a.img / other", "mount a.img mnt"] {
+        std::fs::create_dir_all(bench.path("mnt")).unwrap();
+        let run = bench.run(command);
+        assert_ne!(run.status, 0);
+        assert!(run.err.contains("spinney check a.img"), "{command}: {}", run.err);
+        assert!(run.err.contains("spinney rescue get a.img"), "{command}: {}", run.err);
+    }
+    let run = bench.run("rescue get --quiet a.img out");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let (whole, all) = saved(&bench);
+    assert_eq!(whole, all);
+}
+
+#[test]
+fn without_the_root_of_the_root_tree_all_is_saved() {
+    let bench = image();
+    let image = Image::open(&bench.path("a.img"));
+    let root = u64_at(&image.superblock, 80);
+    assert!(image.wipe(|_, at| at == root) > 0);
+    let run = bench.run("rescue get --quiet a.img out");
+    let (whole, all) = saved_anywhere(&bench);
+    assert_eq!(whole, all, "{} {}", run.status, run.err);
+}
+
+/// Files that came out whole under whatever path: of a lost root tree the top level may be all that is known.
+fn saved_anywhere(bench: &Bench) -> (usize, usize) {
+    let (truth, saved) = (files(&bench.path("src")), files(&bench.path("out")));
+    let whole = truth
+        .iter()
+        .filter(|(path, bytes)| saved.iter().any(|(found, contents)| found.ends_with(path) && contents == *bytes));
+    (whole.count(), truth.len())
+}
+
+#[test]
+fn without_the_chunk_tree_all_is_saved() {
+    let bench = image();
+    let image = Image::open(&bench.path("a.img"));
+    assert!(image.wipe(|owner, _| owner == 3) > 0);
+    let run = bench.run("rescue get --quiet a.img out");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let (whole, all) = saved(&bench);
+    assert_eq!(whole, all);
+    image.wipe_supers();
+    std::fs::remove_dir_all(bench.path("out")).unwrap();
+    let run = bench.run("rescue get --quiet a.img out");
+    let (whole, all) = saved(&bench);
+    assert_eq!(whole, all, "{} {}", run.status, run.err);
+}
+
+#[test]
+fn blocks_that_are_overwritten_cost_the_files_in_them_and_no_others() {
+    let bench = image();
+    let image = Image::open(&bench.path("a.img"));
+    let mut random = 7_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % (image.size / BLOCK)
+    };
+    let blocks: Vec<u64> =
+        (0..image.size / BLOCK / 100).map(|_| next()).filter(|at| !SUPERS.contains(&(at * BLOCK))).collect();
+    image.noise(blocks.into_iter());
+    let run = bench.run("rescue get --json --quiet a.img out");
+    let (whole, all) = saved(&bench);
+    assert!(whole * 100 >= all * 95, "{whole} of {all}: {}", run.err);
+    let json = report(&run.out);
+    // What is not whole is named.
+    let named: Vec<&str> = ["part", "lost"]
+        .iter()
+        .flat_map(|list| json[*list].as_array().unwrap())
+        .map(|file| file["path"].as_str().unwrap())
+        .collect();
+    let (truth, found) = (files(&bench.path("src")), files(&bench.path("out")));
+    for (path, bytes) in &found {
+        let is_named = named.contains(&&*format!("/{}", path.display()));
+        assert!(is_named || truth.get(path).is_none_or(|truth| truth == bytes), "{} is not named", path.display());
+    }
+    assert_eq!(run.status, i32::from(!named.is_empty() || json["failed"].as_u64() != Some(0)), "{}", run.err);
+}
+
+#[test]
+fn a_deleted_file_is_found_and_copied() {
+    let bench = image();
+    std::fs::write(bench.path("letter.odt"), pattern(50_000)).unwrap();
+    bench.ok("put a.img letter.odt /dir2");
+    bench.ok("rm a.img /dir2/letter.odt");
+    let list = bench.ok("rescue undelete --quiet a.img *.odt");
+    assert!(list.contains("/dir2/letter.odt"), "{list}");
+    bench.run("rescue undelete --quiet a.img /dir2/*.odt found");
+    let copied = files(&bench.path("found"));
+    assert_eq!(copied.values().next(), Some(&pattern(50_000)), "{copied:?}");
+    assert_eq!(bench.ok("rescue undelete --quiet a.img small*"), "");
+    bench.ok("subvolume snapshot a.img / /monday");
+    bench.ok("subvolume delete a.img /monday");
+    let run = bench.run("rescue undelete --quiet a.img monday back");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let copied = files(&bench.path("back"));
+    assert_eq!(copied.len(), files(&bench.path("src")).len(), "{}", String::from_utf8_lossy(&run.out));
+}
+
+#[test]
+fn what_never_was_btrfs_is_refused() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("a.img"), pattern(1 << 20)).unwrap();
+    let run = bench.run("rescue get --quiet a.img out");
+    assert_eq!(run.status, 3);
+    assert!(run.err.contains("no trace of btrfs"), "{}", run.err);
+}
