@@ -95,13 +95,19 @@ fn read_log(store: &Store) -> Result<Vec<Logged>> {
     Ok(log)
 }
 
-/// The inodes with an fsync, except those of which nothing is known: neither the checkpoint nor the log has the inode.
+/// The inodes with an fsync, except those of which nothing is known: neither the checkpoint nor the log has the inode,
+/// or the checkpoint has it as one that has no name, and is removed before anything else.
 fn find_wanted(store: &Store, log: &[Logged]) -> Result<HashMap<Nid, Wanted>> {
     let mut wanted: HashMap<Nid, Wanted> = HashMap::new();
+    if log.is_empty() {
+        return Ok(wanted);
+    }
+    let orphans: HashSet<Nid> = store.orphans()?.into_iter().collect();
     for (index, node) in log.iter().enumerate().filter(|(_, node)| node.footer.is_fsync()) {
         let (ino, footer) = (node.footer.ino(), &node.footer);
         let makes_name = footer.is_inode() && footer.is_dent();
-        if !wanted.contains_key(&ino) && !makes_name && store.address(ino)?.is_none() {
+        let is_known = |ino| Ok::<_, Error>(!orphans.contains(&ino) && store.address(ino)?.is_some());
+        if !wanted.contains_key(&ino) && !makes_name && !is_known(ino)? {
             continue;
         }
         let entry = wanted.entry(ino).or_default();

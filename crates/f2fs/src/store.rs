@@ -205,14 +205,14 @@ impl Store {
 
     /// Inodes without names that go when the volume is mounted for writing.
     pub(crate) fn orphan_count(&self) -> Result<u64> {
-        if !self.checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
-            return Ok(0);
-        }
         Ok(to_u64(self.orphans()?.len()))
     }
 
     /// The inodes without names that the checkpoint has.
     pub(crate) fn orphans(&self) -> Result<Vec<Nid>> {
+        if !self.checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
+            return Ok(Vec::new());
+        }
         let (first, blocks) = self.checkpoint.orphan_blocks(self.geometry().cp_payload);
         let mut all = Vec::new();
         // At most the blocks of a segment.

@@ -9,7 +9,7 @@ use f2fs_disk::flags::{CheckpointFlags, Features};
 use f2fs_disk::node::Footer;
 use f2fs_disk::sit::{self, SitEntry};
 use f2fs_disk::summary::{self, JOURNAL_SIZE, Summary, SummaryBlock};
-use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
+use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, SEGMENT_BLOCKS};
 use host::Env;
 
 use crate::chain::Chain;
@@ -204,10 +204,10 @@ impl Store {
 
     /// Inodes that lost their last name before the checkpoint are removed.
     pub(crate) fn remove_orphans(&mut self) -> Result<()> {
-        if !self.checkpoint().flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
+        let orphans = self.orphans()?;
+        if orphans.is_empty() {
             return Ok(());
         }
-        let orphans: Vec<Nid> = self.orphans()?;
         for ino in orphans {
             self.settle()?;
             match self.inode(ino) {

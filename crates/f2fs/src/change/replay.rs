@@ -27,9 +27,24 @@ impl Store {
             return Ok(());
         }
         self.writer_mut()?.is_replaying = true;
+        self.keep_orphans(overlay)?;
         self.replay_all(overlay)?;
         self.writer_mut()?.is_replaying = false;
         self.commit(false)
+    }
+
+    /// The next checkpoint lists the orphans of this one, until they are removed. Those whose numbers were given to new
+    /// inodes went before that: they go now.
+    fn keep_orphans(&mut self, overlay: &Overlay) -> Result<()> {
+        for ino in self.orphans()? {
+            match self.inode(ino) {
+                Ok(_) if overlay.has(ino) => self.free_inode(ino)?,
+                Ok(_) => drop(self.writer_mut()?.orphans.insert(ino)),
+                Err(Error::Caller(CallerError::Stale)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn replay_all(&mut self, overlay: &Overlay) -> Result<()> {

@@ -279,6 +279,26 @@ fn what_was_unlinked_after_its_fsync_comes_back() {
 }
 
 #[test]
+fn files_without_names_that_the_checkpoint_has_go_with_a_replay() {
+    let bench = Bench::new();
+    let held: Vec<File> = (0..3).map(|number| bench.file(&format!("dir/held{number}"))).collect();
+    for (number, file) in held.iter().enumerate() {
+        file.write_at(&vec![3; 5_000_000 * number], 0).unwrap();
+        bench.volume.remove_file(format!("dir/held{number}")).unwrap();
+    }
+    bench.volume.sync().unwrap();
+    assert_eq!(bench.fs.info().unwrap().orphans, 3, "the checkpoint lists them");
+    bench.put("dir/new", b"synced", By::Nodes);
+    bench.cut(&[("dir/new", Some(b"synced")), ("dir/held1", None)]);
+    // Their numbers are free, and may be those of what comes.
+    drop(held);
+    for number in 0..40 {
+        bench.put(&format!("dir/next{number}"), b"next", By::Nodes);
+    }
+    bench.cut(&[("dir/new", Some(b"synced")), ("dir/next0", Some(b"next")), ("dir/next39", Some(b"next"))]);
+}
+
+#[test]
 fn two_files_take_turns() {
     for section_segments in [1, 2] {
         let bench = Bench::of(160 << 20, &MakeOptions { section_segments, ..MakeOptions::default() });
