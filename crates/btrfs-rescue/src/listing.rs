@@ -6,9 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use btrfs_disk::Key;
 use btrfs_disk::items::DirEntry;
 use btrfs_disk::key::item_type;
+use btrfs_disk::{Key, TreeId};
 use vfs::file_system::NodeKind;
 
 use crate::inode::{self, File};
@@ -154,7 +154,8 @@ impl Listings {
                 listing.add(name, Target::File((tree, *ino)), kind);
             }
         }
-        for placed in state.placed.get(&(tree, dir)).into_iter().flatten() {
+        let placed = state.placed.get(&(tree, dir)).into_iter().flatten();
+        for placed in placed.filter(|placed| placed.tree != TreeId::FS.0) {
             if let Some(info) = state.infos.get(&placed.tree) {
                 listing.add(&placed.name, Target::File((placed.tree, info.top)), NodeKind::Directory);
             }
@@ -166,9 +167,14 @@ impl Listings {
         match to.item_type {
             item_type::INODE_ITEM => {
                 let file = (tree, to.objectid);
+                // The top is its own parent: a name that leads there would be a way without end.
+                if state.infos.get(&tree).is_some_and(|info| info.top == to.objectid) {
+                    return None;
+                }
                 let is_here = !kind.is_dir() || parent(state, file, orphans) == Some(dir);
                 is_here.then_some(Target::File(file))
             }
+            item_type::ROOT_ITEM if to.objectid == TreeId::FS.0 => None,
             item_type::ROOT_ITEM => match state.infos.get(&to.objectid) {
                 Some(info) if info.place == Some((tree, dir)) => Some(Target::File((to.objectid, info.top))),
                 _ => Some(Target::Empty),
@@ -198,7 +204,7 @@ pub(crate) fn path_of(state: &State, listings: &Listings, file: File) -> Vec<u8>
             break;
         };
         if ino == info.top {
-            if tree == btrfs_disk::TreeId::FS.0 {
+            if tree == TreeId::FS.0 {
                 break;
             }
             let placed = info.place.and_then(|place| Some((place, state.placed.get(&place)?)));

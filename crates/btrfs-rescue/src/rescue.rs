@@ -87,6 +87,13 @@ impl Rescue {
         };
         let opened = supers::open(devices, &*watch)?;
         let mut notes = opened.notes;
+        for disk in &opened.media.disks {
+            let (has, size) = (disk.device.size_bytes(), disk.total_bytes);
+            if has < size {
+                let name = disk.device.name();
+                notes.push(format!("{name} has {has} bytes, its file system {size}: what lay behind them is lost"));
+            }
+        }
         let mut blocks = Blocks::new(opened.media, threads, watch);
         chunks::load(&mut blocks, opened.fields.as_deref(), &mut notes);
         Ok(Self { blocks: Arc::new(blocks), fields: opened.fields, notes })
@@ -180,6 +187,9 @@ impl View {
     pub fn missing(&self) -> Vec<Missing> {
         let state = &self.tree.state;
         let mut missing = Vec::new();
+        if !state.infos.contains_key(&TreeId::FS.0) {
+            missing.push(Missing { subvolume: TreeId::FS.0, inodes: (0, u64::MAX) });
+        }
         for tree in state.subvolumes() {
             for (first, last) in state.tree(tree).holes() {
                 let range = Missing { subvolume: tree, inodes: (first.objectid, last.objectid) };

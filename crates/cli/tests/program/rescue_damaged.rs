@@ -215,13 +215,61 @@ fn a_deleted_file_is_found_and_copied() {
     bench.run("rescue undelete --quiet a.img /dir2/*.odt found");
     let copied = files(&bench.path("found"));
     assert_eq!(copied.values().next(), Some(&pattern(50_000)), "{copied:?}");
-    assert_eq!(bench.ok("rescue undelete --quiet a.img small*"), "");
+    let run = bench.run("rescue undelete --quiet a.img small*");
+    assert_eq!(run.status, 1);
+    assert!(run.err.contains("nothing deleted with such a name"), "{}", run.err);
     bench.ok("subvolume snapshot a.img / /monday");
     bench.ok("subvolume delete a.img /monday");
     let run = bench.run("rescue undelete --quiet a.img monday back");
     assert_eq!(run.status, 0, "{}", run.err);
     let copied = files(&bench.path("back"));
     assert_eq!(copied.len(), files(&bench.path("src")).len(), "{}", String::from_utf8_lossy(&run.out));
+}
+
+#[test]
+fn what_has_lost_its_checksums_is_not_called_whole() {
+    let bench = image();
+    assert!(Image::open(&bench.path("a.img")).wipe(|owner, _| owner == 7) > 0);
+    let run = bench.run("rescue get --json a.img out");
+    let json = report(&run.out);
+    assert_eq!((run.status, saved(&bench)), (1, (492, 492)), "{}", run.err);
+    assert_eq!(json["unverified"].as_array().unwrap().len(), 12, "the large files: others are in the tree");
+    assert_eq!((&json["uncertain"], &json["failed"]), (&Value::from(12), &Value::from(0)));
+    assert_eq!(json["whole"].as_u64().unwrap() + 12, json["entries"].as_u64().unwrap());
+}
+
+#[test]
+fn a_lost_tree_and_a_short_image_are_told() {
+    let bench = image();
+    std::fs::copy(bench.path("a.img"), bench.path("short.img")).unwrap();
+    std::fs::OpenOptions::new().write(true).open(bench.path("short.img")).unwrap().set_len(1 << 20).unwrap();
+    let run = bench.run("rescue get --quiet short.img nothing");
+    let out = String::from_utf8_lossy(&run.out).into_owned();
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(out.contains("short.img has 1048576 bytes, its file system 268435456"), "{out}");
+    assert!(Image::open(&bench.path("a.img")).wipe(|owner, _| owner == 5) > 0);
+    for line in ["rescue get --quiet a.img out", "rescue ls a.img"] {
+        let run = bench.run(line);
+        let out = String::from_utf8_lossy(&run.out).into_owned();
+        assert_eq!(run.status, 1, "{line}: {}", run.err);
+        assert!(out.contains("missing: subvolume 5"), "{line}: {out}");
+    }
+}
+
+#[test]
+fn the_image_is_not_replaced_by_what_is_in_it() {
+    let bench = image();
+    let before = std::fs::read(bench.path("a.img")).unwrap();
+    for line in ["rescue get --quiet -f a.img /dir1/below/large a.img", "get --quiet -f a.img /dir1/below/large a.img"]
+    {
+        let run = bench.run(line);
+        assert_ne!(run.status, 0, "{line}");
+        assert!(run.err.contains("busy"), "{line}: {}", run.err);
+        assert_eq!(std::fs::read(bench.path("a.img")).unwrap(), before, "{line}");
+    }
+    let run = bench.run("rescue get --quiet a.img none/there");
+    assert_eq!(run.status, 1);
+    assert!(run.err.contains("No such file"), "{}", run.err);
 }
 
 #[test]

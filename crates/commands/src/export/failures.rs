@@ -1,9 +1,11 @@
 //! What could not be copied: noted while the rest is copied, and told at the end.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Error, Result};
+use rustix::io::Errno;
 
 use crate::failure::{Failure, Status, one_line, status_of};
 use crate::interrupt::is_interruption;
@@ -29,7 +31,8 @@ impl Failures {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        if fails_fast || status_of(&error) == Status::NoSpace || is_interruption(&error) {
+        let has_no_room = status_of(&error) == Status::NoSpace && !is_of_one_file(&error);
+        if fails_fast || has_no_room || is_interruption(&error) {
             return Err(error);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -68,4 +71,13 @@ impl Failures {
         };
         Err(Failure::new(status_of(first), text).into())
     }
+}
+
+/// True for a file that is larger than any can be on the host: others may fit.
+fn is_of_one_file(error: &Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let kind = kind.or_else(|| cause.downcast_ref::<Errno>().map(|errno| errno.kind()));
+        kind == Some(io::ErrorKind::FileTooLarge)
+    })
 }

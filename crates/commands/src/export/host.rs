@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::OpenDirs;
@@ -68,7 +68,7 @@ pub(super) fn make_dir(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<boo
 }
 
 /// Makes something that is not a directory. Where the name is taken, removes it first if that is
-/// wanted. Device nodes stay: nobody means to lose `/dev/null` to a file.
+/// wanted. Device nodes stay: nobody means to lose `/dev/null` to a file; and so do images that are in use.
 pub(super) fn make_new<T>(
     parent: &OwnedFd,
     name: &OsStr,
@@ -82,11 +82,21 @@ pub(super) fn make_new<T>(
             if kind.is_char_device() || kind.is_block_device() {
                 return Err(Errno::EXIST);
             }
+            if kind.is_file() && is_locked(parent, name) {
+                return Err(Errno::BUSY);
+            }
             rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
             make()
         }
         answer => answer,
     }
+}
+
+/// True for an image that is open, as the one is that is copied from: its only name may be this one.
+fn is_locked(parent: &OwnedFd, name: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return false };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 /// Removes the name of an open file that was begun and will not be finished, unless something else has the name by now.

@@ -199,7 +199,13 @@ impl Ls {
     fn run(&self, out: &mut Output) -> Result<()> {
         let (found, _) = self.devices.open(true)?;
         let view = found.view(self.root).map_err(|error| status(error.into()))?;
-        self.listing.run(&view.volume(), out)
+        self.listing.run(&view.volume(), out)?;
+        let losses = Losses::of(&view);
+        if losses.is_none() {
+            return Ok(());
+        }
+        losses.print(out)?;
+        Err(not_whole(&self.devices.image))
     }
 }
 
@@ -210,8 +216,12 @@ struct JsonGet {
     bytes: u64,
     /// Those of them that are whole.
     whole: u64,
+    /// Those of which nothing says that they are as they were.
+    uncertain: u64,
     /// What could not be written, or read at all; the standard error has the reasons.
     failed: u64,
+    /// Whether the copy came to its end.
+    is_complete: bool,
     #[serde(flatten)]
     losses: Losses,
     notes: Vec<String>,
@@ -228,22 +238,32 @@ impl Get {
         let losses = Losses::of(&view);
         let (part, lost) = losses.count();
         let (entries, bytes, failed) = (copied.report.entries, copied.report.bytes, copied.report.failed);
-        let whole = entries.saturating_sub(part);
+        let uncertain = losses.uncertain();
+        let whole = entries.saturating_sub(part).saturating_sub(uncertain);
+        let is_all = losses.is_none() && failed == 0;
+        let is_lost = !losses.is_none();
         let is_over = copied.result.is_ok();
         let told = copied.finish();
         if self.json {
-            out.json(&JsonGet { entries, bytes, whole, failed, losses, notes: found.notes() })?;
+            let notes = found.notes();
+            out.json(&JsonGet { entries, bytes, whole, uncertain, failed, is_complete: is_over, losses, notes })?;
         } else {
             print_notes(&found, out)?;
             losses.print(out)?;
             let (bytes, dest) = (human::bytes(bytes), dest.display());
-            writeln!(out, "{dest}: {whole} entries whole, {part} in part, {lost} lost; {bytes} copied")?;
+            writeln!(
+                out,
+                "{dest}: {whole} entries whole, {uncertain} uncertain, {part} in part, {lost} lost, {failed} not written; \
+                 {bytes} copied"
+            )?;
         }
-        if !is_over {
+        if !is_over || is_all || !is_lost {
             return told;
         }
-        let is_all = part == 0 && lost == 0 && failed == 0;
-        if is_all { told } else { Err(not_whole(&self.devices.image)) }
+        if let Err(error) = told {
+            warn(&commands::failure::one_line(&error));
+        }
+        Err(not_whole(&self.devices.image))
     }
 }
 
@@ -315,6 +335,10 @@ impl Undelete {
             losses.print(out)?;
         }
         ended?;
+        if undeleted.found.is_empty() {
+            let text = format!("{}: nothing deleted with such a name was found", self.devices.image.display());
+            return Err(Failure::refused(text).into());
+        }
         if part + lost == 0 { Ok(()) } else { Err(not_whole(&self.devices.image)) }
     }
 

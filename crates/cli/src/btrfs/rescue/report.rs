@@ -1,5 +1,6 @@
 //! What a rescue saved and what it did not, for people and as JSON.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 
 use anyhow::Result;
@@ -24,7 +25,7 @@ pub(super) struct Losses {
     /// Files with bytes whose checksums are lost: they may be right.
     unverified: Vec<Unverified>,
     /// Files from blocks that nothing leads to: they may be an older state of the file.
-    maybe_older: u64,
+    maybe_older: Vec<JsonPath>,
     /// Inodes of which items may be missing, since no block with them was found.
     missing: Vec<Missing>,
 }
@@ -104,9 +105,23 @@ impl Losses {
                     shown,
                 });
             } else if loss.may_be_older {
-                self.maybe_older += 1;
+                self.maybe_older.push(JsonPath(path));
             }
         }
+    }
+
+    /// Files that were copied, and of which nothing says that they are as they were.
+    pub(super) fn uncertain(&self) -> u64 {
+        let part: HashSet<&[u8]> = self.part.iter().map(|part| part.path.0.as_slice()).collect();
+        let unverified = self.unverified.iter().map(|file| file.path.0.as_slice());
+        let older = self.maybe_older.iter().map(|path| path.0.as_slice());
+        let all: HashSet<&[u8]> = unverified.chain(older).filter(|path| !part.contains(path)).collect();
+        u64::try_from(all.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether nothing was lost, and nothing is doubtful.
+    pub(super) fn is_none(&self) -> bool {
+        self.count() == (0, 0) && self.uncertain() == 0 && self.missing.is_empty()
     }
 
     /// Files that are not whole.
@@ -128,21 +143,22 @@ impl Losses {
             writeln!(out, "and {more} more; --json names all")?;
         }
         for missing in self.missing.iter().take(SHOWN_MAX) {
-            let [first, last] = missing.inodes;
+            let ([first, last], subvolume) = (missing.inodes, missing.subvolume);
+            let last = if last == u64::MAX { "all that follow".to_owned() } else { last.to_string() };
             writeln!(
                 out,
-                "missing: subvolume {}: no block was found for inodes {first} to {last}; what they had is lost",
-                missing.subvolume
+                "missing: subvolume {subvolume}: no block was found for inodes {first} to {last}; what they had is lost"
             )?;
         }
-        if !self.unverified.is_empty() {
-            let bytes = self.unverified.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-            let (count, bytes) = (self.unverified.len(), human::bytes(bytes));
-            writeln!(out, "unverified: {bytes} in {count} files have lost their checksums; they may be right")?;
+        for file in self.unverified.iter().take(SHOWN_MAX) {
+            let (path, bytes) = (escaped(&file.path.0), human::bytes(file.bytes));
+            writeln!(out, "unverified: {path}: the checksums of {bytes} are lost; they may be wrong")?;
         }
-        if self.maybe_older > 0 {
-            let count = self.maybe_older;
-            writeln!(out, "from older blocks: {count} files, whole, but maybe not in their last state")?;
+        for path in self.maybe_older.iter().take(SHOWN_MAX) {
+            writeln!(out, "older: {}: from a block that nothing leads to, maybe an earlier state", escaped(&path.0))?;
+        }
+        if self.unverified.len().max(self.maybe_older.len()) > SHOWN_MAX {
+            writeln!(out, "not all of them are named here; --json names all")?;
         }
         Ok(())
     }
