@@ -251,11 +251,8 @@ impl Get {
             print_notes(&found, out)?;
             losses.print(out)?;
             let (bytes, dest) = (human::bytes(bytes), dest.display());
-            writeln!(
-                out,
-                "{dest}: {whole} entries whole, {uncertain} uncertain, {part} in part, {lost} lost, {failed} not written; \
-                 {bytes} copied"
-            )?;
+            let saved = format!("{whole} entries whole, {uncertain} uncertain, {part} in part");
+            writeln!(out, "{dest}: {saved}, {lost} lost, {failed} not written; {bytes} copied")?;
         }
         if !is_over || is_all || !is_lost {
             return told;
