@@ -74,6 +74,11 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
     if image.bad_chunks > 0 {
         return Err(Error::Beyond("a chunk makes no sense, so it is not known what lies where".to_owned()));
     }
+    if survey.root(TreeId::FS).is_none() {
+        return Err(Error::Beyond(
+            "the root item of the top subvolume is lost, and what it refers to unknown".to_owned(),
+        ));
+    }
     let needed = |tree: TreeId| {
         is_of_files(tree) || matches!(tree, TreeId::ROOT | TreeId::CHUNK | TreeId::QUOTA | TreeId::RAID_STRIPE)
     };
@@ -173,6 +178,7 @@ fn trees(image: &mut Image, survey: &Survey, steps: &BTreeSet<Step>, kept: &mut 
 fn mended<'a>(image: &'a Image, survey: &'a Survey, steps: &BTreeSet<Step>) -> Result<Mending<'a>> {
     let mut mending = Mending { image, survey, edits: BTreeMap::new(), fresh: BTreeMap::new() };
     let has = |step| steps.contains(&step);
+    mend::roots::check(&mending)?;
     if has(Step::Extents) {
         mend::extents::mend(&mut mending)?;
     }

@@ -61,7 +61,7 @@ steps! {
     /// Names and links.
     Names "names"
         "make names and links agree in directories and inodes; inodes without a name go to lost+found"
-        "names that lead to nothing; owner, mode and times of inodes whose item is gone"
+        "names that one of their three items alone has; size, owner, mode and times of inodes whose item makes no sense"
         [FileInodeMissing FileLinkCount FileRefNoEntry FileEntryNoRef FileEntryNoInode FileEntryType FileDirItemMissing
             FileDirIndexMissing FileDirSize FileDirLinks FileRootDir FileOrphan FileOrphanItem FileKindItems];
     /// Numbers and extents of files.
@@ -93,7 +93,7 @@ steps! {
     /// Extents and block groups.
     Extents "extents"
         "rebuild the extent tree and the block groups from what the other trees refer to"
-        ""
+        "data that nothing but extent items knows of: where a file's own items were damaged before, theirs too"
         [ExtentMissing ExtentUnreferenced ExtentRefMissing ExtentRefExtra ExtentRefCount ExtentRefTotal ExtentOverlap
             ExtentKind ExtentLength ExtentLevel ExtentGeneration ExtentOutside ExtentGroupKind ExtentOwner ChunkNoGroup
             GroupNoChunk GroupLength GroupFlags GroupUsed SuperUsed];

@@ -29,6 +29,8 @@ use crate::error::{Error, Result};
 pub(crate) const PAGE: usize = 4096;
 const MAGIC: &[u8; 16] = b"spinney undo 1\n\0";
 const HASH: usize = 32;
+/// Pages of an undo file at most, of 4 GiB of changes: what a repair changes it keeps in memory.
+pub(crate) const COUNT_MAX: u64 = 1 << 20;
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
 const INDEX_ENTRY: usize = 8 + 2 * HASH;
@@ -60,6 +62,9 @@ pub(crate) fn write(
     (old, new): (&[u8], &[u8]),
     pages: &[PageWrite],
 ) -> std::io::Result<()> {
+    if to_u64(pages.len()) > COUNT_MAX {
+        return Err(std::io::Error::other("more pages change than an undo file holds"));
+    }
     let mut head = Vec::with_capacity(HEAD);
     head.extend_from_slice(MAGIC);
     head.extend_from_slice(&image_bytes.to_le_bytes());
@@ -119,10 +124,12 @@ impl<'a> Undo<'a> {
         let index_len = count.checked_mul(to_u64(INDEX_ENTRY));
         let data_at = index_len.and_then(|index| index.checked_add(to_u64(HEAD + HASH)));
         let end = data_at.and_then(|at| count.checked_mul(to_u64(PAGE))?.checked_add(at));
-        // The number of pages is that of the file, so that a lie takes no memory.
         let (Some(index_len), Some(data_at), Some(true)) = (index_len, data_at, end.map(|end| end == len)) else {
             return Err(Error::BadUndo("its length is not what it says"));
         };
+        if count > COUNT_MAX || count > image_bytes.div_ceil(to_u64(PAGE)) {
+            return Err(Error::BadUndo("it has more pages than a repair changes"));
+        }
         let mut index = vec![0; to_usize(index_len)];
         let mut sum = [0; HASH];
         source.read_exact(&mut index)?;
@@ -209,7 +216,7 @@ impl<'a> Undo<'a> {
         if !sectors.all(|((found, old), new)| found == old || found == new) {
             return Err(Error::Changed("its superblock is another"));
         }
-        if primary != self.new || self.old == self.new {
+        if primary != self.new {
             return Ok(());
         }
         let supers: Vec<u64> = mirror_offsets(device.size_bytes()).collect();

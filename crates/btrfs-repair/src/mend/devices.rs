@@ -33,7 +33,8 @@ pub(crate) fn mend(mending: &mut Mending<'_>) {
     if mending.is_broken(TreeId::DEV) {
         let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
         mending.each(TreeId::DEV, |key, data| {
-            if key.item_type != item_type::DEV_EXTENT {
+            // Of the others there are statistics of devices only.
+            if key.item_type == item_type::PERSISTENT_ITEM && key.objectid == 0 {
                 items.insert(*key, data.to_vec());
             }
         });

@@ -21,14 +21,19 @@ pub(crate) struct Wanted {
     pub(crate) files: bool,
 }
 
+/// A log of fsyncs has inodes and positions of its own that are not in the trees yet, and follow theirs: new numbers
+/// keep this far from both.
+const GAP_OF_LOGS: u64 = 1 << 20;
+
 /// Mends all subvolumes.
 pub(crate) fn mend(mending: &mut Mending<'_>, wanted: Wanted) {
+    let gap = if mending.image.fields.log_root.get() == 0 { 1 } else { GAP_OF_LOGS };
     for tree in mending.subvolumes() {
         let mut files = Files::of(mending, tree);
         let names = if wanted.names {
             let mut names = decide(&files);
-            find_lost(&mut files, &mut names);
-            positions(&files, &mut names);
+            find_lost(&mut files, &mut names, gap);
+            positions(&files, &mut names, gap);
             let kinds = kinds(&files);
             set_kinds(&files, &mut names, &kinds);
             entries::write(mending, tree, &files, &names);
@@ -115,7 +120,7 @@ fn may_be_named(files: &Files, named: &BTreeSet<u64>, inode: u64) -> bool {
 }
 
 /// Gives names to inodes that have none and are not to be deleted.
-fn find_lost(files: &mut Files, names: &mut Names) {
+fn find_lost(files: &mut Files, names: &mut Names, gap: u64) {
     let named: BTreeSet<u64> = names
         .values()
         .filter(|kept| kept.location.item_type == item_type::INODE_ITEM)
@@ -129,12 +134,15 @@ fn find_lost(files: &mut Files, names: &mut Names) {
     if lost.is_empty() {
         return;
     }
-    let place = (objectid::FIRST_FREE, LOST_AND_FOUND.to_vec());
+    let is_other =
+        |kept: &Kept| kept.location.item_type != item_type::INODE_ITEM || kept.kind != FileKind::Directory.dir_type();
+    let top = objectid::FIRST_FREE;
+    let place = (top, free_name(LOST_AND_FOUND, |name| names.get(&(top, name.to_vec())).is_some_and(is_other)));
     let dir = match names.get(&place) {
-        Some(kept) if kept.location.item_type == item_type::INODE_ITEM => kept.location.objectid,
-        _ => {
+        Some(kept) => kept.location.objectid,
+        None => {
             let last = files.inodes.keys().next_back().copied().unwrap_or(objectid::FIRST_FREE);
-            let number = last.saturating_add(1).min(objectid::LAST_FREE);
+            let number = last.saturating_add(gap).min(objectid::LAST_FREE);
             files.inodes.insert(number, Inode { has_entries: true, ..Inode::default() });
             let location = Key::new(number, item_type::INODE_ITEM, 0);
             names.insert(place, Kept { location, kind: FileKind::Directory.dir_type(), index: 0 });
@@ -144,12 +152,24 @@ fn find_lost(files: &mut Files, names: &mut Names) {
     for number in lost {
         let location = Key::new(number, item_type::INODE_ITEM, 0);
         let name = format!("inode-{number}").into_bytes();
+        let name = free_name(&name, |name| names.contains_key(&(dir, name.to_vec())));
         names.insert((dir, name), Kept { location, kind: 0, index: 0 });
     }
 }
 
+/// The name, or the first of those with a number behind it, that is not taken.
+fn free_name(name: &[u8], is_taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut free = name.to_vec();
+    let mut number = 0u64;
+    while is_taken(&free) {
+        number = number.saturating_add(1);
+        free = [name, b".", number.to_string().as_bytes()].concat();
+    }
+    free
+}
+
 /// Positions: that of the directory, else the one that the inode knows if it is free, else the next.
-fn positions(files: &Files, names: &mut Names) {
+fn positions(files: &Files, names: &mut Names, gap: u64) {
     let mut taken: BTreeSet<(u64, u64)> = BTreeSet::new();
     let mut without = Vec::new();
     for (name, kept) in names.iter_mut() {
@@ -172,7 +192,7 @@ fn positions(files: &Files, names: &mut Names) {
         let told = known.map(|known| known.index).into_iter().chain(wrong);
         let free = told.into_iter().find(|index| *index >= DIR_INDEX_FIRST && !taken.contains(&(name.0, *index)));
         let last = taken.range((name.0, 0)..=(name.0, u64::MAX)).next_back().map(|(_, index)| *index);
-        kept.index = free.unwrap_or_else(|| last.map_or(DIR_INDEX_FIRST, |last| last.saturating_add(1)));
+        kept.index = free.unwrap_or_else(|| last.unwrap_or(DIR_INDEX_FIRST.saturating_sub(1)).saturating_add(gap));
         taken.insert((name.0, kept.index));
     }
 }

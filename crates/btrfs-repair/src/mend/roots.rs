@@ -10,6 +10,7 @@ use btrfs_disk::{Generation, InodeNo, Key, TreeId, Uuid};
 use zerocopy::FromZeros as _;
 
 use super::Mending;
+use crate::error::{Error, Result};
 
 /// A place of a subvolume in its parent: directory, position, name.
 type Place = (u64, u64, Vec<u8>);
@@ -46,11 +47,11 @@ fn look(mending: &Mending<'_>) -> Found {
 }
 
 /// The entries of directories that lead to subvolumes: parent and subvolume, with the place.
-fn entries(mending: &Mending<'_>) -> BTreeMap<(u64, u64), Vec<Place>> {
+fn entries(mending: &Mending<'_>, types: &[u8]) -> BTreeMap<(u64, u64), Vec<Place>> {
     let mut all: BTreeMap<(u64, u64), Vec<Place>> = BTreeMap::new();
     for tree in mending.subvolumes() {
         mending.each(tree, |key, data| {
-            if key.item_type != item_type::DIR_INDEX {
+            if !types.contains(&key.item_type) {
                 return;
             }
             for entry in DirEntry::iter(data).map_while(Result::ok) {
@@ -65,10 +66,45 @@ fn entries(mending: &Mending<'_>) -> BTreeMap<(u64, u64), Vec<Place>> {
     all
 }
 
+/// Refuses what no tree can be written beside: space of a subvolume would be given away, the kernel would delete one at
+/// the next mount, or it would have two names.
+///
+/// # Errors
+/// `Beyond`.
+pub(crate) fn check(mending: &Mending<'_>) -> Result<()> {
+    let found = look(mending);
+    let entries = entries(mending, &[item_type::DIR_INDEX, item_type::DIR_ITEM]);
+    let exists = |tree: u64| mending.survey.root(TreeId(tree)).is_some();
+    let beyond = |text: String| Err(Error::Beyond(text));
+    if let Some((_, child)) = found.down.keys().find(|edge| found.up.contains_key(*edge) && !exists(edge.1)) {
+        return beyond(format!("subvolume {child} has lost its root item, and what it holds is unknown"));
+    }
+    let are_several = |places: &Vec<Place>| {
+        let names: BTreeSet<&[u8]> = places.iter().map(|(_, _, name)| name.as_slice()).collect();
+        names.len() > 1
+    };
+    if let Some(((parent, child), _)) = entries.iter().find(|(_, places)| are_several(places)) {
+        return beyond(format!("subvolume {child} has several names in subvolume {parent}, and nothing decides"));
+    }
+    let is_held = |tree: u64| {
+        let edges = found.down.keys().chain(found.up.keys());
+        edges.into_iter().any(|(parent, child)| *child == tree && exists(*parent))
+    };
+    let nameless = mending.survey.roots.iter().find(|root| {
+        let tree = root.key.objectid;
+        let is_used = TreeId(tree).is_subvolume() && tree != TreeId::FS.0 && root.item.refs.get() > 0;
+        is_used && root.item.drop_progress.objectid.get() == 0 && !found.orphans.contains(&tree) && !is_held(tree)
+    });
+    match nameless {
+        Some(root) => beyond(format!("no subvolume knows subvolume {}; it would be deleted", root.key.objectid)),
+        None => Ok(()),
+    }
+}
+
 /// Makes references, entries, counts, orphans and the default subvolume agree.
 pub(crate) fn mend(mending: &mut Mending<'_>) {
     let found = look(mending);
-    let entries = entries(mending);
+    let entries = entries(mending, &[item_type::DIR_INDEX]);
     let exists = |mending: &Mending<'_>, tree: u64| mending.survey.root(TreeId(tree)).is_some();
     let edges: BTreeSet<(u64, u64)> = found.down.keys().chain(found.up.keys()).copied().collect();
     let mut parents: BTreeMap<u64, u32> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -174,11 +174,12 @@ impl Repair {
         let named = || format!("the undo file {}", path.display());
         let device = FileDevice::open(image, &FileOptions::default())?;
         let file = File::options().write(true).create_new(true).open(&path).with_context(named)?;
-        let mut writer = BufWriter::new(&file);
-        plan.write_undo(&mut writer)?;
-        writer.flush().with_context(named)?;
-        drop(writer);
-        file.sync_all().with_context(named)?;
+        let saved = plan.write_undo(&mut BufWriter::new(&file)).map_err(Error::from);
+        if let Err(error) = saved.and_then(|()| Ok(file.sync_all()?)) {
+            // What there is of it is of no use. The image is as it was.
+            let _ = std::fs::remove_file(&path);
+            return Err(error.context(named()));
+        }
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         File::open(dir).and_then(|dir| dir.sync_all()).with_context(named)?;
         plan.apply(&device)?;
@@ -208,7 +209,12 @@ impl Repair {
 }
 
 fn take_back(image: &Path, path: &Path) -> Result<u64> {
-    let mut file = File::open(path).with_context(|| format!("the undo file {}", path.display()))?;
+    let named = || format!("the undo file {}", path.display());
+    // What is no file is not even opened: a pipe would wait for who writes to it.
+    if !std::fs::metadata(path).with_context(named)?.is_file() {
+        return Err(anyhow::anyhow!("{}: not a file", named()));
+    }
+    let mut file = File::open(path).with_context(named)?;
     let undo = Undo::open(&mut file)?;
     let bytes = undo.bytes();
     undo.apply(&FileDevice::open(image, &FileOptions::default())?)?;
