@@ -21,6 +21,7 @@ mod trees;
 
 mod compare;
 mod cuts;
+mod guarded;
 mod hostile;
 mod look;
 
