@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use blockdev::Device;
+use btrfs_disk::items::FileKind;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Key, TreeId};
 use btrfs_rescue::Rescue;
 use testkit::hostile::{bases, mutated};
 use vfs::Volume;
@@ -100,4 +103,26 @@ fn a_rescue_of_any_image_ends_and_writes_nothing() {
     }
     println!("{count} images, {names} names");
     assert!(names > 0);
+}
+
+#[test]
+fn directories_that_lead_to_the_top_end() {
+    const TYPE_AT: usize = 29;
+    let mut changed = 0;
+    for base in bases().unwrap() {
+        let (device, editor) = base.copy();
+        for (key, data) in editor.items(TreeId::FS, Key::MIN..=Key::MAX).unwrap() {
+            let is_name = [item_type::DIR_INDEX, item_type::DIR_ITEM].contains(&key.item_type);
+            let is_dir = data.get(TYPE_AT) == Some(&FileKind::Directory.dir_type());
+            if is_name && is_dir && data.get(8) == Some(&item_type::INODE_ITEM) {
+                let top = 256u64.to_le_bytes();
+                editor.change_item(TreeId::FS, &key, |item| item[..8].copy_from_slice(&top)).unwrap();
+                changed += 1;
+            }
+        }
+        let found = Rescue::open(&[Arc::clone(&device)], 2, Arc::new(())).unwrap();
+        let count = walk(&found.view(None).unwrap().volume());
+        assert!(count < NAMES_MAX, "{}: {count} names", base.name);
+    }
+    assert!(changed > 0);
 }
