@@ -35,7 +35,7 @@ fn statuses_say_what_happened() {
         let run = bench.run(line);
         assert_eq!(run.status, status, "{line}: {}", run.err);
         if status != 2 || run.err.starts_with("spinney") {
-            assert_eq!(run.err.lines().count(), 1, "{line}: {}", run.err);
+            assert_eq!(run.err_lines(), 1, "{line}: {}", run.err);
             assert!(run.err.starts_with("spinney: "), "{line}: {}", run.err);
         }
         assert!(run.out.is_empty() || line.starts_with("dump super"), "{line}");

@@ -22,6 +22,15 @@ pub(crate) struct Run {
     line: String,
 }
 
+impl Run {
+    /// Lines of the standard error; the one is left out that says what to run next on a damaged image.
+    pub(crate) fn err_lines(&self) -> usize {
+        let hints = self.err.lines().filter(|line| line.starts_with("spinney: `spinney check ")).count();
+        assert!(hints == 0 || (hints, self.status) == (1, 3), "{}", self.err);
+        self.err.lines().count() - hints
+    }
+}
+
 impl Bench {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }

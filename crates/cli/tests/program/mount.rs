@@ -72,7 +72,7 @@ fn what_cannot_be_mounted_says_why() {
         let run = bench.run(line);
         assert_eq!(run.status, status, "{line}: {}", run.err);
         assert!(run.err.contains(word), "{line}: {}", run.err);
-        assert_eq!(run.err.lines().count(), 1, "{line}: {}", run.err);
+        assert_eq!(run.err_lines(), 1, "{line}: {}", run.err);
         assert!(!mounted.is_mounted(), "{line}");
     }
     bench.ok("mount a.img mnt");
