@@ -145,7 +145,6 @@ impl Media {
     /// Whether the checksum of a block is that of its contents.
     #[must_use]
     pub fn has_right_checksum(&self, block: &[u8]) -> bool {
-        let stored = block.split_at_checked(btrfs_disk::node::CSUM_FIELD_SIZE);
-        stored.is_some_and(|(stored, body)| codec::checksum::matches(self.format.csum_type, body, stored))
+        verify::has_right_checksum(block, self.format.csum_type)
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::iter::Peekable;
 use std::sync::Mutex;
 
-use btrfs_disk::node::{LEVELS_MAX, NodeView, header};
+use btrfs_disk::node::{BlockView, LEVELS_MAX, NodeView, header};
 use btrfs_disk::verify::{self, Expect, may_own};
 use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
@@ -223,7 +223,7 @@ impl<'a> Walk<'a> {
         if !may_own(owner, TreeId(pointer.tree)) {
             self.add(Code::BlockOwner, pointer, None, pointer.tree, owner);
         }
-        let (first, last) = ends(block);
+        let (first, last) = BlockView::new(block).and_then(|view| view.ends()).unzip();
         if let (Some(expected), Some(found)) = (pointer.first, first)
             && expected != found
         {
@@ -275,20 +275,6 @@ impl Problem {
             Self::Read(error) => error.clone(),
             Self::Corrupt(error) => format!("{} (expected {})", error.found, error.expected),
         }
-    }
-}
-
-/// The first and the last key of a block.
-fn ends(block: &[u8]) -> (Option<Key>, Option<Key>) {
-    use btrfs_disk::node::BlockView;
-    let (count, key): (usize, Box<dyn Fn(usize) -> Key>) = match BlockView::new(block) {
-        Some(BlockView::Leaf(leaf)) => (leaf.nritems(), Box::new(move |slot| leaf.key(slot))),
-        Some(BlockView::Node(node)) => (node.nritems(), Box::new(move |slot| node.key(slot))),
-        None => return (None, None),
-    };
-    match count.checked_sub(1) {
-        Some(last) => (Some(key(0)), Some(key(last))),
-        None => (None, None),
     }
 }
 

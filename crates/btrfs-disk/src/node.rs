@@ -370,6 +370,16 @@ impl<'a> BlockView<'a> {
             _ => Self::Node(NodeView::new(block)),
         })
     }
+
+    /// Its first and its last key; `None` where it is empty.
+    #[must_use]
+    pub fn ends(&self) -> Option<(Key, Key)> {
+        let (count, key): (usize, &dyn Fn(usize) -> Key) = match self {
+            Self::Leaf(leaf) => (leaf.nritems(), &|slot| leaf.key(slot)),
+            Self::Node(node) => (node.nritems(), &|slot| node.key(slot)),
+        };
+        count.checked_sub(1).map(|last| (key(0), key(last)))
+    }
 }
 
 /// Tree that a header names as its owner.

@@ -178,7 +178,7 @@ fn trees(image: &mut Image, survey: &Survey, steps: &BTreeSet<Step>, kept: &mut 
 fn mended<'a>(image: &'a Image, survey: &'a Survey, steps: &BTreeSet<Step>) -> Result<Mending<'a>> {
     let mut mending = Mending { image, survey, edits: BTreeMap::new(), fresh: BTreeMap::new() };
     let has = |step| steps.contains(&step);
-    mend::roots::check(&mending)?;
+    let subvolumes = mend::roots::check(&mending)?;
     if has(Step::Extents) {
         mend::extents::mend(&mut mending)?;
     }
@@ -187,7 +187,7 @@ fn mended<'a>(image: &'a Image, survey: &'a Survey, steps: &BTreeSet<Step>) -> R
         mend::names::mend(&mut mending, mend::names::Wanted { names, files: has(Step::Files) });
     }
     if has(Step::Subvolumes) {
-        mend::roots::mend(&mut mending);
+        mend::roots::mend(&mut mending, &subvolumes);
     }
     if has(Step::Uuids) {
         mend::roots::mend_uuids(&mut mending);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use btrfs_disk::flags::{ExtentFlags, HeaderFlags};
 use btrfs_disk::items::{ExtentView, FileExtent, InlineRef, RootItem};
 use btrfs_disk::key::item_type;
-use btrfs_disk::node::{LEVELS_MAX, LeafView, NodeView, header};
+use btrfs_disk::node::{BlockView, LEVELS_MAX, LeafView, NodeView, header};
 use btrfs_disk::verify::{BLOCK_GENERATION, may_own};
 use btrfs_disk::{Key, TreeId};
 
@@ -178,7 +178,7 @@ impl Survey {
         let is_reloc = head.header_flags().contains(HeaderFlags::RELOC);
         let is_full = is_reloc || !refs.contains(&BlockRef::Tree(owner));
         self.judge((at, level), &block, pointers);
-        let (key, _) = ends(&block.bytes, level);
+        let (key, _) = ends(&block.bytes);
         let facts = BlockFacts { level, generation: head.generation.get(), is_full, first: key, refs, parents };
         self.blocks.insert(at, facts);
         let by = if is_full { BlockRef::Parent(at) } else { BlockRef::Tree(owner) };
@@ -213,7 +213,7 @@ impl Survey {
     /// Notes what is wrong with a block that can be read, and with what leads to it.
     fn judge(&mut self, (at, level): (u64, u8), block: &Block, pointers: &[Pointer]) {
         let Some(head) = header(&block.bytes) else { return };
-        let (first, last) = ends(&block.bytes, level);
+        let (first, last) = ends(&block.bytes);
         let is_wrong = |pointer: &Pointer| {
             !may_own(TreeId(head.owner.get()), pointer.tree)
                 || pointer.first.is_some_and(|expected| expected != first)
@@ -324,14 +324,8 @@ fn push(levels: &mut Levels, level: u8, at: u64, pointer: Pointer) {
 }
 
 /// First and last key of a block.
-fn ends(block: &[u8], level: u8) -> (Key, Key) {
-    if level == 0 {
-        let leaf = LeafView::new(block);
-        (leaf.key(0), leaf.key(leaf.nritems().saturating_sub(1)))
-    } else {
-        let node = NodeView::new(block);
-        (node.key(0), node.key(node.nritems().saturating_sub(1)))
-    }
+fn ends(block: &[u8]) -> (Key, Key) {
+    BlockView::new(block).and_then(|view| view.ends()).unwrap_or((Key::MAX, Key::MAX))
 }
 
 /// The root items that can be read.

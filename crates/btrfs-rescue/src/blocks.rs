@@ -7,7 +7,7 @@ use blockdev::Device;
 use btrfs_check::Media;
 use btrfs_disk::node::header;
 
-use crate::scan::{Found, Table, has_right_checksum};
+use crate::scan::{Found, Table};
 use crate::sync::lock;
 use crate::watch::Watch;
 
@@ -119,6 +119,6 @@ impl Blocks {
                 && head.generation.get() == at.generation
                 && head.level == level
                 && head.fsid == self.media.format.fsid
-        }) && has_right_checksum(block, &self.media.format)
+        }) && self.media.has_right_checksum(block)
     }
 }

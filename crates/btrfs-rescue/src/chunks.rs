@@ -88,12 +88,8 @@ fn each_leaf(blocks: &Blocks, tree: TreeId, take: &mut dyn FnMut(LeafView<'_>) -
 fn add(blocks: &mut Blocks, chunks: Vec<Chunk>) -> usize {
     let before = blocks.media.chunks.len();
     for chunk in chunks {
-        let (start, end) = (chunk.start().0, chunk.end().0);
-        let is_free = blocks.media.chunks.range(start..end).next().is_none();
-        if is_free {
-            // One that overlaps a chunk before it is left out: what is newer was added first.
-            let _ = blocks.media.add_chunk(chunk);
-        }
+        // What is newer was added first.
+        let _ = blocks.media.add_chunk(chunk);
     }
     blocks.media.chunks.len().saturating_sub(before)
 }

@@ -2,7 +2,7 @@
 
 use btrfs_disk::Key;
 use btrfs_disk::flags::InodeFlags;
-use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
+use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _, rdev_from_disk};
 use btrfs_disk::key::item_type;
 use vfs::file_system::{NodeKind, Time};
 
@@ -58,19 +58,14 @@ fn of_item(item: &InodeItem) -> Option<Inode> {
         nlink: item.nlink.get(),
         uid: item.uid.get(),
         gid: item.gid.get(),
-        rdev: rdev(item.rdev.get()),
+        // The 32 bits that a file system serves: 12 of the major number, all of the minor.
+        rdev: u32::try_from(rdev_from_disk(item.rdev.get()) & u64::from(u32::MAX)).unwrap_or(0),
         size: item.size.get(),
         nbytes: Some(item.nbytes.get()),
         times: [time(&item.atime), time(&item.mtime), time(&item.ctime), time(&item.otime)],
         has_sums: !item.inode_flags().contains(InodeFlags::NODATASUM),
         is_made_up: false,
     })
-}
-
-/// From the kernel's own number (major above 20 bits of minor) to the one of `stat`.
-fn rdev(disk: u64) -> u32 {
-    let (major, minor) = (disk >> 20, disk & 0xf_ffff);
-    u32::try_from((minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)).unwrap_or(0)
 }
 
 fn make_up(state: &State, (tree, ino): File) -> Option<Inode> {

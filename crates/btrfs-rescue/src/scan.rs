@@ -14,7 +14,7 @@ use blockdev::Device;
 use btrfs_check::Disk;
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::node::{BlockView, CSUM_FIELD_SIZE, LEVELS_MAX, header};
-use btrfs_disk::verify::Format;
+use btrfs_disk::verify::{Format, has_right_checksum};
 use btrfs_disk::{Key, Uuid};
 
 use crate::sync::lock;
@@ -196,7 +196,7 @@ pub(crate) fn read_what_can_be(device: &dyn Device, start: u64, len: u64, buffer
 fn recognise(block: &[u8], format: &Format) -> Option<Found> {
     let head = header(block)?;
     let is_likely = head.fsid == format.fsid && head.level < LEVELS_MAX && is_address(head.bytenr.get());
-    if !is_likely || !has_right_checksum(block, format) {
+    if !is_likely || !has_right_checksum(block, format.csum_type) {
         return None;
     }
     let (first, last) = ends(block)?;
@@ -216,18 +216,9 @@ fn is_address(at: u64) -> bool {
     at != 0 && at.is_multiple_of(STEP_BYTES)
 }
 
-pub(crate) fn has_right_checksum(block: &[u8], format: &Format) -> bool {
-    let parts = block.split_at_checked(CSUM_FIELD_SIZE);
-    parts.is_some_and(|(stored, body)| codec::checksum::matches(format.csum_type, body, stored))
-}
-
-/// The first and the last key of a block; of an empty leaf, two that no item lies between.
-pub(crate) fn ends(block: &[u8]) -> Option<(Key, Key)> {
-    let (first, last) = match BlockView::new(block)? {
-        BlockView::Leaf(leaf) => (leaf.items().first()?.key.get(), leaf.items().last()?.key.get()),
-        BlockView::Node(node) => (node.ptrs().first()?.key.get(), node.ptrs().last()?.key.get()),
-    };
-    (first <= last).then_some((first, last))
+/// The first and the last key of a block; of an empty leaf, or one that is out of order, nothing.
+fn ends(block: &[u8]) -> Option<(Key, Key)> {
+    BlockView::new(block)?.ends().filter(|(first, last)| first <= last)
 }
 
 /// Votes for a format are counted until so many blocks agree on one.

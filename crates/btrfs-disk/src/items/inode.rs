@@ -233,3 +233,35 @@ impl fmt::Display for FileKind {
         })
     }
 }
+
+/// Bits of the minor number on disk; the major number is above them.
+const DISK_MINOR_BITS: u32 = 20;
+
+/// The device number of `stat` for the one of an inode item, which is the kernel's own `dev_t`: `stat` splits both
+/// numbers.
+#[must_use]
+pub fn rdev_from_disk(disk: u64) -> u64 {
+    let (major, minor) = (disk >> DISK_MINOR_BITS, disk & ((1 << DISK_MINOR_BITS) - 1));
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
+}
+
+/// The way back.
+#[must_use]
+pub fn rdev_to_disk(rdev: u64) -> u64 {
+    let major = ((rdev >> 8) & 0xfff) | ((rdev >> 32) & !0xfff);
+    let minor = (rdev & 0xff) | ((rdev >> 12) & 0xff_ff00);
+    (major << DISK_MINOR_BITS) | (minor & ((1 << DISK_MINOR_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_translate() {
+        assert_eq!(rdev_from_disk((8 << 20) | 1), 0x801);
+        for disk in [(259 << 20) | 70_000, (4095 << 20) | 255, 3] {
+            assert_eq!(rdev_to_disk(rdev_from_disk(disk)), disk);
+        }
+    }
+}

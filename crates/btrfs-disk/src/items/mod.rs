@@ -51,7 +51,7 @@ pub use free_space::{
     FREE_SPACE_BITMAP_BITS, FREE_SPACE_BITMAP_SIZE, FreeSpaceHeader, FreeSpaceInfo, bitmap_get, bitmap_runs,
     bitmap_set, bitmap_size,
 };
-pub use inode::{FileKind, InodeItem, Timespec, mode};
+pub use inode::{FileKind, InodeItem, Timespec, mode, rdev_from_disk, rdev_to_disk};
 pub use inode_ref::{InodeExtref, InodeExtrefEntry, InodeRef, InodeRefEntry};
 pub use log::DirLogItem;
 pub use persistent::DevStatsItem;

@@ -33,7 +33,7 @@ use codec::ChecksumType;
 
 pub use chunk::chunk;
 pub use superblock::{superblock, superblock_fields};
-pub use tree_block::{BLOCK_GENERATION, block, content, item, may_own, owner, seal};
+pub use tree_block::{BLOCK_GENERATION, block, content, has_right_checksum, item, may_own, owner, seal};
 
 use crate::disk_superblock::DiskSuperblock;
 use crate::error::{Corrupt, Detail};

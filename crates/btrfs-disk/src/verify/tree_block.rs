@@ -23,9 +23,9 @@ pub const BLOCK_GENERATION: &str = "tree block generation";
 pub fn block(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
     let at = At::Block(expect.at);
     size(bytes, expect).map_err(|error| error.at(at))?;
-    let (stored, body) = bytes.split_at(CSUM_FIELD_SIZE);
     let csum_type = expect.format.csum_type;
-    if !codec::checksum::matches(csum_type, body, stored) {
+    if !has_right_checksum(bytes, csum_type) {
+        let (stored, body) = bytes.split_at(CSUM_FIELD_SIZE);
         let computed = codec::checksum::checksum(csum_type, body);
         return Err(Corrupt::new(
             "tree block checksum",
@@ -35,6 +35,13 @@ pub fn block(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
         .at(at));
     }
     content(bytes, expect)
+}
+
+/// Whether a block's checksum is that of its contents.
+#[must_use]
+pub fn has_right_checksum(bytes: &[u8], csum_type: codec::ChecksumType) -> bool {
+    let parts = bytes.split_at_checked(CSUM_FIELD_SIZE);
+    parts.is_some_and(|(stored, body)| codec::checksum::matches(csum_type, body, stored))
 }
 
 /// Writes a block's checksum into it; the last thing that happens to it before it is written.

@@ -15,13 +15,18 @@ use crate::error::{Error, Result};
 /// A place of a subvolume in its parent: directory, position, name.
 type Place = (u64, u64, Vec<u8>);
 
+/// What trees say of subvolumes.
 #[derive(Default)]
-struct Found {
+pub(crate) struct Found {
     down: BTreeMap<(u64, u64), Place>,
     up: BTreeMap<(u64, u64), Place>,
     orphans: BTreeSet<u64>,
     inodes: BTreeSet<u64>,
     default: Option<(Key, Vec<u8>)>,
+    /// By parent and subvolume: what directories list.
+    entries: BTreeMap<(u64, u64), Vec<Place>>,
+    /// The names of these, and those under which a directory finds them.
+    names: BTreeMap<(u64, u64), BTreeSet<Vec<u8>>>,
 }
 
 fn look(mending: &Mending<'_>) -> Found {
@@ -43,47 +48,44 @@ fn look(mending: &Mending<'_>) -> Found {
         }
         _ => {}
     });
+    found.look_into_directories(mending);
     found
 }
 
-/// The entries of directories that lead to subvolumes: parent and subvolume, with the place.
-fn entries(mending: &Mending<'_>, types: &[u8]) -> BTreeMap<(u64, u64), Vec<Place>> {
-    let mut all: BTreeMap<(u64, u64), Vec<Place>> = BTreeMap::new();
-    for tree in mending.subvolumes() {
-        mending.each(tree, |key, data| {
-            if !types.contains(&key.item_type) {
-                return;
-            }
-            for entry in DirEntry::iter(data).map_while(Result::ok) {
-                let location = entry.location();
-                if location.item_type == item_type::ROOT_ITEM {
-                    let place = (key.objectid, key.offset, entry.name.to_vec());
-                    all.entry((tree.0, location.objectid)).or_default().push(place);
+impl Found {
+    fn look_into_directories(&mut self, mending: &Mending<'_>) {
+        for tree in mending.subvolumes() {
+            mending.each(tree, |key, data| {
+                if !matches!(key.item_type, item_type::DIR_INDEX | item_type::DIR_ITEM) {
+                    return;
                 }
-            }
-        });
+                let leads = |entry: &DirEntry<'_>| entry.location().item_type == item_type::ROOT_ITEM;
+                for entry in DirEntry::iter(data).map_while(Result::ok).filter(leads) {
+                    let edge = (tree.0, entry.location().objectid);
+                    self.names.entry(edge).or_default().insert(entry.name.to_vec());
+                    if key.item_type == item_type::DIR_INDEX {
+                        let place = (key.objectid, key.offset, entry.name.to_vec());
+                        self.entries.entry(edge).or_default().push(place);
+                    }
+                }
+            });
+        }
     }
-    all
 }
 
 /// Refuses what no tree can be written beside: space of a subvolume would be given away, the kernel would delete one at
-/// the next mount, or it would have two names.
+/// the next mount, or it would have two names. Gives what was found on the way.
 ///
 /// # Errors
 /// `Beyond`.
-pub(crate) fn check(mending: &Mending<'_>) -> Result<()> {
+pub(crate) fn check(mending: &Mending<'_>) -> Result<Found> {
     let found = look(mending);
-    let entries = entries(mending, &[item_type::DIR_INDEX, item_type::DIR_ITEM]);
     let exists = |tree: u64| mending.survey.root(TreeId(tree)).is_some();
     let beyond = |text: String| Err(Error::Beyond(text));
     if let Some((_, child)) = found.down.keys().find(|edge| found.up.contains_key(*edge) && !exists(edge.1)) {
         return beyond(format!("subvolume {child} has lost its root item, and what it holds is unknown"));
     }
-    let are_several = |places: &Vec<Place>| {
-        let names: BTreeSet<&[u8]> = places.iter().map(|(_, _, name)| name.as_slice()).collect();
-        names.len() > 1
-    };
-    if let Some(((parent, child), _)) = entries.iter().find(|(_, places)| are_several(places)) {
+    if let Some(((parent, child), _)) = found.names.iter().find(|(_, names)| names.len() > 1) {
         return beyond(format!("subvolume {child} has several names in subvolume {parent}, and nothing decides"));
     }
     let is_held = |tree: u64| {
@@ -97,14 +99,12 @@ pub(crate) fn check(mending: &Mending<'_>) -> Result<()> {
     });
     match nameless {
         Some(root) => beyond(format!("no subvolume knows subvolume {}; it would be deleted", root.key.objectid)),
-        None => Ok(()),
+        None => Ok(found),
     }
 }
 
 /// Makes references, entries, counts, orphans and the default subvolume agree.
-pub(crate) fn mend(mending: &mut Mending<'_>) {
-    let found = look(mending);
-    let entries = entries(mending, &[item_type::DIR_INDEX]);
+pub(crate) fn mend(mending: &mut Mending<'_>, found: &Found) {
     let exists = |mending: &Mending<'_>, tree: u64| mending.survey.root(TreeId(tree)).is_some();
     let edges: BTreeSet<(u64, u64)> = found.down.keys().chain(found.up.keys()).copied().collect();
     let mut parents: BTreeMap<u64, u32> = BTreeMap::new();
@@ -115,7 +115,7 @@ pub(crate) fn mend(mending: &mut Mending<'_>) {
             continue;
         }
         let known = [found.down.get(&(parent, child)), found.up.get(&(parent, child))];
-        let of_dirs = entries.get(&(parent, child)).map(Vec::as_slice).unwrap_or_default();
+        let of_dirs = found.entries.get(&(parent, child)).map(Vec::as_slice).unwrap_or_default();
         // What the directory has is what users see; of several entries the one that is referred to.
         let agreed = of_dirs.iter().find(|place| known.contains(&Some(place))).or(of_dirs.first());
         let Some(place) = agreed.or(known[0]).or(known[1]).cloned() else { continue };
@@ -132,13 +132,13 @@ pub(crate) fn mend(mending: &mut Mending<'_>) {
         let count = parents.entry(child).or_default();
         *count = count.saturating_add(1);
     }
-    counts(mending, &parents, &found);
+    counts(mending, &parents, found);
     for orphan in &found.orphans {
         if !exists(mending, *orphan) && !found.inodes.contains(orphan) {
             mending.change(TreeId::ROOT, Key::new(objectid::ORPHAN, item_type::ORPHAN_ITEM, *orphan), None);
         }
     }
-    default_subvolume(mending, &found);
+    default_subvolume(mending, found);
     if !exists(mending, TreeId::DATA_RELOC.0) {
         mending.fresh.insert(TreeId::DATA_RELOC, empty_directory(mending.image.generation()));
     }

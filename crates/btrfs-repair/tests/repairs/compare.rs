@@ -1,4 +1,5 @@
-//! What `btrfs check --repair` makes of the same damage, for a table; run by hand, as the tool may change its mind.
+//! What `btrfs check --repair` makes of the same damage: what it repairs of the damage that `btrfs check` sees, a repair
+//! of ours does as well. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +19,19 @@ fn by_the_tool(path: &Path) -> bool {
     done.is_ok() && matches!(reference::check(path), Ok(Checked::Clean))
 }
 
+/// One kind in so many is tried.
+const KINDS_STEP: usize = 8;
+
 #[test]
-#[ignore = "a table that is made by hand"]
-fn as_many_as_the_tool_repairs() {
+fn what_the_tool_repairs_is_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
+    let step = if std::env::var_os("REPAIR_COMPARED").is_some() { 1 } else { KINDS_STEP };
     let mut rows: BTreeMap<(bool, bool), Vec<String>> = BTreeMap::new();
-    for plant in plants() {
+    let mut behind = Vec::new();
+    for plant in plants().iter().step_by(step) {
         let Some((image, device)) =
-            images::all().iter().find_map(|image| planted(&plant, image).map(|device| (image, device)))
+            images::all().iter().find_map(|image| planted(plant, image).map(|device| (image, device)))
         else {
             continue;
         };
@@ -36,15 +41,22 @@ fn as_many_as_the_tool_repairs() {
         }
         let name = format!("{} ({}) in {}", plant.code, plant.name, image.base.name);
         look::store(&*device, &path);
-        if matches!(reference::check(&path), Ok(Checked::Clean)) {
-            println!("clean to btrfs check before: {name}");
+        let before = reference::check(&path);
+        if matches!(before, Ok(Checked::NotInstalled)) {
+            println!("skipped: no btrfs program");
+            return;
         }
+        let is_seen = before.is_err();
         let theirs = by_the_tool(&path);
         let repaired = over(&device);
         plan.apply(&*repaired).unwrap();
         let repaired: Arc<dyn Device> = repaired;
         look::store(&*repaired, &path);
         let ours = plan.is_complete() && matches!(reference::check(&path), Ok(Checked::Clean));
+        // The numbers of quotas are left to a rescan, as the plan says.
+        if theirs && !ours && is_seen && !plant.code.id().starts_with("quota-") {
+            behind.push(name.clone());
+        }
         rows.entry((ours, theirs)).or_default().push(name);
     }
     for ((ours, theirs), names) in &rows {
@@ -53,4 +65,6 @@ fn as_many_as_the_tool_repairs() {
             names.iter().for_each(|name| println!("    {name}"));
         }
     }
+    assert!(behind.is_empty(), "repaired by btrfs check alone: {behind:#?}");
+    assert!(rows.keys().any(|(ours, _)| *ours), "nothing was repaired");
 }

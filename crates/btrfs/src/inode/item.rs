@@ -1,6 +1,6 @@
 //! The fields of an inode item as values, and back to the item.
 
-use btrfs_disk::items::{InodeItem, OnDisk, Timespec};
+use btrfs_disk::items::{InodeItem, OnDisk, Timespec, rdev_from_disk, rdev_to_disk};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Corrupt, Generation, InodeNo, Key, TreeId};
 
@@ -11,8 +11,6 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// What the kernel rounds allocated bytes up to for `stat`: the one sector size there is here.
 pub(super) const SECTOR: u32 = 4096;
 pub(super) const SECTOR_BYTES: u64 = 4096;
-/// Bits of the minor number on disk; the major number is above them.
-const DISK_MINOR_BITS: u32 = 20;
 
 /// The fields of an inode item, as they will be at the next commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,18 +192,6 @@ pub(crate) fn time_to_disk(time: Timestamp) -> Timespec {
     Timespec::new(time.sec, time.nsec)
 }
 
-/// The kernel stores its own `dev_t` (major above 20 bits of minor); `stat` splits both numbers.
-fn rdev_from_disk(disk: u64) -> u64 {
-    let (major, minor) = (disk >> DISK_MINOR_BITS, disk & ((1 << DISK_MINOR_BITS) - 1));
-    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
-}
-
-fn rdev_to_disk(rdev: u64) -> u64 {
-    let major = ((rdev >> 8) & 0xfff) | ((rdev >> 32) & !0xfff);
-    let minor = (rdev & 0xff) | ((rdev >> 12) & 0xff_ff00);
-    (major << DISK_MINOR_BITS) | (minor & ((1 << DISK_MINOR_BITS) - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,13 +206,5 @@ mod tests {
         let item = state.to_item();
         assert_eq!(item.rdev.get(), (4 << 20) | 64);
         assert_eq!(InodeState::from_item(item.bytes()).unwrap(), state);
-    }
-
-    #[test]
-    fn device_numbers_translate() {
-        assert_eq!(rdev_from_disk((8 << 20) | 1), 0x801);
-        for disk in [(259 << 20) | 70_000, (4095 << 20) | 255, 3] {
-            assert_eq!(rdev_to_disk(rdev_from_disk(disk)), disk);
-        }
     }
 }

@@ -240,7 +240,6 @@ impl Get {
         let (entries, bytes, failed) = (copied.report.entries, copied.report.bytes, copied.report.failed);
         let uncertain = losses.uncertain();
         let whole = entries.saturating_sub(part).saturating_sub(uncertain);
-        let is_all = losses.is_none() && failed == 0;
         let is_lost = !losses.is_none();
         let is_over = copied.result.is_ok();
         let told = copied.finish();
@@ -254,7 +253,7 @@ impl Get {
             let saved = format!("{whole} entries whole, {uncertain} uncertain, {part} in part");
             writeln!(out, "{dest}: {saved}, {lost} lost, {failed} not written; {bytes} copied")?;
         }
-        if !is_over || is_all || !is_lost {
+        if !is_over || !is_lost {
             return told;
         }
         if let Err(error) = told {
