@@ -1,5 +1,5 @@
-//! What `btrfs check --repair` makes of the same damage: what it repairs of the damage that `btrfs check` sees, a repair
-//! of ours does as well. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
+//! What `btrfs check --repair` makes of the same damage: what it repairs of the damage that `btrfs check` sees, a
+//! repair of ours does as well. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
 
 use std::collections::BTreeMap;
 use std::path::Path;

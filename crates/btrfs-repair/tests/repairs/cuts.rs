@@ -12,20 +12,13 @@ use blockdev::Device;
 use blockdev::backends::OverlayDevice;
 use btrfs_check::Code;
 use crash_explorer::Random;
+use crash_explorer::faults::{Event, crash_onto};
 
 use super::plant::found;
 use super::{images, options, over, planted, plants, undo, undo_file};
 
 /// States of each repair and undo; `REPAIR_STATES` for another number in all.
 const STATES: u64 = 600;
-const SECTOR: usize = 512;
-
-/// What was asked of the device.
-#[derive(Clone, Debug)]
-enum Event {
-    Write(u64, Vec<u8>),
-    Flush,
-}
 
 /// Remembers writes and flushes.
 #[derive(Debug)]
@@ -52,7 +45,7 @@ impl Device for Tape {
     }
 
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
-        self.events.lock().unwrap().push(Event::Write(offset, parts.concat()));
+        self.events.lock().unwrap().push(Event::Write { offset, data: parts.concat() });
         self.below.write_at(offset, parts)
     }
 
@@ -73,24 +66,7 @@ impl Device for Tape {
 /// A state that a cut leaves.
 fn cut(start: &Arc<dyn Device>, events: &[Event], random: &mut Random) -> Arc<OverlayDevice> {
     let state = over(start);
-    let count = random.index(events.len() + 1);
-    let now = &events[..count];
-    let durable = now.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |index| index + 1);
-    for (index, event) in now.iter().enumerate() {
-        let Event::Write(offset, data) = event else { continue };
-        let how = if index < durable { 3 } else { random.below(4) };
-        match how {
-            0 => {}
-            1 | 2 => {
-                for (sector, bytes) in data.chunks(SECTOR).enumerate() {
-                    if random.one_in(2) {
-                        state.write_at(offset + (sector * SECTOR) as u64, &[bytes]).unwrap();
-                    }
-                }
-            }
-            _ => state.write_at(*offset, &[data]).unwrap(),
-        }
-    }
+    crash_onto(&*state, &events[..random.index(events.len() + 1)], random).unwrap();
     state
 }
 

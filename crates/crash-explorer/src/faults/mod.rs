@@ -14,4 +14,4 @@ mod recording;
 
 pub use failing::{FailingDevice, Fault, FaultKind};
 pub use full::FullDevice;
-pub use recording::{Event, RecordingDevice};
+pub use recording::{Event, RecordingDevice, crash_onto};

@@ -76,28 +76,36 @@ impl RecordingDevice {
     pub fn crash_after(&self, count: usize, random: &mut Random) -> Result<MemoryDevice> {
         let image = self.start.duplicate();
         let events = self.events.lock();
-        let events = events.get(..count).unwrap_or(&events);
-        let durable =
-            events.iter().rposition(|event| *event == Event::Flush).map_or(0, |index| index.saturating_add(1));
-        let (flushed, pending) = events.split_at(durable);
-        for event in flushed {
-            replay(&image, event)?;
-        }
-        let mut pending: Vec<&Event> = pending.iter().collect();
-        // Half of the crashes keep the order, so that prefixes are tried as well as subsets.
-        if random.one_in(2) {
-            for index in (1..pending.len()).rev() {
-                pending.swap(index, random.index(index.saturating_add(1)));
-            }
-        }
-        for event in pending {
-            replay_part(&image, event, random)?;
-        }
+        crash_onto(&image, events.get(..count).unwrap_or(&events), random)?;
         Ok(image)
     }
 }
 
-fn replay(image: &MemoryDevice, event: &Event) -> Result<()> {
+/// Makes of a device as it was before these events one that a crash after them could leave, see
+/// [`RecordingDevice::crash_after`].
+///
+/// # Errors
+/// Those of the device.
+pub fn crash_onto(image: &dyn Device, events: &[Event], random: &mut Random) -> Result<()> {
+    let durable = events.iter().rposition(|event| *event == Event::Flush).map_or(0, |index| index.saturating_add(1));
+    let (flushed, pending) = events.split_at(durable);
+    for event in flushed {
+        replay(image, event)?;
+    }
+    let mut pending: Vec<&Event> = pending.iter().collect();
+    // Half of the crashes keep the order, so that prefixes are tried as well as subsets.
+    if random.one_in(2) {
+        for index in (1..pending.len()).rev() {
+            pending.swap(index, random.index(index.saturating_add(1)));
+        }
+    }
+    for event in pending {
+        replay_part(image, event, random)?;
+    }
+    Ok(())
+}
+
+fn replay(image: &dyn Device, event: &Event) -> Result<()> {
     match event {
         Event::Write { offset, data } => image.write_at(*offset, &[data]),
         Event::Grow { size_bytes } => image.grow(*size_bytes),
@@ -105,7 +113,7 @@ fn replay(image: &MemoryDevice, event: &Event) -> Result<()> {
     }
 }
 
-fn replay_part(image: &MemoryDevice, event: &Event, random: &mut Random) -> Result<()> {
+fn replay_part(image: &dyn Device, event: &Event, random: &mut Random) -> Result<()> {
     let Event::Write { offset, data } = event else {
         return replay(image, event);
     };
