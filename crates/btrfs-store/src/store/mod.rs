@@ -29,6 +29,7 @@ use crate::{Env, Error, Result, bootstrap, make};
 
 mod gather;
 mod growth;
+mod others;
 mod quotas;
 mod relocation;
 mod scrub;

@@ -19,6 +19,16 @@ struct State {
     /// may close the gate while it lives, and the gate stays closed when it ends.
     is_exclusive: bool,
     durable: u64,
+    /// Handles that were let in since the beginning.
+    entered: u64,
+}
+
+impl State {
+    fn let_in(&mut self) -> Generation {
+        self.open_handles += 1;
+        self.entered += 1;
+        Generation(self.running)
+    }
 }
 
 /// The door to the running transaction.
@@ -43,6 +53,7 @@ impl Gate {
             is_closed: false,
             is_exclusive: false,
             durable: durable.0,
+            entered: 0,
         };
         Self {
             serial: Mutex::new(Rank::CommitGate, ()),
@@ -59,12 +70,16 @@ impl Gate {
         Generation(self.state.lock().durable)
     }
 
+    /// How many handles were let in since the beginning, but for those that were alone.
+    pub(crate) fn entered(&self) -> u64 {
+        self.state.lock().entered
+    }
+
     /// Waits for the critical section of a commit, and joins the running transaction.
     pub(crate) fn enter(&self) -> Generation {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |s| s.is_closed || s.is_exclusive);
-        state.open_handles += 1;
-        Generation(state.running)
+        state.let_in()
     }
 
     /// As [`Self::enter`], but `None` instead of waiting.
@@ -73,8 +88,7 @@ impl Gate {
         if state.is_closed || state.is_exclusive {
             return None;
         }
-        state.open_handles += 1;
-        Some(Generation(state.running))
+        Some(state.let_in())
     }
 
     pub(crate) fn leave(&self) {

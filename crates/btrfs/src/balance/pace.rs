@@ -23,7 +23,7 @@ const HELD_MAX: Duration = Duration::from_millis(15);
 const HELD_MIN: Duration = Duration::from_millis(5);
 
 /// Longest rest between two steps.
-const REST_MAX: Duration = Duration::from_millis(30);
+const REST_MAX: Duration = Duration::from_millis(60);
 
 /// How large steps are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +31,19 @@ pub(crate) struct Pace {
     data_bytes: u64,
     blocks: usize,
     is_served: bool,
-    /// How long the last step kept others waiting.
-    held: Duration,
+    /// How long the last step took.
+    took: Duration,
 }
 
 impl Pace {
     /// For a balance that nobody waits for.
     pub(crate) const WHOLE: Self =
-        Self { data_bytes: DATA_BYTES_MAX, blocks: BLOCKS_MAX, is_served: false, held: Duration::ZERO };
+        Self { data_bytes: DATA_BYTES_MAX, blocks: BLOCKS_MAX, is_served: false, took: Duration::ZERO };
 
     /// For a volume that others use meanwhile.
     pub(crate) fn served() -> Self {
         let data_bytes = DATA_BYTES_MAX / u64::from(FIRST_DIVISOR);
-        Self { data_bytes, blocks: BLOCKS_MAX / usize::from(FIRST_DIVISOR), is_served: true, held: Duration::ZERO }
+        Self { data_bytes, blocks: BLOCKS_MAX / usize::from(FIRST_DIVISOR), is_served: true, took: Duration::ZERO }
     }
 
     /// Bytes of data that are to be moved together.
@@ -56,9 +56,10 @@ impl Pace {
         self.blocks
     }
 
-    /// How long to wait before the next step, so that others have at least as much of the time.
+    /// How long to wait before the next step where others use the volume, so that they have at least as much of the
+    /// time.
     pub(crate) fn rest(&self) -> Duration {
-        if self.is_served { self.held.min(REST_MAX) } else { Duration::ZERO }
+        if self.is_served { self.took.min(REST_MAX) } else { Duration::ZERO }
     }
 
     /// True where others use the volume.
@@ -66,12 +67,16 @@ impl Pace {
         self.is_served
     }
 
+    /// Notes how long a step took, with what it committed.
+    pub(crate) fn note_whole(&mut self, took: Duration) {
+        self.took = took;
+    }
+
     /// Notes how long a step kept others waiting.
     pub(crate) fn note(&mut self, held: Duration) {
         if !self.is_served {
             return;
         }
-        self.held = held;
         if held > HELD_MAX {
             self.data_bytes = (self.data_bytes / 2).max(DATA_BYTES_MIN);
             self.blocks = (self.blocks / 2).max(BLOCKS_MIN);
@@ -91,7 +96,8 @@ mod tests {
         let mut pace = Pace::served();
         let first = pace;
         pace.note(HELD_MAX);
-        assert_eq!(pace, Pace { held: HELD_MAX, ..first });
+        assert_eq!(pace, first);
+        pace.note_whole(HELD_MAX);
         assert_eq!((first.rest(), pace.rest()), (Duration::ZERO, HELD_MAX));
         (0..100).for_each(|_| pace.note(Duration::from_millis(80)));
         assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MIN, BLOCKS_MIN));
@@ -103,6 +109,8 @@ mod tests {
     fn where_nobody_waits_steps_stay_as_they_are() {
         let mut pace = Pace::WHOLE;
         pace.note(Duration::from_secs(1));
-        assert_eq!((pace, pace.rest()), (Pace::WHOLE, Duration::ZERO));
+        assert_eq!(pace, Pace::WHOLE);
+        pace.note_whole(Duration::from_secs(1));
+        assert_eq!(pace.rest(), Duration::ZERO);
     }
 }

@@ -1,7 +1,7 @@
 //! A balance from its first group to its last, and what is written of it.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{BalanceItem, OnDisk};
@@ -138,7 +138,9 @@ impl Running {
             self.leaving = Some(Leaving::begin(core, start)?);
             return Ok(true);
         };
+        let from = Instant::now();
         let left = leaving.step(core, &mut self.pace)?;
+        self.pace.note_whole(from.elapsed());
         self.progress.moved_bytes = self.progress.moved_bytes.saturating_add(left.moved_bytes);
         if left.is_gone {
             self.progress.completed += 1;

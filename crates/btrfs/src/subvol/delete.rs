@@ -1,5 +1,7 @@
 //! A subvolume goes: its name at once, its tree step by step.
 
+use std::time::{Duration, Instant};
+
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId};
@@ -18,6 +20,8 @@ const DELETE_ITEMS: u32 = 10;
 const DROP_STEP_BLOCKS: u32 = 64;
 /// Steps that a sync waits for: a quarter of a GiB of tree blocks.
 const SYNC_STEPS_MAX: u32 = 256;
+/// For how long a sync begins further steps while others use the volume, who wait for the processors or the sync.
+const SYNC_SHARED_MAX: Duration = Duration::from_millis(5);
 
 /// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and
 /// nothing in it can be found. Files that are open can be read and written until they are closed;
@@ -88,21 +92,51 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
-    drop_dead(namespace, u32::MAX)
+    drop_dead(namespace, &mut Patience::endless())
 }
 
-/// Begins with that, for a caller that does not wait long: after some steps the rest is left to [`drop_dead_trees`].
+/// Begins with that, for a caller that does not wait long: after some steps, or little time where others use the
+/// volume, the rest is left to [`drop_dead_trees`].
 ///
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
-    drop_dead(namespace, SYNC_STEPS_MAX)
+    let begun = namespace.core.store.changes_begun();
+    drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, shared: Some(Instant::now()), begun })
 }
 
-fn drop_dead(namespace: &Namespace, mut steps: u32) -> Result<()> {
+/// How long who takes trees apart goes on.
+struct Patience {
+    steps_left: u32,
+    /// Since when, for who ends soon where others use the volume.
+    shared: Option<Instant>,
+    /// Changes that were begun before, or by the caller since.
+    begun: u64,
+}
+
+impl Patience {
+    const fn endless() -> Self {
+        Self { steps_left: u32::MAX, shared: None, begun: 0 }
+    }
+
+    /// Notes that the caller began a change.
+    const fn note_change(&mut self) {
+        self.begun = self.begun.saturating_add(1);
+    }
+
+    /// Notes a step; false where it was the last, when so many changes were begun by now, by whomever.
+    fn goes_on(&mut self, begun: u64) -> bool {
+        self.note_change();
+        self.steps_left = self.steps_left.saturating_sub(1);
+        let is_late = self.shared.is_some_and(|since| since.elapsed() >= SYNC_SHARED_MAX);
+        self.steps_left > 0 && !(is_late && begun > self.begun)
+    }
+}
+
+fn drop_dead(namespace: &Namespace, patience: &mut Patience) -> Result<()> {
     let dead = &namespace.core.dead;
     while let Some(id) = dead.take() {
-        if !drop_in_steps(namespace, id, &mut steps)? {
+        if !drop_in_steps(namespace, id, patience)? {
             dead.add(id);
             break;
         }
@@ -116,19 +150,21 @@ fn drop_dead(namespace: &Namespace, mut steps: u32) -> Result<()> {
 /// # Errors
 /// When a tree cannot be read or changed; the next open goes on where this stopped.
 pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
-    let mut steps = u32::MAX;
-    drop_in_steps(namespace, id, &mut steps).map(drop)
+    drop_in_steps(namespace, id, &mut Patience::endless()).map(drop)
 }
 
-/// False when no steps are left, and something of the tree is.
-fn drop_in_steps(namespace: &Namespace, id: TreeId, steps: &mut u32) -> Result<bool> {
-    while namespace.core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
-        *steps = steps.saturating_sub(1);
-        if *steps == 0 {
+/// False when the caller is to wait no longer, and something of the tree is left.
+fn drop_in_steps(namespace: &Namespace, id: TreeId, patience: &mut Patience) -> Result<bool> {
+    let store = &namespace.core.store;
+    while store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
+        if !patience.goes_on(store.changes_begun()) {
             return Ok(false);
         }
     }
     remove_note(namespace, id)?;
+    // Of the last step, and of the note.
+    patience.note_change();
+    patience.note_change();
     Ok(true)
 }
 

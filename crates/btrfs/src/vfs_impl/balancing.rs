@@ -19,6 +19,12 @@ use crate::locks::{Mutex, Rank};
 /// The background goes on with a balance for so long before it looks at what else is due.
 const TURN: Duration = Duration::from_millis(200);
 
+/// For so long it looks whether others use the volume.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The longest that it waits for a sync.
+const SYNC_MAX: Duration = Duration::from_millis(100);
+
 /// What there is of a balance here.
 #[derive(Debug)]
 pub(super) struct Balancing {
@@ -171,7 +177,7 @@ impl BtrfsFs {
             match stepped {
                 Stepped::More(rest) => {
                     drop(place);
-                    thread::sleep(rest);
+                    self.give_way(rest);
                 }
                 Stepped::Ended(progress, ended) => {
                     if is_balance {
@@ -188,6 +194,22 @@ impl BtrfsFs {
             }
         }
         true
+    }
+
+    /// Rests where others use the volume, and for a moment lets a sync of all of it end, which would have to wait for
+    /// what the next step commits.
+    fn give_way(&self, rest: Duration) {
+        let core = self.core();
+        let begun = core.store.changes_begun();
+        thread::sleep(LOOK.min(rest));
+        if core.store.changes_begun() == begun && !core.is_synced_now() {
+            return;
+        }
+        thread::sleep(rest.saturating_sub(LOOK));
+        let from = Instant::now();
+        while core.is_synced_now() && from.elapsed() < SYNC_MAX {
+            thread::sleep(LOOK);
+        }
     }
 
     /// One step; `None` where there is nothing to be done.
