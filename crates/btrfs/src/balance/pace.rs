@@ -18,9 +18,9 @@ const BLOCKS_MIN: usize = 16;
 const FIRST_DIVISOR: u8 = 8;
 
 /// A step that kept others waiting for longer makes the next one half as large.
-const HELD_MAX: Duration = Duration::from_millis(15);
+const HELD_MAX: Duration = Duration::from_millis(10);
 /// One that took less than this makes the next one larger by a quarter.
-const HELD_MIN: Duration = Duration::from_millis(5);
+const HELD_MIN: Duration = Duration::from_millis(4);
 
 /// Longest rest between two steps.
 const REST_MAX: Duration = Duration::from_millis(60);

@@ -1,7 +1,6 @@
 //! What every operation on files and directories works with.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
@@ -53,19 +52,6 @@ pub(crate) struct Core {
     /// Deleted subvolumes that nobody uses any more.
     pub(crate) dead: Arc<DeadTrees>,
     roots: RwLock<NumberMap<TreeId, Arc<Root>>>,
-    /// Syncs of the whole volume that are under way.
-    syncs: AtomicUsize,
-}
-
-/// A sync of the whole volume is under way.
-#[derive(Debug)]
-#[must_use = "it ends with this"]
-pub(crate) struct Syncing<'a>(&'a AtomicUsize);
-
-impl Drop for Syncing<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Core {
@@ -92,19 +78,7 @@ impl Core {
             late_accesses: Mutex::new(Rank::Lists, NumberMap::default()),
             dead: Arc::default(),
             roots: RwLock::new(Rank::Roots, NumberMap::default()),
-            syncs: AtomicUsize::new(0),
         }
-    }
-
-    /// Tells who can wait that somebody waits for a sync of the whole volume.
-    pub(crate) fn note_sync(&self) -> Syncing<'_> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        Syncing(&self.syncs)
-    }
-
-    /// True while somebody waits for such a sync.
-    pub(crate) fn is_synced_now(&self) -> bool {
-        self.syncs.load(Ordering::Relaxed) > 0
     }
 
     /// Remembers an inode whose time of access is newer than what is staged.

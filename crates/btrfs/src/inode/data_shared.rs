@@ -10,6 +10,7 @@ use vfs::Budget;
 
 use super::Inode;
 use super::rounds::Rounds;
+use super::synced::Synced;
 use crate::locks::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
 /// Decompressed extents kept per volume, of at most 128 KiB each.
@@ -34,6 +35,7 @@ pub(crate) struct DataShared {
     pub(crate) laying_out: Mutex<()>,
     /// Of the thread that writes back before writers have to.
     pub(crate) rounds: Rounds,
+    pub(crate) synced: Synced,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,
 }
@@ -49,6 +51,7 @@ impl DataShared {
             moving: RwLock::new(Rank::Moving, ()),
             laying_out: Mutex::new(Rank::LayingOut, ()),
             rounds: Rounds::default(),
+            synced: Synced::default(),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
     }

@@ -32,6 +32,7 @@ mod root;
 mod rounds;
 mod staging;
 mod stream;
+mod synced;
 mod table;
 mod usage;
 mod users;

@@ -16,10 +16,11 @@ use crate::writeback;
 /// Items that a deletion changes: two entries, two root references, the directory's inode, the
 /// root item, an orphan item, two UUIDs.
 const DELETE_ITEMS: u32 = 10;
-/// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it.
-const DROP_STEP_BLOCKS: u32 = 64;
+/// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it, and
+/// for what it queues to be applied, which are hundreds of changes for a leaf full of extents.
+const DROP_STEP_BLOCKS: u32 = 16;
 /// Steps that a sync waits for: a quarter of a GiB of tree blocks.
-const SYNC_STEPS_MAX: u32 = 256;
+const SYNC_STEPS_MAX: u32 = 1024;
 /// For how long a sync begins further steps while others use the volume, who wait for the processors or the sync.
 const SYNC_SHARED_MAX: Duration = Duration::from_millis(5);
 
@@ -96,11 +97,14 @@ pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
 }
 
 /// Begins with that, for a caller that does not wait long: after some steps, or little time where others use the
-/// volume, the rest is left to [`drop_dead_trees`].
+/// volume, the rest is left to [`drop_dead_trees`]; all of it where one sync follows the other.
 ///
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
+    if namespace.core.data.synced.is_often() {
+        return Ok(());
+    }
     let begun = namespace.core.store.changes_begun();
     drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, shared: Some(Instant::now()), begun })
 }

@@ -61,7 +61,7 @@ impl BtrfsFs {
     /// Makes everything durable. What was deleted is free then, subvolumes too that are not huge, where nobody else
     /// uses the volume; others are not to wait for these.
     pub(super) fn sync_volume(&self) -> Result<()> {
-        let _syncing = self.core().note_sync();
+        let _syncing = self.core().data.synced.begin();
         let may_write = !self.volume.is_read_only() && self.core().store.poisoned().is_none();
         if may_write && let Err(error) = subvol::drop_some_dead_trees(self.namespace()) {
             // No promise of a sync: the next open of the volume goes on.

@@ -202,12 +202,12 @@ impl BtrfsFs {
         let core = self.core();
         let begun = core.store.changes_begun();
         thread::sleep(LOOK.min(rest));
-        if core.store.changes_begun() == begun && !core.is_synced_now() {
+        if core.store.changes_begun() == begun && !core.data.synced.is_under_way() {
             return;
         }
         thread::sleep(rest.saturating_sub(LOOK));
         let from = Instant::now();
-        while core.is_synced_now() && from.elapsed() < SYNC_MAX {
+        while core.data.synced.is_under_way() && from.elapsed() < SYNC_MAX {
             thread::sleep(LOOK);
         }
     }

@@ -21,6 +21,10 @@ pub(super) const BEGIN_EIGHTHS: usize = 4;
 /// It ends when they are not above so many.
 const END_EIGHTHS: usize = 3;
 
+/// Where syncs of the volume follow each other, which would have to write it, it begins when so many bytes are dirty,
+/// and ends when no more than so many are.
+const SYNCED_BYTES: (usize, usize) = (1 << 20, 256 << 10);
+
 /// The thread; ended and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -52,6 +56,11 @@ impl Drop for Flusher {
     }
 }
 
+/// True where so much is dirty that it should be written back, whatever it is, by who has time for it.
+pub(super) fn is_late(core: &Core) -> bool {
+    core.data.synced.is_often() && core.data.budget.used_bytes() > SYNCED_BYTES.0
+}
+
 /// True where so much is dirty that it should be written back.
 pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
     let budget = &core.data.budget;
@@ -61,7 +70,8 @@ pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
 
 /// Writes one batch of the oldest dirty files that nobody is editing.
 fn step(core: &Core) -> Result<Step> {
-    if !is_much(core, END_EIGHTHS) || core.store.poisoned().is_some() {
+    let is_left = core.data.synced.is_often() && core.data.budget.used_bytes() > SYNCED_BYTES.1;
+    if !(is_left || is_much(core, END_EIGHTHS)) || core.store.poisoned().is_some() {
         return Ok(Step::Done);
     }
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);

@@ -192,7 +192,7 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
 }
 
 /// Has the oldest dirty files written in the background while there is room for more, if the writer's own is
-/// compressed, or the volume is to do so ([`crate::VolumeOptions::writes_ahead`]). Where that is not enough, or nobody
+/// compressed, or the volume is to do so ([`crate::VolumeOptions::writes_ahead`]), or is synced all the time. Where that is not enough, or nobody
 /// does it, writes them: when the volume has too many, too many dirty bytes (until it is well below its budget), or
 /// promised them more than it has left. Called by every writer, without locks.
 ///
@@ -201,7 +201,7 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
 pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
     let (budget, rounds) = (&core.data.budget, &core.data.rounds);
     let is_ahead = core.settings.writes_ahead || core.may_compress(writer.state().flags);
-    if is_ahead && flusher::is_much(core, flusher::BEGIN_EIGHTHS) {
+    if is_ahead && flusher::is_much(core, flusher::BEGIN_EIGHTHS) || flusher::is_late(core) {
         rounds.wake();
     }
     if budget.is_exceeded() {
