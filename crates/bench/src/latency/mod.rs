@@ -36,6 +36,7 @@ use work::{LOADS, Load, Stand};
 As root. `cargo xtask bench` builds what it needs, and runs this:
   cargo xtask bench latency                                   ten minutes of everything at once
   cargo xtask bench latency --systems spinney,btrfs --seconds 60
+  cargo xtask bench latency --pause-ms 1                      more than the processors have time for
   cargo xtask bench latency --seconds 20 --without balance --slowest 40
   cargo xtask bench latency --rounds 50 --seconds 2 --only names,replace,fsync
   cargo xtask bench latency --history bench/history/latency.jsonl --chart docs/pictures/latency.svg")]
@@ -58,6 +59,9 @@ pub(crate) struct Options {
     /// Shows so many of the slowest operations, with the time at which they began.
     #[arg(long, default_value_t = 10)]
     slowest: usize,
+    /// Milliseconds that each thread pauses after an operation; 1 takes all that two processors have.
+    #[arg(long, default_value_t = 4)]
+    pause_ms: u64,
     /// What p99.99 of no kind of operation is to exceed on Spinney, in milliseconds.
     #[arg(long, default_value_t = 100)]
     limit_ms: u64,
@@ -138,7 +142,8 @@ fn one_round(options: &Options, system: &str) -> Result<Times> {
     let mut words = vec![program];
     words.extend(balance.iter().map(|word| (*word).to_owned()));
     words.push(dir.display().to_string());
-    let mut stand = Stand { dir, begin: Instant::now(), is_over: AtomicBool::new(false), balance: words };
+    let pause = Duration::from_millis(options.pause_ms);
+    let mut stand = Stand { dir, begin: Instant::now(), is_over: AtomicBool::new(false), balance: words, pause };
     stand.prepare().context("what the threads find")?;
     stand.begin = Instant::now();
     let stand = Arc::new(stand);
@@ -239,6 +244,7 @@ fn text_of(options: &Options, one: &Measured) -> String {
 struct Report {
     system: String,
     seconds: u64,
+    pause_ms: u64,
     rounds: usize,
     is_within_limit: bool,
     kinds: Vec<KindReport>,
@@ -268,6 +274,7 @@ impl Report {
         Self {
             system: one.system.clone(),
             seconds: options.seconds,
+            pause_ms: options.pause_ms,
             rounds: options.rounds,
             is_within_limit: beyond(&one.times, options.limit_ms).is_empty(),
             kinds: kinds.collect(),

@@ -1,6 +1,7 @@
 //! The threads that work at once, each with its own kind of load, until they are told to stop.
 //!
 //! Each pauses between operations: a system is to be kept busy, and not to be measured by how long its queue becomes.
+//! (With pauses of 1 ms they keep two processors busy, and what is measured is the queue.)
 //! Everything but the snapshots happens in one subvolume, `live`, of which these are taken.
 
 use std::collections::VecDeque;
@@ -64,7 +65,6 @@ const SYNCED_BYTES: usize = 4 << 10;
 const NAMES_KEPT: usize = 500;
 const SNAPSHOTS_KEPT: usize = 4;
 
-const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_OF_SYNCFS: Duration = Duration::from_millis(250);
 const PAUSE_OF_SNAPSHOTS: Duration = Duration::from_millis(500);
 
@@ -76,6 +76,8 @@ pub(super) struct Stand {
     pub(super) is_over: AtomicBool,
     /// Balances everything there, until that is done; words of a command line.
     pub(super) balance: Vec<String>,
+    /// After every operation.
+    pub(super) pause: Duration,
 }
 
 impl Stand {
@@ -165,7 +167,7 @@ impl Worker {
             let at = self.below((FILE_BYTES - len) / 4096) * 4096;
             let part = self.part(&data, usize::try_from(len)?);
             self.times.time(Kind::Write, || file.write_all_at(part, at)).map_err(named(Kind::Write))?;
-            sleep(PAUSE);
+            sleep(self.stand.pause);
         }
         Ok(())
     }
@@ -177,7 +179,7 @@ impl Worker {
             let part = self.part(&data, SYNCED_BYTES);
             self.times.time(Kind::Write, || file.write_all_at(part, at)).map_err(named(Kind::Write))?;
             self.times.time(Kind::Fsync, || file.sync_all()).map_err(named(Kind::Fsync))?;
-            sleep(PAUSE);
+            sleep(self.stand.pause);
         }
         Ok(())
     }
@@ -215,7 +217,7 @@ impl Worker {
             {
                 self.times.time(Kind::Unlink, || fs::remove_file(&oldest)).map_err(named(Kind::Unlink))?;
             }
-            sleep(PAUSE);
+            sleep(self.stand.pause);
         }
         Ok(())
     }
@@ -235,7 +237,7 @@ impl Worker {
                 self.times.time(Kind::List, || list(&names)).map_err(named(Kind::List))?;
             }
             round += 1;
-            sleep(PAUSE);
+            sleep(self.stand.pause);
         }
         Ok(())
     }

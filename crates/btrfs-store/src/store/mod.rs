@@ -390,15 +390,13 @@ impl Store {
         Some(Txn::new(Arc::clone(&self.0), generation, reservation, false))
     }
 
-    /// Commits, and returns the first handle of the next transaction; nobody else gets one
-    /// while it lives, nor while the last transaction is written before. This is where snapshots are taken.
+    /// Commits, and returns the first handle of the next transaction; nobody else gets one while it lives. This is
+    /// where snapshots are taken. After a [`Self::commit`] without locks, others wait for little.
     ///
     /// # Errors
     /// As [`Self::reserve`] and [`Self::commit`].
     pub fn begin_exclusive(&self, need: Need) -> Result<Txn> {
         let reservation = self.reserve(need)?;
-        // Others go on during this one, which leaves little to the commit that they have to wait for.
-        self.commit()?;
         self.0.begin_exclusive(reservation)
     }
 

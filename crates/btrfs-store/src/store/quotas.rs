@@ -145,6 +145,7 @@ impl Store {
         if self.0.trees.try_tree(TreeId::QUOTA)?.is_some() {
             return Err(QuotaError::On.into());
         }
+        self.commit()?;
         let txn = self.begin_exclusive(Need { items: CHANGE_ITEMS, data: 0 })?;
         let mut item = RootItem::new_zeroed();
         item.refs = 1.into();
@@ -166,6 +167,7 @@ impl Store {
     pub fn disable_quotas(&self) -> Result<()> {
         let Some(tree) = self.0.trees.try_tree(TreeId::QUOTA)? else { return Err(QuotaError::Off.into()) };
         let items = u32::try_from(tree.block_count()).unwrap_or(u32::MAX).saturating_add(CHANGE_ITEMS);
+        self.commit()?;
         let txn = self.begin_exclusive(Need { items, data: 0 })?;
         remove_whole(&txn, &tree)?;
         self.0.quota.change(Groups::disable);
@@ -178,6 +180,7 @@ impl Store {
     /// # Errors
     /// [`QuotaError`]; those of a commit.
     pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
+        self.commit()?;
         let txn = self.begin_exclusive(Need { items: CHANGE_ITEMS, data: 0 })?;
         let has_subvolume = match change {
             QuotaChange::Destroy(group) => group.level() == 0 && self.0.trees.try_tree(TreeId(group.0))?.is_some(),

@@ -43,8 +43,13 @@ impl Default for Synced {
 impl Synced {
     /// Tells who can wait, until the guard is dropped, that somebody waits for a sync of the whole volume.
     pub(crate) fn begin(&self) -> Syncing<'_> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
         self.note(self.now_millis());
+        self.wait()
+    }
+
+    /// The same of who waits for commits, and does not sync.
+    pub(crate) fn wait(&self) -> Syncing<'_> {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
         Syncing(self)
     }
 

@@ -83,7 +83,10 @@ pub(crate) fn snapshot(
     let source = core.root(source)?;
     // Found early, a mistake costs no commit.
     check_is_free(namespace, dir, name)?;
+    let _waiting = core.data.synced.wait();
     writeback::flush_tree(core, source.id)?;
+    // Others go on during this commit, which leaves little to the one that they wait for, with what is locked for it.
+    core.store.commit()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
     drop_nameless(namespace, id)?;
     Ok(id)

@@ -220,3 +220,21 @@ fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_goes_on_for_long_only_where_nobody_else_changes_anything() {
+        let late = Instant::now().checked_sub(SYNC_SHARED_MAX);
+        let mut alone = Patience { steps_left: SYNC_STEPS_MAX, shared: late, begun: 7 };
+        assert!((8..100).all(|begun| alone.goes_on(begun)), "every change was the caller's own");
+        assert!(!alone.goes_on(102), "somebody else began one");
+        let mut early = Patience { steps_left: 3, shared: Some(Instant::now()), begun: 7 };
+        assert!(early.goes_on(100) && early.goes_on(100));
+        assert!(!early.goes_on(100), "there are no steps left");
+        let mut endless = Patience::endless();
+        assert!((0..100).all(|_| endless.goes_on(u64::MAX)));
+    }
+}
