@@ -11,6 +11,7 @@ use clap::Args;
 use remote::{JobFailure, JobKind, Jobs};
 use spinney::Volume;
 
+use super::check::mounted as check;
 use super::diff::Diff;
 use super::label::Label;
 use super::map::Map;
@@ -36,6 +37,7 @@ impl OfVolume {
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
         match words.first().map(String::as_str) {
             Some("send") => parse::<Send>(words)?.send_to(&self.0, stream).map(|()| String::new()),
+            Some(check::JOB) => check::hold(&self.0, &stream).map(|()| String::new()),
             Some("receive") => parse::<Receive>(words)?.receive_from(&self.0, stream, changed),
             Some("backup") => {
                 let mut out = BufWriter::new(stream);
@@ -86,7 +88,7 @@ impl Jobs for OfVolume {
                 Ok(label) if !label.changes() => JobKind::Tells,
                 _ => JobKind::Changes,
             },
-            Some("send" | "diff" | "map") => JobKind::Reads,
+            Some("send" | "diff" | "map" | check::JOB) => JobKind::Reads,
             _ => JobKind::Changes,
         }
     }
