@@ -128,3 +128,30 @@ fn a_sound_root_tree_is_not_gone_back_from() {
     let plan = plan(&device, &options(), &()).unwrap();
     assert!(plan.older.is_none() && plan.is_complete(), "{generations:?} {:?}", plan.after.counts);
 }
+
+/// What the superblock says of devices is as of the last commit too, and goes back with it.
+#[test]
+fn a_lost_chunk_tree_is_gone_back_from() {
+    let (device, generations) = volume(2);
+    let before = superblock(&device);
+    let volume = Volume::options().workers(1).open_device(Arc::clone(&device)).unwrap();
+    volume.write("large", vec![5; 60 << 20]).unwrap();
+    volume.close().unwrap();
+    let fields = superblock(&device);
+    assert!(fields.chunk_root != before.chunk_root, "chunks were added");
+    assert!(fields.dev_item.bytes_used.get() > before.dev_item.bytes_used.get());
+    assert!(wipe(&*device, fields.chunk_root.get(), fields.chunk_root_generation.get()) > 0);
+    let plan = plan(&device, &options(), &()).unwrap();
+    let older = plan.older.unwrap_or_else(|| panic!("{:?} {:?}", plan.refusals, plan.after.counts));
+    assert!(plan.is_complete() && older.to >= generations[0] && older.to < fields.generation.get(), "{older:?}");
+    let repaired = over(&device);
+    plan.apply(&*repaired).unwrap();
+    let repaired: Arc<dyn Device> = repaired;
+    assert!(look::at(&repaired).unwrap().keys().any(|path| path.ends_with("file-0")));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("repaired.img");
+    std::fs::write(&path, bytes(&*repaired)).unwrap();
+    if reference::is_installed() {
+        assert!(matches!(reference::check(&path), Ok(Checked::Clean)), "{:?}", reference::check(&path));
+    }
+}

@@ -42,7 +42,7 @@ pub(super) struct Saved {
     path: PathBuf,
     uuid: String,
     /// Held while this program scrubs.
-    _lock: Option<File>,
+    claim: Option<File>,
 }
 
 impl Saved {
@@ -51,7 +51,7 @@ impl Saved {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
         let path = base.join("spinney").join(format!("scrub.{uuid}"));
-        Some(Self { path, uuid: uuid.to_owned(), _lock: None })
+        Some(Self { path, uuid: uuid.to_owned(), claim: None })
     }
 
     /// The same, for who scrubs: there is one at a time.
@@ -64,7 +64,7 @@ impl Saved {
             return Ok(None);
         };
         match saved.lock() {
-            Ok(Some(lock)) => Ok(Some(Self { _lock: Some(lock), ..saved })),
+            Ok(Some(lock)) => Ok(Some(Self { claim: Some(lock), ..saved })),
             Ok(None) => Err(Failure::new(Status::Busy, "it is being scrubbed: `scrub status` tells how far").into()),
             Err(error) => {
                 warn(&format!("how far the scrub comes is not kept: {error:#}"));
@@ -100,7 +100,7 @@ impl Saved {
     /// `Corrupt` for a file that makes no sense; the host's.
     pub(super) fn load(&self) -> Result<Option<ScrubStatus>> {
         let Some(mut scrub) = self.read()? else { return Ok(None) };
-        let is_there = self._lock.is_none() && self.lock().is_ok_and(|lock| lock.is_none());
+        let is_there = self.claim.is_none() && self.lock().is_ok_and(|lock| lock.is_none());
         if scrub.state == State::Running && !is_there {
             scrub.state = State::Interrupted;
         }
@@ -153,7 +153,7 @@ impl Saved {
     /// # Errors
     /// `Busy` while a program scrubs; the host's.
     pub(super) fn forget(&self) -> Result<()> {
-        if self.path.exists() && self._lock.is_none() && self.lock()?.is_none() {
+        if self.path.exists() && self.claim.is_none() && self.lock()?.is_none() {
             return Err(Failure::new(Status::Busy, "it is being scrubbed: stop that program first").into());
         }
         match fs::remove_file(&self.path) {
