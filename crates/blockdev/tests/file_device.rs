@@ -15,8 +15,15 @@ fn image(size: u64) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-const READ: FileOptions =
-    FileOptions { read_only: true, offset: 0, size: None, create: false, no_follow: false, wait: false };
+const READ: FileOptions = FileOptions {
+    read_only: true,
+    offset: 0,
+    size: None,
+    create: false,
+    no_follow: false,
+    wait: false,
+    unlocked: false,
+};
 
 #[test]
 fn many_parts_land_one_after_the_other_and_read_back() {

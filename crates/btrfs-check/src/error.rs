@@ -15,3 +15,11 @@ pub enum Error {
     #[error("a file for what does not fit into memory: {0}")]
     Sorting(#[from] io::Error),
 }
+
+impl Error {
+    /// There is nothing to begin with; what looks at every block may find more.
+    #[must_use]
+    pub fn is_of_superblocks(&self) -> bool {
+        matches!(self, Self::NoSuperblock(_))
+    }
+}

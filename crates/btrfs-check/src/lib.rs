@@ -23,6 +23,8 @@
 //!
 //! [`Media`], devices read by logical address as far as they can be read, is also what `btrfs-rescue` reads.
 //!
+//! A volume that is in use is checked in a committed state that its server holds ([`check_held`]).
+//!
 //! Callers: the command line; `btrfs-repair`, which also opens devices as a check does ([`open_media`]).
 
 mod chunks;
@@ -57,5 +59,5 @@ pub use error::Error;
 pub use finding::{Finding, Place};
 pub use media::{Disk, Media};
 pub use pass::{Pass, PassInfo};
-pub use run::{Options, Report, check};
-pub use supers::{Opened, open_media};
+pub use run::{Options, Report, check, check_held};
+pub use supers::{Held, Opened, open_media};

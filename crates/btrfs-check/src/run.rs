@@ -15,6 +15,7 @@ use crate::finding::{Finding, Findings};
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
+use crate::supers::{Held, Opened};
 use crate::walk::Walk;
 use crate::{chunks, csums, data, files, log, names, quota, roots, supers, sweep};
 
@@ -22,6 +23,9 @@ use crate::{chunks, csums, data, files, log, names, quota, roots, supers, sweep}
 const SORTERS: usize = 10;
 /// Least memory, bytes.
 const MEMORY_MIN: usize = 16 << 20;
+
+/// What is not looked at of a volume in use.
+const IN_USE: &str = "the log of fsyncs, and all but the generations of the superblock's copies: the volume is in use";
 
 /// What is to be checked, and with what.
 #[derive(Clone, Debug)]
@@ -61,6 +65,28 @@ pub struct Report {
 pub fn check(devices: &[Arc<dyn Device>], options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
     let findings = Findings::default();
     let opened = supers::open(devices, &findings)?;
+    check_opened(opened, findings, options, watch)
+}
+
+/// Checks a committed state on a device that others write to meanwhile. It is for the caller to make sure, at the end,
+/// that the state was held for so long: what is reported is worth nothing otherwise.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_held(
+    device: &Arc<dyn Device>,
+    held: &Held,
+    options: &Options,
+    watch: &dyn Watch,
+) -> Result<Report, Error> {
+    let findings = Findings::default();
+    let opened = supers::open_held(device, held, &findings)?;
+    let mut report = check_opened(opened, findings, options, watch)?;
+    report.notes.push(IN_USE.to_owned());
+    Ok(report)
+}
+
+fn check_opened(opened: Opened, findings: Findings, options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
     let threads = match options.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
         count => count,

@@ -59,6 +59,38 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], findings: &Findings) -> Result<O
         }
     }
     let superblock = chosen.ok_or_else(|| Error::NoSuperblock("no device".to_owned()))?;
+    opened(disks, &superblock, findings)
+}
+
+/// A committed state of a volume on one device that others use: its superblock, which leads to no log, comes from who
+/// keeps the state from being written over, since the copies on the device go on to later states.
+#[derive(Debug)]
+pub struct Held {
+    /// The superblock of the state.
+    pub superblock: Superblock,
+    /// Copies on the device that are not what was written last: byte on the device, and what is wrong.
+    pub bad_copies: Vec<(u64, String)>,
+}
+
+/// As [`open`], of a state that somebody holds.
+///
+/// # Errors
+/// When its checksums are of an unknown type.
+pub(crate) fn open_held(device: &Arc<dyn Device>, held: &Held, findings: &Findings) -> Result<Opened, Error> {
+    let item = &held.superblock.fields().dev_item;
+    let (id, total_bytes) = (DevId(item.devid.get()), item.total_bytes.get());
+    if device.size_bytes() < total_bytes {
+        findings.add(Code::DeviceSmall, Place::device(id.0, 0), total_bytes, device.size_bytes());
+    }
+    for (offset, problem) in &held.bad_copies {
+        findings.add(Code::SuperCopy, Place::device(id.0, *offset), "a superblock", problem);
+    }
+    let disk = Disk { id, uuid: item.uuid, total_bytes, device: Arc::clone(device) };
+    opened(vec![disk], &held.superblock, findings)
+}
+
+/// Devices, and the chunks that the superblock names.
+fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Result<Opened, Error> {
     let fields = Box::new(*superblock.fields());
     let format = Format::of(&fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?;
     let mut media = Media::new(disks, format, superblock.generation().0);

@@ -30,6 +30,7 @@ mod extents;
 mod image;
 mod items;
 mod mend;
+mod older;
 mod pack;
 mod plan;
 mod round;
@@ -39,6 +40,7 @@ mod survey;
 mod undo;
 
 pub use error::{Error, Result};
+pub use older::Older;
 pub use plan::{Options, Plan, plan};
 pub use step::{Step, StepInfo};
 pub use undo::{Source, Undo};

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::OverlayDevice;
-use btrfs_check::{Code, Report, Watch, check};
-use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, mirror_offsets};
+use btrfs_check::{Code, Pass, Report, Watch, check, open_media};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, mirror_offsets};
 
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::older::{self, Older};
 use crate::round;
 use crate::space::Ranges;
 use crate::step::Step;
@@ -50,6 +51,8 @@ pub struct Plan {
     pub steps: Vec<(Step, Vec<(Code, u64)>)>,
     /// Why steps cannot be taken.
     pub refusals: Vec<String>,
+    /// The state that it goes back to, where the last one cannot be read.
+    pub older: Option<Older>,
     pages: Vec<PageWrite>,
     primary: (Vec<u8>, Vec<u8>),
     image_bytes: u64,
@@ -163,7 +166,13 @@ pub fn plan(device: &Arc<dyn Device>, options: &Options, watch: &dyn Watch) -> R
         planner.steps.clear();
         now = before.clone();
     }
-    planner.finish(before, now)
+    let mut older = None;
+    if !now.counts.is_empty()
+        && let Some((clean, state)) = planner.go_back(&before)?
+    {
+        (now, older) = (clean, Some(state));
+    }
+    planner.finish(before, now, older)
 }
 
 /// Fewer findings, and none of a new kind.
@@ -175,8 +184,12 @@ fn is_better(before: &Report, after: &Report) -> bool {
 
 impl Planner<'_> {
     fn check(&self, device: &Arc<dyn Device>) -> Result<Report> {
+        self.check_passes(device, Vec::new())
+    }
+
+    fn check_passes(&self, device: &Arc<dyn Device>, passes: Vec<Pass>) -> Result<Report> {
         let options = btrfs_check::Options {
-            passes: Vec::new(),
+            passes,
             memory_bytes: self.options.check_memory_bytes,
             folder: self.options.folder.clone(),
             threads: self.options.threads,
@@ -195,6 +208,49 @@ impl Planner<'_> {
             Some(layer) => Arc::<OverlayDevice>::clone(layer),
             None => Arc::clone(&self.base),
         }
+    }
+
+    /// Goes back to an earlier commit, where the last one cannot be read and an earlier one is whole: what a check of
+    /// it finds, which is nothing. The layers and steps so far give way to it.
+    fn go_back(&mut self, before: &Report) -> Result<Option<(Report, Older)>> {
+        let fields = open_media(&[Arc::clone(&self.base)])?.fields;
+        let is_allowed = self.options.steps.is_empty() || self.options.steps.contains(&Step::OlderState);
+        if !is_allowed || !older::is_needed(before, &fields) {
+            return Ok(None);
+        }
+        let (layers, steps) = (std::mem::take(&mut self.layers), std::mem::take(&mut self.steps));
+        for state in older::states(&fields) {
+            let to = state.generation.get();
+            let report = self.state(state)?;
+            if report.counts.is_empty() {
+                let mut codes = before.counts.clone();
+                codes.retain(|(code, _)| code.id().starts_with("block-"));
+                self.steps = vec![(Step::OlderState, codes)];
+                return Ok(Some((report, Older { from: fields.generation.get(), to })));
+            }
+            let codes: Vec<&str> = report.counts.iter().map(|(code, _)| code.id()).collect();
+            self.refusals.push(format!("the state of generation {to} is not whole any more: {}", codes.join(", ")));
+            self.layers.clear();
+        }
+        (self.layers, self.steps) = (layers, steps);
+        Ok(None)
+    }
+
+    /// Puts the superblocks of an earlier commit on a layer; what a check of that finds.
+    fn state(&mut self, state: Box<DiskSuperblock>) -> Result<Report> {
+        let layer = Arc::new(OverlayDevice::new(Arc::clone(&self.base), self.options.changes_bytes_max));
+        let mut image = Image::open(Arc::clone(&layer))?;
+        image.fields = state;
+        image.write_superblocks()?;
+        self.layers = vec![layer];
+        // What a superblock says of devices and system chunks is as of its own commit.
+        let tops = BTreeSet::from([Step::Superblock]);
+        let found = self.check(&self.top())?;
+        if !found.counts.is_empty() && self.wanted(&found).is_subset(&tops) {
+            self.attempt(&tops, &found)?;
+        }
+        let passes = Pass::all().iter().map(|info| info.pass).chain([Pass::Data]).collect();
+        self.check_passes(&self.top(), passes)
     }
 
     /// Takes all steps at once; where that does not go, each by itself. What a check finds then, if anything was done.
@@ -253,7 +309,7 @@ impl Planner<'_> {
     }
 
     /// The pages that differ from the image.
-    fn finish(mut self, before: Report, after: Report) -> Result<Plan> {
+    fn finish(mut self, before: Report, after: Report, older: Option<Older>) -> Result<Plan> {
         let top = self.top();
         let offsets: BTreeSet<u64> =
             self.layers.iter().flat_map(|layer| layer.changes()).map(|(offset, _)| offset).collect();
@@ -267,6 +323,6 @@ impl Planner<'_> {
         let primary = (read_page(&*self.base, SUPERBLOCK_OFFSET)?, read_page(&*top, SUPERBLOCK_OFFSET)?);
         self.steps.sort_by_key(|(step, _)| *step);
         let image_bytes = self.base.size_bytes();
-        Ok(Plan { before, after, steps: self.steps, refusals: self.refusals, pages, primary, image_bytes })
+        Ok(Plan { before, after, steps: self.steps, refusals: self.refusals, older, pages, primary, image_bytes })
     }
 }

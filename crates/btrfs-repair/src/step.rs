@@ -102,6 +102,11 @@ steps! {
         "rebuild the free-space tree from the extents"
         ""
         [FreeSpaceGroup FreeSpaceCount FreeSpaceMissing FreeSpaceUsed FreeSpaceForm];
+    /// An older state.
+    OlderState "older-state"
+        "go back to the newest earlier commit that a backup root names, and of which all can be verified"
+        "everything that was committed or fsynced after it; files without checksums may have later contents"
+        [];
 }
 
 impl Step {
@@ -129,7 +134,8 @@ impl Step {
         self.info().map_or("", |info| info.id)
     }
 
-    /// The step that mends what was found, if one does: by its code, and for a tree block by its tree.
+    /// The step that mends what was found, if one does: by its code, and for a tree block by its tree. For what none
+    /// mends there may be [`Step::OlderState`].
     #[must_use]
     pub fn for_finding(finding: &Finding) -> Option<Self> {
         let is_of_block = finding.code.id().starts_with("block-");

@@ -27,7 +27,8 @@ pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
 pub use btrfs_store::{
-    Env, Fate, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport, SpaceReport,
+    BadSuperblock, Env, Fate, HeldState, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport,
+    SpaceReport,
 };
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};

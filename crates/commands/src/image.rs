@@ -191,6 +191,29 @@ pub fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
     Ok((remote, base))
 }
 
+/// The image that the mount serves which has the directory `dir`.
+///
+/// # Errors
+/// For a directory of no mount of this program; the system's.
+pub fn served_image(dir: &Path) -> Result<PathBuf> {
+    let row = mounts::of(&std::fs::metadata(dir)?)?;
+    Ok(row.with_context(|| format!("{}: a directory, and of no mount of spinney", dir.display()))?.image())
+}
+
+/// Where the kernel serves file systems of a type: the mount that has the directory `path`, or that may write to the
+/// image at `path` meanwhile.
+///
+/// # Errors
+/// The system's.
+pub fn kernel_mount(path: &Path, kind: &str) -> Result<Option<PathBuf>> {
+    let path = ImagePath::parse(path).path.canonicalize()?;
+    let row = match path.is_dir() {
+        true => mounts::with(&path)?.filter(|row| row.kind == kind),
+        false => mounts::find_kernel(&path, kind)?,
+    };
+    Ok(row.map(|row| row.dir))
+}
+
 fn connect_to(dir: &Path) -> Result<Remote> {
     let shown = dir.display();
     let remote = connect(dir).with_context(|| shown.to_string())?;

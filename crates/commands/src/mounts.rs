@@ -64,12 +64,7 @@ impl Row {
         if !self.is_synced() || !self.shows_anchor() {
             return self.source.clone();
         }
-        let device = self.source.file_name().unwrap_or_default();
-        let behind = Path::new("/sys/block").join(device).join("loop/backing_file");
-        match std::fs::read(behind) {
-            Ok(path) => PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())),
-            Err(_) => self.source.clone(),
-        }
+        behind_loop(&self.source).unwrap_or_else(|| self.source.clone())
     }
 
     /// True where the source of a mount on a block device is that device, and not the one that is served.
@@ -127,6 +122,39 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
             false => (image.dev(), image.ino()) == (wanted.dev(), wanted.ino()),
         })
     }))
+}
+
+/// The mount that has the directory `dir`, which is absolute and free of links, whoever serves it.
+pub(crate) fn with(dir: &Path) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| dir.starts_with(&row.dir));
+    // Of several that lie on top of each other, the last is seen.
+    Ok(rows.max_by_key(|row| row.dir.as_os_str().len()))
+}
+
+/// A mount that may write to `file`, of a type that the kernel serves itself: of the block device, or through a loop
+/// device of the regular file.
+pub(crate) fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Row>> {
+    let wanted = std::fs::metadata(file)?;
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.kind == kind && !row.read_only);
+    let is_it = |row: &Row| {
+        let Ok(source) = std::fs::metadata(&row.source) else { return false };
+        let is_block = source.file_type().is_block_device();
+        if wanted.file_type().is_block_device() {
+            return is_block && source.rdev() == wanted.rdev();
+        }
+        let behind = behind_loop(&row.source).and_then(|path| std::fs::metadata(path).ok());
+        behind.is_some_and(|file| (file.dev(), file.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    Ok(rows.find(is_it))
+}
+
+/// The file behind a loop device.
+fn behind_loop(device: &Path) -> Option<PathBuf> {
+    let behind = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
+    let path = std::fs::read(behind).ok()?;
+    Some(PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())))
 }
 
 /// All mounts of the file system that `row` is one of, in the order in which they were mounted.

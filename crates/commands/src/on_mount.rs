@@ -72,17 +72,35 @@ impl OnMount {
     }
 
     fn ask(&self, words: Vec<String>, read: impl FnOnce(&UnixStream) -> io::Result<()>) -> Result<String> {
-        let (ours, theirs) = UnixStream::pair().context("a stream")?;
-        let (done, passed) = std::thread::scope(|scope| {
-            let asking = scope.spawn(move || self.remote.job(words, theirs));
-            let passed = read(&ours);
-            // After a failure here the server is to stop, too.
-            let _ = ours.shutdown(Shutdown::Both);
-            (asking.join(), passed)
-        });
+        let (done, passed) = self.talk_while(words, read)?;
         // A reader that is gone is the cause of what the server says.
         passed.context("the stream")?;
-        done.map_err(|_| Failure::new(Status::Io, "the stream"))?.map_err(told)
+        done
+    }
+
+    /// Has the server carry out a command for as long as `talk` takes, which asks and is answered through the stream.
+    ///
+    /// # Errors
+    /// The server's; those of `talk`.
+    pub fn converse<T>(&self, words: Vec<String>, talk: impl FnOnce(&UnixStream) -> Result<T>) -> Result<T> {
+        let (done, said) = self.talk_while(words, talk)?;
+        // A server that ended is the cause of a stream that ended.
+        done?;
+        said
+    }
+
+    /// How the command ended, and what came of `talk`.
+    fn talk_while<T>(&self, words: Vec<String>, talk: impl FnOnce(&UnixStream) -> T) -> Result<(Result<String>, T)> {
+        let (ours, theirs) = UnixStream::pair().context("a stream")?;
+        let (done, said) = std::thread::scope(|scope| {
+            let asking = scope.spawn(move || self.remote.job(words, theirs));
+            let said = talk(&ours);
+            // After a failure here the server is to stop, too.
+            let _ = ours.shutdown(Shutdown::Both);
+            (asking.join(), said)
+        });
+        let done = done.map_err(|_| Failure::new(Status::Io, "the stream"))?;
+        Ok((done.map_err(told), said))
     }
 
     /// Passes a stream on to the server, which reads it.

@@ -89,6 +89,7 @@
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | fork a subvolume, or open one | [`Volume::fork`], [`Volume::open_subvolume`] |
 //! | read an earlier state | [`Volume::generations`], [`Volume::open_at`] |
+//! | have one read by another program | [`Volume::hold_committed`], [`HeldState`], [`BadSuperblock`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | receive subvolumes | [`Received`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
@@ -102,12 +103,12 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo, Compression,
-    CompressionType, DeviceErrors, DeviceInfo, Env, Error, Fate, FileSharing, FsOptions, Generation, GroupUsage,
-    InodeFlags, InodeNo, LostRange, MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas, NotStatus, QgroupId,
-    QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result, ScrubFault,
-    ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport,
-    SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    BadSuperblock, BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo,
+    Compression, CompressionType, DeviceErrors, DeviceInfo, Env, Error, Fate, FileSharing, FsOptions, Generation,
+    GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas,
+    NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result,
+    ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent,
+    SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

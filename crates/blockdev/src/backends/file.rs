@@ -38,6 +38,8 @@ pub struct FileOptions {
     pub no_follow: bool,
     /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
     pub wait: bool,
+    /// Take no lock, for a reader that the program which holds the lock keeps something in place for. Reading only.
+    pub unlocked: bool,
 }
 
 /// A regular file or block device, locked for as long as this value lives.
@@ -86,7 +88,9 @@ impl FileDevice {
         if !found.is_file() && !found.file_type().is_block_device() {
             return Err(Error::NotADevice { device: name });
         }
-        lock(&file, &name, &options)?;
+        if !(options.unlocked && options.read_only) {
+            lock(&file, &name, &options)?;
+        }
         if !options.read_only {
             refuse_loop_backing(&found, &name)?;
         }

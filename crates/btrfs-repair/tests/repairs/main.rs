@@ -24,6 +24,7 @@ mod cuts;
 mod guarded;
 mod hostile;
 mod look;
+mod older;
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

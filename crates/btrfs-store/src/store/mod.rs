@@ -34,7 +34,7 @@ mod quotas;
 mod relocation;
 mod scrub;
 mod shared;
-mod view;
+pub mod view;
 
 pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use blockdev::{Device, Op};
 use btrfs_disk::Generation;
+use btrfs_disk::superblock::Superblock;
 
 use super::Store;
+use super::scrub::BadSuperblock;
 use crate::options::StoreOptions;
-use crate::txn::{Engine, View};
+use crate::txn::View;
 use crate::{Result, bootstrap};
 
 /// Tree blocks that a view keeps in memory at most, one part of so many of what the store itself may.
@@ -31,6 +33,13 @@ impl Store {
         Ok(self.view(None)?.0)
     }
 
+    /// Keeps the newest durable state from being written over, for a reader that opens the device by itself. Where
+    /// others would find no room for what is held back, it is given up, as a view is.
+    pub fn hold_committed(&self) -> HeldState {
+        let (view, superblock) = self.0.open_view();
+        HeldState { view, store: self.clone(), superblock }
+    }
+
     /// As [`Self::committed_view`], of the state that an earlier transaction committed. What of it the newest durable
     /// state has too stays readable; the rest may be written over at any time, and then fails as damage does.
     ///
@@ -43,7 +52,8 @@ impl Store {
     pub(super) fn view(&self, generation: Option<Generation>) -> Result<(Self, Arc<View>)> {
         let engine = &self.0;
         let device = Arc::clone(engine.device()?.device());
-        let (view, mut superblock) = engine.open_view();
+        let state = self.hold_committed();
+        let (view, mut superblock) = (Arc::clone(&state.view), state.superblock.clone());
         let options = StoreOptions {
             read_only: true,
             cache_bytes: engine.options.cache_bytes / CACHE_SHARE,
@@ -52,7 +62,7 @@ impl Store {
             ..engine.options.clone()
         };
         // It ends the view when nobody has it any more.
-        let device = ViewDevice { device, view: Arc::clone(&view), engine: Arc::clone(engine) };
+        let device = ViewDevice { device, state };
         if let Some(wanted) = generation {
             bootstrap::use_generation(&mut superblock, wanted, &options)?;
         }
@@ -62,18 +72,57 @@ impl Store {
     }
 }
 
+/// A committed state whose blocks and extents stay out of use, for a reader of the device that is not this store: for
+/// as long as this lives and [`Self::is_whole`].
+#[derive(Debug)]
+#[must_use = "the state is free to be written over when this is dropped"]
+pub struct HeldState {
+    view: Arc<View>,
+    store: Store,
+    superblock: Superblock,
+}
+
+impl HeldState {
+    /// The superblock of the state, which leads to no log: a log is written over by later commits.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The copies of the superblock on the devices that are not what the last commit wrote.
+    ///
+    /// # Errors
+    /// As [`Store::scrub_superblocks`].
+    pub fn bad_superblocks(&self) -> Result<Vec<BadSuperblock>> {
+        Ok(self.store.scrub_superblocks(false)?.1)
+    }
+
+    /// True while nothing of the state can have been written over, and the volume has the size that it had. What was
+    /// read before the call is of the state then.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let now = self.store.0.log.lock_superblock().fields().total_bytes;
+        self.view.is_whole() && now == self.superblock.fields().total_bytes
+    }
+}
+
+impl Drop for HeldState {
+    fn drop(&mut self) {
+        self.store.0.close_view(&self.view);
+    }
+}
+
 /// A device on which an earlier state is read, for as long as that is there.
 #[derive(Debug)]
 struct ViewDevice {
     device: Arc<dyn Device>,
-    view: Arc<View>,
-    engine: Arc<Engine>,
+    state: HeldState,
 }
 
 impl ViewDevice {
     /// What was read before this is of the state that is viewed.
     fn check(&self) -> blockdev::Result<()> {
-        match self.view.is_whole() {
+        match self.state.view.is_whole() {
             true => Ok(()),
             false => Err(blockdev::Error::StateGone { device: self.name().to_owned() }),
         }
@@ -81,12 +130,6 @@ impl ViewDevice {
 
     fn refuse(&self, op: Op) -> blockdev::Result<()> {
         Err(blockdev::Error::ReadOnly { op, device: self.name().to_owned() })
-    }
-}
-
-impl Drop for ViewDevice {
-    fn drop(&mut self) {
-        self.engine.close_view(&self.view);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use btrfs_store::HeldState;
+
 use super::Volume;
 use crate::error::Result;
 use crate::scrub::{self, DeviceErrors, ScrubOptions, ScrubProgress, ScrubReport};
@@ -24,6 +26,19 @@ impl Volume {
             self.opened.sync()?;
         }
         scrub::run(self.namespace(), options, watch)
+    }
+
+    /// Keeps the state that holds everything of before the call from being written over, for who reads the device by
+    /// itself, such as a checker. Where writers would find no room otherwise it is given up
+    /// ([`HeldState::is_whole`]).
+    ///
+    /// # Errors
+    /// As [`vfs::Volume::sync`].
+    pub fn hold_committed(&self) -> Result<HeldState> {
+        if !self.is_read_only() {
+            self.opened.sync()?;
+        }
+        Ok(self.core().store.hold_committed())
     }
 
     /// What the device's error counters say, which the kernel keeps too.

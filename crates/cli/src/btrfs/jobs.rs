@@ -11,13 +11,14 @@ use clap::Args;
 use remote::{JobFailure, JobKind, Jobs};
 use spinney::Volume;
 
+use super::check::mounted as check;
 use super::diff::Diff;
 use super::label::Label;
 use super::map::Map;
 use super::qgroup::Qgroup;
 use super::quota::Quota;
 use super::receive::Receive;
-use super::scrub;
+use super::scrub::{self, Scrubbing};
 use super::send::Send;
 use super::{backup, format};
 use commands::failure::{Failure, Status, one_line, status_of};
@@ -26,20 +27,24 @@ use commands::on_mount::TERMINAL;
 use commands::output::Output;
 
 /// Jobs on a volume that is mounted.
-pub(crate) struct OfVolume(Volume);
+pub(crate) struct OfVolume {
+    volume: Volume,
+    scrubbing: Scrubbing,
+}
 
 impl OfVolume {
-    pub(crate) const fn new(volume: Volume) -> Self {
-        Self(volume)
+    pub(crate) fn new(volume: Volume) -> Self {
+        Self { volume, scrubbing: Scrubbing::default() }
     }
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
         match words.first().map(String::as_str) {
-            Some("send") => parse::<Send>(words)?.send_to(&self.0, stream).map(|()| String::new()),
-            Some("receive") => parse::<Receive>(words)?.receive_from(&self.0, stream, changed),
+            Some("send") => parse::<Send>(words)?.send_to(&self.volume, stream).map(|()| String::new()),
+            Some(check::JOB) => check::hold(&self.volume, &stream).map(|()| String::new()),
+            Some("receive") => parse::<Receive>(words)?.receive_from(&self.volume, stream, changed),
             Some("backup") => {
                 let mut out = BufWriter::new(stream);
-                backup::serve(&self.0, words, &mut out, changed)?;
+                backup::serve(&self.volume, words, &mut out, changed)?;
                 out.flush().context("the stream")?;
                 Ok(String::new())
             }
@@ -54,14 +59,17 @@ impl OfVolume {
         let words = without_terminal(words);
         let mut out = Output::to(stream, is_terminal);
         match name {
-            info::NAME => format::report(&self.0, parse::<Info>(&words)?.is_json(), &mut out)?,
-            "label" => parse::<Label>(&words)?.run_on(&self.0, &mut out)?,
-            "diff" => parse::<Diff>(&words)?.run_on(&self.0, &mut out)?,
-            "map" => parse::<Map>(&words)?.run_on(&self.0, &mut out)?,
-            "qgroup" => parse::<Qgroup>(&words)?.run_on(&self.0, &mut out)?,
-            scrub::Start::JOB => parse::<scrub::Start>(&words)?.run_on(&self.0, &mut out)?,
-            scrub::Stats::JOB => parse::<scrub::Stats>(&words)?.run_on(&self.0, &mut out)?,
-            "quota" => parse::<Quota>(&words)?.run_on(&self.0, &mut out)?,
+            info::NAME => format::report(&self.volume, parse::<Info>(&words)?.is_json(), &mut out)?,
+            "label" => parse::<Label>(&words)?.run_on(&self.volume, &mut out)?,
+            "diff" => parse::<Diff>(&words)?.run_on(&self.volume, &mut out)?,
+            "map" => parse::<Map>(&words)?.run_on(&self.volume, &mut out)?,
+            "qgroup" => parse::<Qgroup>(&words)?.run_on(&self.volume, &mut out)?,
+            scrub::Start::JOB => parse::<scrub::Start>(&words)?.run_on(&self.volume, &self.scrubbing, &mut out)?,
+            Scrubbing::STATUS => write!(out, "{}", self.scrubbing.tell(&self.volume)?)?,
+            Scrubbing::PAUSE => self.scrubbing.pause()?,
+            Scrubbing::CANCEL => self.scrubbing.cancel(),
+            scrub::Stats::JOB => parse::<scrub::Stats>(&words)?.run_on(&self.volume, &mut out)?,
+            "quota" => parse::<Quota>(&words)?.run_on(&self.volume, &mut out)?,
             _ => return Err(unknown()),
         }
         out.finish()
@@ -81,12 +89,12 @@ fn without_terminal(words: &[String]) -> Vec<String> {
 impl Jobs for OfVolume {
     fn kind(&self, words: &[String]) -> JobKind {
         match words.first().map(String::as_str) {
-            Some(info::NAME) => JobKind::Tells,
+            Some(info::NAME | Scrubbing::STATUS) => JobKind::Tells,
             Some("label") => match parse::<Label>(&without_terminal(words)) {
                 Ok(label) if !label.changes() => JobKind::Tells,
                 _ => JobKind::Changes,
             },
-            Some("send" | "diff" | "map") => JobKind::Reads,
+            Some("send" | "diff" | "map" | check::JOB) => JobKind::Reads,
             _ => JobKind::Changes,
         }
     }

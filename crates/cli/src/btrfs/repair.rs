@@ -11,7 +11,7 @@ use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_check::{Code, Report};
-use btrfs_repair::{Options, Plan, Step, Undo, plan};
+use btrfs_repair::{Older, Options, Plan, Step, Undo, plan};
 use clap::Args;
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ pub(crate) struct Repair {
     /// Only show the plan (what happens without --apply)
     #[arg(long, conflicts_with = "apply")]
     dry_run: bool,
-    /// Carry the plan out even if it leaves errors
+    /// Carry the plan out even if it leaves errors, or goes back to an earlier commit
     #[arg(long, requires = "apply")]
     partial: bool,
     /// Where to save what brings every byte back; the image's name with .undo without it. Must not exist
@@ -102,7 +102,8 @@ impl Repair {
             return Ok(());
         }
         let plan = self.plan(image).map_err(failed)?;
-        let is_applied = self.apply && plan.has_changes() && (plan.is_complete() || self.partial);
+        let is_whole = plan.is_complete() && plan.older.is_none();
+        let is_applied = self.apply && plan.has_changes() && (is_whole || self.partial);
         if !self.json {
             print(out, image, &plan)?;
             out.finish()?;
@@ -127,6 +128,10 @@ impl Repair {
             (_, true, false) => {
                 Err(Ended::with(Ended::ERRORS, format!("{image}: repaired in part; {left} errors left")))
             }
+            (_, false, true) if self.apply => Err(Ended::with(
+                Ended::ERRORS,
+                format!("{image}: only an earlier commit can be read; --partial goes back to it; nothing was written"),
+            )),
             (_, false, _) if self.apply => {
                 let text = if plan.has_changes() { "; --partial mends the others" } else { "" };
                 Err(Ended::with(
@@ -241,6 +246,8 @@ struct JsonPlan<'a> {
     /// Bytes that the repair writes.
     bytes: u64,
     steps: Vec<Row>,
+    /// Where it goes back to an earlier commit: the one that is lost, and that one.
+    older: Option<[u64; 2]>,
     /// What would be left: codes, and how many of each.
     left: BTreeMap<&'static str, u64>,
     refusals: &'a [String],
@@ -254,6 +261,7 @@ fn json<'a>(plan: &'a Plan, undo_file: Option<&'a Path>) -> JsonPlan<'a> {
         undo_file,
         bytes: plan.bytes(),
         steps: plan.steps.iter().map(|(step, codes)| row(*step, codes)).collect(),
+        older: plan.older.map(|older| [older.from, older.to]),
         left: plan.after.counts.iter().map(|(code, count)| (code.id(), *count)).collect(),
         refusals: &plan.refusals,
     }
@@ -287,6 +295,15 @@ fn print(out: &mut Output, image: &Path, plan: &Plan) -> Result<()> {
         writeln!(out, "    For:      {}", codes.join(", "))?;
         let loses = if row.loses.is_empty() { "nothing" } else { row.loses };
         writeln!(out, "    May lose: {loses}")?;
+    }
+    if let Some(Older { from, to }) = plan.older {
+        let lost = from.saturating_sub(to);
+        writeln!(
+            out,
+            "This goes back from generation {from} to {to}: what the last {lost} commits changed is lost. It takes \
+             --partial. To save files of generation {from} first: `spinney rescue get {} DIRECTORY`.",
+            image.display()
+        )?;
     }
     let end = if plan.is_complete() { "a check finds no errors afterwards" } else { "errors are left afterwards" };
     writeln!(out, "{} are written; {end}.", human::bytes(plan.bytes()))?;

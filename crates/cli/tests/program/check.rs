@@ -17,6 +17,10 @@ fn a_sound_image_has_nothing_to_be_said_of() {
     assert!(bench.ok("check --explain all").lines().count() > 98);
     assert_eq!(bench.run("check --pass nonsense a.img").status, 16);
     assert_eq!(bench.run("check missing.img").status, 8);
+    std::fs::write(bench.path("blank.img"), vec![0; 128 << 20]).unwrap();
+    let run = bench.run("check blank.img");
+    assert_eq!(run.status, 8, "{}", run.err);
+    assert!(run.err.contains("rescue get blank.img") && run.err.contains("spinney repair"), "{}", run.err);
 }
 
 #[test]

@@ -56,6 +56,8 @@ impl Bench {
 
     fn run_in<S: AsRef<std::ffi::OsStr> + Debug>(&self, words: &[S], variables: &[(&str, &str)]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+        // What programs keep of a test goes with it.
+        command.env("XDG_STATE_HOME", self.dir.path().join("state"));
         let output = command.args(words).envs(variables.iter().copied()).current_dir(&self.dir).output().unwrap();
         let Output { status, stdout, stderr } = output;
         Run {

@@ -6,6 +6,7 @@ mod backup;
 mod balance;
 mod changes;
 mod check;
+mod check_mount;
 mod copies;
 mod du;
 mod failures;

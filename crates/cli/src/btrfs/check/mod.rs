@@ -1,4 +1,6 @@
-//! `spinney check`
+//! `spinney check`: of an image here, of a mount in `mounted`.
+
+pub(super) mod mounted;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,9 +16,9 @@ use btrfs_check::{Code, CodeInfo, Finding, Options, Pass, Report, Watch, check};
 use clap::Args;
 use serde::Serialize;
 
-use commands::failure::one_line;
+use commands::failure::{Failure, Status, one_line};
 use commands::human;
-use commands::image::explain;
+use commands::image::{explain, kernel_mount};
 use commands::names::escaped_text;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
@@ -24,7 +26,7 @@ use commands::progress::{Bar, Progress};
 /// Findings of one code that are shown unless all are asked for.
 const SHOWN_PER_CODE: usize = 8;
 
-/// Check an image without writing to it: trees, extents, space, files, subvolumes, checksums
+/// Check an image or a mount without writing to it: trees, extents, space, files, subvolumes, checksums
 ///
 /// Reads every tree block on every mirror and compares all that has to agree. Errors are collected, not thrown at the
 /// first; each has a code that does not change, and says where, what was expected and what was found. Nothing is ever
@@ -34,6 +36,7 @@ const SHOWN_PER_CODE: usize = 8;
     "Examples:\n",
     "  spinney check site.img\n",
     "  spinney check --data /dev/sdb1              read all data as well, on every mirror\n",
+    "  spinney check ./mnt                         what the last commit has, while others write\n",
     "  spinney check --device b.img a.img          a file system on two devices\n",
     "  spinney check --pass super --pass chunks site.img\n",
     "  spinney check --explain extent-missing\n",
@@ -45,7 +48,7 @@ const SHOWN_PER_CODE: usize = 8;
     "  16  the arguments make no sense"
 ))]
 pub(crate) struct Check {
-    /// Image file or unmounted block device, or IMAGE?offset=N for what starts at byte N of it
+    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
     #[arg(value_name = "IMAGE", required_unless_present_any = ["list_passes", "explain"])]
     image: Option<PathBuf>,
     /// A further device of the same file system; may be given several times
@@ -145,7 +148,7 @@ impl Check {
             return self.explain(explained, out);
         }
         let Some(image) = &self.image else { return Ok(()) };
-        let report = self.check(image).map_err(|error| Ended::failed(one_line(&explain(image, error))))?;
+        let report = self.check(image).map_err(|error| failed(image, error))?;
         if self.json {
             out.json(&json(&report))?;
         } else {
@@ -161,15 +164,29 @@ impl Check {
     }
 
     fn check(&self, image: &Path) -> Result<Report> {
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let (options, watch) = (self.options(), Shown(Arc::clone(&progress)));
+        refuse_kernel_mount(image)?;
+        let report = match image.is_dir() {
+            true if self.device.is_empty() => mounted::check_mount(image, &options, &watch),
+            true => Err(Failure::usage("--device: a mount is on one device, which its server knows").into()),
+            false => self.devices(image).and_then(|devices| Ok(check(&devices, &options, &watch)?)),
+        };
+        drop(bar);
+        report
+    }
+
+    fn devices(&self, image: &Path) -> Result<Vec<Arc<dyn Device>>> {
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for path in std::iter::once(image).chain(self.device.iter().map(PathBuf::as_path)) {
-            if path.is_dir() {
-                let text = "a directory: the image itself is checked, and must not be mounted";
-                return Err(anyhow::anyhow!("{}: {text}", path.display()));
-            }
             let options = FileOptions { read_only: true, ..FileOptions::default() };
             devices.push(Arc::new(FileDevice::open(path, &options)?));
         }
+        Ok(devices)
+    }
+
+    fn options(&self) -> Options {
         let mut passes = self.passes.clone();
         if self.data {
             if passes.is_empty() {
@@ -177,17 +194,12 @@ impl Check {
             }
             passes.push(Pass::Data);
         }
-        let options = Options {
+        Options {
             passes,
             memory_bytes: usize::try_from(self.memory).unwrap_or(usize::MAX),
             folder: std::env::temp_dir(),
             threads: self.threads,
-        };
-        let progress = Arc::new(Progress::default());
-        let bar = Bar::new(&progress, !self.quiet);
-        let report = check(&devices, &options, &Shown(Arc::clone(&progress)));
-        drop(bar);
-        Ok(report?)
+        }
     }
 
     fn list(&self, out: &mut Output) -> Result<()> {
@@ -225,6 +237,35 @@ impl Check {
         }
         Ok(())
     }
+}
+
+/// Why a check could not be done; without a superblock, what to run next.
+fn failed(image: &Path, error: Error) -> Error {
+    let has_none = error.downcast_ref::<btrfs_check::Error>().is_some_and(btrfs_check::Error::is_of_superblocks);
+    let text = one_line(&explain(image, error));
+    if !has_none {
+        return Ended::failed(text);
+    }
+    let image = image.display();
+    Ended::failed(format!(
+        "{text}; if it was btrfs, `spinney rescue get {image} DIRECTORY` copies what can be read without one \
+         (`spinney repair` needs one whole copy)"
+    ))
+}
+
+/// A kernel that writes meanwhile holds no state for a checker.
+fn refuse_kernel_mount(image: &Path) -> Result<()> {
+    // What is wrong with the path, the opening of it says.
+    let Ok(Some(dir)) = kernel_mount(image, "btrfs") else { return Ok(()) };
+    let (image, dir) = (image.display(), dir.display());
+    Err(Failure::new(
+        Status::Busy,
+        format!(
+            "{image}: the kernel has it mounted at {dir}, and changes it meanwhile: unmount it to check it (`umount \
+             {dir}`), or have the kernel verify its checksums (`btrfs scrub start -B {dir}`)"
+        ),
+    )
+    .into())
 }
 
 #[derive(Serialize)]

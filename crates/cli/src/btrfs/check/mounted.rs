@@ -1,0 +1,140 @@
+//! A mount is checked in a committed state.
+//!
+//! ```text
+//! check ----- job "check-hold" ----> server: commits, holds the state of the commit
+//!       <---- its superblock -------
+//! reads the image by itself
+//!       ----- is it whole? --------> writers that find no room end the hold
+//!       <---- yes: the report counts, no: once more from the beginning
+//! ends, or is killed: the stream ends, and with it the hold
+//! ```
+//!
+//! Invariants: a report is believed only when the server says, after the last read, that the state was whole. What is
+//! read is the file that the server has locked; with a mount for reading only it is one that nobody writes to.
+//!
+//! Failure: as the check of an image, and where the state was given up each time. Callers: `check`, and for the other
+//! side the jobs of a mount.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_check::{Held, Options, Report, Watch, check, check_held};
+use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use serde::{Deserialize, Serialize};
+use spinney::Volume;
+
+use commands::image::served_image;
+use commands::on_mount::OnMount;
+
+/// The name of the job on a mount.
+pub(in crate::btrfs) const JOB: &str = "check-hold";
+
+/// Times that a state is checked anew, where the one before was given up.
+const ATTEMPTS_MAX: usize = 4;
+/// Longest offer, in bytes.
+const OFFER_BYTES_MAX: u64 = 1 << 20;
+/// What is asked, and the two answers.
+const IS_WHOLE: u8 = b'?';
+const WHOLE: u8 = b'y';
+const GIVEN_UP: u8 = b'n';
+
+/// What the server holds.
+#[derive(Serialize, Deserialize)]
+struct Offer {
+    superblock: Vec<u8>,
+    /// Byte on the device, and what is wrong.
+    bad_copies: Vec<(u64, String)>,
+}
+
+/// Holds the committed state of a volume until the other side has no use for it.
+///
+/// # Errors
+/// Damage, I/O.
+pub(in crate::btrfs) fn hold(volume: &Volume, mut stream: &UnixStream) -> Result<()> {
+    let state = volume.hold_committed()?;
+    let superblock = state.superblock().sealed(SUPERBLOCK_OFFSET)?.bytes().to_vec();
+    let bad = state.bad_superblocks()?.into_iter();
+    let bad_copies = bad.map(|bad| (bad.copy.offset, bad.copy.cause.to_string())).collect();
+    let mut offer = serde_json::to_vec(&Offer { superblock, bad_copies })?;
+    offer.push(b'\n');
+    stream.write_all(&offer).context("the stream")?;
+    let mut question = [0];
+    // The stream ends with the program that checks, however that ends.
+    while stream.read(&mut question).is_ok_and(|count| count == 1) {
+        let answer = if state.is_whole() { WHOLE } else { GIVEN_UP };
+        if stream.write_all(&[answer]).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the volume that is mounted.
+///
+/// # Errors
+/// The server's; as the check of an image.
+pub(super) fn check_mount(dir: &Path, options: &Options, watch: &dyn Watch) -> Result<Report> {
+    let image = served_image(dir)?;
+    for _ in 0..ATTEMPTS_MAX {
+        let mount = OnMount::connect(dir)?;
+        let checked = mount.converse(vec![JOB.to_owned()], |stream| check_state(stream, &image, options, watch))?;
+        if let Some(report) = checked {
+            return Ok(report);
+        }
+    }
+    bail!(
+        "{}: others needed the room that the state under check kept from them, {ATTEMPTS_MAX} times: free some, or \
+         check it while less is written",
+        dir.display()
+    )
+}
+
+/// The report; none where the state was given up meanwhile.
+fn check_state(mut stream: &UnixStream, image: &Path, options: &Options, watch: &dyn Watch) -> Result<Option<Report>> {
+    let mut line = Vec::new();
+    BufReader::new(stream.take(OFFER_BYTES_MAX)).read_until(b'\n', &mut line).context("the stream")?;
+    let Offer { superblock, bad_copies } = serde_json::from_slice(&line).context("what the server says")?;
+    let superblock = UncheckedSuperblock::new(&superblock)?.verify(SUPERBLOCK_OFFSET)?;
+    let (device, is_locked) = open(image)?;
+    let there = raw_superblock(&*device)?;
+    let held = superblock.fields();
+    let is_same = (there.fsid, there.dev_item.uuid) == (held.fsid, held.dev_item.uuid)
+        && (!is_locked || there.generation == held.generation);
+    ensure!(is_same, "{}: no longer what is mounted", image.display());
+    if is_locked {
+        // Nobody writes to it while it is open here.
+        return Ok(Some(check(&[device], options, watch)?));
+    }
+    let report = check_held(&device, &Held { superblock, bad_copies }, options, watch)?;
+    let mut answer = [0];
+    stream.write_all(&[IS_WHOLE]).context("the mount ended meanwhile")?;
+    stream.read_exact(&mut answer).context("the mount ended meanwhile")?;
+    Ok((answer == [WHOLE]).then_some(report))
+}
+
+/// The image, and whether it was locked against writers.
+fn open(image: &Path) -> Result<(Arc<dyn Device>, bool)> {
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    match FileDevice::open(image, &options) {
+        Ok(device) => Ok((Arc::new(device), true)),
+        Err(blockdev::Error::Locked { .. }) => {
+            let options = FileOptions { unlocked: true, ..options };
+            Ok((Arc::new(FileDevice::open(image, &options)?), false))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The first copy of the superblock as it is at this moment, perhaps in the middle of being written: what is looked at
+/// of it does not change.
+fn raw_superblock(device: &dyn Device) -> Result<Box<DiskSuperblock>> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(Box::new(*UncheckedSuperblock::new(&bytes)?.fields()))
+}

@@ -1,0 +1,161 @@
+//! `spinney check` of a mount: a committed state is checked while others write, and given up when the checker ends.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::mounted::{KernelMount, Mounted, kill};
+
+/// Checks while others write.
+const CHECKS: usize = 10;
+const WRITERS: usize = 4;
+
+/// Makes, changes, syncs and removes files; one of the writers makes and deletes snapshots as well.
+fn write_on(mounted: &Mounted, writer: usize, has_ended: &AtomicBool) -> usize {
+    let dir = mounted.dir().join(format!("home/{writer}"));
+    fs::create_dir(&dir).unwrap();
+    let mut round = 0;
+    while !has_ended.load(Ordering::Relaxed) {
+        let name = dir.join(format!("file-{}", round % 37));
+        fs::write(&name, vec![u8::try_from(round % 251).unwrap(); 5_000 + round % 60 * 3_000]).unwrap();
+        match round % 5 {
+            0 => fs::File::open(&name).unwrap().sync_all().unwrap(),
+            1 => drop(fs::remove_file(dir.join(format!("file-{}", (round + 11) % 37)))),
+            2 => fs::rename(&name, dir.join(format!("moved-{}", round % 7))).unwrap(),
+            3 if writer == 0 => {
+                let _ = mounted.bench.run(&format!("subvolume snapshot mnt home snap-{}", round % 3));
+            }
+            4 if writer == 0 => drop(mounted.bench.run(&format!("subvolume delete mnt snap-{}", round % 3))),
+            _ => {}
+        }
+        round += 1;
+    }
+    round
+}
+
+#[test]
+fn a_mount_is_sound_while_others_write_to_it() {
+    let Some(mounted) = Mounted::mount_if_possible("-o commit=1") else { return };
+    let bench = &mounted.bench;
+    bench.ok("subvolume create mnt home");
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (own, end) = (&mounted, &has_ended);
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write_on(own, writer, end))).collect();
+        let begun = Instant::now();
+        let checks: Vec<_> = (0..CHECKS)
+            .map(|index| {
+                std::thread::sleep(Duration::from_millis(100));
+                bench.run(if index % 2 == 0 { "check --data mnt" } else { "check mnt" })
+            })
+            .collect();
+        has_ended.store(true, Ordering::Relaxed);
+        let rounds: usize = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        println!("{CHECKS} checks in {:?}, {rounds} rounds of writers", begun.elapsed());
+        for run in checks {
+            assert_eq!(run.status, 0, "{}\n{}", run.err, String::from_utf8_lossy(&run.out));
+        }
+        assert!(rounds > 50 * WRITERS, "{rounds}");
+    });
+    mounted.unmount();
+    bench.ok("check --data a.img");
+    bench.check("a.img");
+}
+
+#[test]
+fn what_rots_beneath_a_mount_is_found_as_in_the_image() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let bench = &mounted.bench;
+    fs::write(mounted.dir().join("wide"), b"wide ".repeat(20_000)).unwrap();
+    bench.ok("check --data mnt");
+    bench.rot("a.img", bench.sectors_of("a.img", b"wide wide")[0]);
+    let found = |target: &str| {
+        let run = bench.run(&format!("check --data --json {target}"));
+        assert_eq!(run.status, 4, "{target}: {}", run.err);
+        serde_json::from_slice::<serde_json::Value>(&run.out).unwrap()
+    };
+    let of_mount = found("mnt");
+    assert!(of_mount["findings"][0]["path"].as_str().unwrap().contains("wide"), "{of_mount}");
+    // A copy of the superblock that nobody reads but for want of a better one.
+    bench.rot("a.img", 64 << 20);
+    let both = found("mnt");
+    assert!(both["counts"]["super-copy"].as_u64() == Some(1), "{both}");
+    assert!(both["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains("in use")), "{both}");
+    let run = bench.run("check --device a.img mnt");
+    assert_eq!(run.status, 8, "{}", run.err);
+    fs::write(mounted.dir().join("more"), "x").unwrap();
+    mounted.unmount();
+    // The end of the mount has written the superblocks anew.
+    assert_eq!(found("a.img")["findings"], of_mount["findings"]);
+    bench.ok("mount -o ro a.img mnt");
+    assert_eq!(found("mnt")["findings"], of_mount["findings"]);
+}
+
+/// A check that has begun and cannot go on.
+fn stopped_check(mounted: &Mounted, delay: Duration) -> Child {
+    let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
+        .args(["check", "--data", "--threads", "1", "mnt"])
+        .current_dir(&mounted.bench.dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(delay);
+    kill(child.id().try_into().unwrap(), Signal::STOP);
+    child
+}
+
+/// A check begins with a commit.
+fn commit(mounted: &Mounted) {
+    mounted.bench.ok("check --pass super mnt");
+}
+
+fn held_bytes(mounted: &Mounted) -> u64 {
+    mounted.bench.json("usage --json mnt")["held_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_checker_that_is_killed_holds_nothing_back() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let victim = mounted.dir().join("victim");
+    fs::write(mounted.dir().join("large"), vec![7; 60 << 20]).unwrap();
+    let mut delay = Duration::from_millis(20);
+    // Where it was stopped too early or too late, it holds nothing.
+    for _ in 0..30 {
+        fs::write(&victim, vec![8; 10 << 20]).unwrap();
+        commit(&mounted);
+        let mut checker = stopped_check(&mounted, delay);
+        fs::remove_file(&victim).unwrap();
+        commit(&mounted);
+        let held = held_bytes(&mounted);
+        checker.kill().unwrap();
+        checker.wait().unwrap();
+        if held < 10 << 20 {
+            delay = delay * 5 / 4 + Duration::from_millis(5);
+            continue;
+        }
+        let begun = Instant::now();
+        while held_bytes(&mounted) > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "the server still holds {held} bytes");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        return;
+    }
+    panic!("no check was stopped in the middle");
+}
+
+#[test]
+fn what_the_kernel_has_mounted_is_not_checked() {
+    let Some(mounted) = Mounted::if_possible() else { return };
+    let bench = &mounted.bench;
+    let Some(kernel) = KernelMount::of(&bench.path("a.img"), bench.path("kernel")) else { return };
+    for target in ["kernel", "a.img"] {
+        let run = bench.run(&format!("check {target}"));
+        assert_eq!(run.status, 8, "{}", run.err);
+        assert!(run.err.contains("the kernel has it mounted") && run.err.contains("umount"), "{}", run.err);
+    }
+    drop(kernel);
+    bench.ok("check a.img");
+}
