@@ -266,6 +266,9 @@ impl<'a> Explorer<'a> {
             volume = open(Access::ReadOnly).context("cannot be opened again")?;
         }
         let found = Found::read(&volume, &recording.oracle).context("cannot be read")?;
+        if had_log {
+            self.no_inode_is_lost(&*device, &found)?;
+        }
         let (earliest, latest) = moments(&recording.tape, &recording.epochs, chosen).context("no such epoch")?;
         let mut times = vec![earliest.max(recording.first), latest.max(recording.first)];
         times.dedup();
@@ -301,8 +304,17 @@ impl<'a> Explorer<'a> {
             let volume = open(Access::ReadOnly).with_context(context)?;
             let found = Found::read(&volume, oracle).with_context(context)?;
             anyhow::ensure!(found == *expected, "{}: not what the whole replay makes", context());
+            self.no_inode_is_lost(&*device, &found).with_context(context)?;
             self.counts.replays_cut.fetch_add(1, Relaxed);
         }
+        Ok(())
+    }
+
+    /// Inodes whose last names went are gone once a volume was opened and closed.
+    fn no_inode_is_lost(&self, device: &dyn Device, found: &Found) -> Result<()> {
+        let Some(counted) = self.config.format.inode_count(device)? else { return Ok(()) };
+        let named = found.inode_count();
+        anyhow::ensure!(counted == named, "{counted} inodes are counted, and names lead to {named}");
         Ok(())
     }
 
