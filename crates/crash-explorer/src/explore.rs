@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Of one replay in so many the power is cut as well, in so many ways.
 const CUT_REPLAY_EVERY: u64 = 16;
 const REPLAY_CUTS: u64 = 10;
-/// One state in so many is also changed, to see that it can be.
+/// One state in so many is also changed, to see that it can be, and checked before and after that.
 const CHANGE_EVERY: u64 = 8;
 /// Of ten states of a workload, how many at least are drawn ones.
 const DRAWN_TENTHS: u64 = 2;
@@ -284,7 +284,10 @@ impl<'a> Explorer<'a> {
         }
         if number.is_multiple_of(CHANGE_EVERY) {
             self.counts.changed.fetch_add(1, Relaxed);
+            let as_it_was = ImageDevice::new(recording.image(chosen)?);
+            self.config.format.check(&as_it_was).context("as it was found")?;
             change(&open).context("cannot be changed")?;
+            self.config.format.check(&*device).context("after it was changed")?;
         }
         Ok(())
     }

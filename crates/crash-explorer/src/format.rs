@@ -64,6 +64,15 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
+    /// Looks for contradictions in a state, without opening it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&self, device: &dyn Device) -> Result<()> {
+        let _ = device;
+        Ok(())
+    }
+
     /// False for a step that the format cannot do: workloads with such steps are left out.
     fn can(&self, step: &Step) -> bool {
         let _ = step;

@@ -36,9 +36,11 @@ mod summaries;
 mod supers;
 mod tables;
 mod volume;
+mod watch;
 
 pub use code::{Code, CodeInfo};
 pub use error::Error;
 pub use finding::{Finding, Place};
 pub use pass::{Pass, PassInfo};
-pub use run::{Options, Report, Watch, check};
+pub use run::{Options, Report, check};
+pub use watch::Watch;

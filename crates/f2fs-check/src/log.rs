@@ -43,10 +43,10 @@ pub(crate) fn follow(volume: &mut Volume<'_>, findings: &Findings) {
         at = BlockAddr(footer.next_blkaddr.get());
     }
     if nodes > 0 {
-        let files = fsynced.len();
-        findings.note(format!(
-            "{nodes} nodes were written after the checkpoint, with fsyncs of {files} files: the next mount for writing \
-             makes them part of the volume"
-        ));
+        let what = match fsynced.len() {
+            0 => "without an fsync: the next mount leaves them out".to_owned(),
+            files => format!("with fsyncs of {files} files: the next mount for writing makes these part of the volume"),
+        };
+        findings.note(format!("{nodes} nodes were written after the checkpoint, {what}"));
     }
 }

@@ -7,17 +7,8 @@ use crate::error::Error;
 use crate::finding::{Finding, Findings, Place};
 use crate::pass::Pass;
 use crate::volume::{Media, Volume};
+use crate::watch::Watch;
 use crate::{files, log, names, packs, space, supers, tables};
-
-/// Is told how far a check has come.
-pub trait Watch {
-    /// So many bytes were read.
-    fn add_bytes(&self, _bytes: u64) {}
-    /// So many inodes were looked at.
-    fn add_inodes(&self, _count: u64) {}
-}
-
-impl Watch for () {}
 
 /// What is to be checked.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +61,10 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
     let journals = packs::journals(&mut media, &checkpoint, &findings);
     let mut volume = Volume { media, superblock, checkpoint, nat_journal: journals.nat };
     let orphans = packs::read_orphans(&mut volume, &findings);
+    if !orphans.is_empty() {
+        let count = orphans.len();
+        findings.note(format!("{count} inodes without names are deleted when the volume is mounted for writing"));
+    }
     let mut inodes = 0;
     if findings.wants(Pass::Tables) {
         let tables = tables::read(&mut volume, &journals.sit, &findings);

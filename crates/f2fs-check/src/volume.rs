@@ -10,7 +10,7 @@ use f2fs_disk::nat::{self, NatEntry};
 use f2fs_disk::superblock::Superblock;
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Geometry, Nid};
 
-use crate::run::Watch;
+use crate::watch::Watch;
 
 /// Blocks of one generation of the cache: 8 MiB. There are two generations.
 const GENERATION_BLOCKS: usize = 2048;

@@ -50,6 +50,14 @@ impl Format for F2fs {
         has_fsynced(device).unwrap_or(true)
     }
 
+    fn check(&self, device: &dyn Device) -> Result<()> {
+        let report = f2fs_check::check(device, &f2fs_check::Options::default(), &())?;
+        match report.findings.first() {
+            None => Ok(()),
+            Some(finding) => anyhow::bail!("a check finds {:?}; first: {finding:?}", report.counts),
+        }
+    }
+
     fn inode_count(&self, device: &dyn Device) -> Result<Option<u64>> {
         let (_, checkpoint) = newest(device)?;
         Ok(Some(u64::from(checkpoint.fields().valid_inode_count.get())))

@@ -361,6 +361,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn slots_in_use_for_no_name_are_stray() {
+        let block = sample(&[(0, b"123456789", 9), (1, b"9", 0), (3, b"x", 1)]);
+        assert_eq!(Slots::of_block(&block).stray(), []);
+        let block = sample(&[(0, b"123456789", 9), (5, b"", 0), (213, b"last", 60_000)]);
+        assert_eq!(Slots::of_block(&block).stray(), [1, 5]);
+    }
+
     fn new(name: &[u8], ino: u32) -> New<'_> {
         New { name, hash: of_name(name), ino: Nid(ino), kind: Kind::File }
     }

@@ -108,14 +108,16 @@ impl Walk<'_, '_> {
             }
             let index = own.first.saturating_add(u64::from(offset));
             let owner = Owner { nid: own.nid, offset, version: own.version, is_node: false };
-            self.address(file, index, at, owner);
-            if file.inode.kind() == Kind::Directory && self.volume.geometry().is_main(at) {
+            // A block that was met before is not read again: an image could lead to it without end.
+            let is_new = self.address(file, index, at, owner);
+            if is_new && file.inode.kind() == Kind::Directory {
                 take(self, index, at);
             }
         }
     }
 
-    fn address(&mut self, file: &mut File, index: u64, at: BlockAddr, owner: Owner) {
+    /// An address of a file; true for a block that was not met before.
+    fn address(&mut self, file: &mut File, index: u64, at: BlockAddr, owner: Owner) -> bool {
         let ino = file.inode.ino();
         let cluster_blocks = file.inode.compressed().map(|compressed| u64::from(compressed.cluster.blocks()));
         if at == BlockAddr::COMPRESS {
@@ -130,7 +132,7 @@ impl Walk<'_, '_> {
                 file.saved = file.saved.saturating_add(1);
             }
             file.cluster = Some(index);
-            return;
+            return false;
         }
         let is_saved = !file.is_released()
             && at == BlockAddr::NEW
@@ -139,16 +141,16 @@ impl Walk<'_, '_> {
         if at == BlockAddr::NEW {
             self.found.blocks = self.found.blocks.saturating_add(1);
             file.add_block();
-            return;
+            return false;
         }
         if !self.volume.geometry().is_main(at) {
             let place = Place::node(owner.nid).of_inode(ino).file_block(index);
             self.findings.add(Code::BlockAddress, place, "a block of the main area", at);
-            return;
+            return false;
         }
         file.count_extent(index, at);
         file.add_block();
-        self.claim(at, owner, ino);
+        self.claim(at, owner, ino)
     }
 
     /// What is inline leaves one word in front of it free, and says whether it was written.

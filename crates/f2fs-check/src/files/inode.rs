@@ -79,6 +79,11 @@ impl Walk<'_, '_> {
         if usize::try_from(name_len).map_or(true, |len| len > NAME_BYTES_MAX) {
             self.findings.add(Code::InodeName, Place::inode(ino), format!("at most {NAME_BYTES_MAX} bytes"), name_len);
         }
+        let has_extra = self.volume.superblock.features().contains(Features::EXTRA_ATTR);
+        if inode.inline().contains(InlineFlags::EXTRA_ATTR) && !has_extra {
+            let found = "extra attributes, which the volume does not have";
+            self.findings.add_what(Code::InodeInvalid, "i_inline", Place::inode(ino), "none", found);
+        }
         match from {
             LedBy::Root if inode.kind() != Kind::Directory => {
                 self.findings.add_what(Code::InodeInvalid, "root", Place::inode(ino), "a directory", name_of(inode));
