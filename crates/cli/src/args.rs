@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{btrfs, manual, mkfs};
+use crate::{btrfs, check, manual, mkfs};
 use commands::failure::{Failure, STATUS_HELP};
 use commands::output::Output;
 
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     Qgroup(btrfs::qgroup::Qgroup),
     Map(btrfs::map::Map),
     Dump(btrfs::dump::Dump),
-    Check(btrfs::check::Check),
+    Check(check::Check),
     Repair(btrfs::repair::Repair),
     Rescue(btrfs::rescue::Rescue),
     VerifyCrash(btrfs::verify_crash::VerifyCrash),

@@ -10,6 +10,8 @@
 mod args;
 mod blank;
 mod btrfs;
+mod check;
+mod checked;
 mod f2fs;
 mod formats;
 mod help;
@@ -27,7 +29,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::Cli;
-use btrfs::check::Ended;
+use checked::Ended;
 use commands::failure::{self, Status};
 use commands::format;
 use commands::image::ImagePath;
@@ -69,27 +71,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what to run next where an image is damaged that is btrfs, or may have been.
+/// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
 fn advise(error: &anyhow::Error, words: &[OsString]) {
     let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
     if is_about_it || failure::status_of(error) != Status::Corrupt {
         return;
     }
-    let may_be_btrfs = |word: &&OsString| {
+    let format_of = |word: &OsString| {
         let part = ImagePath::parse(Path::new(word));
         let is_image = std::fs::metadata(&part.path).is_ok_and(|found| !found.is_dir() && found.len() > 0);
-        is_image
-            && match format::recognise(&part.path, part.offset) {
-                Ok(found) => found == Some(btrfs::row::FORMAT.name) || is_unknown(&part),
-                Err(_) => false,
-            }
+        if !is_image {
+            return None;
+        }
+        match format::recognise(&part.path, part.offset) {
+            Ok(None) if is_unknown(&part) => Some(btrfs::row::FORMAT.name),
+            Ok(found) => found,
+            Err(_) => None,
+        }
     };
-    if let Some(image) = words.iter().skip(2).find(may_be_btrfs) {
-        let image = image.display();
-        output::warn(&format!(
-            "`spinney check {image}` says what is damaged; \
-             `spinney rescue get {image} DIRECTORY` copies what can be read"
-        ));
+    for word in words.iter().skip(2) {
+        let image = word.display();
+        match format_of(word) {
+            Some(name) if name == btrfs::row::FORMAT.name => output::warn(&format!(
+                "`spinney check {image}` says what is damaged; \
+                 `spinney rescue get {image} DIRECTORY` copies what can be read"
+            )),
+            Some(name) if name == f2fs::row::FORMAT.name => {
+                output::warn(&format!("`spinney check {image}` says what is damaged"));
+            }
+            _ => continue,
+        }
+        return;
     }
 }
 

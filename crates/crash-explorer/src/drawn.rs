@@ -1,6 +1,6 @@
-//! Random workloads, and those of eight threads that sync at the same time.
+//! Random workloads, those of eight threads that sync at the same time, and those of open files without names.
 
-use super::ace::{POPULATIONS, form_of, more_variants, syncs, variants};
+use super::ace::{POPULATIONS, Population, form_of, more_variants, syncs, variants};
 use super::sketch::Sketch;
 use super::step::{Reserve, Step, WriteHow};
 use super::workload::Workload;
@@ -108,6 +108,59 @@ fn one_of_crowd(random: &mut Random, sketch: &mut Sketch, folder: &str, thread: 
     steps
 }
 
+/// Files that are open while their last names go, across commits and syncs of other files: nothing but an open handle
+/// keeps such an inode, and each commit has to say so until the handle is closed.
+pub(super) fn nameless(seed: u64, number: u64) -> Workload {
+    let mut random = Random::new(seed ^ 0xaa ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut sketch = Population::All.sketch();
+    let mut steps = Vec::new();
+    let mut others: Vec<&str> = FILES.to_vec();
+    let mut add = |step: Step, sketch: &mut Sketch| steps.extend(sketch.complete(&step));
+    for _ in 0..random.between(1, 3) {
+        let victim = others.swap_remove(random.index(others.len()));
+        add(Step::Hold { path: victim.to_owned() }, &mut sketch);
+        if random.one_in(2) {
+            add(write(&mut random, victim), &mut sketch);
+        }
+        let step = match others.last().filter(|_| random.one_in(4)) {
+            Some(over) => Step::Rename { from: (*over).to_owned(), to: victim.to_owned() },
+            None => Step::Remove { path: victim.to_owned() },
+        };
+        add(step, &mut sketch);
+        if !random.one_in(4) {
+            add(Step::Sync, &mut sketch);
+        }
+        fsyncs(&mut random, &mut sketch, &others, &mut add);
+    }
+    // Of the inodes that go with their handles some commits know, and some do not.
+    for _ in 0..random.between(1, 2) {
+        add(Step::Release, &mut sketch);
+        fsyncs(&mut random, &mut sketch, &others, &mut add);
+        if random.one_in(2) {
+            add(Step::Sync, &mut sketch);
+            fsyncs(&mut random, &mut sketch, &others, &mut add);
+        }
+    }
+    let form = form_of(random.number());
+    Workload { name: format!("nameless-{number}"), form, setup: Population::All.steps(), threads: vec![steps] }
+}
+
+/// A few writes to other files, new ones among them, each of which is synced.
+fn fsyncs(random: &mut Random, sketch: &mut Sketch, others: &[&str], add: &mut impl FnMut(Step, &mut Sketch)) {
+    const NEW: &[&str] = &["new1", "A/new2", "B/new3", "new4"];
+    for _ in 0..random.between(1, 3) {
+        let list = if random.one_in(3) { NEW } else { others };
+        let path = random.pick(list).copied().unwrap_or("new1");
+        add(write(random, path), sketch);
+        add(Step::Fsync { path: path.to_owned() }, sketch);
+    }
+}
+
+fn write(random: &mut Random, path: &str) -> Step {
+    let (offset, len) = (random.below(5) * 4096, random.between(1, 3) * 4000);
+    Step::Write { how: WriteHow::Buffered, path: path.to_owned(), offset, len }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Form;
@@ -118,6 +171,8 @@ mod tests {
         for number in 0..20 {
             assert_eq!(wander(1, number), wander(1, number));
             assert_eq!(crowd(1, number).threads.len(), 8);
+            let steps = nameless(1, number).threads.concat();
+            assert!(steps.contains(&Step::Release) && steps.iter().any(|step| matches!(step, Step::Hold { .. })));
         }
         assert_ne!(wander(1, 0).threads, wander(1, 1).threads);
         assert_eq!(crowd(2, 0).form, Form::Small);

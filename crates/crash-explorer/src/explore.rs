@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Of one replay in so many the power is cut as well, in so many ways.
 const CUT_REPLAY_EVERY: u64 = 16;
 const REPLAY_CUTS: u64 = 10;
-/// One state in so many is also changed, to see that it can be.
+/// One state in so many is also changed, to see that it can be, and checked before and after that.
 const CHANGE_EVERY: u64 = 8;
 /// Of ten states of a workload, how many at least are drawn ones.
 const DRAWN_TENTHS: u64 = 2;
@@ -266,6 +266,9 @@ impl<'a> Explorer<'a> {
             volume = open(Access::ReadOnly).context("cannot be opened again")?;
         }
         let found = Found::read(&volume, &recording.oracle).context("cannot be read")?;
+        if had_log {
+            self.no_inode_is_lost(&*device, &found)?;
+        }
         let (earliest, latest) = moments(&recording.tape, &recording.epochs, chosen).context("no such epoch")?;
         let mut times = vec![earliest.max(recording.first), latest.max(recording.first)];
         times.dedup();
@@ -281,7 +284,10 @@ impl<'a> Explorer<'a> {
         }
         if number.is_multiple_of(CHANGE_EVERY) {
             self.counts.changed.fetch_add(1, Relaxed);
+            let as_it_was = ImageDevice::new(recording.image(chosen)?);
+            self.config.format.check(&as_it_was).context("as it was found")?;
             change(&open).context("cannot be changed")?;
+            self.config.format.check(&*device).context("after it was changed")?;
         }
         Ok(())
     }
@@ -301,8 +307,17 @@ impl<'a> Explorer<'a> {
             let volume = open(Access::ReadOnly).with_context(context)?;
             let found = Found::read(&volume, oracle).with_context(context)?;
             anyhow::ensure!(found == *expected, "{}: not what the whole replay makes", context());
+            self.no_inode_is_lost(&*device, &found).with_context(context)?;
             self.counts.replays_cut.fetch_add(1, Relaxed);
         }
+        Ok(())
+    }
+
+    /// Inodes whose last names went are gone once a volume was opened and closed.
+    fn no_inode_is_lost(&self, device: &dyn Device, found: &Found) -> Result<()> {
+        let Some(counted) = self.config.format.inode_count(device)? else { return Ok(()) };
+        let named = found.inode_count();
+        anyhow::ensure!(counted == named, "{counted} inodes are counted, and names lead to {named}");
         Ok(())
     }
 

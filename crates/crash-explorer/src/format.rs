@@ -54,6 +54,25 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// How many inodes the last commit of a volume counts, those without names too; `None` where the format does not
+    /// count them. After a volume was closed there are as many as names lead to.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    fn inode_count(&self, device: &dyn Device) -> Result<Option<u64>> {
+        let _ = device;
+        Ok(None)
+    }
+
+    /// Looks for contradictions in a state, without opening it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&self, device: &dyn Device) -> Result<()> {
+        let _ = device;
+        Ok(())
+    }
+
     /// False for a step that the format cannot do: workloads with such steps are left out.
     fn can(&self, step: &Step) -> bool {
         let _ = step;

@@ -2,8 +2,9 @@
 
 use super::history::{Attrs, Ino, Slot, Xattrs};
 use super::oracle::Oracle;
+use crate::number::to_u64;
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,12 @@ impl Found {
         found.things.insert(ino_of(&top), read_thing(volume, Path::new("/"), &top)?);
         found.read_folder(volume, oracle, Path::new("/"), ino_of(&top))?;
         Ok(found)
+    }
+
+    /// Inodes that names lead to, and the top.
+    pub(super) fn inode_count(&self) -> u64 {
+        let named: BTreeSet<&Ino> = self.slots.values().collect();
+        to_u64(named.len()).saturating_add(1)
     }
 
     fn read_folder(&mut self, volume: &Volume, oracle: &Oracle, folder: &Path, ino: Ino) -> Result<()> {

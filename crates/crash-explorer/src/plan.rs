@@ -1,7 +1,7 @@
 //! Which workloads are run, and how many states of each are looked at.
 
 use super::ace::{ones, threes, twos};
-use super::drawn::{crowd, wander};
+use super::drawn::{crowd, nameless, wander};
 use super::explore::Explorer;
 use super::image::Image;
 use super::programs::program;
@@ -24,11 +24,12 @@ struct Share {
     states_min: u64,
 }
 
-const ONES: Share = Share { hundredths: 22, states_min: 4 };
-const TWOS: Share = Share { hundredths: 34, states_min: 12 };
+const ONES: Share = Share { hundredths: 20, states_min: 4 };
+const TWOS: Share = Share { hundredths: 30, states_min: 12 };
 const THREES: Share = Share { hundredths: 8, states_min: 20 };
 const WANDERING: Share = Share { hundredths: 10, states_min: 60 };
 const PROGRAMS: Share = Share { hundredths: 20, states_min: 60 };
+const NAMELESS: Share = Share { hundredths: 6, states_min: 40 };
 const CROWDS: Share = Share { hundredths: 6, states_min: 100 };
 /// More states of one workload bring little new.
 const STATES_MAX: u64 = 1000;
@@ -155,6 +156,7 @@ fn plan(config: &Config) -> Vec<(Workload, u64)> {
         (THREES, threes(seed, drawn(&THREES))),
         (WANDERING, (0..drawn(&WANDERING)).map(|number| wander(seed, number)).collect()),
         (PROGRAMS, (0..drawn(&PROGRAMS)).map(|number| program(seed, number)).collect()),
+        (NAMELESS, (0..drawn(&NAMELESS)).map(|number| nameless(seed, number)).collect()),
         (CROWDS, (0..drawn(&CROWDS)).map(|number| crowd(seed, number)).collect()),
     ];
     if let Some(prefix) = &config.workload {
@@ -175,7 +177,7 @@ fn plan(config: &Config) -> Vec<(Workload, u64)> {
     all
 }
 
-fn chosen(config: &Config, classes: [(Share, Vec<Workload>); 6], prefix: &str) -> Vec<(Workload, u64)> {
+fn chosen(config: &Config, classes: [(Share, Vec<Workload>); 7], prefix: &str) -> Vec<(Workload, u64)> {
     let is_one = |name: &str| name == prefix || name.starts_with(prefix) && !prefix.ends_with(char::is_numeric);
     let mut all: Vec<Workload> = classes.into_iter().flat_map(|(_, workloads)| workloads).collect();
     all.retain(|workload| is_one(&workload.name));
@@ -183,6 +185,7 @@ fn chosen(config: &Config, classes: [(Share, Vec<Workload>); 6], prefix: &str) -
         let number = |kind: &str| prefix.strip_prefix(kind).and_then(|number| number.parse().ok());
         all.extend(number("random-").map(|number| wander(config.seed, number)));
         all.extend(number("program-").map(|number| program(config.seed, number)));
+        all.extend(number("nameless-").map(|number| nameless(config.seed, number)));
         all.extend(number("threads-").map(|number| crowd(config.seed, number)));
         all.extend(number("ace3-").and_then(|number: u64| threes(config.seed, number + 1).pop()));
     }

@@ -8,6 +8,7 @@ use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Form, Format, Step};
 use f2fs::{Features, MakeOptions, OpenOptions};
 use f2fs_disk::checkpoint::{Checkpoint, PackEnd, WARM_NODE};
+use f2fs_disk::flags::CheckpointFlags;
 use f2fs_disk::node::Footer;
 use f2fs_disk::superblock::{SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
@@ -49,6 +50,19 @@ impl Format for F2fs {
         has_fsynced(device).unwrap_or(true)
     }
 
+    fn check(&self, device: &dyn Device) -> Result<()> {
+        let report = f2fs_check::check(device, &f2fs_check::Options::default(), &())?;
+        match report.findings.first() {
+            None => Ok(()),
+            Some(finding) => anyhow::bail!("a check finds {:?}; first: {finding:?}", report.counts),
+        }
+    }
+
+    fn inode_count(&self, device: &dyn Device) -> Result<Option<u64>> {
+        let (_, checkpoint) = newest(device)?;
+        Ok(Some(u64::from(checkpoint.fields().valid_inode_count.get())))
+    }
+
     /// Nothing is shared, laid out anew or ordered; there are no subvolumes.
     fn can(&self, step: &Step) -> bool {
         match step {
@@ -62,8 +76,8 @@ impl Format for F2fs {
     }
 }
 
-/// True for a node behind the checkpoint that ends an fsync. Follows no more nodes than the device has blocks.
-fn has_fsynced(device: &dyn Device) -> Result<bool> {
+/// The superblock, and the checkpoint that counts.
+fn newest(device: &dyn Device) -> Result<(Superblock, Checkpoint)> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(copy_offset(0), &mut bytes)?;
     let superblock = UncheckedSuperblock::new(&bytes)?.verify(copy_offset(0))?;
@@ -74,6 +88,17 @@ fn has_fsynced(device: &dyn Device) -> Result<bool> {
         [Ok(first), _] => first,
         [Err(_), second] => second?,
     };
+    Ok((superblock, checkpoint))
+}
+
+/// True for what the next opening has to bring to an end: a node behind the checkpoint that ends an fsync, or inodes
+/// without names. Follows no more nodes than the device has blocks.
+fn has_fsynced(device: &dyn Device) -> Result<bool> {
+    let (superblock, checkpoint) = newest(device)?;
+    if checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
+        return Ok(true);
+    }
+    let geometry = superblock.geometry();
     let fields = checkpoint.fields();
     let (segment, next) = (fields.cur_node_segno[WARM_NODE].get(), fields.cur_node_blkoff[WARM_NODE].get());
     let mut at = geometry.segment_block(segment, u32::from(next));

@@ -97,6 +97,29 @@ impl<'a> Slots<'a> {
         self.entries_from(0).all(|entry| entry.is_ok_and(|entry| matches!(entry.name, b"." | b"..")))
     }
 
+    /// Slots that are in use for no name, and slots of names that are free: none where all is right. Where a name
+    /// cannot be read, nothing behind it is looked at.
+    #[must_use]
+    pub fn stray(&self) -> Vec<usize> {
+        let (mut stray, mut slot) = (Vec::new(), 0_usize);
+        while let Some(entry) = self.entries.get(slot) {
+            let len = usize::from(entry.name_len.get());
+            let is_used = test_bit_le(self.bitmap, slot);
+            if !is_used || len == 0 {
+                stray.extend(is_used.then_some(slot));
+                slot = slot.saturating_add(1);
+                continue;
+            }
+            let behind = slot.saturating_add(slots_of(len));
+            if behind > self.count() {
+                break;
+            }
+            stray.extend((slot..behind).filter(|slot| !test_bit_le(self.bitmap, *slot)));
+            slot = behind;
+        }
+        stray
+    }
+
     /// The names from a slot on.
     pub fn entries_from(self, slot: usize) -> impl Iterator<Item = Result<Entry<'a>, Corrupt>> {
         let mut next = slot;
@@ -336,6 +359,14 @@ mod tests {
             let error = found.into_iter().next().unwrap().unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
+    }
+
+    #[test]
+    fn slots_in_use_for_no_name_are_stray() {
+        let block = sample(&[(0, b"123456789", 9), (1, b"9", 0), (3, b"x", 1)]);
+        assert_eq!(Slots::of_block(&block).stray(), []);
+        let block = sample(&[(0, b"123456789", 9), (5, b"", 0), (213, b"last", 60_000)]);
+        assert_eq!(Slots::of_block(&block).stray(), [1, 5]);
     }
 
     fn new(name: &[u8], ino: u32) -> New<'_> {

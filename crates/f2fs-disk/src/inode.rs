@@ -232,6 +232,12 @@ impl Inode {
         self.compressed
     }
 
+    /// Blocks that compression saved, as the inode counts them; 0 where it does not.
+    #[must_use]
+    pub fn compressed_blocks(&self) -> u64 {
+        self.extra.i_compr_blocks.get()
+    }
+
     /// Node with extended attributes.
     #[must_use]
     pub fn xattr_nid(&self) -> Option<Nid> {

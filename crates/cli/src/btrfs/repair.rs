@@ -21,7 +21,8 @@ use commands::image::explain;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 
-use super::check::{Ended, Shown};
+use super::check::Shown;
+use crate::checked::Ended;
 
 /// Repair an image that is not mounted: shows the plan, and carries it out with --apply
 ///

@@ -5,6 +5,7 @@
 //!
 //! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
 
+pub(crate) mod check;
 mod features;
 mod info;
 pub(crate) mod mkfs;

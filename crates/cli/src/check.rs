@@ -1,0 +1,268 @@
+//! `spinney check`: the arguments, and which format checks the image.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Error, Result};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use clap::Args;
+
+use crate::checked::{Checked, Ended, Meaning, PassRow, Wanted};
+use crate::{btrfs, f2fs};
+use commands::failure::{Failure, Status, one_line};
+use commands::format;
+use commands::human;
+use commands::image::{ImagePath, explain, kernel_mount};
+use commands::output::Output;
+
+/// Bytes at the start of an image that have both superblocks of f2fs.
+const F2FS_HEAD_BYTES: usize = 8192;
+/// Where they begin, and with what.
+const F2FS_MAGICS: [usize; 2] = [1024, 4096 + 1024];
+const F2FS_MAGIC: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
+
+/// Check an image or a mount without writing to it: metadata, space, files and names, checksums
+///
+/// Reads all metadata of a btrfs or f2fs image, of btrfs on every mirror, and compares all that has to agree. Errors
+/// are collected, not thrown at the first; each has a code that does not change, and says where, what was expected and
+/// what was found. Nothing is ever written to the image: `spinney repair` does that, for btrfs. --explain says for each
+/// code what it means and what to do.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney check site.img\n",
+    "  spinney check --data /dev/sdb1              read all data as well, on every mirror\n",
+    "  spinney check ./mnt                         what the last commit has, while others write (btrfs)\n",
+    "  spinney check --device b.img a.img          a file system on two devices\n",
+    "  spinney check --pass super --pass chunks site.img\n",
+    "  spinney check --explain extent-missing\n",
+    "  spinney check --json site.img | jq '.findings[].code'\n\n",
+    "Exit status, as fsck(8) has it:\n",
+    "  0   no errors\n",
+    "  4   errors were found, and left as they are\n",
+    "  8   the check itself failed: no superblock, an I/O error, a busy image\n",
+    "  16  the arguments make no sense"
+))]
+pub(crate) struct Check {
+    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
+    #[arg(value_name = "IMAGE", required_unless_present_any = ["list_passes", "explain"])]
+    image: Option<PathBuf>,
+    /// A further device of the same file system (btrfs); may be given several times
+    #[arg(long, value_name = "PATH")]
+    device: Vec<PathBuf>,
+    /// Read all data as well and compare it with its checksums, on every mirror (btrfs)
+    #[arg(long)]
+    data: bool,
+    /// Run only this pass and those that it needs; may be given several times
+    #[arg(long = "pass", value_name = "ID", value_parser = parse_pass)]
+    passes: Vec<String>,
+    /// Memory for records; what does not fit is sorted in a temporary file (btrfs)
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = human::parse_bytes)]
+    memory: u64,
+    /// Threads; 0 for one a processor (btrfs)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// Show every finding that was kept, not only the first of each code
+    #[arg(long)]
+    all: bool,
+    /// List the passes of each format: what each looks at, and what it needs
+    #[arg(long)]
+    list_passes: bool,
+    /// Say what a code means for the data and what to do; `all` for every code
+    #[arg(long, value_name = "CODE", value_parser = parse_code)]
+    explain: Option<Explained>,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {is_clean, passes, counts, findings: [{code, what, path, inode, ...}], notes}
+    #[arg(long)]
+    json: bool,
+}
+
+/// A code, or all.
+#[derive(Clone, Debug)]
+struct Explained(Option<String>);
+
+fn parse_pass(id: &str) -> Result<String, String> {
+    if btrfs::check::has_pass(id) || f2fs::check::has_pass(id) {
+        return Ok(id.to_owned());
+    }
+    Err(format!("no such pass; there are {}", known(&all_passes())))
+}
+
+fn known(passes: &[PassRow]) -> String {
+    let mut ids: Vec<&str> = Vec::new();
+    for row in passes {
+        if !ids.contains(&row.id) {
+            ids.push(row.id);
+        }
+    }
+    ids.join(", ")
+}
+
+fn parse_code(id: &str) -> Result<Explained, String> {
+    match id {
+        "all" => Ok(Explained(None)),
+        id if all_codes().any(|meaning| meaning.code == id) => Ok(Explained(Some(id.to_owned()))),
+        _ => Err("no such code; `--explain all` shows them".to_owned()),
+    }
+}
+
+fn all_passes() -> Vec<PassRow> {
+    btrfs::check::passes().chain(f2fs::check::passes()).collect()
+}
+
+fn all_codes() -> impl Iterator<Item = Meaning> {
+    btrfs::check::codes().chain(f2fs::check::codes())
+}
+
+impl Check {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        if self.list_passes {
+            return self.list(out);
+        }
+        if let Some(explained) = &self.explain {
+            return self.explain(explained, out);
+        }
+        let Some(image) = &self.image else { return Ok(()) };
+        let wanted = Wanted { json: self.json, all: self.all };
+        let failed = |error: Error| failed(image, error);
+        refuse_kernel_mount(image).map_err(failed)?;
+        if image.is_dir() {
+            if !self.device.is_empty() {
+                let text = "--device: a mount is on one device, which its server knows";
+                return Err(Ended::with(Ended::USAGE, text.to_owned()));
+            }
+            let checked = self.check_btrfs(btrfs::check::Source::Mount(image))?.map_err(failed)?;
+            return checked.report(image, wanted, out);
+        }
+        let devices = self.devices(image).map_err(failed)?;
+        let first = devices.first().filter(|device| is_f2fs(image, &***device));
+        if let Some(device) = first {
+            self.check_f2fs_arguments()?;
+            return f2fs::check::run(&**device, &self.passes, self.quiet).map_err(failed)?.report(image, wanted, out);
+        }
+        let checked = self.check_btrfs(btrfs::check::Source::Devices(&devices))?.map_err(failed)?;
+        checked.report(image, wanted, out)
+    }
+
+    /// What arguments that make no sense are refused with, or how the check went.
+    fn check_btrfs(&self, source: btrfs::check::Source<'_>) -> Result<Result<Checked<btrfs::check::At>>> {
+        self.check_passes("btrfs", btrfs::check::passes().collect())?;
+        let how = btrfs::check::Wanted {
+            source,
+            passes: &self.passes,
+            data: self.data,
+            memory: self.memory,
+            threads: self.threads,
+            quiet: self.quiet,
+        };
+        Ok(btrfs::check::run(&how))
+    }
+
+    fn devices(&self, image: &Path) -> Result<Vec<Arc<dyn Device>>> {
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for path in std::iter::once(image).chain(self.device.iter().map(PathBuf::as_path)) {
+            let options = FileOptions { read_only: true, ..FileOptions::default() };
+            devices.push(Arc::new(FileDevice::open(path, &options)?));
+        }
+        Ok(devices)
+    }
+
+    /// What f2fs has of the arguments.
+    fn check_f2fs_arguments(&self) -> Result<()> {
+        let usage = |text: &str| Err(Ended::with(Ended::USAGE, text.to_owned()));
+        if self.data {
+            return usage("--data: f2fs keeps no checksums of data that it could be compared with");
+        }
+        if !self.device.is_empty() {
+            return usage("--device: f2fs volumes on several devices are not supported");
+        }
+        self.check_passes("f2fs", f2fs::check::passes().collect())
+    }
+
+    /// Refuses passes of another format.
+    fn check_passes(&self, format: &str, passes: Vec<PassRow>) -> Result<()> {
+        match self.passes.iter().find(|id| !passes.iter().any(|row| row.id == **id)) {
+            None => Ok(()),
+            Some(id) => {
+                let text = format!("--pass {id}: {format} has none of that name; there are {}", known(&passes));
+                Err(Ended::with(Ended::USAGE, text))
+            }
+        }
+    }
+
+    fn list(&self, out: &mut Output) -> Result<()> {
+        let rows = all_passes();
+        if self.json {
+            return out.json(&rows);
+        }
+        let mut format = "";
+        for row in rows {
+            if row.format != format {
+                format = row.format;
+                writeln!(out, "{format}:")?;
+            }
+            let needs = if row.needs.is_empty() { String::new() } else { format!(" (after {})", row.needs.join(", ")) };
+            writeln!(out, "  {:<10} {}{needs}", row.id, row.about)?;
+        }
+        Ok(())
+    }
+
+    fn explain(&self, explained: &Explained, out: &mut Output) -> Result<()> {
+        let meanings = all_codes().filter(|meaning| explained.0.as_ref().is_none_or(|code| code == meaning.code));
+        if self.json {
+            return out.json(&meanings.collect::<Vec<_>>());
+        }
+        for (index, meaning) in meanings.enumerate() {
+            let gap = if index > 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{} ({}, {}): {}", meaning.code, meaning.format, meaning.pass, meaning.what)?;
+            writeln!(out, "  Meaning: {}\n  To do:   {}", meaning.means, meaning.advice)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a check could not be done; without a superblock, what to run next.
+fn failed(image: &Path, error: Error) -> Error {
+    let has_none = error.downcast_ref::<btrfs_check::Error>().is_some_and(btrfs_check::Error::is_of_superblocks);
+    let text = one_line(&explain(image, error));
+    if !has_none {
+        return Ended::failed(text);
+    }
+    let image = image.display();
+    Ended::failed(format!(
+        "{text}; if it was btrfs, `spinney rescue get {image} DIRECTORY` copies what can be read without one \
+         (`spinney repair` needs one whole copy)"
+    ))
+}
+
+/// A kernel that writes meanwhile holds no state for a checker.
+fn refuse_kernel_mount(image: &Path) -> Result<()> {
+    // What is wrong with the path, the opening of it says.
+    let Ok(Some(dir)) = kernel_mount(image, "btrfs") else { return Ok(()) };
+    let (image, dir) = (image.display(), dir.display());
+    Err(Failure::new(
+        Status::Busy,
+        format!(
+            "{image}: the kernel has it mounted at {dir}, and changes it meanwhile: unmount it to check it (`umount \
+             {dir}`), or have the kernel verify its checksums (`btrfs scrub start -B {dir}`)"
+        ),
+    )
+    .into())
+}
+
+/// True for an image of f2fs, also where the first superblock is not there any more.
+fn is_f2fs(image: &Path, device: &dyn Device) -> bool {
+    let part = ImagePath::parse(image);
+    match format::recognise(&part.path, part.offset) {
+        Ok(Some(name)) => name == f2fs::row::FORMAT.name,
+        _ => {
+            let mut head = vec![0; F2FS_HEAD_BYTES];
+            let is_read = device.read_at(0, &mut head).is_ok();
+            is_read && F2FS_MAGICS.iter().any(|at| head.get(*at..).is_some_and(|rest| rest.starts_with(&F2FS_MAGIC)))
+        }
+    }
+}

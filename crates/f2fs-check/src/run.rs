@@ -1,0 +1,86 @@
+//! The order of a check: what is read when, and what is compared then.
+
+use blockdev::Device;
+
+use crate::code::Code;
+use crate::error::Error;
+use crate::finding::{Finding, Findings, Place};
+use crate::pass::Pass;
+use crate::volume::{Media, Volume};
+use crate::watch::Watch;
+use crate::{files, log, names, packs, space, supers, tables};
+
+/// What is to be checked.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Passes, to which those that they need are added; all when there are none.
+    pub passes: Vec<Pass>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Findings by code; of each code a bounded number.
+    pub findings: Vec<Finding>,
+    /// How many there were of each code.
+    pub counts: Vec<(Code, u64)>,
+    /// The passes that ran.
+    pub passes: Vec<Pass>,
+    /// What is no error and worth knowing, and what was not looked at.
+    pub notes: Vec<String>,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+/// Checks the file system on a device. Nothing is written to it.
+///
+/// # Errors
+/// When there is no superblock or no checkpoint that can be used, or the volume has a feature that is not known; what
+/// is wrong with the file system is in the report.
+pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
+    let findings = Findings::new(Pass::with_needs(&options.passes));
+    let mut media = Media::new(device, watch);
+    let superblock = supers::open(&mut media, &findings)?;
+    let (end, size) = (superblock.geometry().end().byte(), media.size_bytes());
+    if size < end {
+        // Sizes of tables in memory follow from the superblock: it is not believed where the device is smaller.
+        findings.add(Code::SuperSize, Place::default(), format!("{end} bytes or more"), format!("{size} bytes"));
+        findings.note("nothing but the superblocks was looked at: the device ends within the volume".to_owned());
+        let bytes = media.bytes_read();
+        let (findings, counts, passes, notes) = findings.finish();
+        return Ok(Report { findings, counts, passes, notes, inodes: 0, bytes });
+    }
+    if !findings.wants(Pass::Checkpoint) {
+        let bytes = media.bytes_read();
+        let (findings, counts, passes, notes) = findings.finish();
+        return Ok(Report { findings, counts, passes, notes, inodes: 0, bytes });
+    }
+    let checkpoint = packs::open(&mut media, &superblock, &findings)?;
+    let journals = packs::journals(&mut media, &checkpoint, &findings);
+    let mut volume = Volume { media, superblock, checkpoint, nat_journal: journals.nat };
+    let orphans = packs::read_orphans(&mut volume, &findings);
+    if !orphans.is_empty() {
+        let count = orphans.len();
+        findings.note(format!("{count} inodes without names are deleted when the volume is mounted for writing"));
+    }
+    let mut inodes = 0;
+    if findings.wants(Pass::Tables) {
+        let tables = tables::read(&mut volume, &journals.sit, &findings);
+        space::check_current(&volume, &tables.segments, &findings);
+        if findings.wants(Pass::Files) {
+            let found = files::walk(&mut volume, &tables, &orphans, &findings);
+            inodes = found.inodes;
+            if findings.wants(Pass::Space) {
+                space::compare(&volume, &tables.segments, &found, &findings);
+            }
+        }
+    }
+    if findings.wants(Pass::Log) {
+        log::follow(&mut volume, &findings);
+    }
+    let (mut findings, counts, passes, notes) = findings.finish();
+    names::add_paths(&mut volume, &mut findings);
+    Ok(Report { findings, counts, passes, notes, inodes, bytes: volume.media.bytes_read() })
+}

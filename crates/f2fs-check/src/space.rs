@@ -1,0 +1,84 @@
+//! What is in use, against the SIT and the counters of the checkpoint.
+
+use f2fs_disk::convert::usize_from;
+use f2fs_disk::flags::Features;
+use f2fs_disk::{BlockAddr, SEGMENT_BLOCKS};
+
+use crate::code::Code;
+use crate::files::Found;
+use crate::finding::{Findings, Place};
+use crate::packs::{self, Log};
+use crate::tables::Segments;
+use crate::volume::Volume;
+
+/// Compares what a walk found in use with the SIT, and all counts with those of the checkpoint.
+pub(crate) fn compare(volume: &Volume<'_>, segments: &Segments, found: &Found, findings: &Findings) {
+    for segment in 0..volume.segment_count() {
+        compare_segment(volume, segments, found, segment, findings);
+    }
+    let fields = volume.checkpoint.fields();
+    let counts = [
+        (Code::CountBlocks, found.blocks, fields.valid_block_count.get()),
+        (Code::CountNodes, found.nodes, u64::from(fields.valid_node_count.get())),
+        (Code::CountInodes, found.inodes, u64::from(fields.valid_inode_count.get())),
+    ];
+    for (code, counted, stored) in counts.into_iter().filter(|(_, counted, stored)| counted != stored) {
+        findings.add(code, Place::block(volume.checkpoint.at()), counted, stored);
+    }
+    // A volume that is never written has no use for free segments.
+    if volume.superblock.features().contains(Features::RO) {
+        return;
+    }
+    let logs = packs::logs(volume);
+    let is_current = |segment: u32| logs.iter().any(|log| log.segment == segment);
+    let free = (0_u32..).zip(&segments.counts).filter(|(segment, count)| **count == 0 && !is_current(*segment)).count();
+    let stored = fields.free_segment_count.get();
+    if usize_from(stored) != free {
+        findings.add(Code::CountFree, Place::block(volume.checkpoint.at()), free, stored);
+    }
+}
+
+/// One finding a segment: where a table is wrong, many of its blocks are.
+fn compare_segment(volume: &Volume<'_>, segments: &Segments, found: &Found, segment: u32, findings: &Findings) {
+    let first = segment.saturating_mul(SEGMENT_BLOCKS);
+    let blocks = first..first.saturating_add(SEGMENT_BLOCKS);
+    let main = volume.geometry().main;
+    let report = |code: Code, blocks: Vec<u32>| {
+        let Some(first) = blocks.first() else { return };
+        let place = Place::segment(segment).at(main.plus(*first));
+        let (expected, found) = match code {
+            Code::SitMissing => ("in use", "free"),
+            _ => ("free", "in use"),
+        };
+        let found = format!("{found}: {} blocks of the segment", blocks.len());
+        findings.add(code, place, expected, found);
+    };
+    let claimed = |block: &u32| found.claimed.has(*block);
+    let valid = |block: &u32| segments.valid.has(*block);
+    report(Code::SitMissing, blocks.clone().filter(|block| claimed(block) && !valid(block)).collect());
+    report(Code::SitExtra, blocks.filter(|block| valid(block) && !claimed(block)).collect());
+}
+
+/// Each log has a segment of its own, of its type, and the next block in it is free.
+pub(crate) fn check_current(volume: &Volume<'_>, segments: &Segments, findings: &Findings) {
+    let logs = packs::logs(volume);
+    for (index, log) in logs.iter().enumerate() {
+        let Log { number, segment, next } = *log;
+        let place = || Place::segment(segment);
+        let name = packs::log_name(number);
+        if logs.iter().take(index).any(|other| other.segment == segment) {
+            findings.add_what(Code::CheckpointCurrent, name, place(), "a segment of its own", "that of another log");
+        }
+        let kind = segments.types.get(usize_from(segment)).copied().unwrap_or(0);
+        // What a log has not written to yet may have any type.
+        let is_used = segments.counts.get(usize_from(segment)).is_some_and(|count| *count > 0);
+        if is_used && kind != number {
+            findings.add_what(Code::CheckpointCurrent, "type", place(), name, packs::log_name(kind));
+        }
+        let block = segment.saturating_mul(SEGMENT_BLOCKS).saturating_add(next);
+        if next < SEGMENT_BLOCKS && segments.valid.has(block) {
+            let at: BlockAddr = volume.geometry().segment_block(segment, next);
+            findings.add_what(Code::CheckpointCurrent, name, place().at(at), "a free block next", "one in use");
+        }
+    }
+}
