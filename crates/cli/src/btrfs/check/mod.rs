@@ -1,4 +1,8 @@
-//! `spinney check`: of an image here, of a mount in `mounted`.
+//! `spinney check`: the report of `btrfs-check` for people and for programs. An image is opened here, a mount is
+//! checked in `mounted`; what the kernel has mounted is refused.
+//!
+//! Nothing is ever written. Failure: errors of the file system end with a status of fsck(8) ([`Ended`]), and so does
+//! what keeps the check from being done. Caller: the command line.
 
 pub(super) mod mounted;
 
