@@ -1,8 +1,8 @@
 //! The way back to an older state, where the root of the root tree or of the chunk tree cannot be read: a superblock
 //! names the roots of the last four commits.
 //!
-//! Invariants: nothing but superblocks is written, so that the undo file has all of it. The caller believes a state only
-//! when a check of it finds nothing, its data included: what was freed since may have been written over.
+//! Invariants: nothing but superblocks is written, so that the undo file has all of it. The caller believes a state
+//! only when a check of it finds nothing, its data included: what was freed since may have been written over.
 //!
 //! Caller: the planner, when nothing else helps.
 

@@ -38,7 +38,7 @@ fn write_on(mounted: &Mounted, writer: usize, has_ended: &AtomicBool) -> usize {
 
 #[test]
 fn a_mount_is_sound_while_others_write_to_it() {
-    let Some(mounted) = Mounted::mount_if_possible("-o commit=1") else { return };
+    let Some(mounted) = Mounted::mount_if_possible("-o commit=1,user_subvol_ioctls") else { return };
     let bench = &mounted.bench;
     bench.ok("subvolume create mnt home");
     let has_ended = AtomicBool::new(false);

@@ -1,5 +1,9 @@
 //! `spinney scrub`: `run` scrubs an image, and has a mount scrubbed; `served` is what the server of a mount knows of
-//! its scrub; `status` is how far one has come; `saved` keeps that where an interrupted one goes on from.
+//! its scrub; `status` is how far one has come; `saved` keeps that where an interrupted one goes on from; `report` is
+//! what was found; `stats` shows the device's error counters.
+//!
+//! Invariant: of a file system there is one scrub at a time, of a mount by its server, of an image by its lock.
+//! Failure: bad copies that are left end with the status of damage. Caller: the command line, and the jobs of a mount.
 
 mod report;
 mod run;

@@ -4,8 +4,8 @@
 //! * The file is replaced as a whole: it is written under another name, synced and renamed.
 //! * A lock on `scrub.UUID.lock` says that the program which scrubs is there: it goes with that program, however that
 //!   ends. A file that says `running` and has no such lock tells of a scrub that was interrupted.
-//! * What is read counts only where the file belongs to the user or root, nobody else may write it, it is small, of this
-//!   version and of this file system.
+//! * What is read counts only where the file belongs to the user or root, nobody else may write it, it is small, of
+//!   this version and of this file system.
 //!
 //! Failure: without a place for the file (no home directory) nothing is kept, which is said once; a file that makes no
 //! sense is refused by name. Callers: the commands of `scrub`.
