@@ -245,7 +245,7 @@ impl Editor {
         self.write(last, head.first_chunk().unwrap());
     }
 
-    /// Changes the first block of the checkpoint, whatever that makes of it; the checksum is right if it is where it was.
+    /// Changes the first block of the checkpoint, whatever that makes of it; the checksum is right if it stays there.
     pub fn checkpoint_bytes(&self, change: impl FnOnce(&mut [u8])) {
         let last = self.checkpoint.at().plus(self.checkpoint.fields().cp_pack_total_block_count.get() - 1);
         self.edit(self.checkpoint.at(), |block| {
