@@ -28,7 +28,7 @@ use image::{Base, Editor, bases};
 const IMAGES: u64 = 400;
 const SEED: u64 = 23;
 /// Every so many images are shown to `fsck.f2fs`.
-const COMPARED_EVERY: u64 = 2;
+const COMPARED_EVERY: u64 = 4;
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// Bytes that are copied at a time; those of zeros are left out.
 const PIECE: usize = 64 << 10;
