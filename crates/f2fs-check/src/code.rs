@@ -97,6 +97,7 @@ codes! {
     SuperMirror "super-mirror" Super "the two copies of the superblock differ" COPY LATER;
     SuperSize "super-size" Super "the device is smaller than the file system" UNREAD SAVE;
 
+    CheckpointPack "checkpoint-pack" Checkpoint "a checkpoint pack was written whole, and makes no sense" OLD FSCK;
     CheckpointError "checkpoint-error" Checkpoint "the kernel noted that the file system is damaged" OLD FSCK;
     CheckpointSummary "checkpoint-summary" Checkpoint
         "a summary or journal of the checkpoint cannot be read" OVERWRITE SAVE;

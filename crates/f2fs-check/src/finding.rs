@@ -96,6 +96,14 @@ pub struct Finding {
     pub found: String,
 }
 
+/// What was collected.
+pub(crate) struct Collected {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) counts: Vec<(Code, u64)>,
+    pub(crate) passes: Vec<Pass>,
+    pub(crate) notes: Vec<String>,
+}
+
 /// Collects findings of the passes that were asked for.
 #[derive(Debug)]
 pub(crate) struct Findings {
@@ -150,10 +158,10 @@ impl Findings {
     }
 
     /// All that were kept, by code, the number of each code, the passes, and the notes.
-    pub(crate) fn finish(self) -> (Vec<Finding>, Vec<(Code, u64)>, Vec<Pass>, Vec<String>) {
+    pub(crate) fn finish(self) -> Collected {
         let all = self.kept.into_inner();
         let counts = all.iter().map(|(code, kept)| (*code, kept.count)).collect();
         let findings = all.into_values().flat_map(|kept| kept.findings).collect();
-        (findings, counts, self.passes, self.notes.into_inner())
+        Collected { findings, counts, passes: self.passes, notes: self.notes.into_inner() }
     }
 }

@@ -1,6 +1,7 @@
 //! The checkpoint packs: which of the two counts, its orphans, its journals, and its current segments.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use f2fs_disk::checkpoint::{Checkpoint, LOGS, PackEnd};
 use f2fs_disk::convert::{to_usize, usize_from};
@@ -37,7 +38,13 @@ pub(crate) struct Log {
 /// [`Error::NoCheckpoint`].
 pub(crate) fn open(media: &mut Media<'_>, superblock: &Superblock, findings: &Findings) -> Result<Checkpoint, Error> {
     let [first, second] = [0, 1].map(|number| read(media, superblock, superblock.geometry().pack(number)));
-    let note = |number: u32, why: &str| findings.note(format!("checkpoint pack {number} is not whole: {why}"));
+    let note = |number: u32, unfit: &Unfit| match unfit {
+        Unfit::Torn(why) => findings.note(format!("checkpoint pack {number} is not whole: {why}")),
+        Unfit::Senseless(why) => {
+            let place = Place::block(superblock.geometry().pack(number.saturating_sub(1)));
+            findings.add(Code::CheckpointPack, place, "a checkpoint", why);
+        }
+    };
     let checkpoint = match (first, second) {
         (Ok(first), Ok(second)) => {
             if second.is_newer_than(&first) {
@@ -54,7 +61,7 @@ pub(crate) fn open(media: &mut Media<'_>, superblock: &Superblock, findings: &Fi
             note(1, &why);
             second
         }
-        (Err(why), Err(_)) => return Err(Error::NoCheckpoint(why)),
+        (Err(why), Err(_)) => return Err(Error::NoCheckpoint(why.text())),
     };
     let flags = checkpoint.flags();
     let noted = flags.intersection(CheckpointFlags::ERROR.union(CheckpointFlags::FSCK));
@@ -68,15 +75,37 @@ pub(crate) fn open(media: &mut Media<'_>, superblock: &Superblock, findings: &Fi
     Ok(checkpoint)
 }
 
-fn read(media: &mut Media<'_>, superblock: &Superblock, at: BlockAddr) -> Result<Checkpoint, String> {
-    let head = media.read(at).map_err(|error| error.to_string())?;
-    let end = PackEnd::verify(&head).map_err(|error| error.at(At::Checkpoint(at)).to_string())?;
+/// Why a pack does not count.
+enum Unfit {
+    /// It was not written to its end, or cannot be read.
+    Torn(String),
+    /// Its checksums are right, and its values are not.
+    Senseless(String),
+}
+
+impl Unfit {
+    fn text(self) -> String {
+        match self {
+            Self::Torn(why) | Self::Senseless(why) => why,
+        }
+    }
+}
+
+fn read(media: &mut Media<'_>, superblock: &Superblock, at: BlockAddr) -> Result<Checkpoint, Unfit> {
+    let torn = |error: &dyn Display| Unfit::Torn(error.to_string());
+    let head = media.read(at).map_err(|error| torn(&error))?;
+    let end = PackEnd::verify(&head).map_err(|error| torn(&error.at(At::Checkpoint(at))))?;
     // Bounded: the superblock was verified.
     let payload = usize_from(superblock.geometry().cp_payload);
     let mut first = vec![0; payload.saturating_add(1).saturating_mul(BLOCK_SIZE)];
-    media.read_bytes(at.byte(), &mut first).map_err(|error| error.to_string())?;
-    let last = media.read(at.plus(end.last_index())).map_err(|error| error.to_string())?;
-    Checkpoint::verify(&first, &last, at, superblock).map_err(|error| error.to_string())
+    media.read_bytes(at.byte(), &mut first).map_err(|error| torn(&error))?;
+    let last = media.read(at.plus(end.last_index())).map_err(|error| torn(&error))?;
+    let version = end.fields.checkpoint_ver.get();
+    let is_whole = PackEnd::verify(&last).is_ok_and(|last| last.fields.checkpoint_ver.get() == version);
+    Checkpoint::verify(&first, &last, at, superblock).map_err(|error| match is_whole {
+        true => Unfit::Senseless(error.to_string()),
+        false => torn(&error),
+    })
 }
 
 /// Entries of the tables that the checkpoint keeps beside the summaries of its data segments.

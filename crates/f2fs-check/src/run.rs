@@ -4,7 +4,7 @@ use blockdev::Device;
 
 use crate::code::Code;
 use crate::error::Error;
-use crate::finding::{Finding, Findings, Place};
+use crate::finding::{Collected, Finding, Findings, Place};
 use crate::pass::Pass;
 use crate::volume::{Media, Volume};
 use crate::watch::Watch;
@@ -48,14 +48,10 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
         // Sizes of tables in memory follow from the superblock: it is not believed where the device is smaller.
         findings.add(Code::SuperSize, Place::default(), format!("{end} bytes or more"), format!("{size} bytes"));
         findings.note("nothing but the superblocks was looked at: the device ends within the volume".to_owned());
-        let bytes = media.bytes_read();
-        let (findings, counts, passes, notes) = findings.finish();
-        return Ok(Report { findings, counts, passes, notes, inodes: 0, bytes });
+        return Ok(report(findings.finish(), 0, media.bytes_read()));
     }
     if !findings.wants(Pass::Checkpoint) {
-        let bytes = media.bytes_read();
-        let (findings, counts, passes, notes) = findings.finish();
-        return Ok(Report { findings, counts, passes, notes, inodes: 0, bytes });
+        return Ok(report(findings.finish(), 0, media.bytes_read()));
     }
     let checkpoint = packs::open(&mut media, &superblock, &findings)?;
     let journals = packs::journals(&mut media, &checkpoint, &findings);
@@ -80,7 +76,12 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
     if findings.wants(Pass::Log) {
         log::follow(&mut volume, &findings);
     }
-    let (mut findings, counts, passes, notes) = findings.finish();
-    names::add_paths(&mut volume, &mut findings);
-    Ok(Report { findings, counts, passes, notes, inodes, bytes: volume.media.bytes_read() })
+    let mut all = findings.finish();
+    names::add_paths(&mut volume, &mut all.findings);
+    Ok(report(all, inodes, volume.media.bytes_read()))
+}
+
+fn report(all: Collected, inodes: u64, bytes: u64) -> Report {
+    let Collected { findings, counts, passes, notes } = all;
+    Report { findings, counts, passes, notes, inodes, bytes }
 }

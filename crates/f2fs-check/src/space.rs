@@ -11,6 +11,9 @@ use crate::packs::{self, Log};
 use crate::tables::Segments;
 use crate::volume::Volume;
 
+/// How logs are written that use holes of segments (`SSR`).
+const IN_HOLES: u8 = 1;
+
 /// Compares what a walk found in use with the SIT, and all counts with those of the checkpoint.
 pub(crate) fn compare(volume: &Volume<'_>, segments: &Segments, found: &Found, findings: &Findings) {
     for segment in 0..volume.segment_count() {
@@ -70,15 +73,23 @@ pub(crate) fn check_current(volume: &Volume<'_>, segments: &Segments, findings: 
             findings.add_what(Code::CheckpointCurrent, name, place(), "a segment of its own", "that of another log");
         }
         let kind = segments.types.get(usize_from(segment)).copied().unwrap_or(0);
-        // What a log has not written to yet may have any type.
-        let is_used = segments.counts.get(usize_from(segment)).is_some_and(|count| *count > 0);
-        if is_used && kind != number {
+        if kind != number {
             findings.add_what(Code::CheckpointCurrent, "type", place(), name, packs::log_name(kind));
         }
-        let block = segment.saturating_mul(SEGMENT_BLOCKS).saturating_add(next);
-        if next < SEGMENT_BLOCKS && segments.valid.has(block) {
-            let at: BlockAddr = volume.geometry().segment_block(segment, next);
-            findings.add_what(Code::CheckpointCurrent, name, place().at(at), "a free block next", "one in use");
+        // A log that writes into holes looks at the next block alone; others leave all behind it free.
+        let in_holes = volume.checkpoint.fields().alloc_type.get(usize::from(number)) == Some(&IN_HOLES);
+        let behind = if in_holes { next..next.saturating_add(1) } else { next..SEGMENT_BLOCKS };
+        let first = segment.saturating_mul(SEGMENT_BLOCKS);
+        let is_used = |block: &u32| *block < SEGMENT_BLOCKS && segments.valid.has(first.saturating_add(*block));
+        if let Some(block) = behind.into_iter().find(is_used) {
+            let at: BlockAddr = volume.geometry().segment_block(segment, block);
+            findings.add_what(
+                Code::CheckpointCurrent,
+                name,
+                place().at(at),
+                "free blocks from the next one on",
+                "one in use",
+            );
         }
     }
 }

@@ -27,8 +27,8 @@ use image::{Base, Editor, bases};
 
 const IMAGES: u64 = 400;
 const SEED: u64 = 23;
-/// Every so many images are shown to `fsck.f2fs`.
-const COMPARED_EVERY: u64 = 2;
+/// One image in so many is shown to `fsck.f2fs`, unless `SPINNEY_COMPARED_EVERY` says otherwise.
+const COMPARED_EVERY: u64 = 4;
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// Bytes that are copied at a time; those of zeros are left out.
 const PIECE: usize = 64 << 10;
@@ -151,12 +151,13 @@ fn one(base: &Base, index: u64, seed: u64, compares: bool) -> (&'static str, Opt
 fn a_check_of_any_image_ends_and_finds_what_fsck_finds() {
     let bases: Vec<Base> = bases().into_iter().filter(|base| base.name != "empty").collect();
     let (count, seed) = (number("SPINNEY_CHECK_IMAGES").unwrap_or(IMAGES), number("SPINNEY_SEED").unwrap_or(SEED));
+    let compared_every = number("SPINNEY_COMPARED_EVERY").unwrap_or(COMPARED_EVERY);
     let has_fsck = Command::new("fsck.f2fs").arg("-V").output().is_ok();
     let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
     let mut missed = Vec::new();
     for index in 0..count {
         let base = &bases[usize::try_from(index % bases.len() as u64).unwrap()];
-        let (word, why) = one(base, index, seed, has_fsck && index % COMPARED_EVERY == 0);
+        let (word, why) = one(base, index, seed, has_fsck && index % compared_every == 0);
         *outcomes.entry(word).or_default() += 1;
         missed.extend(why);
     }

@@ -1,7 +1,7 @@
 //! What an inode says of itself.
 
 use f2fs_disk::flags::{Features, InlineFlags};
-use f2fs_disk::inode::{Inode, Kind, NAME_BYTES_MAX};
+use f2fs_disk::inode::{self, Inode, Kind, NAME_BYTES_MAX};
 use f2fs_disk::{Block, Nid};
 
 use super::claims::Entered;
@@ -10,6 +10,8 @@ use super::{Directory, LedBy, Links, Walk};
 use crate::code::Code;
 use crate::finding::Place;
 
+/// Bytes of extra attributes up to the end of the checksum.
+const END_OF_CHECKSUM: u16 = 12;
 /// The value that a verification names where the checksum of an inode is wrong.
 const CHECKSUM: &str = "inode i_inode_checksum";
 
@@ -30,6 +32,7 @@ impl Walk<'_, '_> {
         self.found.inodes = self.found.inodes.saturating_add(1);
         self.volume.media.add_inodes(1);
         let Some(inode) = self.verified(&entered.block, ino) else { return };
+        self.check_extra_size(&entered.block, ino);
         self.check_fields(&inode, from);
         if inode.kind() == Kind::Directory {
             let parent = match from {
@@ -71,6 +74,17 @@ impl Walk<'_, '_> {
         let features = self.volume.superblock.features().difference(Features::INODE_CHKSUM);
         let inode = Inode::verify(&block, ino, features, 0).ok()?;
         Some((inode, Entered { nid: ino, version: entry.version, block }))
+    }
+
+    /// Where inodes have checksums, none is too small for one.
+    fn check_extra_size(&mut self, block: &Block, ino: Nid) {
+        let mut copy = *block;
+        let has_checksums = self.volume.superblock.features().contains(Features::INODE_CHKSUM);
+        let size = inode::extra_mut(&mut copy).map(|extra| extra.i_extra_isize.get());
+        if let Some(size) = size.filter(|size| has_checksums && *size < END_OF_CHECKSUM) {
+            let expected = format!("{END_OF_CHECKSUM} or more, as inodes have checksums");
+            self.findings.add_what(Code::InodeInvalid, "i_extra_isize", Place::inode(ino), expected, size);
+        }
     }
 
     fn check_fields(&mut self, inode: &Inode, from: LedBy) {
@@ -162,8 +176,7 @@ impl Walk<'_, '_> {
             self.findings.add(Code::InodeBlocks, Place::inode(ino), file.blocks, fields.i_blocks);
         }
         let extent = fields.i_ext;
-        let is_wrong = extent.len.get() != 0 && file.inode.compressed().is_none() && file.in_extent != extent.len.get();
-        if is_wrong && !file.inode.inline().intersects(InlineFlags::DATA | InlineFlags::DENTRY) {
+        if extent.len.get() != 0 && file.inode.compressed().is_none() && file.in_extent != extent.len.get() {
             let expected = format!("{} blocks from its block {} on, at {}", extent.len, extent.fofs, extent.blk);
             self.findings.add(Code::InodeExtent, Place::inode(ino), expected, format!("{} of them", file.in_extent));
         }

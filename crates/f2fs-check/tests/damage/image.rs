@@ -245,7 +245,7 @@ impl Editor {
         self.write(last, head.first_chunk().unwrap());
     }
 
-    /// Changes the first block of the checkpoint, whatever that makes of it; the checksum is right if it is where it was.
+    /// Changes the first block of the checkpoint, whatever that makes of it; the checksum is right if it stays there.
     pub fn checkpoint_bytes(&self, change: impl FnOnce(&mut [u8])) {
         let last = self.checkpoint.at().plus(self.checkpoint.fields().cp_pack_total_block_count.get() - 1);
         self.edit(self.checkpoint.at(), |block| {
@@ -281,7 +281,9 @@ impl Editor {
 
     fn nat_journal(&self) -> Vec<(Nid, NatEntry)> {
         let block = self.read(self.checkpoint.data_summary(0));
-        summary::nat_journal(&SummaryBlock::verify(&block).unwrap().journal).unwrap()
+        // Another change may have damaged it.
+        let summary = SummaryBlock::verify(&block);
+        summary.and_then(|summary| summary::nat_journal(&summary.journal)).unwrap_or_default()
     }
 
     pub fn set_nat(&self, nid: Nid, entry: NatEntry) {
@@ -298,7 +300,8 @@ impl Editor {
     /// Changes the SIT's entry of a segment.
     pub fn edit_sit(&self, segment: u32, change: impl FnOnce(&mut SitEntry)) {
         let block = self.read(self.checkpoint.data_summary(2));
-        let mut journal = summary::sit_journal(&SummaryBlock::verify(&block).unwrap().journal).unwrap();
+        let summary = SummaryBlock::verify(&block);
+        let mut journal = summary.and_then(|summary| summary::sit_journal(&summary.journal)).unwrap_or_default();
         if let Some((_, entry)) = journal.iter_mut().find(|(found, _)| *found == segment) {
             change(entry);
             self.edit_summary(2, |summary| summary.journal = summary::sit_journal_of(&journal));
@@ -316,7 +319,11 @@ impl Editor {
     /// Changes the node of a file, and makes the checksum of an inode right.
     pub fn edit_node(&self, nid: Nid, change: impl FnOnce(&mut Block)) {
         let (features, seed) = (self.superblock.features(), self.superblock.inode_checksum_seed());
-        self.edit(self.nat(nid).at(), |block| {
+        let at = self.nat(nid).at();
+        if !self.geometry().is_main(at) {
+            return;
+        }
+        self.edit(at, |block| {
             change(block);
             if f2fs_disk::node::Footer::of(block).is_inode() {
                 inode::seal(block, nid, features, seed);

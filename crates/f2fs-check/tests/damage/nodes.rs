@@ -77,6 +77,16 @@ pub const PLANTS: &[Plant] = &[
         Some(())
     }),
     (Code::InodeInvalid, "mode", |editor| edit(editor, "/small", |block| fields_mut(block).i_mode = 0.into())),
+    (Code::InodeInvalid, "extra attributes", |editor| {
+        let size = if editor.superblock.features().contains(Features::EXTRA_ATTR) { 8 } else { 36 };
+        edit(editor, "/link", |block| {
+            fields_mut(block).i_inline |= InlineFlags::EXTRA_ATTR.bits();
+            f2fs_disk::inode::extra_mut(block).unwrap().i_extra_isize = size.into();
+        })
+    }),
+    (Code::InodeExtent, "of inline contents", |editor| {
+        edit(editor, "/small", |block| fields_mut(block).i_ext.len = 7.into())
+    }),
     (Code::InodeInvalid, "root", |editor| {
         editor.edit_node(Nid(3), |block| fields_mut(block).i_mode = 0o100_644.into());
         Some(())

@@ -55,6 +55,10 @@ pub const PLANTS: &[Plant] = &[
         editor.shorten(16 << 20);
         Some(())
     }),
+    (Code::CheckpointPack, "nodes", |editor| {
+        editor.checkpoint_fields(|fields| fields.valid_node_count = u32::MAX.into());
+        Some(())
+    }),
     (Code::CheckpointError, "flag", |editor| {
         editor.checkpoint_fields(|fields| fields.ckpt_flags = (fields.ckpt_flags.get() | 0x10).into());
         Some(())
