@@ -1,4 +1,8 @@
-//! How `spinney check` checks btrfs: an image here, a mount in `mounted`.
+//! How `spinney check` checks btrfs: the report of `btrfs-check` in the form that it has for every format. An image is
+//! checked here, a mount in `mounted`.
+//!
+//! Nothing is ever written. Failure: what keeps the check from being done; what is wrong with the file system is in the
+//! report. Caller: `spinney check`, which knows the arguments and opens the devices.
 
 pub(super) mod mounted;
 
@@ -14,7 +18,8 @@ use serde::Serialize;
 use crate::checked::{Checked, Found, Meaning, PassRow, Place};
 use commands::progress::{Bar, Progress};
 
-const FORMAT: &str = super::row::FORMAT.name;
+/// As the row of the format has it, which knows of mounts, whose jobs know of this.
+const FORMAT: &str = "btrfs";
 
 /// Where a volume is.
 #[derive(Debug)]
