@@ -53,7 +53,8 @@ fn an_f2fs_image_is_checked_as_well() {
     let report = bench.json("check --json a.img");
     assert_eq!((&report["is_clean"], report["findings"].as_array().map(Vec::len)), (&true.into(), Some(0)), "{report}");
     assert!(std::fs::read(bench.path("a.img")).unwrap() == bytes, "a check writes nothing");
-    // Of the root directory, of which an older copy may lie before, the count of links, behind mode, advice, inline flags, owner and group.
+    // The count of links of the root directory, of which an older copy may lie before, stands behind mode, advice,
+    // inline flags, owner and group.
     let mode = [0xed, 0x41];
     let root = (0..bytes.len() / 4096)
         .map(|block| block * 4096)
