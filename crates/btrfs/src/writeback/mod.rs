@@ -193,8 +193,8 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
 
 /// Has the oldest dirty files written in the background while there is room for more, if the writer's own is
 /// compressed, or the volume is to do so ([`crate::VolumeOptions::writes_ahead`]), or is synced all the time. Where
-/// that is not enough, or nobody does it, writes them: when the volume has too many, too many dirty bytes (until it is well
-/// below its budget), or promised them more than it has left. Called by every writer, without locks.
+/// that is not enough, or nobody does it, writes them: when the volume has too many, too many dirty bytes (until it is
+/// well below its budget), or promised them more than it has left. Called by every writer, without locks.
 ///
 /// # Errors
 /// See the module's text.
