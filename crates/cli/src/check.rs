@@ -14,7 +14,7 @@ use crate::{btrfs, f2fs};
 use commands::failure::{Failure, Status, one_line};
 use commands::format;
 use commands::human;
-use commands::image::{ImagePath, explain, kernel_mount};
+use commands::image::{ImagePath, explain, kernel_mount, served_image};
 use commands::output::Output;
 
 /// Bytes at the start of an image that have both superblocks of f2fs.
@@ -135,6 +135,7 @@ impl Check {
                 let text = "--device: a mount is on one device, which its server knows";
                 return Err(Ended::with(Ended::USAGE, text.to_owned()));
             }
+            refuse_f2fs_mount(image).map_err(failed)?;
             let checked = self.check_btrfs(btrfs::check::Source::Mount(image))?.map_err(failed)?;
             return checked.report(image, wanted, out);
         }
@@ -252,6 +253,23 @@ fn refuse_kernel_mount(image: &Path) -> Result<()> {
         ),
     )
     .into())
+}
+
+/// A server of f2fs holds no state for a checker.
+fn refuse_f2fs_mount(dir: &Path) -> Result<()> {
+    // What is no mount of ours, the check of it says.
+    let Ok(image) = served_image(dir) else { return Ok(()) };
+    let part = ImagePath::parse(&image);
+    let name = format::recognise(&part.path, part.offset).ok().flatten();
+    if name != Some(f2fs::row::FORMAT.name) {
+        return Ok(());
+    }
+    let (dir, image) = (dir.display(), image.display());
+    let text = format!(
+        "{dir}: f2fs is not checked while others may change it: unmount it (`spinney umount {dir}`), then `spinney check \
+         {image}`"
+    );
+    Err(Failure::new(Status::Busy, text).into())
 }
 
 /// True for an image of f2fs, also where the first superblock is not there any more.

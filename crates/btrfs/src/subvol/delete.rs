@@ -97,30 +97,29 @@ pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
 }
 
 /// Begins with that, for a caller that does not wait long: after some steps, or little time where others use the
-/// volume, the rest is left to [`drop_dead_trees`]; all of it where one sync follows the other.
+/// volume (one step, where one sync follows the other), the rest is left to [`drop_dead_trees`].
 ///
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
-    if namespace.core.data.synced.is_often() {
-        return Ok(());
-    }
+    let is_often = namespace.core.data.synced.is_often();
+    let patient_until = Instant::now().checked_add(if is_often { Duration::ZERO } else { SYNC_SHARED_MAX });
     let begun = namespace.core.store.changes_begun();
-    drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, shared: Some(Instant::now()), begun })
+    drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, patient_until, begun })
 }
 
 /// How long who takes trees apart goes on.
 struct Patience {
     steps_left: u32,
-    /// Since when, for who ends soon where others use the volume.
-    shared: Option<Instant>,
+    /// Until when it goes on though others use the volume; for ever where that is not said.
+    patient_until: Option<Instant>,
     /// Changes that were begun before, or by the caller since.
     begun: u64,
 }
 
 impl Patience {
     const fn endless() -> Self {
-        Self { steps_left: u32::MAX, shared: None, begun: 0 }
+        Self { steps_left: u32::MAX, patient_until: None, begun: 0 }
     }
 
     /// Notes that the caller began a change.
@@ -132,7 +131,7 @@ impl Patience {
     fn goes_on(&mut self, begun: u64) -> bool {
         self.note_change();
         self.steps_left = self.steps_left.saturating_sub(1);
-        let is_late = self.shared.is_some_and(|since| since.elapsed() >= SYNC_SHARED_MAX);
+        let is_late = self.patient_until.is_some_and(|until| Instant::now() >= until);
         self.steps_left > 0 && !(is_late && begun > self.begun)
     }
 }
@@ -227,11 +226,12 @@ mod tests {
 
     #[test]
     fn a_sync_goes_on_for_long_only_where_nobody_else_changes_anything() {
-        let late = Instant::now().checked_sub(SYNC_SHARED_MAX);
-        let mut alone = Patience { steps_left: SYNC_STEPS_MAX, shared: late, begun: 7 };
+        let now = Instant::now();
+        let mut alone = Patience { steps_left: SYNC_STEPS_MAX, patient_until: Some(now), begun: 7 };
         assert!((8..100).all(|begun| alone.goes_on(begun)), "every change was the caller's own");
         assert!(!alone.goes_on(102), "somebody else began one");
-        let mut early = Patience { steps_left: 3, shared: Some(Instant::now()), begun: 7 };
+        let later = now.checked_add(Duration::from_secs(3600));
+        let mut early = Patience { steps_left: 3, patient_until: later, begun: 7 };
         assert!(early.goes_on(100) && early.goes_on(100));
         assert!(!early.goes_on(100), "there are no steps left");
         let mut endless = Patience::endless();

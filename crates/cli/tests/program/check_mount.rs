@@ -94,6 +94,21 @@ fn what_rots_beneath_a_mount_is_found_as_in_the_image() {
     assert_eq!(found("mnt")["findings"], of_mount["findings"]);
 }
 
+#[test]
+fn a_mount_of_f2fs_is_to_be_unmounted_first() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let bench = &mounted.bench;
+    fs::create_dir(bench.path("empty")).unwrap();
+    fs::create_dir(bench.path("other")).unwrap();
+    bench.ok("mkfs -q -t f2fs --rootdir empty f.img");
+    bench.ok("mount f.img other");
+    let run = bench.run("check other");
+    bench.ok("umount other");
+    assert_eq!(run.status, 8, "{}", run.err);
+    assert!(run.err.contains("`spinney umount other`") && run.err.contains("f.img"), "{}", run.err);
+    bench.ok("check f.img");
+}
+
 /// A check that has begun and cannot go on.
 fn stopped_check(mounted: &Mounted, delay: Duration) -> Child {
     let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
