@@ -266,8 +266,8 @@ fn refuse_f2fs_mount(dir: &Path) -> Result<()> {
     }
     let (dir, image) = (dir.display(), image.display());
     let text = format!(
-        "{dir}: f2fs is not checked while others may change it: unmount it (`spinney umount {dir}`), then `spinney check \
-         {image}`"
+        "{dir}: f2fs is not checked while others may change it: unmount it (`spinney umount {dir}`), then `spinney \
+         check {image}`"
     );
     Err(Failure::new(Status::Busy, text).into())
 }
