@@ -41,6 +41,7 @@ pub mod number;
 pub mod on_mount;
 pub mod output;
 pub mod picture;
+pub mod polling;
 pub mod progress;
 pub mod put;
 mod report;

@@ -1,9 +1,7 @@
 //! Both superblocks.
 
 use f2fs_disk::flags::Features;
-use f2fs_disk::superblock::{
-    COPIES, DiskSuperblock, LOG_BLOCK_SIZE, MAGIC, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset,
-};
+use f2fs_disk::superblock::{COPIES, DiskSuperblock, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
 
 use crate::code::Code;
 use crate::error::Error;
@@ -11,23 +9,7 @@ use crate::finding::{Findings, Place};
 use crate::volume::Media;
 
 /// Features that the check understands, or that make no difference to it.
-const KNOWN: Features = Features::ENCRYPT
-    .union(Features::BLKZONED)
-    .union(Features::ATOMIC_WRITE)
-    .union(Features::EXTRA_ATTR)
-    .union(Features::PRJQUOTA)
-    .union(Features::INODE_CHKSUM)
-    .union(Features::FLEXIBLE_INLINE_XATTR)
-    .union(Features::QUOTA_INO)
-    .union(Features::INODE_CRTIME)
-    .union(Features::LOST_FOUND)
-    .union(Features::VERITY)
-    .union(Features::SB_CHKSUM)
-    .union(Features::CASEFOLD)
-    .union(Features::COMPRESSION)
-    .union(Features::RO);
-/// The largest blocks that kernels have, as a logarithm.
-const LOG_BLOCK_SIZE_MAX: u32 = 16;
+const KNOWN: Features = Features::READABLE.union(Features::BLKZONED);
 
 /// The superblock that counts: the first that can be used.
 ///
@@ -93,8 +75,7 @@ fn read(media: &mut Media<'_>, offset: u64) -> Result<Copy, Error> {
         Ok(unchecked) => unchecked,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let (magic, log) = (unchecked.fields().magic.get(), unchecked.fields().log_blocksize.get());
-    if magic == MAGIC && log > LOG_BLOCK_SIZE && log <= LOG_BLOCK_SIZE_MAX {
+    if let Some(log) = unchecked.foreign_block_size() {
         return Err(Error::Unsupported(format!("a block size of {} bytes", 1_u64 << log)));
     }
     Ok(unchecked.verify(offset).map(|superblock| (superblock, bytes)).map_err(|error| error.to_string()))

@@ -169,6 +169,22 @@ const NAMES: &[(Features, &str)] = &[
 ];
 
 impl Features {
+    /// Those that who reads a volume understands, or that make no difference to it.
+    pub const READABLE: Self = Self::ENCRYPT
+        .union(Self::ATOMIC_WRITE)
+        .union(Self::EXTRA_ATTR)
+        .union(Self::PRJQUOTA)
+        .union(Self::INODE_CHKSUM)
+        .union(Self::FLEXIBLE_INLINE_XATTR)
+        .union(Self::QUOTA_INO)
+        .union(Self::INODE_CRTIME)
+        .union(Self::LOST_FOUND)
+        .union(Self::VERITY)
+        .union(Self::SB_CHKSUM)
+        .union(Self::CASEFOLD)
+        .union(Self::COMPRESSION)
+        .union(Self::RO);
+
     /// The feature with a name, as `mkfs.f2fs -O` has them.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

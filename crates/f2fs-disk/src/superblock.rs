@@ -38,6 +38,8 @@ const DEVICES_MAX: usize = 8;
 const VERSION_SIZE: usize = 256;
 /// `log_blocksize` of blocks of 4 KiB.
 pub const LOG_BLOCK_SIZE: u32 = 12;
+/// The largest blocks that kernels have, as a logarithm.
+const LOG_BLOCK_SIZE_MAX: u32 = 16;
 const LOG_SEGMENT_BLOCKS: u32 = 9;
 /// Sectors have at least 512 bytes.
 const LOG_SECTOR_SIZE_MIN: u32 = 9;
@@ -231,6 +233,13 @@ impl UncheckedSuperblock {
     #[must_use]
     pub fn fields(&self) -> &DiskSuperblock {
         &self.0
+    }
+
+    /// The logarithm of the size of blocks, where it is one that other kernels have and this format's types have not.
+    #[must_use]
+    pub fn foreign_block_size(&self) -> Option<u32> {
+        let (magic, log) = (self.0.magic.get(), self.0.log_blocksize.get());
+        (magic == MAGIC && log > LOG_BLOCK_SIZE && log <= LOG_BLOCK_SIZE_MAX).then_some(log)
     }
 
     /// Checks everything that can be told from the superblock alone, given the byte of the device it was read from.

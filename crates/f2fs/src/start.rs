@@ -9,9 +9,7 @@ use f2fs_disk::checkpoint::{Checkpoint, PackEnd};
 use f2fs_disk::convert::{to_u64, usize_from};
 use f2fs_disk::flags::{CheckpointFlags, Features};
 use f2fs_disk::nat::NatEntry;
-use f2fs_disk::superblock::{
-    COPIES, LOG_BLOCK_SIZE, MAGIC, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset,
-};
+use f2fs_disk::superblock::{COPIES, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
 use f2fs_disk::{At, BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid, summary};
 use host::Env;
 use vfs::atime::AtimeMode;
@@ -21,24 +19,6 @@ use crate::error::{CallerError, Result, Unsupported};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
-
-/// Features that are read, or that make no difference to who reads.
-const SUPPORTED: Features = Features::ENCRYPT
-    .union(Features::ATOMIC_WRITE)
-    .union(Features::EXTRA_ATTR)
-    .union(Features::PRJQUOTA)
-    .union(Features::INODE_CHKSUM)
-    .union(Features::FLEXIBLE_INLINE_XATTR)
-    .union(Features::QUOTA_INO)
-    .union(Features::INODE_CRTIME)
-    .union(Features::LOST_FOUND)
-    .union(Features::VERITY)
-    .union(Features::SB_CHKSUM)
-    .union(Features::CASEFOLD)
-    .union(Features::COMPRESSION)
-    .union(Features::RO);
-/// The largest blocks that kernels have, as a logarithm.
-const LOG_BLOCK_SIZE_MAX: u32 = 16;
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default)]
@@ -152,15 +132,14 @@ fn read_copy(blocks: &Blocks, offset: u64) -> Result<Superblock> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     blocks.read_bytes(offset, &mut bytes)?;
     let unchecked = UncheckedSuperblock::new(&bytes)?;
-    let (magic, log) = (unchecked.fields().magic.get(), unchecked.fields().log_blocksize.get());
-    if magic == MAGIC && log > LOG_BLOCK_SIZE && log <= LOG_BLOCK_SIZE_MAX {
+    if let Some(log) = unchecked.foreign_block_size() {
         return Err(Unsupported::BlockSize(log).into());
     }
     Ok(unchecked.verify(offset)?)
 }
 
 fn check_is_supported(superblock: &Superblock) -> Result<()> {
-    let missing = superblock.features().difference(SUPPORTED);
+    let missing = superblock.features().difference(Features::READABLE);
     if !missing.is_empty() {
         return Err(Unsupported::Features(missing).into());
     }

@@ -3,6 +3,7 @@
 use crate::system;
 use anyhow::Result;
 use blockdev::backends::{FileDevice, FileOptions};
+use crash_explorer::Format as _;
 use std::path::Path;
 
 /// What `mkfs -t f2fs` is told beyond its defaults: the tests look at births, and checksums find more.
@@ -54,7 +55,10 @@ impl Kind {
     pub(crate) fn check(self, image: &Path) -> Result<Option<String>> {
         match self {
             Self::Btrfs => Ok(check_btrfs(image)),
-            Self::F2fs => Ok(check_f2fs(image)?.or(check_f2fs_by_ours(image)?)),
+            Self::F2fs => match check_f2fs(image)? {
+                None => check_f2fs_by_ours(image),
+                found => Ok(found),
+            },
         }
     }
 }
@@ -70,9 +74,7 @@ fn check_btrfs(image: &Path) -> Option<String> {
 
 fn check_f2fs_by_ours(image: &Path) -> Result<Option<String>> {
     let device = FileDevice::open(image, &FileOptions { read_only: true, ..FileOptions::default() })?;
-    let report = f2fs_check::check(&device, &f2fs_check::Options::default(), &())?;
-    let finding = report.findings.first();
-    Ok(finding.map(|finding| format!("spinney check: {:?}; first: {finding:?}", report.counts)))
+    Ok(f2fs_crash::F2fs.check(&device).err().map(|error| format!("spinney check: {error:#}")))
 }
 
 /// `fsck.f2fs` may exit with 0 though it found something; and it may not have looked at an image that is clean.

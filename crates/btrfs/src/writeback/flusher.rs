@@ -56,9 +56,13 @@ impl Drop for Flusher {
     }
 }
 
-/// True where so much is dirty that it should be written back, whatever it is, by who has time for it.
+/// True where so much is dirty that it should be written back, whatever it is, before the next sync of the volume asks.
 pub(super) fn is_late(core: &Core) -> bool {
-    core.data.synced.is_often() && core.data.budget.used_bytes() > SYNCED_BYTES.0
+    is_above_while_synced(core, SYNCED_BYTES.0)
+}
+
+fn is_above_while_synced(core: &Core, bytes: usize) -> bool {
+    core.data.synced.is_often() && core.data.budget.used_bytes() > bytes
 }
 
 /// True where so much is dirty that it should be written back.
@@ -70,8 +74,7 @@ pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
 
 /// Writes one batch of the oldest dirty files that nobody is editing.
 fn step(core: &Core) -> Result<Step> {
-    let is_left = core.data.synced.is_often() && core.data.budget.used_bytes() > SYNCED_BYTES.1;
-    if !(is_left || is_much(core, END_EIGHTHS)) || core.store.poisoned().is_some() {
+    if !(is_above_while_synced(core, SYNCED_BYTES.1) || is_much(core, END_EIGHTHS)) || core.store.poisoned().is_some() {
         return Ok(Step::Done);
     }
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -22,14 +21,11 @@ use commands::image::{ImageArgs, ReadArgs};
 use commands::interrupt::Interrupt;
 use commands::names;
 use commands::output::Output;
+use commands::polling::Polling;
 use commands::progress::{Bar, Progress};
 
 /// Why another balance does not begin.
 const CUT_SHORT: &str = "a balance was cut short here: `balance resume` goes on with it, `balance cancel` forgets it";
-
-/// Time between two questions of how far a server has come: the first, and the longest. Small balances end at once.
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(10);
-const POLL_INTERVAL_MAX: Duration = Duration::from_millis(200);
 
 /// Write block groups anew: gather what is scattered, give room back, change how often things are stored
 ///
@@ -313,11 +309,10 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
     let shown = Arc::new(Progress::default());
     let bar = Bar::new(&shown, !how.quiet && !how.background);
     let mut status = of_mount(dir)?;
-    let mut interval = POLL_INTERVAL_MIN;
+    let mut polling = Polling::default();
     while status.is_running && !how.background {
         show(&shown, &status.progress);
-        std::thread::sleep(interval);
-        interval = (interval * 2).min(POLL_INTERVAL_MAX);
+        polling.wait();
         status = of_mount(dir)?;
     }
     drop(bar);

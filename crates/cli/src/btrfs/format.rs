@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use blockdev::Device;
+use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
@@ -53,6 +54,16 @@ fn options(request: &OpenRequest) -> Result<VolumeOptions> {
         options = options.compress(Some(compression::parse(text).map_err(Failure::usage)?));
     }
     Ok(options)
+}
+
+/// The first copy of the superblock, not verified; of a volume in use perhaps in the middle of being written.
+///
+/// # Errors
+/// The device's.
+pub(super) fn first_superblock(device: &dyn Device) -> Result<UncheckedSuperblock> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(UncheckedSuperblock::new(&bytes)?)
 }
 
 /// Opens an image for a command that only btrfs has, to read and write.

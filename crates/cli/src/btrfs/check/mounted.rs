@@ -25,10 +25,11 @@ use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_check::{Held, Options, Report, Watch, check, check_held};
 use btrfs_disk::items::OnDisk as _;
-use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, UncheckedSuperblock};
 use serde::{Deserialize, Serialize};
 use spinney::Volume;
 
+use super::super::format::first_superblock;
 use commands::image::served_image;
 use commands::on_mount::OnMount;
 
@@ -102,7 +103,9 @@ fn check_state(mut stream: &UnixStream, image: &Path, options: &Options, watch: 
     let Offer { superblock, bad_copies } = serde_json::from_slice(&line).context("what the server says")?;
     let superblock = UncheckedSuperblock::new(&superblock)?.verify(SUPERBLOCK_OFFSET)?;
     let (device, is_locked) = open(image)?;
-    let there = raw_superblock(&*device)?;
+    // It may be in the middle of being written: what is looked at of it does not change.
+    let there = first_superblock(&*device)?;
+    let there = there.fields();
     let held = superblock.fields();
     let is_same = (there.fsid, there.dev_item.uuid) == (held.fsid, held.dev_item.uuid)
         && (!is_locked || there.generation == held.generation);
@@ -129,12 +132,4 @@ fn open(image: &Path) -> Result<(Arc<dyn Device>, bool)> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// The first copy of the superblock as it is at this moment, perhaps in the middle of being written: what is looked at
-/// of it does not change.
-fn raw_superblock(device: &dyn Device) -> Result<Box<DiskSuperblock>> {
-    let mut bytes = vec![0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    Ok(Box::new(*UncheckedSuperblock::new(&bytes)?.fields()))
 }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use spinney::{Fate, LostRange, ScrubFault, ScrubReport, ScrubbedKind};
 
+use super::status::Counts;
 use commands::human;
 use commands::names;
 use commands::output::Output;
@@ -18,20 +19,8 @@ const LINES_MAX: usize = 50;
 #[derive(Serialize)]
 pub(super) struct Report {
     is_whole: bool,
-    place: u64,
-    bytes: u64,
-    tree_bytes: u64,
-    data_bytes: u64,
-    unchecked_bytes: u64,
-    errors: u64,
-    read_errors: u64,
-    data_errors: u64,
-    tree_errors: u64,
-    generation_errors: u64,
-    superblock_errors: u64,
-    mended: u64,
-    left: u64,
-    lost_copies: u64,
+    #[serde(flatten)]
+    counts: Counts,
     faults: Vec<Fault>,
     lost: Vec<Lost>,
     unreadable_subvolumes: Vec<u64>,
@@ -60,23 +49,9 @@ struct Lost {
 
 impl From<&ScrubReport> for Report {
     fn from(report: &ScrubReport) -> Self {
-        let progress = &report.progress;
         Self {
             is_whole: report.is_whole,
-            place: progress.place,
-            bytes: progress.bytes,
-            tree_bytes: progress.tree_bytes,
-            data_bytes: progress.data_bytes,
-            unchecked_bytes: progress.unchecked_bytes,
-            errors: progress.errors(),
-            read_errors: progress.read_errors,
-            data_errors: progress.data_errors,
-            tree_errors: progress.tree_errors,
-            generation_errors: progress.generation_errors,
-            superblock_errors: progress.superblock_errors,
-            mended: progress.mended,
-            left: progress.left,
-            lost_copies: progress.lost,
+            counts: Counts::from(&report.progress),
             faults: report.faults.iter().map(Fault::from).collect(),
             lost: report.lost.iter().map(Lost::from).collect(),
             unreadable_subvolumes: report.unreadable.clone(),

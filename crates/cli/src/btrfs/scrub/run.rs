@@ -10,9 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
 use spinney::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
 
 use super::report::{Report, print};
@@ -26,23 +25,24 @@ use commands::interrupt::Interrupt;
 use commands::names;
 use commands::on_mount::OnMount;
 use commands::output::{Output, warn};
+use commands::polling::Polling;
 use commands::progress::{Bar, Progress};
 
 /// How often it is kept how far a scrub is.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time between two questions of how far a server is: the first, and the longest. Small scrubs end at once.
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(10);
-const POLL_INTERVAL_MAX: Duration = Duration::from_millis(200);
 
 impl Start {
     /// The name of the job on a mount.
     pub(in crate::btrfs) const JOB: &str = "scrub-start";
 
     pub(super) fn run(&self, out: &mut Output) -> Result<()> {
+        scrub(&self.image, self.readonly, self.at_the_beginning(), self.how, out)
+    }
+
+    /// Nothing has been read yet.
+    fn at_the_beginning(&self) -> ScrubStatus {
         let progress = ScrubProgress { place: self.from, ..ScrubProgress::default() };
-        let before = ScrubStatus { progress, ..ScrubStatus::default() };
-        scrub(&self.image, self.readonly, before, self.how, out)
+        ScrubStatus { progress, ..ScrubStatus::default() }
     }
 
     /// Scrubs a volume that is served, and reports.
@@ -52,10 +52,7 @@ impl Start {
     pub(in crate::btrfs) fn run_on(&self, volume: &Volume, scrubbing: &Scrubbing, out: &mut Output) -> Result<()> {
         let before = match &self.after {
             Some(text) => serde_json::from_str(text).map_err(|error| Failure::usage(format!("--after: {error}")))?,
-            None => ScrubStatus {
-                progress: ScrubProgress { place: self.from, ..ScrubProgress::default() },
-                ..ScrubStatus::default()
-            },
+            None => self.at_the_beginning(),
         };
         let part = scrubbing.begin(&before, self.readonly)?;
         let begun = Instant::now();
@@ -190,10 +187,9 @@ fn words_for(dir: &Path, read_only: bool, before: &ScrubStatus, how: How) -> Res
 fn in_background(dir: &Path, words: Vec<String>, out: &mut Output) -> Result<()> {
     let mount = OnMount::connect(dir)?;
     let asked = thread::spawn(move || mount.run(Start::JOB, words, &mut Output::to(std::io::sink(), false)));
-    let mut interval = POLL_INTERVAL_MIN;
+    let mut polling = Polling::default();
     while !asked.is_finished() && of_mount(dir)?.state != State::Running {
-        thread::sleep(interval);
-        interval = (interval * 2).min(POLL_INTERVAL_MAX);
+        polling.wait();
     }
     if asked.is_finished() {
         return asked.join().map_err(|_| Failure::new(Status::Io, "the scrub"))?;
@@ -205,7 +201,7 @@ fn in_background(dir: &Path, words: Vec<String>, out: &mut Output) -> Result<()>
 fn watch_mount(dir: &Path, how: How, keeper: &mut Keeper, has_ended: &AtomicBool) -> Result<()> {
     let shown = Arc::new(Progress::default());
     let _bar = Bar::new(&shown, !how.quiet && !how.json);
-    let mut interval = POLL_INTERVAL_MIN;
+    let mut polling = Polling::default();
     loop {
         let is_last = has_ended.load(Ordering::Acquire);
         keeper.status = of_mount(dir)?;
@@ -221,8 +217,7 @@ fn watch_mount(dir: &Path, how: How, keeper: &mut Keeper, has_ended: &AtomicBool
         if keeper.status.state == State::Running {
             keeper.keep_sometimes();
         }
-        thread::park_timeout(interval);
-        interval = (interval * 2).min(POLL_INTERVAL_MAX);
+        thread::park_timeout(polling.interval());
     }
 }
 
@@ -300,14 +295,13 @@ pub(super) fn cancel(image: &ImageArgs, json: bool, out: &mut Output) -> Result<
 /// Gives a server an order, and waits until the scrub has stopped.
 fn order(dir: &Path, job: &str) -> Result<ScrubStatus> {
     OnMount::connect(dir)?.take(vec![job.to_owned()], std::io::sink()).with_context(|| dir.display().to_string())?;
-    let mut interval = POLL_INTERVAL_MIN;
+    let mut polling = Polling::default();
     loop {
         let status = of_mount(dir)?;
         if status.state != State::Running {
             return Ok(status);
         }
-        thread::sleep(interval);
-        interval = (interval * 2).min(POLL_INTERVAL_MAX);
+        polling.wait();
     }
 }
 
@@ -336,9 +330,7 @@ fn uuid_of(image: &Path) -> Result<String> {
     let read = || -> Result<String> {
         let options = FileOptions { read_only: true, unlocked: true, ..FileOptions::default() };
         let device = FileDevice::open(image, &options)?;
-        let mut bytes = vec![0; SUPERBLOCK_SIZE];
-        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let superblock = UncheckedSuperblock::new(&bytes)?.verify(SUPERBLOCK_OFFSET)?;
+        let superblock = format::first_superblock(&device)?.verify(SUPERBLOCK_OFFSET)?;
         Ok(names::uuid(&superblock.fields().fsid.0))
     };
     read().map_err(|error| explain(image, error))

@@ -89,6 +89,46 @@ pub(super) fn sum(before: &ScrubProgress, now: &ScrubProgress) -> ScrubProgress 
     }
 }
 
+/// What a scrub has counted, as programs are told.
+#[derive(Serialize)]
+pub(super) struct Counts {
+    place: u64,
+    bytes: u64,
+    tree_bytes: u64,
+    data_bytes: u64,
+    unchecked_bytes: u64,
+    errors: u64,
+    read_errors: u64,
+    data_errors: u64,
+    tree_errors: u64,
+    generation_errors: u64,
+    superblock_errors: u64,
+    mended: u64,
+    left: u64,
+    lost_copies: u64,
+}
+
+impl From<&ScrubProgress> for Counts {
+    fn from(progress: &ScrubProgress) -> Self {
+        Self {
+            place: progress.place,
+            bytes: progress.bytes,
+            tree_bytes: progress.tree_bytes,
+            data_bytes: progress.data_bytes,
+            unchecked_bytes: progress.unchecked_bytes,
+            errors: progress.errors(),
+            read_errors: progress.read_errors,
+            data_errors: progress.data_errors,
+            tree_errors: progress.tree_errors,
+            generation_errors: progress.generation_errors,
+            superblock_errors: progress.superblock_errors,
+            mended: progress.mended,
+            left: progress.left,
+            lost_copies: progress.lost,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     state: State,
@@ -96,21 +136,13 @@ struct Report<'a> {
     read_only: bool,
     began_at: i64,
     seconds: u64,
-    bytes: u64,
     bytes_total: u64,
     /// Bytes a second.
     rate: u64,
     /// None where nobody can tell.
     seconds_left: Option<u64>,
-    place: u64,
-    errors: u64,
-    read_errors: u64,
-    data_errors: u64,
-    tree_errors: u64,
-    superblock_errors: u64,
-    mended: u64,
-    left: u64,
-    lost_copies: u64,
+    #[serde(flatten)]
+    counts: Counts,
     failure: Option<&'a str>,
 }
 
@@ -144,26 +176,16 @@ impl ScrubStatus {
     }
 
     fn report(&self) -> Report<'_> {
-        let progress = &self.progress;
         Report {
             state: self.state,
             uuid: &self.uuid,
             read_only: self.read_only,
             began_at: self.began_at,
             seconds: self.took_ms / 1000,
-            bytes: progress.bytes,
-            bytes_total: progress.bytes_total,
+            bytes_total: self.progress.bytes_total,
             rate: self.rate(),
             seconds_left: self.seconds_left(),
-            place: progress.place,
-            errors: progress.errors(),
-            read_errors: progress.read_errors,
-            data_errors: progress.data_errors,
-            tree_errors: progress.tree_errors,
-            superblock_errors: progress.superblock_errors,
-            mended: progress.mended,
-            left: progress.left,
-            lost_copies: progress.lost,
+            counts: Counts::from(&self.progress),
             failure: self.failure.as_deref(),
         }
     }
