@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_check::{Options, Pass, check};
+use btrfs_check::{Options, Pass, PassTable as _, check};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = FileOptions { read_only: true, ..FileOptions::default() };

@@ -1,71 +1,6 @@
 //! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
 
-use std::fmt;
-
 use crate::pass::Pass;
-
-/// What is said of a code.
-#[derive(Clone, Copy, Debug)]
-pub struct CodeInfo {
-    /// The code.
-    pub code: Code,
-    /// Its name, which does not change from version to version.
-    pub id: &'static str,
-    /// The pass that finds it.
-    pub pass: Pass,
-    /// What is wrong.
-    pub what: &'static str,
-    /// What it means for the data.
-    pub means: &'static str,
-    /// What to do about it.
-    pub advice: &'static str,
-}
-
-macro_rules! codes {
-    ($($name:ident $id:literal $pass:ident $what:literal $means:ident $advice:ident;)*) => {
-        /// A kind of damage.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
-            $(#[doc = $what] $name,)*
-        }
-
-        const TABLE: &[CodeInfo] = &[$(CodeInfo {
-            code: Code::$name, id: $id, pass: Pass::$pass, what: $what, means: $means, advice: $advice,
-        }),*];
-    };
-}
-
-impl Code {
-    /// Every code, in the order of the passes.
-    #[must_use]
-    pub fn all() -> &'static [CodeInfo] {
-        TABLE
-    }
-
-    /// The code with this name.
-    #[must_use]
-    pub fn from_id(id: &str) -> Option<Self> {
-        TABLE.iter().find(|info| info.id == id).map(|info| info.code)
-    }
-
-    /// What is said of it.
-    #[must_use]
-    pub fn info(self) -> Option<&'static CodeInfo> {
-        TABLE.iter().find(|info| info.code == self)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        self.info().map_or("", |info| info.id)
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
-    }
-}
 
 // What it means.
 const NONE: &str = "No data is affected.";
@@ -96,7 +31,7 @@ const LATER: &str = "Nothing has to be done at once; `spinney repair IMAGE` mend
 const ZERO_LOG: &str = "Mount without it (`-o nologreplay`), save what is there, then `spinney repair IMAGE`.";
 const RESTORE: &str = "Restore the affected files from a backup; other copies of them may be whole.";
 
-codes! {
+checking::codes! {
     SuperCopy "super-copy" Super "a copy of the superblock cannot be used" COPY MIRROR;
     SuperMirror "super-mirror" Super "a copy of the superblock differs from the one in use" COPY LATER;
     SuperBackup "super-backup" Super "the newest backup root disagrees with the superblock" NONE LATER;
@@ -220,6 +155,7 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use checking::CodeTable as _;
 
     #[test]
     fn names_are_unique_and_stand_in_the_order_of_passes() {

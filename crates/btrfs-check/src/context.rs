@@ -5,23 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::superblock::DiskSuperblock;
+use checking::Watch;
 
 use crate::finding::Findings;
 use crate::media::Media;
 use crate::pass::Pass;
 use crate::sort::{Sorter, lock};
-
-/// Is told how far a check has come. Called from several threads.
-pub trait Watch: Sync {
-    /// So many bytes were read.
-    fn add_bytes(&self, _bytes: u64) {}
-    /// So many inodes were looked at.
-    fn add_inodes(&self, _count: u64) {}
-    /// So many bytes will be read, as far as is known now.
-    fn set_total(&self, _bytes: u64) {}
-}
-
-impl Watch for () {}
 
 /// What was lost, so that what follows from it is not reported as well.
 #[derive(Debug, Default)]

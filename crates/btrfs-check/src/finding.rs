@@ -1,15 +1,14 @@
 //! What a check finds, and how much of it is kept.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use btrfs_disk::{At, Corrupt, Key, Logical};
 
-use crate::code::Code;
-use crate::sort::lock;
+use checking::Collection;
 
-/// Findings of one code that are kept; of the others the number is.
-const KEPT_PER_CODE: usize = 200;
+use crate::code::Code;
+use crate::pass::Pass;
+use crate::sort::lock;
 
 /// Where something was found, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,29 +71,14 @@ impl Place {
 }
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What kind of thing.
-    pub code: Code,
-    /// What exactly, where the code stands for several things.
-    pub what: String,
-    /// Where.
-    pub place: Place,
-    /// What should be there.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
-}
+pub type Finding = checking::Finding<Code, Place>;
+
+/// What a check found.
+pub type Report = checking::Report<Code, Place, Pass>;
 
 /// Collects findings from all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Mutex<BTreeMap<Code, Kept>>);
-
-#[derive(Debug, Default)]
-struct Kept {
-    count: u64,
-    findings: Vec<Finding>,
-}
+pub(crate) struct Findings(Mutex<Collection<Code, Place>>);
 
 impl Findings {
     /// Adds one.
@@ -111,13 +95,7 @@ impl Findings {
         expected: impl ToString,
         found: impl ToString,
     ) {
-        let mut all = lock(&self.0);
-        let kept = all.entry(code).or_default();
-        kept.count = kept.count.saturating_add(1);
-        if kept.findings.len() < KEPT_PER_CODE {
-            let (expected, found) = (expected.to_string(), found.to_string());
-            kept.findings.push(Finding { code, what: what.into(), place, expected, found });
-        }
+        lock(&self.0).add(code, what, place, expected, found);
     }
 
     /// Adds what the verifier refuses.
@@ -125,11 +103,8 @@ impl Findings {
         self.add_what(code, error.what, place.with(error.at), error.expected, error.found);
     }
 
-    /// All that were kept, by code, and the number of each code.
-    pub(crate) fn finish(self) -> (Vec<Finding>, Vec<(Code, u64)>) {
-        let all = self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let counts = all.iter().map(|(code, kept)| (*code, kept.count)).collect();
-        let findings = all.into_values().flat_map(|kept| kept.findings).collect();
-        (findings, counts)
+    /// A report with all of them.
+    pub(crate) fn report(self, passes: Vec<Pass>) -> Report {
+        self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).report(passes)
     }
 }

@@ -53,11 +53,11 @@ mod supers;
 mod sweep;
 mod walk;
 
-pub use code::{Code, CodeInfo};
-pub use context::Watch;
+pub use checking::{CodeTable, PassTable, Watch};
+pub use code::Code;
 pub use error::Error;
-pub use finding::{Finding, Place};
+pub use finding::{Finding, Place, Report};
 pub use media::{Disk, Media};
-pub use pass::{Pass, PassInfo};
-pub use run::{Options, Report, check, check_held};
+pub use pass::Pass;
+pub use run::{Options, check, check_held};
 pub use supers::{Held, Opened, open_media};

@@ -1,5 +1,7 @@
 //! The passes: what is looked at, in which order, and what each needs.
 
+use checking::{PassInfo, PassTable};
+
 /// One part of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
@@ -27,24 +29,11 @@ pub enum Pass {
     Data,
 }
 
-/// What is said of a pass.
-#[derive(Clone, Copy, Debug)]
-pub struct PassInfo {
-    /// The pass.
-    pub pass: Pass,
-    /// Its name, which does not change from version to version.
-    pub id: &'static str,
-    /// Passes that run before it.
-    pub needs: &'static [Pass],
-    /// What it looks at, one line.
-    pub about: &'static str,
-}
-
-const fn info(pass: Pass, id: &'static str, needs: &'static [Pass], about: &'static str) -> PassInfo {
+const fn info(pass: Pass, id: &'static str, needs: &'static [Pass], about: &'static str) -> PassInfo<Pass> {
     PassInfo { pass, id, needs, about }
 }
 
-const TABLE: &[PassInfo] = &[
+const TABLE: &[PassInfo<Pass>] = &[
     info(Pass::Super, "super", &[], "the superblock, its mirrors and its backup roots"),
     info(
         Pass::Chunks,
@@ -83,44 +72,20 @@ const TABLE: &[PassInfo] = &[
     info(Pass::Data, "data", &[Pass::Csums], "all data against its checksums, on every mirror (only with --data)"),
 ];
 
-impl Pass {
-    /// Every pass, in the order in which they report.
-    #[must_use]
-    pub fn all() -> &'static [PassInfo] {
+impl PassTable for Pass {
+    fn all() -> &'static [PassInfo<Self>] {
         TABLE
     }
+}
 
-    /// The pass with this name.
-    #[must_use]
-    pub fn from_id(id: &str) -> Option<Self> {
-        TABLE.iter().find(|info| info.id == id).map(|info| info.pass)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        TABLE.iter().find(|info| info.pass == self).map_or("", |info| info.id)
-    }
-
+impl Pass {
     /// These passes and all that they need; every pass but [`Pass::Data`] where none is named.
     #[must_use]
     pub fn with_needs(named: &[Self]) -> Vec<Self> {
-        let mut wanted: Vec<Self> = if named.is_empty() {
-            TABLE.iter().map(|info| info.pass).filter(|pass| *pass != Self::Data).collect()
-        } else {
-            named.to_vec()
-        };
-        // A need may have needs of its own.
-        loop {
-            let needs = TABLE.iter().filter(|info| wanted.contains(&info.pass)).flat_map(|info| info.needs);
-            let missing: Vec<Self> = needs.copied().filter(|pass| !wanted.contains(pass)).collect();
-            if missing.is_empty() {
-                wanted.sort_unstable();
-                wanted.dedup();
-                return wanted;
-            }
-            wanted.extend(missing);
-        }
+        Self::and_needs(match named {
+            [] => TABLE.iter().map(|info| info.pass).filter(|pass| *pass != Self::Data).collect(),
+            named => named.to_vec(),
+        })
     }
 }
 

@@ -6,12 +6,12 @@ use std::{io, thread};
 
 use blockdev::Device;
 use btrfs_disk::TreeId;
+use checking::Watch;
 
-use crate::code::Code;
 use crate::collect::{Collected, Collector};
-use crate::context::{Context, Counted, Lost, Watch};
+use crate::context::{Context, Counted, Lost};
 use crate::error::Error;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Findings, Report};
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
@@ -38,23 +38,6 @@ pub struct Options {
     pub folder: PathBuf,
     /// Threads; 0 for one a processor.
     pub threads: usize,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Findings by code; of each code a bounded number.
-    pub findings: Vec<Finding>,
-    /// How many there were of each code.
-    pub counts: Vec<(Code, u64)>,
-    /// The passes that ran.
-    pub passes: Vec<Pass>,
-    /// What was not looked at, and why.
-    pub notes: Vec<String>,
-    /// Inodes that were looked at.
-    pub inodes: u64,
-    /// Bytes that were read of tree blocks and data.
-    pub bytes: u64,
 }
 
 /// Checks the file system on these devices. Nothing is written to them.
@@ -188,8 +171,9 @@ fn compare(cx: &Context<'_>, mut collected: Collected) -> io::Result<()> {
 }
 
 fn report(cx: Context<'_>) -> Report {
-    let (mut findings, counts) = cx.findings.finish();
+    let report = cx.findings.report(cx.passes);
     let (bytes, inodes) = cx.watch.so_far();
-    names::add_paths(&cx.media, &cx.fields, &mut findings);
-    Report { findings, counts, passes: cx.passes, notes: cx.notes.into_inner().unwrap_or_default(), inodes, bytes }
+    let mut report = Report { notes: cx.notes.into_inner().unwrap_or_default(), inodes, bytes, ..report };
+    names::add_paths(&cx.media, &cx.fields, &mut report.findings);
+    report
 }

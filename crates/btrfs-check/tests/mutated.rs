@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_check::{Options, Report, check};
+use btrfs_check::{CodeTable as _, Options, Report, check};
 use testkit::hostile::{bases, mutated};
 
 const IMAGES: u64 = 150;

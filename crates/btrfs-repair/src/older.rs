@@ -6,7 +6,7 @@
 //!
 //! Caller: the planner, when nothing else helps.
 
-use btrfs_check::{Code, Report};
+use btrfs_check::{Code, CodeTable as _, Report};
 use btrfs_disk::TreeId;
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::superblock::DiskSuperblock;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::OverlayDevice;
-use btrfs_check::{Code, Pass, Report, Watch, check, open_media};
+use btrfs_check::{Code, CodeTable as _, Pass, PassTable as _, Report, Watch, check, open_media};
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, mirror_offsets};
 
 use crate::error::{Error, Result};

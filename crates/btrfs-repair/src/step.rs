@@ -1,6 +1,6 @@
 //! The steps of a repair, in one table: what each mends, how, and what is lost by it.
 
-use btrfs_check::{Code, Finding};
+use btrfs_check::{Code, CodeTable as _, Finding};
 use btrfs_disk::TreeId;
 
 macro_rules! steps {

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
+use checking::{CodeInfo, CodeTable, PassTable, Report, Watch};
 use serde::Serialize;
 
 use commands::human;
 use commands::names::escaped_text;
 use commands::output::Output;
+use commands::progress::Progress;
 
 /// Findings of one code that are shown unless all are asked for.
 const SHOWN_PER_CODE: usize = 8;
@@ -74,6 +78,43 @@ pub(crate) struct Meaning {
     pub(crate) advice: &'static str,
 }
 
+/// All passes of a format.
+pub(crate) fn passes<S: PassTable>(format: &'static str) -> impl Iterator<Item = PassRow> {
+    S::all().iter().map(move |info| PassRow {
+        format,
+        id: info.id,
+        about: info.about,
+        needs: info.needs.iter().map(|pass| pass.id()).collect(),
+    })
+}
+
+/// All codes of a format.
+pub(crate) fn codes<C: CodeTable>(format: &'static str) -> impl Iterator<Item = Meaning> {
+    C::all().iter().map(move |info| meaning(format, info))
+}
+
+fn meaning<C: CodeTable>(format: &'static str, info: &CodeInfo<C, C::Pass>) -> Meaning {
+    let CodeInfo { id, pass, what, means, advice, .. } = *info;
+    Meaning { format, code: id, pass: pass.id(), what, means, advice }
+}
+
+/// Tells the bar what a check tells.
+pub(crate) struct Shown(pub(crate) Arc<Progress>);
+
+impl Watch for Shown {
+    fn add_bytes(&self, bytes: u64) {
+        self.0.add_bytes(bytes);
+    }
+
+    fn add_inodes(&self, count: u64) {
+        self.0.names.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn set_total(&self, bytes: u64) {
+        self.0.bytes_total.store(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Where something was found, in the words of its format.
 pub(crate) trait Place: Serialize {
     /// What is shown of it, without the path.
@@ -96,13 +137,6 @@ pub(crate) struct Found<P> {
     pub(crate) place: P,
     pub(crate) expected: String,
     pub(crate) found: String,
-}
-
-impl<P> Found<P> {
-    /// `about` is what the code stands for, `what` what it is about.
-    pub(crate) fn whole(about: &str, what: &str) -> String {
-        if what.is_empty() { about.to_owned() } else { format!("{about}: {what}") }
-    }
 }
 
 /// What a check found.
@@ -138,7 +172,34 @@ struct JsonReport<'a, P> {
     bytes_read: u64,
 }
 
-impl<P: Place> Checked<P> {
+impl<A: Place> Checked<A> {
+    /// What the check of a format reports; `place` gives the path and the rest of each place.
+    pub(crate) fn of<C: CodeTable, P>(
+        format: &'static str,
+        report: Report<C, P, C::Pass>,
+        note_word: &'static str,
+        place: impl Fn(P) -> (Option<String>, A),
+    ) -> Self {
+        let findings = report.findings.into_iter().map(|finding| {
+            let (path, place) = place(finding.place);
+            let (about, pass) = finding.code.info().map_or(("", ""), |info| (info.what, info.pass.id()));
+            let what = finding.what;
+            let whole = if what.is_empty() { about.to_owned() } else { format!("{about}: {what}") };
+            let (expected, found) = (finding.expected, finding.found);
+            Found { code: finding.code.id(), pass, whole, what, path, place, expected, found }
+        });
+        let counts = report.counts.iter().filter_map(|(code, count)| Some((meaning(format, code.info()?), *count)));
+        Self {
+            findings: findings.collect(),
+            counts: counts.collect(),
+            passes: report.passes.iter().map(|pass| pass.id()).collect(),
+            notes: report.notes,
+            note_word,
+            inodes: report.inodes,
+            bytes: report.bytes,
+        }
+    }
+
     /// Shows it; errors that were found are an error.
     pub(crate) fn report(&self, image: &Path, wanted: Wanted, out: &mut Output) -> Result<()> {
         if wanted.json {

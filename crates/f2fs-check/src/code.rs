@@ -1,71 +1,6 @@
 //! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
 
-use std::fmt;
-
 use crate::pass::Pass;
-
-/// What is said of a code.
-#[derive(Clone, Copy, Debug)]
-pub struct CodeInfo {
-    /// The code.
-    pub code: Code,
-    /// Its name, which does not change from version to version.
-    pub id: &'static str,
-    /// The pass that finds it.
-    pub pass: Pass,
-    /// What is wrong.
-    pub what: &'static str,
-    /// What it means for the data.
-    pub means: &'static str,
-    /// What to do about it.
-    pub advice: &'static str,
-}
-
-macro_rules! codes {
-    ($($name:ident $id:literal $pass:ident $what:literal $means:ident $advice:ident;)*) => {
-        /// A kind of damage.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
-            $(#[doc = $what] $name,)*
-        }
-
-        const TABLE: &[CodeInfo] = &[$(CodeInfo {
-            code: Code::$name, id: $id, pass: Pass::$pass, what: $what, means: $means, advice: $advice,
-        }),*];
-    };
-}
-
-impl Code {
-    /// Every code, in the order of the passes.
-    #[must_use]
-    pub fn all() -> &'static [CodeInfo] {
-        TABLE
-    }
-
-    /// The code with this name.
-    #[must_use]
-    pub fn from_id(id: &str) -> Option<Self> {
-        TABLE.iter().find(|info| info.id == id).map(|info| info.code)
-    }
-
-    /// What is said of it.
-    #[must_use]
-    pub fn info(self) -> Option<&'static CodeInfo> {
-        TABLE.iter().find(|info| info.code == self)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        self.info().map_or("", |info| info.id)
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
-    }
-}
 
 // What it means.
 const COPY: &str = "No data is lost: the other copy is whole. With the next failure of that copy it would be.";
@@ -92,7 +27,7 @@ const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; lo
 const RESTORE: &str = "Restore the affected files from a backup.";
 const SKIP_LOG: &str = "Mount without it (`-o ro,norecovery`) and save what is there, then run `fsck.f2fs -f`.";
 
-codes! {
+checking::codes! {
     SuperCopy "super-copy" Super "a copy of the superblock cannot be used" COPY LATER;
     SuperMirror "super-mirror" Super "the two copies of the superblock differ" COPY LATER;
     SuperSize "super-size" Super "the device is smaller than the file system" UNREAD SAVE;
@@ -165,6 +100,7 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use checking::CodeTable as _;
     use std::collections::BTreeSet;
 
     #[test]

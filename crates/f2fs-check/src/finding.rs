@@ -1,15 +1,12 @@
 //! What a check finds, and how much of it is kept.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
+use checking::{CodeTable as _, Collection};
 use f2fs_disk::{At, BlockAddr, Corrupt, Nid};
 
 use crate::code::Code;
 use crate::pass::Pass;
-
-/// Findings of one code that are kept; of the others the number is.
-const KEPT_PER_CODE: usize = 200;
 
 /// Where something was found, as far as that is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,40 +79,17 @@ impl Place {
 }
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What kind of thing.
-    pub code: Code,
-    /// What exactly, where the code stands for several things.
-    pub what: String,
-    /// Where.
-    pub place: Place,
-    /// What should be there.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
-}
+pub type Finding = checking::Finding<Code, Place>;
 
-/// What was collected.
-pub(crate) struct Collected {
-    pub(crate) findings: Vec<Finding>,
-    pub(crate) counts: Vec<(Code, u64)>,
-    pub(crate) passes: Vec<Pass>,
-    pub(crate) notes: Vec<String>,
-}
+/// What a check found.
+pub type Report = checking::Report<Code, Place, Pass>;
 
 /// Collects findings of the passes that were asked for.
 #[derive(Debug)]
 pub(crate) struct Findings {
     passes: Vec<Pass>,
-    kept: RefCell<BTreeMap<Code, Kept>>,
+    kept: RefCell<Collection<Code, Place>>,
     notes: RefCell<Vec<String>>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    count: u64,
-    findings: Vec<Finding>,
 }
 
 impl Findings {
@@ -138,13 +112,7 @@ impl Findings {
         if !code.info().is_some_and(|info| self.wants(info.pass)) {
             return;
         }
-        let mut all = self.kept.borrow_mut();
-        let kept = all.entry(code).or_default();
-        kept.count = kept.count.saturating_add(1);
-        if kept.findings.len() < KEPT_PER_CODE {
-            let (expected, found) = (expected.to_string(), found.to_string());
-            kept.findings.push(Finding { code, what: what.to_owned(), place, expected, found });
-        }
+        self.kept.borrow_mut().add(code, what, place, expected, found);
     }
 
     /// Adds what a verification refuses.
@@ -157,11 +125,9 @@ impl Findings {
         self.notes.borrow_mut().push(text);
     }
 
-    /// All that were kept, by code, the number of each code, the passes, and the notes.
-    pub(crate) fn finish(self) -> Collected {
-        let all = self.kept.into_inner();
-        let counts = all.iter().map(|(code, kept)| (*code, kept.count)).collect();
-        let findings = all.into_values().flat_map(|kept| kept.findings).collect();
-        Collected { findings, counts, passes: self.passes, notes: self.notes.into_inner() }
+    /// A report with all of them.
+    pub(crate) fn report(self, inodes: u64, bytes: u64) -> Report {
+        let report = self.kept.into_inner().report(self.passes);
+        Report { notes: self.notes.into_inner(), inodes, bytes, ..report }
     }
 }

@@ -36,11 +36,10 @@ mod summaries;
 mod supers;
 mod tables;
 mod volume;
-mod watch;
 
-pub use code::{Code, CodeInfo};
+pub use checking::{CodeTable, PassTable, Watch};
+pub use code::Code;
 pub use error::Error;
-pub use finding::{Finding, Place};
-pub use pass::{Pass, PassInfo};
-pub use run::{Options, Report, check};
-pub use watch::Watch;
+pub use finding::{Finding, Place, Report};
+pub use pass::Pass;
+pub use run::{Options, check};

@@ -1,5 +1,7 @@
 //! The passes: what is looked at, in which order, and what each needs.
 
+use checking::{PassInfo, PassTable};
+
 /// One part of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
@@ -17,24 +19,11 @@ pub enum Pass {
     Log,
 }
 
-/// What is said of a pass.
-#[derive(Clone, Copy, Debug)]
-pub struct PassInfo {
-    /// The pass.
-    pub pass: Pass,
-    /// Its name, which does not change from version to version.
-    pub id: &'static str,
-    /// Passes that run before it.
-    pub needs: &'static [Pass],
-    /// What it looks at, one line.
-    pub about: &'static str,
-}
-
-const fn info(pass: Pass, id: &'static str, needs: &'static [Pass], about: &'static str) -> PassInfo {
+const fn info(pass: Pass, id: &'static str, needs: &'static [Pass], about: &'static str) -> PassInfo<Pass> {
     PassInfo { pass, id, needs, about }
 }
 
-const TABLE: &[PassInfo] = &[
+const TABLE: &[PassInfo<Pass>] = &[
     info(Pass::Super, "super", &[], "both superblocks, and the size of the device"),
     info(
         Pass::Checkpoint,
@@ -58,39 +47,20 @@ const TABLE: &[PassInfo] = &[
     info(Pass::Log, "log", &[Pass::Checkpoint], "what was fsynced after the checkpoint, if a crash left something"),
 ];
 
-impl Pass {
-    /// Every pass, in the order in which they report.
-    #[must_use]
-    pub fn all() -> &'static [PassInfo] {
+impl PassTable for Pass {
+    fn all() -> &'static [PassInfo<Self>] {
         TABLE
     }
+}
 
-    /// The pass with this name.
-    #[must_use]
-    pub fn from_id(id: &str) -> Option<Self> {
-        TABLE.iter().find(|info| info.id == id).map(|info| info.pass)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        TABLE.iter().find(|info| info.pass == self).map_or("", |info| info.id)
-    }
-
+impl Pass {
     /// These passes and all that they need; every pass where none is named.
     #[must_use]
     pub fn with_needs(named: &[Self]) -> Vec<Self> {
-        let mut wanted: Vec<Self> =
-            if named.is_empty() { TABLE.iter().map(|info| info.pass).collect() } else { named.to_vec() };
-        // A need may have needs of its own: those of later passes are looked at first.
-        for info in TABLE.iter().rev() {
-            if wanted.contains(&info.pass) {
-                wanted.extend(info.needs);
-            }
-        }
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted
+        Self::and_needs(match named {
+            [] => TABLE.iter().map(|info| info.pass).collect(),
+            named => named.to_vec(),
+        })
     }
 }
 

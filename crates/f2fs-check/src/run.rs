@@ -1,13 +1,13 @@
 //! The order of a check: what is read when, and what is compared then.
 
 use blockdev::Device;
+use checking::Watch;
 
 use crate::code::Code;
 use crate::error::Error;
-use crate::finding::{Collected, Finding, Findings, Place};
+use crate::finding::{Findings, Place, Report};
 use crate::pass::Pass;
 use crate::volume::{Media, Volume};
-use crate::watch::Watch;
 use crate::{files, log, names, packs, space, supers, tables};
 
 /// What is to be checked.
@@ -15,23 +15,6 @@ use crate::{files, log, names, packs, space, supers, tables};
 pub struct Options {
     /// Passes, to which those that they need are added; all when there are none.
     pub passes: Vec<Pass>,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Findings by code; of each code a bounded number.
-    pub findings: Vec<Finding>,
-    /// How many there were of each code.
-    pub counts: Vec<(Code, u64)>,
-    /// The passes that ran.
-    pub passes: Vec<Pass>,
-    /// What is no error and worth knowing, and what was not looked at.
-    pub notes: Vec<String>,
-    /// Inodes that were looked at.
-    pub inodes: u64,
-    /// Bytes that were read.
-    pub bytes: u64,
 }
 
 /// Checks the file system on a device. Nothing is written to it.
@@ -48,10 +31,10 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
         // Sizes of tables in memory follow from the superblock: it is not believed where the device is smaller.
         findings.add(Code::SuperSize, Place::default(), format!("{end} bytes or more"), format!("{size} bytes"));
         findings.note("nothing but the superblocks was looked at: the device ends within the volume".to_owned());
-        return Ok(report(findings.finish(), 0, media.bytes_read()));
+        return Ok(findings.report(0, media.bytes_read()));
     }
     if !findings.wants(Pass::Checkpoint) {
-        return Ok(report(findings.finish(), 0, media.bytes_read()));
+        return Ok(findings.report(0, media.bytes_read()));
     }
     let checkpoint = packs::open(&mut media, &superblock, &findings)?;
     let journals = packs::journals(&mut media, &checkpoint, &findings);
@@ -76,12 +59,7 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
     if findings.wants(Pass::Log) {
         log::follow(&mut volume, &findings);
     }
-    let mut all = findings.finish();
-    names::add_paths(&mut volume, &mut all.findings);
-    Ok(report(all, inodes, volume.media.bytes_read()))
-}
-
-fn report(all: Collected, inodes: u64, bytes: u64) -> Report {
-    let Collected { findings, counts, passes, notes } = all;
-    Report { findings, counts, passes, notes, inodes, bytes }
+    let mut report = findings.report(inodes, 0);
+    names::add_paths(&mut volume, &mut report.findings);
+    Ok(Report { bytes: volume.media.bytes_read(), ..report })
 }

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use blockdev::Device;
+use checking::Watch;
 use f2fs_disk::checkpoint::Checkpoint;
 use f2fs_disk::convert::to_u64;
 use f2fs_disk::nat::{self, NatEntry};
 use f2fs_disk::superblock::Superblock;
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Geometry, Nid};
-
-use crate::watch::Watch;
 
 /// Blocks of one generation of the cache: 8 MiB. There are two generations.
 const GENERATION_BLOCKS: usize = 2048;

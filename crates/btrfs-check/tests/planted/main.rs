@@ -14,7 +14,7 @@ mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use btrfs_check::Code;
+use btrfs_check::{Code, CodeTable as _};
 use images::Image;
 use plant::{Plant, Planted, found};
 

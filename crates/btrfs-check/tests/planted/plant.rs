@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_check::{Code, Options, Pass, check};
+use btrfs_check::{Code, Options, Pass, PassTable as _, check};
 use btrfs_disk::node::{NodeView, header};
 use btrfs_disk::{Key, Logical, TreeId};
 use testkit::hostile::Editor;

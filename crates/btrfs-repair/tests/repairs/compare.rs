@@ -1,6 +1,7 @@
 //! What `btrfs check --repair` makes of the same damage: what it repairs of the damage that `btrfs check` sees, a
 //! repair of ours does as well. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
 
+use btrfs_check::CodeTable as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};

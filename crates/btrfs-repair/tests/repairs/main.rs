@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::OverlayDevice;
-use btrfs_check::{Code, Finding, Place};
+use btrfs_check::{Code, CodeTable as _, Finding, Place};
 use btrfs_repair::{Options, Plan, Step, Undo, plan};
 use images::Image;
 use plant::{Plant, Planted, found};

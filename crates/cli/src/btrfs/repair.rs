@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_check::{Code, Report};
+use btrfs_check::{Code, CodeTable as _, Report};
 use btrfs_repair::{Older, Options, Plan, Step, Undo, plan};
 use clap::Args;
 use serde::Serialize;
@@ -21,8 +21,7 @@ use commands::image::explain;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 
-use super::check::Shown;
-use crate::checked::Ended;
+use crate::checked::{Ended, Shown};
 
 /// Repair an image that is not mounted: shows the plan, and carries it out with --apply
 ///

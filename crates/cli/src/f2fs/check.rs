@@ -1,64 +1,35 @@
 //! How `spinney check` checks f2fs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use blockdev::Device;
-use f2fs_check::{Code, CodeInfo, Options, Pass, Report, Watch, check};
+use f2fs_check::{Code, Options, Pass, PassTable as _, Report, check};
 use serde::Serialize;
 
-use crate::checked::{Checked, Found, Meaning, PassRow, Place};
+use crate::checked::{self, Checked, Meaning, PassRow, Place, Shown};
 use commands::progress::{Bar, Progress};
 
 const FORMAT: &str = super::row::FORMAT.name;
 
-/// True for the name of a pass.
-pub(crate) fn has_pass(id: &str) -> bool {
-    Pass::from_id(id).is_some()
-}
-
 /// All passes.
 pub(crate) fn passes() -> impl Iterator<Item = PassRow> {
-    Pass::all().iter().map(|info| PassRow {
-        format: FORMAT,
-        id: info.id,
-        about: info.about,
-        needs: info.needs.iter().map(|pass| pass.id()).collect(),
-    })
+    checked::passes::<Pass>(FORMAT)
 }
 
 /// All codes.
 pub(crate) fn codes() -> impl Iterator<Item = Meaning> {
-    Code::all().iter().map(meaning)
+    checked::codes::<Code>(FORMAT)
 }
 
-fn meaning(info: &CodeInfo) -> Meaning {
-    let CodeInfo { id, pass, what, means, advice, .. } = *info;
-    Meaning { format: FORMAT, code: id, pass: pass.id(), what, means, advice }
-}
-
-/// Checks; nothing is written. All names of passes are those of [`has_pass`].
+/// Checks; nothing is written. All names of passes are those of [`passes`].
 pub(crate) fn run(device: &dyn Device, passes: &[String], quiet: bool) -> Result<Checked<At>> {
     let options = Options { passes: passes.iter().filter_map(|id| Pass::from_id(id)).collect() };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !quiet);
-    let report = check(device, &options, &Shown(&progress));
+    let report = check(device, &options, &Shown(Arc::clone(&progress)));
     drop(bar);
     Ok(checked(report?))
-}
-
-/// Tells the bar what the check tells.
-struct Shown<'a>(&'a Progress);
-
-impl Watch for Shown<'_> {
-    fn add_bytes(&self, bytes: u64) {
-        self.0.add_bytes(bytes);
-    }
-
-    fn add_inodes(&self, count: u64) {
-        self.0.names.fetch_add(count, Ordering::Relaxed);
-    }
 }
 
 /// Where something was found.
@@ -86,33 +57,15 @@ impl Place for At {
 }
 
 fn checked(report: Report) -> Checked<At> {
-    let findings = report.findings.into_iter().map(|finding| {
-        let place = finding.place;
-        Found {
-            code: finding.code.id(),
-            pass: finding.code.info().map_or("", |info| info.pass.id()),
-            whole: Found::<At>::whole(finding.code.info().map_or("", |info| info.what), &finding.what),
-            what: finding.what,
-            path: place.path,
-            place: At {
-                inode: place.inode,
-                node: place.node,
-                file_block: place.file_block,
-                block: place.block,
-                segment: place.segment,
-                device_offset: place.device_offset,
-            },
-            expected: finding.expected,
-            found: finding.found,
-        }
-    });
-    Checked {
-        findings: findings.collect(),
-        counts: report.counts.iter().filter_map(|(code, count)| Some((meaning(code.info()?), *count))).collect(),
-        passes: report.passes.iter().map(|pass| pass.id()).collect(),
-        notes: report.notes,
-        note_word: "Note",
-        inodes: report.inodes,
-        bytes: report.bytes,
-    }
+    Checked::of(FORMAT, report, "Note", |place| {
+        let at = At {
+            inode: place.inode,
+            node: place.node,
+            file_block: place.file_block,
+            block: place.block,
+            segment: place.segment,
+            device_offset: place.device_offset,
+        };
+        (place.path, at)
+    })
 }

@@ -19,7 +19,7 @@ mod tables;
 
 use std::collections::BTreeSet;
 
-use f2fs_check::{Code, Options, Pass, Report, check};
+use f2fs_check::{Code, CodeTable as _, Options, Pass, PassTable as _, Report, check};
 use image::{Base, Editor, bases};
 
 /// Changes an image; `None` where that cannot be done in it.

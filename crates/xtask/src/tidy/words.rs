@@ -5,7 +5,8 @@ use super::source::{SourceFile, TextFile};
 use proc_macro2::{TokenStream, TokenTree};
 
 /// Crates that serve every file system and so may not name one.
-const NEUTRAL_CRATES: &[&str] = &["blockdev", "codec", "commands", "fuse", "host", "vfs", "vfs-conformance"];
+const NEUTRAL_CRATES: &[&str] =
+    &["blockdev", "checking", "codec", "commands", "fuse", "host", "vfs", "vfs-conformance"];
 /// Files that recognise what people have on their disks, in order not to overwrite it.
 const RECOGNISING: &[&str] = &["crates/commands/src/magic.rs"];
 const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];

@@ -8,14 +8,13 @@ pub(super) mod mounted;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
 use blockdev::Device;
-use btrfs_check::{Code, CodeInfo, Options, Pass, Report, Watch, check};
+use btrfs_check::{Code, Options, Pass, PassTable as _, Report, check};
 use serde::Serialize;
 
-use crate::checked::{Checked, Found, Meaning, PassRow, Place};
+use crate::checked::{self, Checked, Meaning, PassRow, Place, Shown};
 use commands::progress::{Bar, Progress};
 
 /// As the row of the format has it, which knows of mounts, whose jobs know of this.
@@ -33,7 +32,7 @@ pub(crate) enum Source<'a> {
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) source: Source<'a>,
-    /// Names of passes, all of which [`has_pass`] knows.
+    /// Names of passes, all of which [`passes`] has.
     pub(crate) passes: &'a [String],
     pub(crate) data: bool,
     pub(crate) memory: u64,
@@ -41,29 +40,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) quiet: bool,
 }
 
-/// True for the name of a pass.
-pub(crate) fn has_pass(id: &str) -> bool {
-    Pass::from_id(id).is_some()
-}
-
 /// All passes.
 pub(crate) fn passes() -> impl Iterator<Item = PassRow> {
-    Pass::all().iter().map(|info| PassRow {
-        format: FORMAT,
-        id: info.id,
-        about: info.about,
-        needs: info.needs.iter().map(|pass| pass.id()).collect(),
-    })
+    checked::passes::<Pass>(FORMAT)
 }
 
 /// All codes.
 pub(crate) fn codes() -> impl Iterator<Item = Meaning> {
-    Code::all().iter().map(meaning)
-}
-
-fn meaning(info: &CodeInfo) -> Meaning {
-    let CodeInfo { id, pass, what, means, advice, .. } = *info;
-    Meaning { format: FORMAT, code: id, pass: pass.id(), what, means, advice }
+    checked::codes::<Code>(FORMAT)
 }
 
 /// Checks; nothing is written.
@@ -92,23 +76,6 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked<At>> {
     Ok(checked(report?))
 }
 
-/// Tells the bar what the check tells.
-pub(crate) struct Shown(pub(crate) Arc<Progress>);
-
-impl Watch for Shown {
-    fn add_bytes(&self, bytes: u64) {
-        self.0.add_bytes(bytes);
-    }
-
-    fn add_inodes(&self, count: u64) {
-        self.0.names.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn set_total(&self, bytes: u64) {
-        self.0.bytes_total.store(bytes, Ordering::Relaxed);
-    }
-}
-
 /// Where something was found.
 #[derive(Debug, Serialize)]
 pub(crate) struct At {
@@ -135,36 +102,18 @@ impl Place for At {
 }
 
 fn checked(report: Report) -> Checked<At> {
-    let findings = report.findings.into_iter().map(|finding| {
-        let place = finding.place;
-        Found {
-            code: finding.code.id(),
-            pass: finding.code.info().map_or("", |info| info.pass.id()),
-            whole: Found::<At>::whole(finding.code.info().map_or("", |info| info.what), &finding.what),
-            what: finding.what,
-            path: place.path,
-            place: At {
-                tree: place.tree,
-                inode: place.inode,
-                key: place.key.map(|key| [key.objectid, key.item_type.into(), key.offset]),
-                key_text: place.key.map(|key| key.to_string()),
-                logical: place.logical,
-                device: place.device.map(|(device, _)| device),
-                device_offset: place.device.map(|(_, offset)| offset),
-            },
-            expected: finding.expected,
-            found: finding.found,
-        }
-    });
-    Checked {
-        findings: findings.collect(),
-        counts: report.counts.iter().filter_map(|(code, count)| Some((meaning(code.info()?), *count))).collect(),
-        passes: report.passes.iter().map(|pass| pass.id()).collect(),
-        notes: report.notes,
-        note_word: "Not looked at",
-        inodes: report.inodes,
-        bytes: report.bytes,
-    }
+    Checked::of(FORMAT, report, "Not looked at", |place| {
+        let at = At {
+            tree: place.tree,
+            inode: place.inode,
+            key: place.key.map(|key| [key.objectid, key.item_type.into(), key.offset]),
+            key_text: place.key.map(|key| key.to_string()),
+            logical: place.logical,
+            device: place.device.map(|(device, _)| device),
+            device_offset: place.device.map(|(_, offset)| offset),
+        };
+        (place.path, at)
+    })
 }
 
 /// Trees with negative numbers are known by those.

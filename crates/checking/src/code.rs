@@ -1,0 +1,78 @@
+//! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
+
+use crate::pass::PassTable;
+
+/// What is said of a code.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeInfo<C, P> {
+    /// The code.
+    pub code: C,
+    /// Its name, which does not change from version to version.
+    pub id: &'static str,
+    /// The pass that finds it.
+    pub pass: P,
+    /// What is wrong.
+    pub what: &'static str,
+    /// What it means for the data.
+    pub means: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+/// The codes of a format's check; [`codes`](crate::codes) makes it.
+pub trait CodeTable: Copy + Ord + 'static {
+    /// The passes that find them.
+    type Pass: PassTable;
+
+    /// Every code, in the order of the passes.
+    fn all() -> &'static [CodeInfo<Self, Self::Pass>];
+
+    /// The code with this name.
+    #[must_use]
+    fn from_id(id: &str) -> Option<Self> {
+        Self::all().iter().find(|info| info.id == id).map(|info| info.code)
+    }
+
+    /// What is said of it.
+    #[must_use]
+    fn info(self) -> Option<&'static CodeInfo<Self, Self::Pass>> {
+        Self::all().iter().find(|info| info.code == self)
+    }
+
+    /// Its name.
+    #[must_use]
+    fn id(self) -> &'static str {
+        self.info().map_or("", |info| info.id)
+    }
+}
+
+/// Makes `Code`, an enumeration of kinds of damage, and its table, of rows that each say: variant, name, variant of
+/// `Pass`, what is wrong, what it means, what to do. The last two are names of constants; `Pass` is in scope.
+#[macro_export]
+macro_rules! codes {
+    ($($name:ident $id:literal $pass:ident $what:literal $means:ident $advice:ident;)*) => {
+        /// A kind of damage.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $what] $name,)*
+        }
+
+        const TABLE: &[$crate::CodeInfo<Code, Pass>] = &[$($crate::CodeInfo {
+            code: Code::$name, id: $id, pass: Pass::$pass, what: $what, means: $means, advice: $advice,
+        }),*];
+
+        impl $crate::CodeTable for Code {
+            type Pass = Pass;
+
+            fn all() -> &'static [$crate::CodeInfo<Self, Pass>] {
+                TABLE
+            }
+        }
+
+        impl ::std::fmt::Display for Code {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str($crate::CodeTable::id(*self))
+            }
+        }
+    };
+}
