@@ -29,12 +29,16 @@ const RESCAN: &str = "Run `btrfs quota rescan` on a mount.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
 const LATER: &str = "Nothing has to be done at once; `spinney repair IMAGE` mends it.";
 const ZERO_LOG: &str = "Mount without it (`-o nologreplay`), save what is there, then `spinney repair IMAGE`.";
+const MOVE: &str = "Nothing has to be done at once; `spinney balance start IMAGE -m all` moves it.";
+const FINISH: &str =
+    "Finish the conversion, or take it back, with the program that began it; until then nothing else can write to it.";
 const RESTORE: &str = "Restore the affected files from a backup; other copies of them may be whole.";
 
 checking::codes! {
     SuperCopy "super-copy" Super "a copy of the superblock cannot be used" COPY MIRROR;
     SuperMirror "super-mirror" Super "a copy of the superblock differs from the one in use" COPY LATER;
     SuperBackup "super-backup" Super "the newest backup root disagrees with the superblock" NONE LATER;
+    SuperFlags "super-flags" Super "a conversion of the whole file system was begun and not finished" UNREAD FINISH;
     SuperDevice "super-device" Super "the superblock's device item disagrees with the chunk tree" NONE REBUILD;
     SuperDeviceCount "super-device-count" Super "the number of devices is wrong" NONE REBUILD;
     SuperTotalBytes "super-total-bytes" Super "the size of the file system is not that of its devices" FULL REBUILD;
@@ -90,6 +94,8 @@ checking::codes! {
         "an extent item has another generation than its tree block" NONE REBUILD;
     ExtentOutside "extent-outside" Extents "an extent is not inside one block group" OVERWRITE SAVE;
     ExtentGroupKind "extent-group-kind" Extents "an extent is in a block group for another use" NONE REBUILD;
+    ExtentStripe "extent-stripe" Extents "a tree block lies on two stripes, which old kernels could not scrub" NONE
+        MOVE;
     ExtentOwner "extent-owner" Extents
         "a tree block's owner does not refer to it, and it has no full back references" LEAK REBUILD;
 
@@ -117,11 +123,17 @@ checking::codes! {
     FileDirIndexMissing "file-dir-index-missing" Files "a name is found in its directory, but not listed" NAMES REBUILD;
     FileDirSize "file-dir-size" Files "a directory's size is not that of its names" NUMBERS LATER;
     FileDirLinks "file-dir-links" Files "a directory has several names" NAMES REBUILD;
+    FileDirDouble "file-dir-double" Files "a directory has one name twice" NAMES REBUILD;
     FileRootDir "file-root-dir" Files "a subvolume's root directory is missing or no directory" NAMES REBUILD;
     FileNbytes "file-nbytes" Files "an inode's count of bytes is not that of its extents" NUMBERS LATER;
     FileExtentOverlap "file-extent-overlap" Files "two extents of a file overlap" CONTENT COPY_FILE;
     FileHole "file-hole" Files "a file lacks an item for a hole" NUMBERS LATER;
     FileKindItems "file-kind-items" Files "an inode has items that its type does not have" CONTENT REBUILD;
+    FileItem "file-item" Files "an item is of a type that no subvolume has" NONE LATER;
+    FileFlags "file-flags" Files "a symbolic link has flags that it cannot have" NUMBERS LATER;
+    FileCompressed "file-compressed" Files "a compressed extent of a file has no checksums" UNVERIFIED REBUILD;
+    FileInodeCache "file-inode-cache" Files "a cache of free inode numbers is left, which no kernel uses any more" LEAK
+        LATER;
     FileSymlink "file-symlink" Files "a symbolic link's size is not that of its target" CONTENT COPY_FILE;
     FileOrphan "file-orphan" Files "an inode without names is not listed as an orphan" LEAK REBUILD;
     FileOrphanItem "file-orphan-item" Files "an orphan item names an inode that does not exist" NONE LATER;
@@ -145,6 +157,7 @@ checking::codes! {
 
     LogBlock "log-block" Log "a block of the log cannot be used" SYNCED ZERO_LOG;
     LogRoot "log-root" Log "the log is for a subvolume that does not exist" SYNCED ZERO_LOG;
+    LogCsum "log-csum" Log "data that the log brings has no checksum" SYNCED ZERO_LOG;
     LogOverlap "log-overlap" Log "a block of the log lies in an extent that is in use" OVERWRITE ZERO_LOG;
 
     DataChecksum "data-checksum" Data "data does not match its checksum, on any mirror" UNREAD RESTORE;

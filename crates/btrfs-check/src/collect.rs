@@ -185,7 +185,7 @@ impl Collector {
     /// Takes what a block says; returns the set of subvolumes that reach it.
     pub(crate) fn block(&self, cx: &Context<'_>, local: &mut Local, seen: &Seen<'_>) -> u32 {
         if seen.class == Class::Log {
-            lock(&cx.log_blocks).push(seen.at);
+            lock(&cx.log).blocks.push(seen.at);
             return 0;
         }
         let header = seen.header;

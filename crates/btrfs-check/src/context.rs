@@ -59,9 +59,22 @@ pub(crate) struct Context<'a> {
     pub(crate) passes: Vec<Pass>,
     pub(crate) notes: Mutex<Vec<String>>,
     pub(crate) lost: Lost,
-    pub(crate) log_blocks: Mutex<Vec<u64>>,
+    pub(crate) log: Mutex<LogFound>,
     pub(crate) sorter_bytes: usize,
     pub(crate) folder: PathBuf,
+}
+
+/// What a log of fsyncs has.
+#[derive(Debug, Default)]
+pub(crate) struct LogFound {
+    /// Addresses of its blocks.
+    pub(crate) blocks: Vec<u64>,
+    /// Extents of files that it brings: start, end, the log's tree, inode. The commit knows nothing of them.
+    pub(crate) extents: Vec<[u64; 4]>,
+    /// Those that have to have checksums.
+    pub(crate) needs: Vec<[u64; 4]>,
+    /// Ranges that its own checksums are for.
+    pub(crate) csums: Vec<(u64, u64)>,
 }
 
 /// Counts for the report what the caller is told.

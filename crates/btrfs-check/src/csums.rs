@@ -5,7 +5,8 @@ use std::io;
 use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
-use crate::sort::{Iter, Sorted, Sorter};
+use crate::sort::{Iter, Sorted, Sorter, lock};
+use crate::space::without;
 
 /// Ranges of data that have to have checksums: start, end, tree, inode.
 pub(crate) type Needs = Sorter<4>;
@@ -20,8 +21,6 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
         return Ok(());
     }
     let needs = needs.finish()?;
-    let mut runs = csums.iter().peekable();
-    let mut run = (0, 0);
     let mut last_end = 0;
     for [start, end] in csums.iter() {
         if start < last_end {
@@ -29,8 +28,26 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
         }
         last_end = end.max(last_end);
     }
+    uncovered(cx, needs.iter(), csums, Code::CsumMissing);
+    let (of_log, brought) = {
+        let mut log = lock(&cx.log);
+        (std::mem::take(&mut log.needs), std::mem::take(&mut log.csums))
+    };
+    let mut left: Vec<[u64; 4]> = Vec::new();
+    for [start, end, tree, inode] in of_log {
+        left.extend(without(&[(start, end)], &brought).into_iter().map(|(start, end)| [start, end, tree, inode]));
+    }
+    left.sort_unstable();
+    uncovered(cx, left.into_iter(), csums, Code::LogCsum);
+    Ok(())
+}
+
+/// Reports the ranges that have no checksums; they come in order.
+fn uncovered(cx: &Context<'_>, needs: impl Iterator<Item = [u64; 4]>, csums: &Sorted<2>, code: Code) {
+    let mut runs = csums.iter().peekable();
+    let mut run = (0, 0);
     let mut known = (0, 0);
-    for [start, end, tree, inode] in needs.iter() {
+    for [start, end, tree, inode] in needs {
         while run.1 <= start || runs.peek().is_some_and(|[next, _]| *next <= run.1) {
             let Some([next, behind]) = runs.next() else { break };
             run = if next <= run.1 && run.1 != 0 { (run.0, behind.max(run.1)) } else { (next, behind) };
@@ -40,10 +57,9 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
             known = (start, end);
             let place = Place::inode(tree, inode).at(start);
             let found = if run.0 <= start && start < run.1 { "checksums for a part" } else { "none" };
-            cx.findings.add(Code::CsumMissing, place, format!("checksums for {} bytes", end - start), found);
+            cx.findings.add(code, place, format!("checksums for {} bytes", end - start), found);
         }
     }
-    Ok(())
 }
 
 /// Checksums that no data extent stands behind; takes data extents in order.
@@ -83,7 +99,10 @@ impl<'a> Orphans<'a> {
             self.orphan(start, stop);
             self.now = self.csums.next().map(|[start, end]| (start, end));
         }
-        for (start, stop) in std::mem::take(&mut self.found) {
+        // An fsync writes data and checksums before a commit knows of the extent.
+        let of_log: Vec<(u64, u64)> =
+            lock(&self.cx.log).extents.iter().map(|[start, end, ..]| (*start, *end)).collect();
+        for (start, stop) in without(&self.found, &of_log) {
             let found = format!("checksums for {} bytes", stop.saturating_sub(start));
             self.cx.findings.add(Code::CsumOrphan, Place::logical(start), "none: no data extent is there", found);
         }

@@ -1,8 +1,13 @@
 //! Extent items against the references that trees hold, both ways.
 
+use std::collections::BTreeSet;
+
+use btrfs_disk::TreeId;
 use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::items::STRIPE_LEN;
 
 use crate::code::Code;
+use crate::collect::Facts;
 use crate::context::Context;
 use crate::finding::Place;
 use crate::records::{About, ExtentRecord, Item, NO_LEVEL, Ref, Side, decode, tree_number};
@@ -32,6 +37,9 @@ pub(crate) struct Extents<'a> {
     now: Option<Current>,
     /// Where the extents so far end.
     end: u64,
+    /// Subvolumes that a balance is in the middle of moving: it exchanges blocks with a tree of its own, so that for a
+    /// while that tree alone refers to some of theirs.
+    relocated: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -51,8 +59,9 @@ struct Current {
 }
 
 impl<'a> Extents<'a> {
-    pub(crate) fn new(cx: &'a Context<'a>) -> Self {
-        Self { cx, now: None, end: 0 }
+    pub(crate) fn new(cx: &'a Context<'a>, facts: &Facts) -> Self {
+        let trees = facts.roots.iter().filter(|(key, _)| TreeId(key.objectid) == TreeId::TREE_RELOC);
+        Self { cx, now: None, end: 0, relocated: trees.map(|(key, _)| key.offset).collect() }
     }
 
     pub(crate) fn record(&mut self, record: &ExtentRecord, each: &mut impl FnMut(&Extent)) {
@@ -113,6 +122,11 @@ impl<'a> Extents<'a> {
             findings.add(Code::ExtentRefTotal, now.place(None), now.listed, item.refs);
         }
         self.group(now, item);
+        let last = now.at.saturating_add(item.len).saturating_sub(1);
+        if !item.is_data && now.at / STRIPE_LEN != last / STRIPE_LEN {
+            let found = format!("{}..={last}", now.at);
+            findings.add(Code::ExtentStripe, now.place(None), format!("one stripe of {STRIPE_LEN} bytes"), found);
+        }
         if now.walked == 0 {
             if !self.cx.lost.has_files() {
                 let found = format!("{} references to {} bytes", item.refs, item.len);
@@ -154,7 +168,7 @@ impl<'a> Extents<'a> {
         if item.generation != generation {
             findings.add(Code::ExtentGeneration, place.clone(), generation, item.generation);
         }
-        if !item.is_full && !now.owner_refers && !self.cx.lost.has_files() {
+        if !item.is_full && !now.owner_refers && !self.relocated.contains(&owner) && !self.cx.lost.has_files() {
             let expected = format!("a reference from tree {owner}, or full back references");
             findings.add(Code::ExtentOwner, place, expected, "neither");
         }

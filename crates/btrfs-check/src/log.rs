@@ -1,20 +1,26 @@
-//! The log of fsyncs: its blocks can be read, and each part is for a subvolume that exists.
+//! The log of fsyncs: its blocks can be read, each part is for a subvolume that exists, and what it brings of data is
+//! kept, to be compared with the checksums.
 
 use std::io;
 
-use btrfs_disk::items::RootItem;
+use btrfs_disk::flags::InodeFlags;
+use btrfs_disk::items::{FileExtent, InodeItem, OnDisk as _, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
-use btrfs_disk::{Key, TreeId};
+use btrfs_disk::{Key, Logical, TreeId};
 
 use crate::code::Code;
-use crate::collect::Collector;
+use crate::collect::{Collector, csum_geometry};
 use crate::context::Context;
+use crate::files::checked_range;
 use crate::finding::Place;
 use crate::order;
 use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
 use crate::walk::Walk;
+
+/// Extents, and ranges of checksums, that are kept of a log.
+const EXTENTS_MAX: usize = 1 << 20;
 
 /// Walks the log, if there is one.
 ///
@@ -41,7 +47,47 @@ pub(crate) fn walk(cx: &Context<'_>, collector: &Collector) -> io::Result<()> {
         let (at, generation) = item.root_block();
         walk.push(&Pointer::root(TreeId::TREE_LOG.0, at.0, item.level, generation.0));
     }
-    walk.run()
+    walk.run()?;
+    for (_, item) in logs(cx, at, cx.fields.log_root_level) {
+        data(cx, &item);
+    }
+    Ok(())
+}
+
+/// Extents and checksums of one subvolume's log.
+fn data(cx: &Context<'_>, root: &RootItem) {
+    let geometry = csum_geometry(cx);
+    let mut found = lock(&cx.log);
+    let mut has_checksums = (0, true);
+    for leaf in order::runs(&cx.media, root.bytenr.get(), root.level).into_iter().flat_map(|run| run.leaves) {
+        let Some(block) = cx.media.read_block(leaf) else { continue };
+        for (key, data) in LeafView::new(&block).iter() {
+            if found.extents.len().max(found.csums.len()) >= EXTENTS_MAX {
+                cx.note("log: only a part of its data was compared with checksums: it has too many extents");
+                return;
+            }
+            match key.item_type {
+                item_type::INODE_ITEM => {
+                    let has = |item: &InodeItem| !item.inode_flags().contains(InodeFlags::NODATASUM);
+                    has_checksums = (key.objectid, InodeItem::parse(data).is_ok_and(has));
+                }
+                item_type::EXTENT_DATA => {
+                    let Ok(FileExtent::Extent(extent)) = FileExtent::parse(data) else { continue };
+                    let Some((start, end)) = checked_range(extent) else { continue };
+                    let record = [start, end, TreeId::TREE_LOG.0, key.objectid];
+                    found.extents.push(record);
+                    if has_checksums == (key.objectid, true) {
+                        found.needs.push(record);
+                    }
+                }
+                item_type::EXTENT_CSUM => {
+                    let end = geometry.end(Logical(key.offset), data.len());
+                    found.csums.push((key.offset, end.0));
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 fn logs(cx: &Context<'_>, at: u64, level: u8) -> Vec<(Key, RootItem)> {

@@ -83,7 +83,7 @@ fn check_opened(opened: Opened, findings: Findings, options: &Options, watch: &d
         passes: Pass::with_needs(&options.passes),
         notes: Mutex::default(),
         lost: Lost::default(),
-        log_blocks: Mutex::default(),
+        log: Mutex::default(),
         sorter_bytes: options.memory_bytes.max(MEMORY_MIN) / SORTERS,
         folder: options.folder.clone(),
     };

@@ -1,6 +1,5 @@
 //! Free space and usage, against the extents that there are.
 
-use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use btrfs_disk::convert::to_u64;
@@ -21,6 +20,8 @@ pub(crate) struct Space<'a> {
     now: Option<Group>,
     free: Peekable<Iter<'a, 4>>,
     has_tree: bool,
+    /// Groups of the free-space tree that there are no block groups for.
+    stale: u64,
     /// Bytes that extents take in all.
     used: u64,
     /// What block groups say that is in all.
@@ -47,7 +48,7 @@ impl<'a> Space<'a> {
         }
         let free = free.iter().peekable();
         let said = facts.groups.values().fold(0u64, |sum, (_, item)| sum.saturating_add(item.used.get()));
-        Self { cx, groups: facts.groups.iter(), now: None, free, has_tree, used: 0, said }
+        Self { cx, groups: facts.groups.iter(), now: None, free, has_tree, stale: 0, used: 0, said }
     }
 
     pub(crate) fn extent(&mut self, extent: &Extent) {
@@ -70,6 +71,16 @@ impl<'a> Space<'a> {
 
     pub(crate) fn end(&mut self) {
         while self.next_group() {}
+        if self.has_tree {
+            self.stale += to_u64(self.free.by_ref().filter(|[_, kind, ..]| *kind == FREE_INFO).count());
+        }
+        if self.stale > 0 {
+            self.cx.note(format!(
+                "space: the free-space tree has {} entries for block groups that do not exist; mkfs.btrfs up to 6.2 \
+                 leaves such, and nothing reads them",
+                self.stale
+            ));
+        }
         if self.cx.fields.bytes_used.get() != self.said {
             self.cx.findings.add(Code::SuperUsed, Place::default(), self.said, self.cx.fields.bytes_used);
         }
@@ -101,7 +112,9 @@ impl<'a> Space<'a> {
     fn compare(&mut self, group: &Group) {
         // What is said of space in no block group does no harm: mkfs.btrfs up to 6.2 leaves entries for the groups it
         // begins with, and the kernel never looks at them.
-        while self.free.next_if(|[start, ..]| *start < group.start).is_some() {}
+        while let Some([_, kind, ..]) = self.free.next_if(|[start, ..]| *start < group.start) {
+            self.stale += u64::from(kind == FREE_INFO);
+        }
         let findings = &self.cx.findings;
         let place = Place::logical(group.start);
         let Some([_, _, len, more]) = self.free.next_if(|[at, kind, ..]| *at == group.start && *kind == FREE_INFO)
@@ -150,19 +163,22 @@ impl Group {
     }
 }
 
-/// The parts of `all` that no range of `minus` covers; both are in order, and ranges do not overlap within `all`.
-fn without(all: &[(u64, u64)], minus: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
-    for (start, end) in minus {
-        let known = ends.entry(*start).or_default();
-        *known = (*known).max(*end);
+/// The parts of the ranges `all` that no range of `minus` covers.
+pub(crate) fn without(all: &[(u64, u64)], minus: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut sorted = minus.to_vec();
+    sorted.sort_unstable();
+    let mut covered: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in sorted {
+        match covered.last_mut() {
+            Some((_, last)) if *last >= start => *last = end.max(*last),
+            _ => covered.push((start, end)),
+        }
     }
     let mut left = Vec::new();
     for (start, end) in all {
         let mut at = *start;
-        let before = ends.range(..*start).next_back().map(|(_, end)| *end);
-        at = at.max(before.unwrap_or(0));
-        for (from, to) in ends.range(*start..*end) {
+        let first = covered.partition_point(|(_, end)| *end <= at);
+        for (from, to) in covered.iter().skip(first).take_while(|(from, _)| from < end) {
             if *from > at {
                 left.push((at, *from));
             }
@@ -185,5 +201,6 @@ mod tests {
         assert_eq!(without(&[(5, 10)], &[(0, 7)]), [(7, 10)]);
         assert_eq!(without(&[(5, 10)], &[(0, 20)]), []);
         assert_eq!(without(&[(0, 4), (8, 9)], &[]), [(0, 4), (8, 9)]);
+        assert_eq!(without(&[(8, 20)], &[(12, 14), (0, 16), (2, 4)]), [(16, 20)]);
     }
 }

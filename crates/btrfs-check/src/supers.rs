@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::items::OnDisk as _;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, mirror_offsets};
 use btrfs_disk::verify::Format;
@@ -15,6 +16,16 @@ use crate::code::Code;
 use crate::error::Error;
 use crate::finding::{Findings, Place};
 use crate::media::{Disk, Media};
+
+/// Flags of a file system that nothing is converting. The older way of changing its UUID leaves its flag until it is
+/// done; the newer one is finished by the kernel, with the device that has the flag.
+const FLAGS_AT_REST: SuperFlags = SuperFlags::WRITTEN
+    .union(SuperFlags::RELOC)
+    .union(SuperFlags::ERROR)
+    .union(SuperFlags::SEEDING)
+    .union(SuperFlags::METADUMP)
+    .union(SuperFlags::METADUMP_V2)
+    .union(SuperFlags::CHANGING_FSID_V2);
 
 /// What a check starts from.
 #[derive(Debug)]
@@ -104,6 +115,9 @@ fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Res
         }
     }
     backup(&fields, findings);
+    if let Some(flags) = fields.super_flags().beyond(FLAGS_AT_REST) {
+        findings.add(Code::SuperFlags, Place::default(), "no conversion under way", flags);
+    }
     Ok(Opened { media, fields })
 }
 

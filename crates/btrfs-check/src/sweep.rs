@@ -36,7 +36,7 @@ pub(crate) fn run(cx: &Context<'_>, collected: &Collected, bad: Vec<BadData>) {
             bad.holder = extent.holder;
         }
     };
-    let mut extents = Extents::new(cx);
+    let mut extents = Extents::new(cx, &collected.facts);
     for record in collected.refs.iter() {
         extents.record(&record, &mut each);
     }
@@ -60,7 +60,7 @@ struct LogBlocks<'a> {
 
 impl<'a> LogBlocks<'a> {
     fn new(cx: &'a Context<'a>) -> Self {
-        let mut blocks = std::mem::take(&mut *lock(&cx.log_blocks));
+        let mut blocks = std::mem::take(&mut lock(&cx.log).blocks);
         blocks.sort_unstable();
         Self { cx, blocks }
     }

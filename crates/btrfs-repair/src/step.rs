@@ -42,7 +42,7 @@ steps! {
     Log "log"
         "drop the log of fsyncs"
         "what was written by fsync after the last commit; everything committed is there"
-        [LogBlock LogRoot LogOverlap];
+        [LogBlock LogRoot LogCsum LogOverlap];
     /// Bad copies of blocks.
     Mirrors "mirrors"
         "rewrite bad copies of tree blocks, in place, from the good ones"
@@ -61,14 +61,16 @@ steps! {
     /// Names and links.
     Names "names"
         "make names and links agree in directories and inodes; inodes without a name go to lost+found"
-        "names that one of their three items alone has; size, owner, mode and times of inodes whose item makes no sense"
+        "names that one of their three items alone has; size, owner, mode and times of inodes whose item makes no \
+            sense; items of types that no subvolume has; caches of free inode numbers"
         [FileInodeMissing FileLinkCount FileRefNoEntry FileEntryNoRef FileEntryNoInode FileEntryType FileDirItemMissing
-            FileDirIndexMissing FileDirSize FileDirLinks FileRootDir FileOrphan FileOrphanItem FileKindItems];
+            FileDirIndexMissing FileDirSize FileDirLinks FileDirDouble FileRootDir FileOrphan FileOrphanItem
+            FileKindItems FileItem FileInodeCache];
     /// Numbers and extents of files.
     Files "files"
-        "make sizes, byte counts, holes and overlapping extents of files right"
+        "make sizes, byte counts, flags, holes and overlapping extents of files right"
         "of two overlapping extents of a file, what the first has beyond the start of the second"
-        [FileNbytes FileHole FileSymlink FileExtentOverlap];
+        [FileNbytes FileHole FileSymlink FileFlags FileCompressed FileExtentOverlap];
     /// Subvolumes.
     Subvolumes "subvolumes"
         "make subvolumes, their parents and directories agree; make trees that are missing and were empty"

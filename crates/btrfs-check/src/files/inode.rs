@@ -17,6 +17,9 @@ pub(super) struct View<'a> {
     pub(super) has_no_holes: bool,
 }
 
+/// No call can set these on a symbolic link, nor take them away.
+const NOT_OF_SYMLINKS: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
 /// What was seen of an inode so far.
 pub(super) struct Inode {
     pub(super) number: u64,
@@ -28,6 +31,9 @@ pub(super) struct Inode {
     by_index: (u128, u64),
     /// Twice the bytes of the names.
     names_len: u64,
+    /// Names that one item has twice: the first of them.
+    double: Option<Vec<u8>>,
+    is_compressed: bool,
     bytes: u64,
     extents: u64,
     /// Behind the last extent.
@@ -45,6 +51,8 @@ impl Inode {
             by_name: (0, 0),
             by_index: (0, 0),
             names_len: 0,
+            double: None,
+            is_compressed: false,
             bytes: 0,
             extents: 0,
             end: 0,
@@ -59,6 +67,21 @@ impl Inode {
 
     pub(super) fn has_checksums(&self) -> bool {
         self.item.is_some_and(|item| !item.inode_flags().contains(InodeFlags::NODATASUM))
+    }
+
+    /// It is an orphan that is being deleted: what its items say is half gone.
+    pub(super) fn is_going(&self) -> bool {
+        self.names == 0 && self.item.is_some_and(|item| item.nlink.get() == 0)
+    }
+
+    /// Looks for a name that is twice among those of one hash, which one item has.
+    pub(super) fn same_names(&mut self, data: &[u8]) {
+        let mut names: Vec<&[u8]> = DirEntry::iter(data).map_while(Result::ok).map(|entry| entry.name).collect();
+        names.sort_unstable();
+        let double = names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first());
+        if let (Some(name), None) = (double, &self.double) {
+            self.double = Some(name.to_vec());
+        }
     }
 
     pub(super) fn entry(&mut self, entry: &DirEntry<'_>, is_index: bool) {
@@ -86,6 +109,7 @@ impl Inode {
                 self.end = self.end.max(end.checked_next_multiple_of(sector.max(1)).unwrap_or(end));
             }
             FileExtent::Extent(item) => {
+                self.is_compressed |= item.head.compression != 0 && !item.is_hole();
                 if !item.is_hole() {
                     self.bytes = self.bytes.saturating_add(len);
                 }
@@ -125,7 +149,11 @@ impl Inode {
         } else if u64::from(item.nlink.get()) != self.names {
             findings.add(Code::FileLinkCount, place.clone(), self.names, item.nlink);
         }
-        if scan.cx.lost.has_files() {
+        if let Some(name) = &self.double {
+            let found = format!("{:?} twice", String::from_utf8_lossy(name));
+            findings.add(Code::FileDirDouble, place.clone(), "each name once", found);
+        }
+        if scan.cx.lost.has_files() || self.is_going() {
             return;
         }
         if item.size.get() != self.names_len {
@@ -144,9 +172,19 @@ impl Inode {
         let kind = self.kind();
         if matches!(kind, Some(FileKind::File | FileKind::Symlink))
             && item.nbytes.get() != self.bytes
+            && !self.is_going()
             && !scan.cx.lost.has_files()
         {
             findings.add(Code::FileNbytes, place.clone(), self.bytes, item.nbytes);
+        }
+        let flags = item.inode_flags();
+        if kind == Some(FileKind::Symlink) && flags.intersects(NOT_OF_SYMLINKS) {
+            let flags = flags.intersection(NOT_OF_SYMLINKS);
+            findings.add(Code::FileFlags, place.clone(), "a symbolic link without such flags", flags);
+        }
+        if self.is_compressed && flags.contains(InodeFlags::NODATASUM) {
+            let expected = "checksums, which compressed data has always";
+            findings.add(Code::FileCompressed, place.clone(), expected, InodeFlags::NODATASUM);
         }
         if kind == Some(FileKind::Symlink) && self.inline_len != Some(item.size.get()) {
             let expected = self.inline_len.map_or_else(|| "a target".to_owned(), |len| len.to_string());

@@ -26,11 +26,11 @@ pub(super) fn find(cx: &Context<'_>, tree: u64, runs: &[Run]) -> io::Result<()> 
     // Inode, hash of the name in its directory, side, position and type, directory.
     let sorter: Sorter<5> = cx.sorter();
     let mut records: Vec<Record<5>> = Vec::new();
-    let mut kind = (0, 0);
+    let mut now = Now::default();
     for leaf in leaves(runs) {
         let Some(block) = cx.media.read_block(leaf) else { continue };
         for (key, data) in LeafView::new(&block).iter() {
-            names(&key, data, &mut kind, &mut records);
+            names(&key, data, &mut now, &mut records);
         }
         sorter.take(&mut records);
     }
@@ -53,16 +53,29 @@ pub(super) fn find(cx: &Context<'_>, tree: u64, runs: &[Run]) -> io::Result<()> 
     Ok(())
 }
 
-fn names(key: &Key, data: &[u8], kind: &mut (u64, u8), records: &mut Vec<Record<5>>) {
+/// The inode whose items come by.
+#[derive(Default)]
+struct Now {
+    inode: u64,
+    /// As entries of directories have it.
+    kind: u8,
+    /// It has no link, and no name was seen yet.
+    is_going: bool,
+}
+
+fn names(key: &Key, data: &[u8], now: &mut Now, records: &mut Vec<Record<5>>) {
     let hash = |dir, name: &[u8]| u64::try_from(hash_name(0, dir, 0, name, 0) >> 64).unwrap_or(1).max(1);
     match key.item_type {
         item_type::INODE_ITEM => {
-            let of = InodeItem::parse(data).ok().and_then(InodeItem::kind).map_or(0, FileKind::dir_type);
-            *kind = (key.objectid, of);
+            let item = InodeItem::parse(data).ok();
+            let kind = item.and_then(InodeItem::kind).map_or(0, FileKind::dir_type);
+            let is_going = item.is_some_and(|item| item.nlink.get() == 0);
+            *now = Now { inode: key.objectid, kind, is_going };
             records.push([key.objectid, 0, INODE, 0, 0]);
         }
         item_type::INODE_REF | item_type::INODE_EXTREF => {
-            let own = if kind.0 == key.objectid { kind.1 } else { 0 };
+            now.is_going &= now.inode != key.objectid;
+            let own = if now.inode == key.objectid { now.kind } else { 0 };
             for entry in InodeExtrefEntry::iter_either(key, data).map_while(Result::ok) {
                 if entry.parent.0 == key.objectid && entry.name == b".." {
                     continue;
@@ -71,6 +84,8 @@ fn names(key: &Key, data: &[u8], kind: &mut (u64, u8), records: &mut Vec<Record<
                 records.push([key.objectid, hash(entry.parent.0, entry.name), REF, more, entry.parent.0]);
             }
         }
+        // What is left of a directory that is being deleted names nothing.
+        item_type::DIR_INDEX if now.is_going && now.inode == key.objectid => {}
         item_type::DIR_INDEX => {
             for entry in DirEntry::iter(data).map_while(Result::ok) {
                 let location = entry.location();

@@ -31,8 +31,8 @@ use crate::finding::Place;
 use crate::order::{self, Run};
 use crate::sort::{Record, lock};
 
-pub(crate) use scan::SubvolumeEntry;
 use scan::{Found, Scan};
+pub(crate) use scan::{SubvolumeEntry, checked_range};
 
 /// What other passes need of it.
 pub(crate) struct FilesFound {

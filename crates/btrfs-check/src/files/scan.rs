@@ -1,7 +1,7 @@
 //! One way through the leaves of a run.
 
 use btrfs_disk::Key;
-use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
+use btrfs_disk::items::{DirEntry, FileExtent, FileExtentItem, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::LeafView;
 
@@ -45,6 +45,20 @@ impl Found {
         self.subvolumes.extend(other.subvolumes.iter().cloned());
         self.has_root |= other.has_root;
     }
+}
+
+/// The data that has to be read to read an extent, which has checksums unless the inode has none; of compressed data
+/// all, for any part. `None` for what reads as zeros.
+pub(crate) fn checked_range(item: &FileExtentItem) -> Option<(u64, u64)> {
+    if item.is_hole() || item.is_prealloc() {
+        return None;
+    }
+    let at = item.disk_bytenr.get();
+    let (start, len) = match item.head.compression {
+        0 => (at.saturating_add(item.offset.get()), item.num_bytes.get()),
+        _ => (at, item.disk_num_bytes.get()),
+    };
+    Some((start, start.saturating_add(len)))
 }
 
 /// Looks at the inodes whose items begin in some leaves.
@@ -106,6 +120,10 @@ impl<'a> Scan<'a> {
             return;
         }
         if !(objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&key.objectid) {
+            if key.objectid == objectid::FREE_INO && key.item_type == item_type::INODE_ITEM {
+                let place = Place::inode(self.tree, key.objectid).key(*key);
+                self.cx.findings.add(Code::FileInodeCache, place, "no inode with this number", "one");
+            }
             return;
         }
         if self.now.as_ref().is_none_or(|inode| inode.number != key.objectid) {
@@ -120,7 +138,11 @@ impl<'a> Scan<'a> {
             item_type::INODE_REF | item_type::INODE_EXTREF => self.names(key, data),
             item_type::DIR_ITEM | item_type::DIR_INDEX => self.entries(key, data),
             item_type::EXTENT_DATA => self.extent(key, data),
-            _ => {}
+            item_type::XATTR_ITEM | item_type::VERITY_DESC_ITEM | item_type::VERITY_MERKLE_ITEM => {}
+            unknown => {
+                let place = Place::inode(self.tree, key.objectid).key(*key);
+                self.cx.findings.add(Code::FileItem, place, "an item of a subvolume", format!("type {unknown}"));
+            }
         }
     }
 
@@ -146,6 +168,10 @@ impl<'a> Scan<'a> {
 
     fn entries(&mut self, key: &Key, data: &[u8]) {
         let Some(inode) = &mut self.now else { return };
+        let is_going = inode.is_going();
+        if key.item_type == item_type::DIR_ITEM {
+            inode.same_names(data);
+        }
         for entry in DirEntry::iter(data).map_while(Result::ok) {
             let location = entry.location();
             let kind = entry.item.dir_type;
@@ -159,7 +185,7 @@ impl<'a> Scan<'a> {
                     index: key.offset,
                     name: entry.name.to_vec(),
                 });
-            } else if is_index {
+            } else if is_index && !is_going {
                 let hash = hash_name(location.objectid, key.objectid, key.offset, entry.name, kind);
                 self.found.entries = self.found.entries.wrapping_add(hash);
             }
@@ -175,17 +201,10 @@ impl<'a> Scan<'a> {
             self.cx.findings.add(Code::FileExtentOverlap, place, format!("an extent from {expected} on"), found);
         }
         if let FileExtent::Extent(item) = extent
-            && !item.is_hole()
-            && !item.is_prealloc()
             && inode.has_checksums()
+            && let Some((start, end)) = checked_range(item)
         {
-            let at = item.disk_bytenr.get();
-            // Of compressed data all is needed to read a part.
-            let (start, len) = match item.head.compression {
-                0 => (at.saturating_add(item.offset.get()), item.num_bytes.get()),
-                _ => (at, item.disk_num_bytes.get()),
-            };
-            self.needs.push([start, start.saturating_add(len), self.tree, inode.number]);
+            self.needs.push([start, end, self.tree, inode.number]);
         }
     }
 
@@ -195,7 +214,7 @@ impl<'a> Scan<'a> {
         if inode.number == objectid::FIRST_FREE {
             self.found.has_root = inode.kind() == Some(FileKind::Directory);
         }
-        if inode.names == 0 && inode.item.is_some_and(|item| item.nlink.get() == 0) {
+        if inode.is_going() {
             self.found.unnamed.push(inode.number);
         }
         inode.judge(&View { cx: self.cx, tree: self.tree, has_no_holes: self.has_no_holes });

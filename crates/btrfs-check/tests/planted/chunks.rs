@@ -1,6 +1,7 @@
 //! Superblocks, chunks, device extents, block groups.
 
 use btrfs_check::Code;
+use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::key::item_type::{BLOCK_GROUP_ITEM, CHUNK_ITEM, DEV_EXTENT, DEV_ITEM};
 use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
 use btrfs_disk::{Key, TreeId};
@@ -36,6 +37,14 @@ pub(crate) const PLANTS: &[Plant] = &[
     }),
     plant(Code::SuperMirror, "a backup root", |image| {
         image.editor.change_superblock_at(MIRROR, |fields| fields.super_roots[0].csum_root += 4096).ok()?;
+        image.done()
+    }),
+    plant(Code::SuperFlags, "to a block-group tree", |image| {
+        image.editor.change_superblock(|fields| fields.flags |= SuperFlags::CHANGING_BG_TREE.bits()).ok()?;
+        image.done()
+    }),
+    plant(Code::SuperFlags, "an unknown one", |image| {
+        image.editor.change_superblock(|fields| fields.flags |= 1 << 50).ok()?;
         image.done()
     }),
     plant(Code::SuperBackup, "root tree", |image| {

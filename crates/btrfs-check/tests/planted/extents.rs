@@ -172,6 +172,14 @@ pub(crate) const PLANTS: &[Plant] = &[
         let device: Arc<dyn Device> = Arc::new(Faulty { below: image.device.clone(), bad: data_places(image)? });
         Some(device)
     }),
+    plant(Code::ExtentStripe, "in the middle of two", |image| {
+        let (key, _) = image.items(TreeId::EXTENT).into_iter().rfind(|(key, _)| key.item_type == METADATA_ITEM)?;
+        let node = u64::from(image.editor.format().nodesize);
+        let stripe = (key.objectid + (2 << 20)).next_multiple_of(64 << 10);
+        let item = ExtentItem::new(1, Generation(1), ExtentFlags::TREE_BLOCK);
+        let data = ExtentView::build(&item, None, &[InlineRef::TreeBlock { root: TreeId::FS }]);
+        image.put(TreeId::EXTENT, Key::new(stripe - node.min(8192) / 2, METADATA_ITEM, 0), &data)
+    }),
     plant(Code::LogBlock, "rot", |image| {
         let places: Vec<u64> = image.editor.places(log_leaf(image)?).ok()?.iter().map(|at| at + 500).collect();
         image.rot(&places)
@@ -189,6 +197,18 @@ pub(crate) const PLANTS: &[Plant] = &[
             return None;
         }
         image.change_block(root, |block| set_u64(block, at + 9, 7777))
+    }),
+    plant(Code::LogCsum, "for other data", |image| {
+        let blocks = image.editor.blocks().ok()?.into_iter();
+        let mut leaves = blocks.filter(|block| block.tree == TreeId::TREE_LOG && block.level == 0);
+        let (at, last) = leaves.find_map(|leaf| {
+            let block = image.editor.block(leaf.at).ok()?;
+            let view = LeafView::new(&block);
+            let last = view.nritems().checked_sub(1).filter(|last| view.key(*last).item_type == EXTENT_CSUM)?;
+            Some((leaf.at, last))
+        })?;
+        let key = btrfs_disk::node::HEADER_SIZE + last * btrfs_disk::node::ITEM_SIZE;
+        image.change_block(at, |block| add_u64(block, key + 9, 1 << 40))
     }),
     plant(Code::LogOverlap, "an extent item", |image| {
         let block = log_leaf(image)?;

@@ -2,7 +2,9 @@
 
 use btrfs_check::Code;
 use btrfs_disk::items::{FileKind, InodeItem, InodeRefEntry, OnDisk as _};
-use btrfs_disk::key::item_type::{DIR_INDEX, DIR_ITEM, EXTENT_DATA, INODE_ITEM, INODE_REF, ORPHAN_ITEM};
+use btrfs_disk::key::item_type::{
+    DIR_INDEX, DIR_ITEM, EXTENT_DATA, INODE_ITEM, INODE_REF, ORPHAN_ITEM, TEMPORARY_ITEM,
+};
 use btrfs_disk::key::objectid;
 use btrfs_disk::{Key, TreeId};
 
@@ -11,6 +13,7 @@ use super::plant::{Damaged, Plant, Planted, add_u64, get_u64, plant, set_u32, se
 const INODE: (TreeId, u8) = (TreeId::FS, INODE_ITEM);
 const NLINK_AT: usize = 40;
 const MODE_AT: usize = 52;
+const FLAGS_AT: usize = 64;
 /// In an entry of a directory: the type behind a location, a transaction and two lengths.
 const DIR_TYPE_AT: usize = 29;
 
@@ -126,6 +129,32 @@ pub(crate) const PLANTS: &[Plant] = &[
     }),
     plant(Code::FileKindItems, "a file with names", |image| {
         inode(image, is_dir, |item| set_u32(item, MODE_AT, 0o100_644))
+    }),
+    plant(Code::FileDirDouble, "the same entry again", |image| {
+        let is_one = |key: &Key, item: &[u8]| leads_to_inode(key, item) && key.objectid == objectid::FIRST_FREE;
+        let (key, item) = image.taken(TreeId::FS, DIR_ITEM, is_one)?;
+        image.put(TreeId::FS, key, &[item.as_slice(), &item].concat())
+    }),
+    plant(Code::FileItem, "an unknown type", |image| {
+        let (key, _) = image.first(TreeId::FS, INODE_ITEM, is_file)?;
+        image.put(TreeId::FS, Key::new(key.objectid, 8, objectid::FIRST_FREE), &[])
+    }),
+    plant(Code::FileItem, "of another tree", |image| {
+        let (key, _) = image.first(TreeId::FS, INODE_ITEM, is_dir)?;
+        image.put(TreeId::FS, Key::new(key.objectid, TEMPORARY_ITEM, 0), &[0; 16])
+    }),
+    plant(Code::FileFlags, "immutable", |image| inode(image, is_link, |item| item[FLAGS_AT] |= 1 << 6)),
+    plant(Code::FileFlags, "append only", |image| inode(image, is_link, |item| item[FLAGS_AT] |= 1 << 7)),
+    plant(Code::FileCompressed, "flags of the inode", |image| {
+        let is_compressed = |_: &Key, item: &[u8]| item[20] == 1 && item[16] != 0 && get_u64(item, 21) != 0;
+        let (key, _) = image.first(TreeId::FS, EXTENT_DATA, is_compressed)?;
+        let item = Key::new(key.objectid, INODE_ITEM, 0);
+        image.editor.change_item(TreeId::FS, &item, |item| item[FLAGS_AT] |= 1).ok()?;
+        image.done()
+    }),
+    plant(Code::FileInodeCache, "an inode of it", |image| {
+        let (_, item) = image.first(TreeId::FS, INODE_ITEM, is_file)?;
+        image.put(TreeId::FS, Key::new(objectid::FREE_INO, INODE_ITEM, 0), &item)
     }),
     plant(Code::FileSymlink, "longer", |image| inode(image, is_link, |item| add_u64(item, 16, 1))),
     plant(Code::FileOrphan, "without a name", |image| {

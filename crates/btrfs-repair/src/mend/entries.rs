@@ -38,7 +38,7 @@ fn by_name(mending: &mut Mending<'_>, tree: TreeId, files: &Files, names: &Names
     for (name, link) in &files.links {
         let is = link.by_name.map(|entry| (entry.location, entry.kind));
         let wanted = names.get(name).map(|kept| (kept.location, kept.kind));
-        if is != wanted {
+        if is != wanted || link.is_double {
             wrong.insert(key(name.0, &name.1));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use btrfs_disk::flags::Incompat;
+use btrfs_disk::flags::{Incompat, InodeFlags};
 use btrfs_disk::items::{
     DirEntry, FileExtent, FileExtentItem, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _, mode,
 };
@@ -32,6 +32,8 @@ pub(super) struct Known {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     pub(super) by_name: Option<Entry>,
+    /// It is there by name more than once.
+    pub(super) is_double: bool,
     pub(super) by_index: Vec<(u64, Entry)>,
     pub(super) known: Vec<Known>,
 }
@@ -43,6 +45,7 @@ pub(super) struct Extents {
     bytes: u64,
     end: u64,
     inline_len: Option<u64>,
+    is_compressed: bool,
     gaps: Vec<(u64, u64)>,
     /// Items that overlap the next, cut there.
     cut: Vec<(Key, Vec<u8>)>,
@@ -69,6 +72,8 @@ pub(super) struct Files {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) links: BTreeMap<Name, Link>,
     pub(super) orphans: BTreeSet<u64>,
+    /// Items that no subvolume has, or that no kernel uses any more.
+    pub(super) foreign: Vec<Key>,
     /// The root directory has its own name.
     pub(super) root_is_named: bool,
 }
@@ -79,13 +84,29 @@ impl Files {
         let mut files = Self::default();
         let sector = u64::from(mending.image.media.format.sectorsize);
         mending.each(tree, |key, data| files.item(key, data, sector));
+        files.forget_deleted();
         files
+    }
+
+    /// What is left of a directory that is being deleted names nothing.
+    fn forget_deleted(&mut self) {
+        let named: BTreeSet<u64> = self.links.values().flat_map(|link| &link.known).map(|known| known.inode).collect();
+        let (orphans, inodes) = (&self.orphans, &self.inodes);
+        self.links.retain(|(dir, _), _| {
+            let item = inodes.get(dir).and_then(|inode| inode.item);
+            let is_going =
+                orphans.contains(dir) && !named.contains(dir) && item.is_some_and(|item| item.nlink.get() == 0);
+            !is_going
+        });
     }
 
     fn item(&mut self, key: &Key, data: &[u8], sector: u64) {
         let number = key.objectid;
         if number == objectid::ORPHAN && key.item_type == item_type::ORPHAN_ITEM {
             self.orphans.insert(key.offset);
+        }
+        if number == objectid::FREE_INO || number == objectid::FREE_SPACE {
+            self.foreign.push(*key);
         }
         if !(objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&number) {
             return;
@@ -103,7 +124,10 @@ impl Files {
                 self.entries(key, data);
             }
             item_type::EXTENT_DATA => inode.extents.add(key, data, sector),
-            _ => inode.has_more = true,
+            item_type::XATTR_ITEM | item_type::VERITY_DESC_ITEM | item_type::VERITY_MERKLE_ITEM => {
+                inode.has_more = true;
+            }
+            _ => self.foreign.push(*key),
         }
     }
 
@@ -126,6 +150,7 @@ impl Files {
             if key.item_type == item_type::DIR_INDEX {
                 link.by_index.push((key.offset, to));
             } else {
+                link.is_double = link.by_name.is_some();
                 link.by_name.get_or_insert(to);
             }
         }
@@ -152,6 +177,7 @@ impl Extents {
                 self.last = None;
             }
             FileExtent::Extent(item) => {
+                self.is_compressed |= item.head.compression != 0 && !item.is_hole();
                 if !item.is_hole() {
                     self.bytes = self.bytes.saturating_add(len);
                 }
@@ -237,6 +263,15 @@ pub(super) fn numbers(
         mending.change(tree, *key, Some(data.clone()));
     }
     item.nbytes = extents.bytes.into();
+    let mut flags = item.inode_flags();
+    if kind == FileKind::Symlink {
+        flags.remove(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    }
+    if extents.is_compressed {
+        // The checksums are made by the step for them, which sees next that they are missing.
+        flags.remove(InodeFlags::NODATASUM);
+    }
+    item.flags = flags.bits().into();
     if kind == FileKind::Symlink
         && let Some(len) = extents.inline_len
     {

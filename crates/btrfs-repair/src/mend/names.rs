@@ -38,6 +38,9 @@ pub(crate) fn mend(mending: &mut Mending<'_>, wanted: Wanted) {
             set_kinds(&files, &mut names, &kinds);
             entries::write(mending, tree, &files, &names);
             orphans(mending, tree, &files);
+            for key in &files.foreign {
+                mending.change(tree, *key, None);
+            }
             names
         } else {
             Names::new()

@@ -162,6 +162,9 @@ fn fill(volume: &Volume) -> Result<()> {
     large.allocate(AllocateFlags::KEEP_SIZE, 1 << 20, 100_000)?;
     let shared = options.open(volume, "/shared")?;
     shared.reflink(&large, 0, 0, 128 << 10)?;
+    let squeezed = options.open(volume, "/squeezed")?;
+    volume.set_xattr("/squeezed", "btrfs.compression", "zlib", XattrMode::Either)?;
+    squeezed.write_at(&b"all alike ".repeat(20_000), 0)?;
     volume.write("/a/deep/er/last", random.noise(100))?;
     Ok(())
 }
