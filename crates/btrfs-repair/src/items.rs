@@ -2,28 +2,77 @@
 
 use std::borrow::Cow;
 
-use btrfs_disk::items::{FileExtent, FileExtentItem, OnDisk as _};
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::InodeFlags;
+use btrfs_disk::items::{FileExtent, FileExtentHead, FileExtentItem, FileKind, InodeItem, OnDisk as _, RootItem, mode};
 use btrfs_disk::key::item_type;
 use btrfs_disk::verify::{self, Expect};
 use btrfs_disk::{Key, Logical, TreeId};
 
 use crate::image::Image;
 
-/// The data of an item that the verifier accepts, or that it would but for one number that others tell: a file extent
-/// that claims more of its data than there is ends with the data. `None` for an item that makes no sense.
+/// The data of an item that the verifier accepts, or that it would but for a field that other items tell, or that matters to
+/// nobody. `None` for an item that makes no sense.
 pub(crate) fn believed<'a>(image: &Image, tree: TreeId, key: &Key, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let media = &image.media;
     let expect = Expect::at(&media.format, Logical(0), media.generation_max);
-    if verify::item(key, data, tree, &expect).is_ok() {
+    let is_valid = |data: &[u8]| verify::item(key, data, tree, &expect).is_ok();
+    if is_valid(data) {
         return Some(Cow::Borrowed(data));
     }
-    let Ok(FileExtent::Extent(item)) = FileExtent::parse(data) else { return None };
-    if key.item_type != item_type::EXTENT_DATA || item.is_hole() || item.head.compression != 0 {
-        return None;
+    let newest = media.generation_max.0;
+    let (judged, kept) = match key.item_type {
+        item_type::EXTENT_DATA => extent(data).map(|data| (data.clone(), data))?,
+        item_type::INODE_ITEM if tree.is_subvolume() => inode(data, newest)?,
+        item_type::ROOT_ITEM => root(data, newest).map(|data| (data.clone(), data))?,
+        _ => return None,
+    };
+    is_valid(&judged).then_some(Cow::Owned(kept))
+}
+
+/// A file extent that claims more of its data than there is ends with the data; one in the item is as long as the data
+/// that is there.
+fn extent(data: &[u8]) -> Option<Vec<u8>> {
+    match FileExtent::parse(data).ok()? {
+        FileExtent::Inline { head, data: inline } if head.compression == 0 => {
+            let head = FileExtentHead { ram_bytes: to_u64(inline.len()).into(), ..*head };
+            Some([head.bytes(), inline].concat())
+        }
+        FileExtent::Extent(item) if !item.is_hole() && item.head.compression == 0 => {
+            let left = item.disk_num_bytes.get().checked_sub(item.offset.get())?;
+            let num_bytes = left.min(item.num_bytes.get());
+            Some(FileExtentItem { num_bytes: num_bytes.into(), ..*item }.bytes().to_vec())
+        }
+        _ => None,
     }
-    let left = item.disk_num_bytes.get().checked_sub(item.offset.get()).filter(|left| *left < item.num_bytes.get())?;
-    let cut = FileExtentItem { num_bytes: left.into(), ..*item };
-    verify::item(key, cut.bytes(), tree, &expect).is_ok().then(|| Cow::Owned(cut.bytes().to_vec()))
+}
+
+/// An inode that claims to be from the future, has flags that nobody knows, or is of no type, keeps all the rest. The
+/// type is left out of what is kept, as its entries tell it; what is judged in its place is any.
+fn inode(data: &[u8], newest: u64) -> Option<(Vec<u8>, Vec<u8>)> {
+    let item = InodeItem::parse(data).ok()?;
+    let known = InodeItem {
+        generation: item.generation.get().min(newest).into(),
+        transid: item.transid.get().min(newest).into(),
+        flags: (item.inode_flags() & InodeFlags::NAMED).bits().into(),
+        ..*item
+    };
+    if item.kind().is_some() && item.mode.get() & !(mode::S_IFMT | mode::PERMISSIONS) == 0 {
+        return Some((known.bytes().to_vec(), known.bytes().to_vec()));
+    }
+    let permissions = item.mode.get() & mode::PERMISSIONS;
+    let judged = InodeItem { mode: (FileKind::File.mode_bits() | permissions).into(), ..known };
+    let kept = InodeItem { mode: permissions.into(), ..known };
+    Some((judged.bytes().to_vec(), kept.bytes().to_vec()))
+}
+
+/// A root item from the future: its block is written anew, and named with its generation.
+fn root(data: &[u8], newest: u64) -> Option<Vec<u8>> {
+    let item = RootItem::read(data).ok()?;
+    let generation = item.generation.get().min(newest).into();
+    let generation_v2 = item.generation_v2.get().min(newest).into();
+    let known = RootItem { generation, generation_v2, ..item };
+    (data.len() == known.bytes().len()).then(|| known.bytes().to_vec())
 }
 
 /// Whether an item that makes no sense may be left out: what it says can be told from others, or is a small loss.
@@ -37,5 +86,7 @@ pub(crate) fn may_drop(tree: TreeId, key: &Key) -> bool {
         item_type::DIR_INDEX,
         item_type::ORPHAN_ITEM,
     ];
-    tree.is_subvolume() && of_inode.contains(&key.item_type)
+    // The tree that balances use, which is empty between them, is made anew where its root is lost.
+    let is_remade = tree == TreeId::ROOT && TreeId(key.objectid) == TreeId::DATA_RELOC;
+    is_remade || tree.is_subvolume() && of_inode.contains(&key.item_type)
 }

@@ -112,7 +112,9 @@ fn unknown_feature(image: &Image) -> Option<String> {
         - Incompat::EXTENT_TREE_V2
         - Incompat::RAID_STRIPE_TREE
         - Incompat::REMAP_TREE;
-    let state = SuperFlags::WRITTEN | SuperFlags::RELOC | SuperFlags::ERROR;
+    // Restored dumps have no data, and trees as all others.
+    let dump = SuperFlags::METADUMP | SuperFlags::METADUMP_V2;
+    let state = SuperFlags::WRITTEN | SuperFlags::RELOC | SuperFlags::ERROR | dump;
     let incompat = image.fields.incompat().beyond(known).map(|beyond| beyond.to_string());
     let compat_ro = || image.fields.compat_ro().beyond(CompatRo::NAMED).map(|beyond| beyond.to_string());
     let of_state = || image.fields.super_flags().beyond(state).map(|beyond| beyond.to_string());

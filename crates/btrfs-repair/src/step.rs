@@ -57,7 +57,7 @@ steps! {
     Blocks "blocks"
         "copy damaged tree blocks that can be read, in the order of their keys, without items that make no sense"
         "names, modes and attributes in items that make no sense, unless other items have them too"
-        [BlockFirstKey BlockLastKey BlockKeys BlockItem BlockOwner];
+        [BlockFirstKey BlockLastKey BlockKeys BlockItem BlockOwner BlockGeneration];
     /// Names and links.
     Names "names"
         "make names and links agree in directories and inodes; inodes without a name go to lost+found"

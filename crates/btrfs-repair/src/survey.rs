@@ -10,7 +10,7 @@ use btrfs_disk::flags::{ExtentFlags, HeaderFlags};
 use btrfs_disk::items::{ExtentView, FileExtent, InlineRef, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{BlockView, LEVELS_MAX, LeafView, NodeView, header};
-use btrfs_disk::verify::{BLOCK_GENERATION, may_own};
+use btrfs_disk::verify::may_own;
 use btrfs_disk::{Key, TreeId};
 
 use crate::image::{Block, Image};
@@ -90,6 +90,9 @@ pub(crate) struct Survey {
     pub(crate) used: Ranges,
     log: BTreeSet<u64>,
 }
+
+/// A superblock that was lost may be older than the blocks by so many commits.
+const GENERATIONS_LOST_MAX: u64 = 1 << 20;
 
 /// A pointer to a block.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +180,7 @@ impl Survey {
         let owner = head.owner.get();
         let is_reloc = head.header_flags().contains(HeaderFlags::RELOC);
         let is_full = is_reloc || !refs.contains(&BlockRef::Tree(owner));
-        self.judge((at, level), &block, pointers);
+        self.judge(image.generation(), (at, level), &block, pointers);
         let (key, _) = ends(&block.bytes);
         let facts = BlockFacts { level, generation: head.generation.get(), is_full, first: key, refs, parents };
         self.blocks.insert(at, facts);
@@ -211,7 +214,7 @@ impl Survey {
     }
 
     /// Notes what is wrong with a block that can be read, and with what leads to it.
-    fn judge(&mut self, (at, level): (u64, u8), block: &Block, pointers: &[Pointer]) {
+    fn judge(&mut self, newest: u64, (at, level): (u64, u8), block: &Block, pointers: &[Pointer]) {
         let Some(head) = header(&block.bytes) else { return };
         let (first, last) = ends(&block.bytes);
         let is_wrong = |pointer: &Pointer| {
@@ -220,9 +223,10 @@ impl Survey {
                 || pointer.next.is_some_and(|next| last >= next && head.nritems.get() > 0)
         };
         let is_of_other = |pointer: &Pointer| pointer.generation != head.generation.get();
-        let is_generation = block.problem.is_some_and(|problem| problem.what == BLOCK_GENERATION);
+        // No commit that was lost leaves a generation so far ahead: the number is what is damaged.
+        let is_nonsense = head.generation.get() > newest.saturating_add(GENERATIONS_LOST_MAX);
         let Some(pointer) = pointers.first() else { return };
-        if is_generation || pointers.iter().any(is_of_other) {
+        if pointers.iter().any(is_of_other) && !is_nonsense {
             self.stale.insert(at, pointer.tree);
         } else if block.problem.is_some() || pointers.iter().any(is_wrong) {
             self.damaged.insert(at, pointer.tree);
