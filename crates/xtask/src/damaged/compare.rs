@@ -1,8 +1,8 @@
 //! `btrfs check` and `spinney check` on each image, and on what either repair leaves of a copy of it.
 //!
 //! Either check judges both repairs. An undo of ours has to give back the copy to the last byte, and where nothing was
-//! applied the copy must not have changed. Mirrors of the superblock that are missing are no damage: `btrfs-image -r`
-//! writes the first copy only. A file system of which devices are missing is in the table and not in the totals.
+//! applied the copy must not have changed. Mirrors of the superblock that are missing are no damage: many images were
+//! made without. A file system of which devices are missing is in the table and not in the totals.
 
 use super::process::{self, Ended, Limits};
 use super::table::{self, Check, Repair, Row, State, Totals, Undo};
@@ -45,8 +45,8 @@ pub(super) fn run(program: &Path, options: &Options, scratch: &Path) -> Result<E
     let mut lines = options.json.as_ref().map(std::fs::File::create).transpose()?;
     let mut rows = Vec::new();
     images::each(options, scratch, |image, name| {
-        if !options.keep_mark {
-            images::remove_mark(image)?;
+        if !options.as_restored {
+            images::complete(image)?;
         }
         let row = judges.row(image, name)?;
         if let Some(lines) = &mut lines {

@@ -104,9 +104,9 @@ fn open(path: &Path, read_only: bool) -> Result<FileDevice> {
     Ok(FileDevice::open(path, &FileOptions { read_only, ..FileOptions::default() })?)
 }
 
-/// Takes the mark of a restored dump from the superblock, where there is one: the image is what was dumped then, but
-/// for data.
-pub(super) fn remove_mark(image: &Path) -> Result<()> {
+/// Makes of a restored dump what was dumped, but for data: without the mark in the superblock, and with its mirrors,
+/// which `btrfs-image -r` leaves out or not, as its threads go.
+pub(super) fn complete(image: &Path) -> Result<()> {
     let (device, mut bytes) = (open(image, false)?, [0; SUPERBLOCK_SIZE]);
     let mark = SuperFlags::METADUMP.union(SuperFlags::METADUMP_V2);
     if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
@@ -119,11 +119,14 @@ pub(super) fn remove_mark(image: &Path) -> Result<()> {
         return Ok(());
     }
     superblock.fields_mut().flags.set(flags & !mark.bits());
-    let sealed = superblock.sealed(SUPERBLOCK_OFFSET)?;
-    Ok(device.write_at(SUPERBLOCK_OFFSET, &[btrfs_disk::items::OnDisk::bytes(&*sealed)])?)
+    for offset in mirror_offsets(device.size_bytes()) {
+        let sealed = superblock.sealed(offset)?;
+        device.write_at(offset, &[btrfs_disk::items::OnDisk::bytes(&*sealed)])?;
+    }
+    Ok(())
 }
 
-/// Mirrors of the superblock that nobody wrote: `btrfs-image -r` writes the first copy only.
+/// Mirrors of the superblock that nobody wrote.
 pub(super) fn missing_mirrors(image: &Path) -> Result<u64> {
     let (device, mut bytes, mut count) = (open(image, true)?, [0; SUPERBLOCK_SIZE], 0);
     for offset in mirror_offsets(device.size_bytes()).skip(1) {

@@ -45,9 +45,10 @@ pub(crate) struct Options {
     /// The `btrfs-image` that unpacks dumps, if not the one beside `btrfs`.
     #[arg(long)]
     btrfs_image: Option<PathBuf>,
-    /// With `--compare`: leave the mark of a restored dump in superblocks, for which `spinney repair` refuses an image.
+    /// With `--compare`: leave dumps as `btrfs-image` restores them: with a mark in the superblock, for which
+    /// `spinney repair` refuses them, and without its mirrors.
     #[arg(long)]
-    keep_mark: bool,
+    as_restored: bool,
     /// With `--compare`: only images with this in their name.
     #[arg(long)]
     only: Option<String>,
