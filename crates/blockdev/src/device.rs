@@ -38,6 +38,13 @@ pub trait Device: Send + Sync + Debug {
     /// is told what became of it.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
+    /// The first byte at or after `offset` that may hold something: all bytes between them are a hole of a sparse file
+    /// and read as zeros. [`Device::size_bytes`] where nothing follows but a hole; `offset` where the device does not
+    /// know. For readers of a whole device.
+    fn next_data(&self, offset: u64) -> u64 {
+        offset
+    }
+
     /// Fills several buffers from one contiguous range, the first from `offset`.
     ///
     /// # Errors
@@ -125,6 +132,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn will_read(&self, offset: u64, len: u64) {
         (**self).will_read(offset, len);
+    }
+    fn next_data(&self, offset: u64) -> u64 {
+        (**self).next_data(offset)
     }
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         (**self).read_parts_at(offset, parts)

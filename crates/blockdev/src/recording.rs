@@ -122,6 +122,10 @@ impl Device for RecordedDevice {
         self.inner.will_read(offset, len);
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
+    }
+
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         self.recorded((Op::Read, offset, len), |device| device.read_parts_at(offset, parts))

@@ -168,6 +168,10 @@ impl<D: Device> Device for TracingDevice<D> {
         self.inner.will_read(offset, len);
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        self.inner.next_data(offset)
+    }
+
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         self.reads.add(len);

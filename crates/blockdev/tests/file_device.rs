@@ -165,6 +165,36 @@ fn discard_leaves_a_hole_in_the_image() {
     assert_eq!(edge, [0xaa; 2]);
 }
 
+/// What is skipped must be zeros, and all of it: also at the edges of a partition, and with the end of the file near.
+#[test]
+fn the_holes_of_an_image_are_known() {
+    let (_dir, path) = image(1 << 40);
+    let device = FileDevice::open(&path, &FileOptions::default()).unwrap();
+    device.write_at(1 << 30, &[&[1; 65_536]]).unwrap();
+    device.write_at((1 << 40) - 10, &[b"end"]).unwrap();
+    device.flush().unwrap();
+    let next = device.next_data(0);
+    if next == 0 {
+        return; // The file system of the test cannot tell.
+    }
+    assert_eq!(next, 1 << 30);
+    assert_eq!(device.next_data((1 << 30) + 77), (1 << 30) + 77);
+    let last = device.next_data((1 << 30) + 65_536);
+    assert!(last > 1 << 39 && last <= (1 << 40) - 10, "{last}");
+    assert_eq!(device.next_data(1 << 40), 1 << 40);
+    // Reads and writes say where they are, and do not mind.
+    let mut found = [0; 3];
+    device.read_at((1 << 40) - 10, &mut found).unwrap();
+    assert_eq!(&found, b"end");
+    drop(device);
+
+    let part = |offset: u64, size: u64| FileOptions { offset, size: Some(size), ..READ };
+    let inside = FileDevice::open(&path, &part((1 << 30) - 512, 1 << 20)).unwrap();
+    assert_eq!((inside.next_data(0), inside.next_data(512 + 65_536)), (512, 1 << 20));
+    let before = FileDevice::open(&path, &part(4096, 1 << 20)).unwrap();
+    assert_eq!((before.next_data(0), before.next_data(77)), (1 << 20, 1 << 20));
+}
+
 #[test]
 fn only_files_and_block_devices_are_devices() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,13 +2,13 @@
 //!
 //! A header names the file system, the block's logical address, tree, level and generation, so that a block is of use
 //! even where nothing leads to it: as a copy of a block that is unreadable elsewhere, as a leaf of a tree whose nodes
-//! are gone, as the root of an older state.
+//! are gone, as the root of an older state. Holes of sparse images are not read.
 //!
 //! Invariants: a block is listed only if its checksum is right; of a hostile image no more than [`RECORDS_MAX`] are
 //! kept, and [`Table::is_cut`] says that there were more.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use blockdev::Device;
 use btrfs_check::Disk;
@@ -109,6 +109,32 @@ impl Table {
     }
 }
 
+/// Where the pieces of a device begin that have to be read: all but its holes, which count as read.
+struct Pieces<'a> {
+    device: &'a dyn Device,
+    watch: &'a dyn Watch,
+    next: u64,
+}
+
+impl<'a> Pieces<'a> {
+    fn of(device: &'a dyn Device, watch: &'a dyn Watch) -> Self {
+        Self { device, watch, next: 0 }
+    }
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        // A header is never zeros, so that no block begins a step or more before the end of a hole.
+        let data = self.device.next_data(self.next);
+        let start = (data - data % STEP_BYTES).max(self.next);
+        self.watch.add_bytes(start.min(self.device.size_bytes()).saturating_sub(self.next));
+        self.next = start.saturating_add(PIECE_BYTES);
+        (start < self.device.size_bytes()).then_some(start)
+    }
+}
+
 struct Scan<'a> {
     disks: &'a [Disk],
     format: &'a Format,
@@ -120,17 +146,14 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn device(&self, index: usize, threads: usize) {
         let Some(disk) = self.disks.get(index) else { return };
-        let (size, next) = (disk.device.size_bytes(), AtomicU64::new(0));
         let number = u16::try_from(index).unwrap_or(u16::MAX);
+        let pieces = Mutex::new(Pieces::of(&*disk.device, self.watch));
         std::thread::scope(|scope| {
             for _ in 0..threads.max(1) {
                 scope.spawn(|| {
                     let mut buffer = Vec::new();
-                    loop {
-                        let start = next.fetch_add(PIECE_BYTES, Ordering::Relaxed);
-                        if start >= size || self.is_cut.load(Ordering::Relaxed) {
-                            return;
-                        }
+                    while !self.is_cut.load(Ordering::Relaxed) {
+                        let Some(start) = lock(&pieces).next() else { return };
                         self.piece(&*disk.device, number, start, &mut buffer);
                     }
                 });
@@ -234,8 +257,7 @@ pub(crate) fn guess(disks: &[Disk], watch: &dyn Watch) -> Option<(Uuid, u32, cod
     watch.begin(disks.iter().map(|disk| disk.device.size_bytes()).sum());
     'disks: for disk in disks {
         let size = disk.device.size_bytes();
-        let mut start = 0;
-        while start < size {
+        for start in Pieces::of(&*disk.device, watch) {
             let want = (PIECE_BYTES + (64 << 10)).min(size - start);
             read_what_can_be(&*disk.device, start, want, &mut buffer);
             for offset in (0..PIECE_BYTES.min(want)).step_by(to_usize(STEP_BYTES)) {
@@ -250,7 +272,6 @@ pub(crate) fn guess(disks: &[Disk], watch: &dyn Watch) -> Option<(Uuid, u32, cod
                 }
             }
             watch.add_bytes(want.min(PIECE_BYTES));
-            start += PIECE_BYTES;
         }
     }
     watch.end();

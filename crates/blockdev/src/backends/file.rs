@@ -192,6 +192,18 @@ impl Device for FileDevice {
         }
     }
 
+    /// Moves the offset of the open file, which nothing here uses: all reads and writes say where.
+    fn next_data(&self, offset: u64) -> u64 {
+        let size = self.size_bytes();
+        match rustix::fs::seek(&self.raw.file, rustix::fs::SeekFrom::Data(self.raw.position(offset))) {
+            Ok(position) => self.raw.offset_of(position).clamp(offset, size.max(offset)),
+            // Only a hole follows, or nothing.
+            Err(Errno::NXIO) => size.max(offset),
+            // Not all file systems can tell.
+            Err(_) => offset,
+        }
+    }
+
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         check_range(self, Op::Read, offset, len)?;

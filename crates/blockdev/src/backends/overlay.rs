@@ -92,6 +92,14 @@ impl Device for OverlayDevice {
         Ok(())
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        let page_bytes = to_u64(PAGE_BYTES);
+        let pages = self.pages.read();
+        let changed = pages.range(offset / page_bytes..).next().map(|(page, _)| page.saturating_mul(page_bytes));
+        let below = self.below.next_data(offset);
+        changed.map_or(below, |changed| below.min(changed.max(offset)))
+    }
+
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let len = parts_len(parts);
         check_range(self, Op::Write, offset, len)?;
@@ -137,7 +145,7 @@ impl Device for OverlayDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backends::MemoryDevice;
+    use crate::backends::{FileDevice, FileOptions, MemoryDevice};
 
     #[test]
     fn changes_are_read_back_and_stay_above() {
@@ -155,6 +163,25 @@ mod tests {
         }
         assert!(below.to_bytes().iter().all(|byte| *byte == 7));
         assert!(overlay.write_at(9_999, &[b"!!"]).is_err(), "past the end");
+    }
+
+    /// A file with a hole from 64 KiB on, in which a page is changed.
+    #[test]
+    fn a_hole_ends_where_something_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, [7; 65_536]).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let below = Arc::new(FileDevice::open(&path, &FileOptions::default()).unwrap());
+        let knows_holes = below.next_data(65_536) == 1 << 40;
+        let overlay = OverlayDevice::new(Arc::<FileDevice>::clone(&below), 1 << 20);
+        overlay.write_at((1 << 30) + 5000, &[b"changed"]).unwrap();
+        assert_eq!(overlay.next_data(100), 100);
+        if knows_holes {
+            assert_eq!(overlay.next_data(65_536), (1 << 30) + 4096);
+            assert_eq!(overlay.next_data((1 << 30) + 5003), (1 << 30) + 5003);
+            assert_eq!(overlay.next_data((1 << 30) + 8192), 1 << 40);
+        }
     }
 
     #[test]
