@@ -15,8 +15,6 @@ images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-120} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
-# Linking as a whole takes minutes, and changes no program that is right.
-[ "${CI:-}" = true ] && export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 step() { # step NAME COMMAND...: runs it and counts the outcome
   local name=$1 start=$SECONDS; shift
@@ -44,12 +42,25 @@ if [ -n "$(missing)" ]; then
 fi
 command -v cargo > /dev/null || { echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"; exit 1; }
 
-docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
 # Tests and our tasks share one build: optimised, with every check of arithmetic, of the order of locks and of our own
 # bugs. What is chosen of it is always chosen of the whole workspace: packages that are built together have the same
 # features, or their dependencies would be built once for each. (In the release profile they would be built twice, as
 # programs abort on a panic and tests cannot; and programs are linked with LTO.)
 together="--profile checked --workspace"
+# In CI the programs are those of that build, with all its checks: a second build in the release profile takes minutes.
+programs() {
+  local built="${CARGO_TARGET_DIR:-target}"
+  if [ "${CI:-}" = true ]; then
+    cargo build --quiet $together --bin spinney && mkdir -p "$built/release" &&
+      cp "$built/checked/spinney" "$built/release/spinney"
+  else
+    cargo build --quiet --release --package spinney-cli
+  fi
+}
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet $together --no-deps; }
+demo() {
+  programs && SPINNEY_PROGRAM="${CARGO_TARGET_DIR:-target}/release/spinney" ./demo.sh
+}
 xtask() {
   cargo build --quiet $together --bin xtask && "${CARGO_TARGET_DIR:-target}/checked/xtask" "$@"
 }
@@ -72,8 +83,8 @@ tests() {
 }
 # What only benchmarks are built with: statistics of locks, and the ways to compare with.
 benchmarked() {
-  cargo clippy --quiet --package spinney-cli --package bench --all-targets --features ablation,lock-statistics \
-    -- -D warnings
+  cargo clippy --quiet --profile checked --package spinney-cli --package bench --all-targets \
+    --features ablation,lock-statistics -- -D warnings
 }
 # All planted bugs, and what is counted of locks: the engine has to be built with them, which takes longer than to run
 # them.
@@ -85,7 +96,7 @@ kernel_walk() {
   xtask images --dir "$images" && xtask diff-walk "$images"/*.img
 }
 round_trip() {
-  cargo build --quiet --release --package spinney-cli && xtask round-trip --dir "$images"
+  programs && xtask round-trip --dir "$images"
 }
 
 step format cargo fmt --all --check
@@ -94,13 +105,13 @@ step tidy xtask tidy
 # is there it runs, without the list of known vulnerabilities, which has to be fetched.
 cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
-step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
+step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 step docs docs
 step tests tests
 step property property
 step mutations mutations
 step benchmarked benchmarked
-step demo ./demo.sh
+step demo demo
 step mutate-images xtask mutate-images --count 500
 modprobe btrfs 2> /dev/null
 # The program is the one that the demonstration has built.

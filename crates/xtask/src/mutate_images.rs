@@ -112,11 +112,15 @@ fn report(options: &Options, totals: &Totals) -> ExitCode {
     if totals.failures.is_empty() && totals.tried > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds this program with all checks, and returns where it is.
+/// This program with all checks: itself, if it was built so, or else a build of the whole workspace, whose parts the
+/// tests share.
 fn build(root: &Path) -> Result<PathBuf> {
+    if cfg!(debug_assertions) {
+        return Ok(std::env::current_exe()?);
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--profile", "checked", "--package", "xtask"]);
+    command.args(["build", "--quiet", "--profile", "checked", "--workspace", "--bin", "xtask"]);
     ensure!(command.current_dir(root).status()?.success(), "the build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(target.join("checked/xtask"))
