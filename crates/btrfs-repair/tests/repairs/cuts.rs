@@ -75,6 +75,44 @@ fn judged(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
     found(device).into_iter().filter(|(code, _)| !aside.contains(code)).collect()
 }
 
+/// Cuts the power during a repair and during its undo, `count` times in all; how often the damaged state was left, and
+/// how often the repaired one.
+pub(super) fn power_cuts(
+    name: &str,
+    damaged: &Arc<dyn Device>,
+    plan: &btrfs_repair::Plan,
+    count: u64,
+    random: &mut Random,
+) -> (u64, u64) {
+    let file = undo_file(plan);
+    let tape = Tape { below: over(damaged), events: Mutex::default() };
+    plan.apply(&tape).unwrap();
+    let repaired: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&tape.below);
+    let ends = (judged(damaged), judged(&repaired));
+    let back = Tape { below: over(&repaired), events: Mutex::default() };
+    undo(&file, &back).unwrap();
+    let runs = [(damaged, tape.events.into_inner().unwrap()), (&repaired, back.events.into_inner().unwrap())];
+    let mut counts = (0, 0);
+    for number in 0..count {
+        let (start, events) = &runs[(number % 2) as usize];
+        let state = cut(start, events, random);
+        let device: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&state);
+        let now = judged(&device);
+        counts.0 += u64::from(now == ends.0);
+        counts.1 += u64::from(now == ends.1);
+        assert!(now == ends.0 || now == ends.1, "{name}: {now:?}, neither {:?} nor {:?}", ends.0, ends.1);
+        undo(&file, &*state).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut is_back = true;
+        for (offset, page) in state.changes() {
+            let mut old = vec![0; page.len()];
+            damaged.read_at(offset, &mut old).unwrap();
+            is_back &= old[..] == page[..];
+        }
+        assert!(is_back, "{name}: not as it was after an undo");
+    }
+    counts
+}
+
 #[test]
 fn a_power_cut_leaves_one_of_two_states() {
     let seed = 11;
@@ -83,7 +121,7 @@ fn a_power_cut_leaves_one_of_two_states() {
     let wanted: u64 = std::env::var("REPAIR_STATES").ok().and_then(|n| n.parse().ok()).unwrap_or(STATES);
     let all = plants();
     let mut subjects = 0;
-    let (mut states, mut olds, mut news) = (0, 0, 0);
+    let (mut states, mut olds, mut news) = (0u64, 0u64, 0u64);
     let each = (wanted / 60).max(20);
     while states < wanted {
         let plant = &all[random.index(all.len())];
@@ -95,32 +133,10 @@ fn a_power_cut_leaves_one_of_two_states() {
             continue;
         }
         subjects += 1;
-        let file = undo_file(&plan);
-        let tape = Tape { below: over(&damaged), events: Mutex::default() };
-        plan.apply(&tape).unwrap();
-        let repaired: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&tape.below);
-        let ends = (judged(&damaged), judged(&repaired));
-        let back = Tape { below: over(&repaired), events: Mutex::default() };
-        undo(&file, &back).unwrap();
-        let runs = [(&damaged, tape.events.into_inner().unwrap()), (&repaired, back.events.into_inner().unwrap())];
-        for number in 0..each {
-            let (start, events) = &runs[(number % 2) as usize];
-            let state = cut(start, events, &mut random);
-            let device: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&state);
-            let now = judged(&device);
-            states += 1;
-            olds += u64::from(now == ends.0);
-            news += u64::from(now == ends.1);
-            assert!(now == ends.0 || now == ends.1, "{name}: {now:?}, neither {:?} nor {:?}", ends.0, ends.1);
-            undo(&file, &*state).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let mut is_back = true;
-            for (offset, page) in state.changes() {
-                let mut old = vec![0; page.len()];
-                damaged.read_at(offset, &mut old).unwrap();
-                is_back &= old[..] == page[..];
-            }
-            assert!(is_back, "{name}: not as it was after an undo");
-        }
+        let counts = power_cuts(&name, &damaged, &plan, each, &mut random);
+        states += each;
+        olds += counts.0;
+        news += counts.1;
     }
     println!("{states} states of {subjects} repairs and undos: {olds} old, {news} repaired, 0 failures");
 }

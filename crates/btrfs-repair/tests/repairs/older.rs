@@ -8,12 +8,16 @@ use blockdev::backends::MemoryDevice;
 use btrfs_check::open_media;
 use btrfs_disk::node::header;
 use btrfs_repair::{Older, Step, plan};
+use crash_explorer::Random;
 use spinney::{MakeOptions, Volume};
 use testkit::reference::{self, Checked};
 
+use crate::cuts::power_cuts;
 use crate::{look, options, over, undo, undo_file};
 
 const BLOCK: usize = 16 << 10;
+/// States that power cuts leave of going back, and of its undo.
+const CUTS: u64 = 120;
 
 /// A volume of some commits, of which each makes a file; the last one does not write over what the one before freed.
 fn volume(commits: usize) -> (Arc<dyn Device>, Vec<u64>) {
@@ -90,6 +94,8 @@ fn the_newest_earlier_commit_that_is_whole_is_gone_back_to() {
     }
     undo(&file, &*repaired).unwrap();
     assert!(bytes(&*repaired) == damaged, "an undo brings every byte back");
+    let (olds, news) = power_cuts("a lost root tree", &device, &plan, CUTS, &mut Random::new(5));
+    assert!(olds > 0 && news > 0, "{olds} {news}");
 }
 
 #[test]
@@ -146,6 +152,8 @@ fn a_lost_chunk_tree_is_gone_back_from() {
     assert!(plan.is_complete() && older.to >= generations[0] && older.to < fields.generation.get(), "{older:?}");
     let repaired = over(&device);
     plan.apply(&*repaired).unwrap();
+    let (olds, news) = power_cuts("a lost chunk tree", &device, &plan, CUTS, &mut Random::new(6));
+    assert!(olds > 0 && news > 0, "{olds} {news}");
     let repaired: Arc<dyn Device> = repaired;
     assert!(look::at(&repaired).unwrap().keys().any(|path| path.ends_with("file-0")));
     let dir = tempfile::tempdir().unwrap();
