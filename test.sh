@@ -67,14 +67,36 @@ xtask() {
 property() {
   SPINNEY_SEEDS=$seeds cargo test $together --test property -- --nocapture
 }
+# Every test program by itself, two at a time and each with one thread, the longest first: many have one long test or
+# wait for a disk, so that one after the other they leave half of the processors idle.
 # A test that finds something missing says SKIPPED and passes; so its output is kept and looked through. What another
 # kernel lacks is no tool that could be installed: skips for that are told, and allowed.
 tests() {
-  local log=target/tests.log status=0 lacks
-  mkdir -p target
-  cargo test $together --no-fail-fast -- --show-output > "$log" 2>&1 || status=$?
+  local log=target/tests.log logs=target/tests.d lacks
+  mkdir -p target && rm -rf "$logs" && mkdir "$logs"
+  cargo test --quiet $together --no-run --message-format=json > "$logs/built.json" || return 1
+  python3 - "$logs/built.json" > "$logs/programs" << 'END' || return 1
+import json, os, sys
+rows = []
+for line in open(sys.argv[1]):
+    it = json.loads(line)
+    if it.get("reason") == "compiler-artifact" and it["profile"]["test"] and it.get("executable"):
+        rows.append((it["target"]["name"] != "program", os.path.dirname(it["manifest_path"]), it["executable"]))
+for _, folder, program in sorted(rows):
+    print(folder, program)
+END
+  xargs -P 2 -L 1 bash -c 'cd "$1" && RUST_TEST_THREADS=1 "$2" --show-output > "$0/${2##*/}.log" 2>&1 ||
+    echo "${2##*/}" >> "$0/failed"' "$PWD/$logs" < "$logs/programs"
+  cargo test $together --doc > "$logs/doc.log" 2>&1 || echo doc >> "$logs/failed"
+  cat "$logs"/*.log > "$log"
   grep '^test result' "$log"
-  [ $status = 0 ] || { grep -A60 '^failures:' "$log"; tail -n 40 "$log"; return 1; }
+  if [ -s "$logs/failed" ]; then
+    while read -r name; do
+      echo "--- $name"; grep -A60 '^failures:' "$logs/$name.log"; tail -n 40 "$logs/$name.log"
+    done < "$logs/failed"
+    return 1
+  fi
+  [ "$(grep -c '^test result: ok' "$log")" -ge "$(wc -l < "$logs/programs")" ] || return 1
   grep 'SKIPPED' "$log" | sort | uniq -c
   lacks="no io_uring here|this kernel's FUSE has no rings|no idmapped mounts of FUSE|btrfs is not here"
   if [ "${CI:-}" = true ] && grep 'SKIPPED' "$log" | grep -vqE "$lacks"; then

@@ -80,6 +80,23 @@ impl Pool {
         }
     }
 
+    /// Says that all copies of a range will be read soon, as far as the range is in chunks.
+    pub fn will_read_copies(&self, at: Logical, len: u64) {
+        let end = at.0.saturating_add(len);
+        let mut from = at.0;
+        while from < end {
+            let Ok(chunk) = self.chunks().lookup(Logical(from), 1) else { return };
+            let chunk_end = chunk.start().0.saturating_add(chunk.len_bytes());
+            let len = end.min(chunk_end).saturating_sub(from);
+            for mirror in 0..chunk.profile().mirror_count() {
+                for part in plan(&chunk, Logical(from), len, Purpose::Read(mirror)) {
+                    self.device(part.device).device().will_read(part.device_offset, part.len);
+                }
+            }
+            from = chunk_end;
+        }
+    }
+
     /// Fills `buf` from copy number `mirror`, unchecked: for those who judge copies.
     ///
     /// # Errors

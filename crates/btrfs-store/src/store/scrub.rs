@@ -96,6 +96,8 @@ pub struct Scrub {
     running: Generation,
     /// Extents that begin before this were read.
     next: u64,
+    /// The extents of the step that begins at this place: the device was told of them.
+    ahead: Option<(u64, Vec<Found>)>,
 }
 
 /// What must be in a run of bytes.
@@ -122,11 +124,16 @@ struct Mend {
 }
 
 /// An extent as its item has it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Found {
     at: u64,
     len: u64,
     block: Option<(u8, Generation)>,
+}
+
+/// Two extents of one kind that lie side by side.
+fn goes_on(a: &Found, b: &Found) -> bool {
+    a.at.checked_add(a.len) == Some(b.at) && a.block.is_some() == b.block.is_some()
 }
 
 impl Store {
@@ -141,7 +148,7 @@ impl Store {
         }
         let (view, whole) = self.view(None)?;
         let running = view.generation();
-        Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0 })
+        Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0, ahead: None })
     }
 
     /// Reads all copies of the superblock, and with `mends` writes those anew that are not what the last commit wrote;
@@ -190,10 +197,19 @@ impl Scrub {
     /// `Corrupt`, `NoGoodCopy` where the extents or checksums themselves cannot be read; `Device` when a copy could not
     /// be mended, or the view was given up.
     pub fn step(&mut self) -> Result<Option<ScrubStep>> {
-        let found = self.extents()?;
+        let found = match self.ahead.take().filter(|(from, _)| *from == self.next) {
+            Some((_, found)) => found,
+            None => self.extents(self.next)?,
+        };
         let Some(last) = found.last() else { return Ok(None) };
         let end = last.at.saturating_add(last.len.max(1));
         let pieces = self.pieces(&found)?;
+        // A device that is fast is so only with many requests at a time: it fetches the next step meanwhile.
+        // What is wrong with its extents is said when it is its turn.
+        if let Ok(coming) = self.extents(end) {
+            self.will_read(&coming);
+            self.ahead = Some((end, coming));
+        }
         let judged = self.view.0.pool().workers().map(pieces, |piece| self.judge(&piece));
         let mut step = ScrubStep::default();
         for piece in judged {
@@ -214,11 +230,20 @@ impl Scrub {
         Ok(Some(step))
     }
 
-    /// The extents of the next step.
-    fn extents(&self) -> Result<Vec<Found>> {
+    /// Tells the devices of all copies of these extents.
+    fn will_read(&self, found: &[Found]) {
+        let pool = self.view.0.pool();
+        for run in found.chunk_by(goes_on) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            pool.will_read_copies(Logical(first.at), last.at.saturating_add(last.len).saturating_sub(first.at));
+        }
+    }
+
+    /// The extents of the step that begins here.
+    fn extents(&self, from: u64) -> Result<Vec<Found>> {
         let tree = &self.view.0.core.extent;
         let node_bytes = u64::from(self.view.sizes().node);
-        let (from, to) = (Key::new(self.next, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
+        let (from, to) = (Key::new(from, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
         let (mut found, mut bytes) = (Vec::new(), 0u64);
         tree.scan(&from, &to, |key, item| {
             if !matches!(key.item_type, EXTENT_ITEM | METADATA_ITEM) {
@@ -239,8 +264,6 @@ impl Scrub {
     /// Cuts extents into what is read together.
     fn pieces(&self, found: &[Found]) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
-        let goes_on =
-            |a: &Found, b: &Found| a.at.checked_add(a.len) == Some(b.at) && a.block.is_some() == b.block.is_some();
         for run in found.chunk_by(goes_on) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let mut at = first.at;
