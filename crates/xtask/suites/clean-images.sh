@@ -2,9 +2,10 @@
 # clean-images.sh DIR COUNT [MKFS [SPINNEY]] - makes images that nothing is wrong with, of all kinds, in which every
 # check has to find nothing: `cargo xtask damaged --compare DIR`.
 #
-# Needs root, loop devices and the kernel's btrfs. What an image is like follows from its number: who made it (mkfs.btrfs
-# or Spinney), who wrote to it (the kernel or Spinney), node size, checksums, features, profiles, compression, quotas,
-# snapshots, deletions that are not finished, a log of fsyncs that waits to be replayed, a device that has become larger.
+# Needs root, loop devices and the kernel's btrfs. What an image is like follows from its number: who made it
+# (mkfs.btrfs or Spinney), who wrote to it (the kernel or Spinney), node size, checksums, features, profiles,
+# compression, quotas, snapshots, deletions that are not finished, a log of fsyncs that waits to be replayed, a device
+# that has become larger.
 set -eu
 dir=$1; count=$2; mkfs=${3:-mkfs.btrfs}; spinney=${4:-target/release/spinney}
 mkdir -p "$dir"
@@ -37,7 +38,8 @@ for number in $(seq 1 "$count"); do
   rm -f "$image"
   node=$(pick "$number" 16384 4096 16384 65536 8192 32768)
   sums=$(pick $((number / 2)) crc32c xxhash sha256 blake2)
-  features=$(pick $((number / 3)) no-holes,free-space-tree ^no-holes,^block-group-tree ^free-space-tree,^block-group-tree extref block-group-tree)
+  features=$(pick $((number / 3)) no-holes,free-space-tree ^no-holes,^block-group-tree \
+    ^free-space-tree,^block-group-tree extref block-group-tree)
   profiles=$(pick $((number / 5)) "-m dup -d single" "-m single -d single" "-m dup -d dup" "--mixed -n 4096")
   case $profiles in *mixed*) node=4096;; esac
   truncate -s $((260 + number % 3 * 60))M "$image"
@@ -58,7 +60,8 @@ for number in $(seq 1 "$count"); do
     [ $((number % 2)) = 1 ] || "$spinney" subvolume delete "$image" sub > /dev/null
     continue
   fi
-  mount -o "loop,commit=300,$(pick $((number / 2)) compress=zstd compress=zlib noatime compress-force=lzo nodatacow)" "$image" "$mnt"
+  option=$(pick $((number / 2)) compress=zstd compress=zlib noatime compress-force=lzo nodatacow)
+  mount -o "loop,commit=300,$option" "$image" "$mnt"
   [ $((number % 5)) != 1 ] || btrfs quota enable "$mnt" > /dev/null 2>&1 || true
   fill "$number" "$mnt"
   btrfs subvolume create "$mnt/sub" > /dev/null
@@ -70,7 +73,10 @@ for number in $(seq 1 "$count"); do
   case $((number % 7)) in
     1) btrfs subvolume delete "$mnt/frozen" > /dev/null ;;
     2) btrfs balance start -musage=100 -dusage=100 "$mnt" > /dev/null ;;
-    4) truncate -s 400M "$image"; losetup -c "$(findmnt -no SOURCE "$mnt")"; btrfs filesystem resize max "$mnt" > /dev/null ;;
+    4)
+      truncate -s 400M "$image"
+      losetup -c "$(findmnt -no SOURCE "$mnt")"
+      btrfs filesystem resize max "$mnt" > /dev/null ;;
     5) # A log: what the device has now, taken before the commit.
       for one in 1 2 3; do
         head -c 9000 /dev/urandom > "$mnt/logged$one"
