@@ -11,8 +11,8 @@ use btrfs_disk::{Key, Logical, TreeId};
 
 use crate::image::Image;
 
-/// The data of an item that the verifier accepts, or that it would but for a field that other items tell, or that matters to
-/// nobody. `None` for an item that makes no sense.
+/// The data of an item that the verifier accepts, or that it would but for a field that other items tell, or that
+/// matters to nobody. `None` for an item that makes no sense.
 pub(crate) fn believed<'a>(image: &Image, tree: TreeId, key: &Key, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let media = &image.media;
     let expect = Expect::at(&media.format, Logical(0), media.generation_max);
