@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs_disk::flags::{CompatRo, Incompat};
+use codec::ChecksumType;
 use spinney::{MakeOptions, QuotaKind, Volume};
 use std::sync::Arc;
 use vfs::file_system::XattrMode;
@@ -87,6 +88,12 @@ impl SmallBase {
         let base = Base::new(name, Arc::new(device.duplicate().into_read_only()))?;
         Ok(Self { base, pages })
     }
+
+    /// The image before anything was changed.
+    #[must_use]
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
 }
 
 /// Small images of several forms.
@@ -100,6 +107,8 @@ pub fn small_bases() -> Result<Vec<SmallBase>> {
     let forms = [
         ("plain", plain.clone(), false),
         ("data twice", MakeOptions { data_profile: twice, ..plain.clone() }, false),
+        ("large nodes", MakeOptions { nodesize: 16 << 10, ..plain.clone() }, false),
+        ("other checksums", MakeOptions { csum: ChecksumType::Xxhash64, ..plain.clone() }, false),
         ("mixed", MakeOptions { mixed: true, data_profile: twice, ..plain.clone() }, false),
         ("one copy", MakeOptions { metadata_profile: plain.data_profile, ..plain.clone() }, false),
         ("no free-space tree", MakeOptions { compat_ro: CompatRo::empty(), ..plain.clone() }, false),
@@ -118,8 +127,10 @@ fn small_base(name: &str, make: &MakeOptions, with_log: bool) -> Result<SmallBas
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let volume = options(1).make_device(device.clone(), make)?;
     fill(&volume)?;
-    if name == "data twice" {
-        volume.enable_quotas(QuotaKind::Shared)?;
+    match name {
+        "data twice" => volume.enable_quotas(QuotaKind::Shared)?,
+        "other checksums" => volume.enable_quotas(QuotaKind::Simple)?,
+        _ => {}
     }
     let unnamed = File::unnamed(&volume, "/")?;
     unnamed.write_at(&[5; 5000], 0)?;

@@ -9,6 +9,7 @@ mod cycles;
 mod generations;
 mod orphans;
 mod sizes;
+mod small;
 mod symlinks;
 
 use std::sync::Arc;
