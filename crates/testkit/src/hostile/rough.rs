@@ -1,12 +1,15 @@
 //! Rough changes: bytes that rot, blocks that are lost, exchanged or elsewhere, checksums that stay wrong.
 
 use super::base::Base;
-use super::editor::Editor;
+use super::editor::{Editor, data_range};
 use crate::Random;
 use anyhow::Result;
 use blockdev::Device;
+use btrfs_disk::key::DiskKey;
+use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, LeafView};
 use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
 use btrfs_disk::verify::seal;
+use std::ops::Range;
 
 /// Bytes of what is changed as one: a page of the device, a tree block of the small images.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -26,13 +29,14 @@ pub(super) struct Used<'a> {
 /// # Errors
 /// When the device cannot be read or written.
 pub(super) fn change(used: &Used<'_>, (device, editor): (&dyn Device, &Editor), random: &mut Random) -> Result<String> {
-    match random.below(8) {
+    match random.below(10) {
         0 | 1 => rot(used, device, random),
         2 => one_copy(used, (device, editor), random, Copy::Rotten),
         3 => one_copy(used, (device, editor), random, Copy::Changed),
         4 => one_copy(used, (device, editor), random, Copy::Zeroed),
         5 => one_copy(used, (device, editor), random, Copy::Other),
         6 => elsewhere(used, editor, random),
+        7 | 8 => item_of_another(used, editor, random),
         _ => exchanged(used, editor, random),
     }
 }
@@ -113,6 +117,44 @@ fn elsewhere(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<St
         }
     })?;
     Ok(format!("{to:?} holds what {from:?} has, with its own address: {says_so}"))
+}
+
+/// An item has what an item of another leaf has, as far as there is room; its key, too, now and then.
+fn item_of_another(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<String> {
+    let (Some(to), Some(from)) = (used.base.pick(random), used.base.pick(random)) else {
+        return Ok("nothing".to_owned());
+    };
+    let source = editor.block(from.at)?;
+    let count = LeafView::new(&source).items().len();
+    let from_slot = random.index(count.max(1));
+    if to.level > 0 || from.level > 0 || count == 0 {
+        return Ok("nothing".to_owned());
+    }
+    let (key, data) = (LeafView::new(&source).key(from_slot), LeafView::new(&source).data(from_slot));
+    let takes_key = random.one_in(4);
+    let mut said = "no item there".to_owned();
+    editor.change_block(to.at, |block| {
+        let view = LeafView::new(block);
+        // One of the same type, where there is one.
+        let all: Vec<usize> = (0..view.items().len()).collect();
+        let alike: Vec<usize> = all.iter().copied().filter(|slot| view.key(*slot).item_type == key.item_type).collect();
+        let Some(slot) = random.pick(if alike.is_empty() { &all } else { &alike }).copied() else { return };
+        said = format!("item {slot} ({}) is as {key}, with its key: {takes_key}", view.key(slot));
+        let room = data_range(block, slot).and_then(|range| block.get_mut(range)).unwrap_or_default();
+        room.iter_mut().zip(data).for_each(|(byte, new)| *byte = *new);
+        if let (true, Some(own), Some(new)) =
+            (takes_key, block.get_mut(key_range(slot)), source.get(key_range(from_slot)))
+        {
+            own.copy_from_slice(new);
+        }
+    })?;
+    Ok(format!("{to:?}, of {from:?}: {said}"))
+}
+
+/// Bytes of an item's key in its block.
+fn key_range(slot: usize) -> Range<usize> {
+    let start = HEADER_SIZE.saturating_add(slot.saturating_mul(ITEM_SIZE));
+    start..start.saturating_add(size_of::<DiskKey>())
 }
 
 /// Two blocks each hold what the other has.

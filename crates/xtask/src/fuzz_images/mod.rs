@@ -30,7 +30,7 @@ use execution::{Execution, Kind};
 use pool::Pool;
 use tally::Tally;
 
-/// An execution that takes longer hangs.
+/// An execution that takes longer hangs. Counted in looks at it, since a host may stop for longer.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Memory that the process may have used at most, bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
@@ -49,6 +49,9 @@ pub(crate) struct Options {
     /// Images.
     #[arg(long, default_value_t = 100_000)]
     executions: u64,
+    /// Ends earlier, after so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// What the images follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -78,8 +81,8 @@ struct Shared<'a> {
     bases: &'a [SmallBase],
     next: AtomicU64,
     pool: Mutex<Pool>,
-    /// What each thread does, and since when.
-    running: Vec<Mutex<Option<(Instant, Execution)>>>,
+    /// What each thread does.
+    running: Vec<Mutex<Option<Execution>>>,
     /// What each thread has done.
     tallies: Vec<Mutex<Tally>>,
     failures: Mutex<Vec<(String, String)>>,
@@ -153,7 +156,7 @@ fn work(shared: &Shared<'_>, thread: usize) -> Result<()> {
         let execution = Execution::new(&options.what, &numbers);
         note.write_all_at(format!("{execution:<100}\n").as_bytes(), 0)?;
         let began = Instant::now();
-        *lock(running) = Some((began, execution.clone()));
+        *lock(running) = Some(execution.clone());
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let image = execution.image(shared.bases, options.seed)?;
             let made = began.elapsed();

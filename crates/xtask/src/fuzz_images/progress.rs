@@ -1,10 +1,11 @@
 //! Watches the threads: progress, hangs, memory.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::execution::Kind;
+use super::execution::{Execution, Kind};
 use super::tally::Tally;
 use super::{MEMORY_BYTES_MAX, Shared, TIME_MAX, lock};
 
@@ -17,17 +18,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// An execution that hangs, too much memory: the process ends with them.
 pub(super) fn watch(shared: &Shared<'_>, started: Instant, have_ended: impl Fn() -> bool) -> Result<()> {
     let mut told = Instant::now();
+    let mut seen: Vec<(u32, Option<Execution>)> = vec![(0, None); shared.running.len()];
     while !have_ended() {
         std::thread::sleep(LOOK);
-        for running in &shared.running {
-            let hangs = lock(running).as_ref().filter(|(since, _)| since.elapsed() > TIME_MAX).cloned();
-            if let Some((since, execution)) = hangs {
-                let seed = shared.options.seed;
-                println!(
-                    "fuzz-images: FAILED: {execution} hangs since {:?}; again with --seed {seed} {}",
-                    since.elapsed(),
-                    execution.again()
-                );
+        if shared.options.seconds.is_some_and(|seconds| started.elapsed().as_secs() >= seconds) {
+            shared.is_over.store(true, Ordering::Relaxed);
+        }
+        for (running, seen) in shared.running.iter().zip(&mut seen) {
+            let now = lock(running).clone();
+            let is_same = now.as_ref().map(|one| &one.numbers) == seen.1.as_ref().map(|one| &one.numbers);
+            *seen = (if is_same && now.is_some() { seen.0.saturating_add(1) } else { 0 }, now);
+            if let (true, Some(execution)) = (LOOK.saturating_mul(seen.0) > TIME_MAX, &seen.1) {
+                let again = execution.again();
+                println!("fuzz-images: FAILED: {execution} hangs; again with --seed {} {again}", shared.options.seed);
                 report(shared, started.elapsed())?;
                 // The thread cannot be ended otherwise.
                 std::process::exit(1);
@@ -35,7 +38,7 @@ pub(super) fn watch(shared: &Shared<'_>, started: Instant, have_ended: impl Fn()
         }
         if memory_bytes()? > MEMORY_BYTES_MAX {
             let running: Vec<String> =
-                shared.running.iter().filter_map(|one| lock(one).as_ref().map(|(_, one)| one.again())).collect();
+                shared.running.iter().filter_map(|one| lock(one).as_ref().map(Execution::again)).collect();
             println!("fuzz-images: FAILED: too much memory, while there ran {}", running.join(" and "));
             report(shared, started.elapsed())?;
             std::process::exit(1);
