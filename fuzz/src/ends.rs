@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::OverlayDevice;
-use btrfs::{Env, ScrubOptions, ScrubReport, Volume};
+use btrfs::{Env, Fate, ScrubFault, ScrubOptions, ScrubReport, ScrubbedKind, Volume};
 use btrfs_check::{Pass, Report, check as run_check};
+use btrfs_disk::superblock::{MIRRORS_MAX, mirror_offset};
 use btrfs_repair::{Undo, plan};
 use btrfs_rescue::Rescue;
 
@@ -68,9 +69,12 @@ pub fn scrub(device: &Arc<dyn Device>, mends: bool) -> End {
     };
     let (mended, left, lost) = counts(&found);
     if mends {
-        assert_eq!(left, 0, "a scrub that mends left what another copy has: {found:?}");
+        // What a chunk says to lie on the superblock is left.
+        let is_told = found.faults.len() < ScrubReport::FAULTS_MAX;
+        let others = found.faults.iter().filter(|fault| fault.fate == Fate::Left && !is_on_superblock(fault));
+        assert!(!is_told || others.count() == 0, "a scrub that mends left what another copy has: {found:?}");
         if let Ok(again) = scrub(true) {
-            assert_eq!(counts(&again).1, 0, "what was mended is bad again: first {found:?}, then {again:?}");
+            assert_eq!(counts(&again).1, left, "what was mended is bad again: first {found:?}, then {again:?}");
         }
     }
     let detail = (mended > 0, left > 0, lost.min(3), found.lost.len().min(3), found.unreadable.len());
@@ -80,6 +84,12 @@ pub fn scrub(device: &Arc<dyn Device>, mends: bool) -> End {
         _ => "lost",
     };
     end(word, detail)
+}
+
+fn is_on_superblock(fault: &ScrubFault) -> bool {
+    let mut copies = (0..MIRRORS_MAX).filter_map(mirror_offset);
+    fault.kind != ScrubbedKind::Superblock
+        && copies.any(|copy| fault.offset < copy + 4096 && copy < fault.offset + fault.len)
 }
 
 fn counts(found: &ScrubReport) -> (u64, u64, u64) {

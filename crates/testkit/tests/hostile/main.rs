@@ -10,6 +10,7 @@ mod generations;
 mod orphans;
 mod sizes;
 mod small;
+mod stripes;
 mod symlinks;
 
 use std::sync::Arc;
