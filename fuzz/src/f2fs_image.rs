@@ -18,6 +18,7 @@ use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, OnDisk, hash};
 use host::Env;
 use vfs::Volume;
 
+use super::walk::walk;
 use super::whole;
 
 /// The packed image; see `make_base`.
@@ -80,7 +81,7 @@ pub fn f2fs_image(data: &[u8]) {
         Some(Volume::new(Arc::new(opened)))
     };
     if let Some(volume) = open(false) {
-        whole::walk(&volume);
+        walk(&volume);
     }
     if options & 1 == 1
         && let Some(volume) = open(true)
@@ -88,7 +89,7 @@ pub fn f2fs_image(data: &[u8]) {
         change(&volume);
         let _ = volume.close();
         if let Some(volume) = open(false) {
-            whole::walk(&volume);
+            walk(&volume);
         }
     }
 }

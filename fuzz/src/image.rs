@@ -95,7 +95,7 @@ fn walk(volume: &Volume) {
     let _ = volume.info();
     let _ = volume.default_subvolume();
     let _ = volume.subvolumes();
-    whole::walk(volume);
+    super::walk::walk(volume);
 }
 
 /// Changes a little of everything. Each step may fail on its own.

@@ -8,11 +8,13 @@
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
 mod apply;
+mod damaged;
+mod ends;
 pub mod f2fs;
 mod f2fs_image;
 mod image;
-mod rescue;
 mod stream;
+mod walk;
 mod whole;
 
 use std::fmt::{self, Write};
@@ -33,9 +35,9 @@ use zerocopy::IntoBytes;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;
+pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;
 pub use image::image;
-pub use rescue::rescue;
 pub use stream::stream;
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.

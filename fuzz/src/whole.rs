@@ -1,15 +1,7 @@
-//! What the targets of whole images share: how a base image is packed, and how a patched one is looked at.
-
-use std::path::{Path, PathBuf};
-
-use vfs::{File, Volume};
+//! What the targets of whole images share: how a base image is packed, and patched.
 
 /// Bytes of the pieces that images are packed by.
 pub(crate) const SECTOR: usize = 4096;
-/// Names that a walk looks at: crafted directories may loop.
-const NAMES_MAX: usize = 300;
-/// Bytes read of each end of a file.
-const READ_MAX: usize = 256 << 10;
 
 /// Sectors of the image, and those that are not zeros, by number.
 pub(crate) fn unpacked(packed: &[u8]) -> (u32, Vec<(u32, [u8; SECTOR])>) {
@@ -46,44 +38,4 @@ pub(crate) fn patches(mut input: &[u8], deciding: usize, count: usize) -> impl I
         let bytes = &bytes[..bytes.len().min(SECTOR - at)];
         Some(Patch { index, at, bytes, is_broken: how & 0x40 != 0 })
     })
-}
-
-/// Looks at everything, within limits.
-pub(crate) fn walk(volume: &Volume) {
-    let mut todo = vec![PathBuf::from("/")];
-    let mut names = 0;
-    while let Some(dir) = todo.pop() {
-        let Ok(entries) = volume.read_dir(&dir) else {
-            continue;
-        };
-        for entry in entries {
-            names += 1;
-            if names > NAMES_MAX {
-                return;
-            }
-            let Ok(entry) = entry else {
-                break;
-            };
-            let path = dir.join(entry.file_name());
-            look(volume, &path);
-            todo.push(path);
-        }
-    }
-}
-
-fn look(volume: &Volume, path: &Path) {
-    let Ok(metadata) = volume.symlink_metadata(path) else {
-        return;
-    };
-    for name in volume.list_xattrs(path).unwrap_or_default() {
-        let _ = volume.get_xattr(path, name.as_encoded_bytes());
-    }
-    let _ = volume.read_link(path);
-    let Ok(file) = File::open(volume, path) else {
-        return;
-    };
-    let mut buffer = vec![0; READ_MAX];
-    let _ = file.read_at(&mut buffer, 0);
-    let _ = file.read_at(&mut buffer[..8192], metadata.size.saturating_sub(5000));
-    let _ = (file.extents(), file.seek_data(0), file.seek_hole(0));
 }

@@ -15,6 +15,7 @@ use crate::finding::Place;
 use crate::names::holder_of_leaf;
 use crate::records::{Ref, tree_number};
 use crate::sort::lock;
+use crate::threads::in_threads;
 
 /// Bytes that are read at a time; a multiple of every sector size.
 const READ_BYTES: usize = 1 << 20;
@@ -51,16 +52,12 @@ pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
     let mut leaves = leaves.to_vec();
     leaves.sort_unstable();
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..cx.threads {
-            scope.spawn(|| {
-                let mut buffers = Buffers::default();
-                while let Some(leaf) = leaves.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(block) = cx.media.read_block(*leaf) {
-                        check_leaf(cx, &block, &mut buffers, &found);
-                    }
-                }
-            });
+    in_threads(cx.threads, || {
+        let mut buffers = Buffers::default();
+        while let Some(leaf) = leaves.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(block) = cx.media.read_block(*leaf) {
+                check_leaf(cx, &block, &mut buffers, &found);
+            }
         }
     });
     let mut found = found.into_inner().unwrap_or_default();

@@ -51,6 +51,7 @@ mod sort;
 mod space;
 mod supers;
 mod sweep;
+mod threads;
 mod walk;
 
 pub use checking::{CodeTable, PassTable, Watch};

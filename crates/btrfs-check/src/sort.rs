@@ -111,6 +111,11 @@ pub(crate) struct Sorted<const N: usize> {
 }
 
 impl<const N: usize> Sorted<N> {
+    /// There are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.runs.is_empty()
+    }
+
     /// The records from the first on.
     pub(crate) fn iter(&self) -> Iter<'_, N> {
         let mut runs: Vec<Run<'_, N>> = match &self.file {

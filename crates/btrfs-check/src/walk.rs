@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::finding::Place;
 use crate::pointer::{Class, Pointer};
 use crate::sort::{Iter, Sorter, lock};
+use crate::threads::in_threads;
 
 /// Blocks that a thread takes at a time.
 const BATCH_BLOCKS: usize = 64;
@@ -52,12 +53,11 @@ impl<'a> Walk<'a> {
         for level in (0..self.levels.len()).rev() {
             let Some(sorter) = self.levels.get_mut(level) else { break };
             let sorted = std::mem::replace(sorter, self.cx.sorter()).finish()?;
+            if sorted.is_empty() {
+                continue;
+            }
             let source = Mutex::new(sorted.iter().peekable());
-            std::thread::scope(|scope| {
-                for _ in 0..self.cx.threads {
-                    scope.spawn(|| self.work(&source));
-                }
-            });
+            in_threads(self.cx.threads, || self.work(&source));
         }
         Ok(())
     }

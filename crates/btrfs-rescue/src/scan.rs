@@ -22,8 +22,10 @@ use crate::watch::Watch;
 
 /// Tree blocks that are remembered; about 100 bytes each.
 pub const RECORDS_MAX: usize = 4 << 20;
-/// Bytes that are read at a time.
-const PIECE_BYTES: u64 = 4 << 20;
+/// Bytes that are read at a time at most.
+const PIECE_BYTES_MAX: u64 = 4 << 20;
+/// Small devices are read in at least so many pieces, so that their holes count.
+const PIECES_MIN: u64 = 64;
 /// Where a read fails, so much is read at a time instead.
 const SMALL_BYTES: u64 = 64 << 10;
 /// Tree blocks begin at multiples of this.
@@ -114,12 +116,19 @@ struct Pieces<'a> {
     device: &'a dyn Device,
     watch: &'a dyn Watch,
     next: u64,
+    piece_bytes: u64,
 }
 
 impl<'a> Pieces<'a> {
     fn of(device: &'a dyn Device, watch: &'a dyn Watch) -> Self {
-        Self { device, watch, next: 0 }
+        Self { device, watch, next: 0, piece_bytes: piece_bytes(device) }
     }
+}
+
+/// Bytes that are read of a device at a time.
+fn piece_bytes(device: &dyn Device) -> u64 {
+    let bytes = (device.size_bytes() / PIECES_MIN).clamp(SMALL_BYTES, PIECE_BYTES_MAX);
+    bytes - bytes % STEP_BYTES
 }
 
 impl Iterator for Pieces<'_> {
@@ -130,7 +139,7 @@ impl Iterator for Pieces<'_> {
         let data = self.device.next_data(self.next);
         let start = (data - data % STEP_BYTES).max(self.next);
         self.watch.add_bytes(start.min(self.device.size_bytes()).saturating_sub(self.next));
-        self.next = start.saturating_add(PIECE_BYTES);
+        self.next = start.saturating_add(self.piece_bytes);
         (start < self.device.size_bytes()).then_some(start)
     }
 }
@@ -148,15 +157,19 @@ impl Scan<'_> {
         let Some(disk) = self.disks.get(index) else { return };
         let number = u16::try_from(index).unwrap_or(u16::MAX);
         let pieces = Mutex::new(Pieces::of(&*disk.device, self.watch));
+        let work = || {
+            let mut buffer = Vec::new();
+            while !self.is_cut.load(Ordering::Relaxed) {
+                let Some(start) = lock(&pieces).next() else { return };
+                self.piece(&*disk.device, number, start, &mut buffer);
+            }
+        };
+        if threads <= 1 {
+            return work();
+        }
         std::thread::scope(|scope| {
-            for _ in 0..threads.max(1) {
-                scope.spawn(|| {
-                    let mut buffer = Vec::new();
-                    while !self.is_cut.load(Ordering::Relaxed) {
-                        let Some(start) = lock(&pieces).next() else { return };
-                        self.piece(&*disk.device, number, start, &mut buffer);
-                    }
-                });
+            for _ in 0..threads {
+                scope.spawn(work);
             }
         });
     }
@@ -164,12 +177,12 @@ impl Scan<'_> {
     /// Looks at the blocks that begin in a piece.
     fn piece(&self, device: &dyn Device, number: u16, start: u64, buffer: &mut Vec<u8>) {
         let node = u64::from(self.format.nodesize);
-        let size = device.size_bytes();
-        let want = (PIECE_BYTES + node).min(size.saturating_sub(start));
+        let (size, piece_bytes) = (device.size_bytes(), piece_bytes(device));
+        let want = (piece_bytes + node).min(size.saturating_sub(start));
         read_what_can_be(device, start, want, buffer);
         let mut found = Vec::new();
         let mut offset = 0;
-        while offset < PIECE_BYTES {
+        while offset < piece_bytes {
             let from = to_usize(offset);
             let Some(block) = buffer.get(from..from.saturating_add(usize_from(self.format.nodesize))) else { break };
             match recognise(block, self.format) {
@@ -182,7 +195,7 @@ impl Scan<'_> {
                 None => offset += STEP_BYTES,
             }
         }
-        self.watch.add_bytes(want.min(PIECE_BYTES));
+        self.watch.add_bytes(want.min(piece_bytes));
         let mut all = lock(&self.found);
         let room = RECORDS_MAX.saturating_sub(all.len());
         if found.len() > room {
@@ -194,7 +207,7 @@ impl Scan<'_> {
 
 /// Reads a range; what cannot be read is zeros.
 pub(crate) fn read_what_can_be(device: &dyn Device, start: u64, len: u64, buffer: &mut Vec<u8>) {
-    buffer.clear();
+    // What is left of the last piece is overwritten.
     buffer.resize(to_usize(len), 0);
     if device.read_at(start, buffer).is_ok() {
         return;
@@ -256,11 +269,11 @@ pub(crate) fn guess(disks: &[Disk], watch: &dyn Watch) -> Option<(Uuid, u32, cod
     let (mut tries, mut buffer) = (0, Vec::new());
     watch.begin(disks.iter().map(|disk| disk.device.size_bytes()).sum());
     'disks: for disk in disks {
-        let size = disk.device.size_bytes();
+        let (size, piece_bytes) = (disk.device.size_bytes(), piece_bytes(&*disk.device));
         for start in Pieces::of(&*disk.device, watch) {
-            let want = (PIECE_BYTES + (64 << 10)).min(size - start);
+            let want = (piece_bytes + (64 << 10)).min(size - start);
             read_what_can_be(&*disk.device, start, want, &mut buffer);
-            for offset in (0..PIECE_BYTES.min(want)).step_by(to_usize(STEP_BYTES)) {
+            for offset in (0..piece_bytes.min(want)).step_by(to_usize(STEP_BYTES)) {
                 let block = buffer.get(to_usize(offset)..).unwrap_or_default();
                 let Some(vote) = vote(block, &votes, &mut tries) else { continue };
                 match votes.iter_mut().find(|(known, _)| *known == vote) {
@@ -271,7 +284,7 @@ pub(crate) fn guess(disks: &[Disk], watch: &dyn Watch) -> Option<(Uuid, u32, cod
                     break 'disks;
                 }
             }
-            watch.add_bytes(want.min(PIECE_BYTES));
+            watch.add_bytes(want.min(piece_bytes));
         }
     }
     watch.end();

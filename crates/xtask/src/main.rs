@@ -10,6 +10,7 @@ mod deletion_resume;
 mod diff_walk;
 mod f2fs_cleaning;
 mod formats;
+mod fuzz_images;
 mod fuzz_streams;
 mod guest;
 mod images;
@@ -130,6 +131,8 @@ enum Task {
     MutateImages(mutate_images::Options),
     /// Apply many hostile send streams to a volume in memory.
     FuzzStreams(fuzz_streams::Options),
+    /// Check, scrub, rescue and repair many small hostile images in memory.
+    FuzzImages(fuzz_images::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
     /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
@@ -175,6 +178,7 @@ fn main() -> Result<ExitCode> {
         Task::Attack(options) => mount::attack::run(&options),
         Task::Torture(options) => mount::torture::run(&options),
         Task::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::FuzzImages(options) => fuzz_images::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::RescueTable(options) => rescue_table::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),

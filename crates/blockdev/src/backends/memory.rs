@@ -137,6 +137,14 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    fn next_data(&self, offset: u64) -> u64 {
+        let first = offset / to_u64(CHUNK_BYTES);
+        let after = |shard: &Shard| shard.read().range(first..).next().map(|(chunk, _)| *chunk);
+        let next = self.shards.iter().filter_map(after).min();
+        let start = next.map_or(self.size_bytes(), |chunk| chunk.saturating_mul(to_u64(CHUNK_BYTES)));
+        start.max(offset)
+    }
+
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         check_writable(self, Op::Write)?;
         check_range(self, Op::Write, offset, parts_len(parts))?;
@@ -230,6 +238,15 @@ mod tests {
         device.read_at(65_528, &mut buf).unwrap();
         assert_eq!(&buf, b"\0\0hello world\0\0\0\0\0\0\0");
         assert_eq!(device.allocated_bytes(), 2 * CHUNK_BYTES as u64);
+    }
+
+    #[test]
+    fn knows_where_nothing_was_written() {
+        let device = MemoryDevice::new(1 << 40);
+        device.write_at((1 << 30) + 5, &[b"x"]).unwrap();
+        assert_eq!(device.next_data(7), 1 << 30);
+        assert_eq!(device.next_data((1 << 30) + 9), (1 << 30) + 9);
+        assert_eq!(device.next_data((1 << 30) + CHUNK_BYTES as u64), 1 << 40);
     }
 
     #[test]

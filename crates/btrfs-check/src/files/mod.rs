@@ -30,6 +30,7 @@ use crate::csums::Needs;
 use crate::finding::Place;
 use crate::order::{self, Run};
 use crate::sort::{Record, lock};
+use crate::threads::in_threads;
 
 use scan::{Found, Scan};
 pub(crate) use scan::{SubvolumeEntry, checked_range};
@@ -84,22 +85,18 @@ impl Shared<'_> {
     fn subvolume(&self, tree: u64, runs: &[Run], keeps: bool) -> Found {
         let next = AtomicUsize::new(0);
         let sum = Mutex::new(Found::default());
-        std::thread::scope(|scope| {
-            for _ in 0..self.cx.threads.min(runs.len()) {
-                scope.spawn(|| {
-                    let mut own = Found::default();
-                    let mut needs: Vec<Record<4>> = Vec::new();
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        if index >= runs.len() {
-                            break;
-                        }
-                        own.add(&self.run(tree, runs, index, keeps, &mut needs));
-                        self.needs.take(&mut needs);
-                    }
-                    lock(&sum).add(&own);
-                });
+        in_threads(self.cx.threads.min(runs.len()), || {
+            let mut own = Found::default();
+            let mut needs: Vec<Record<4>> = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= runs.len() {
+                    break;
+                }
+                own.add(&self.run(tree, runs, index, keeps, &mut needs));
+                self.needs.take(&mut needs);
             }
+            lock(&sum).add(&own);
         });
         sum.into_inner().unwrap_or_default()
     }

@@ -227,7 +227,7 @@ impl Request<'_> {
         }
         for copy in bad {
             let at = self.at_of(unit);
-            if self.pool.write_copy(self.chunk, at, good, copy.mirror).is_ok() {
+            if self.pool.write_copy(self.chunk, at, good, copy.mirror).is_ok_and(|is_written| is_written) {
                 self.pool.device(copy.device).count(Event::Repair);
             }
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use blockdev::queue::{self, Failed, WriteRequest};
 use blockdev::{Kind, Tag, Write};
 use btrfs_disk::convert::to_u64;
+use btrfs_disk::superblock::{MIRRORS_MAX, SUPERBLOCK_SIZE, mirror_offset};
 use btrfs_disk::{DevId, Logical, TreeId, node};
 
 use super::Pool;
@@ -133,10 +134,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes one copy only: mending.
-    pub(crate) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
+    /// Writes one copy only: mending. Nothing (false) where a chunk says that it lies on a superblock: no extent is
+    /// ever given out there, so the chunk lies, and the superblock would be gone.
+    pub(crate) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))
+        if plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
+            return Ok(false);
+        }
+        first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))?;
+        Ok(true)
     }
 
     /// Hands every device its pieces, in one queue each; returns what failed.
@@ -175,6 +181,12 @@ fn kind_of(block: &[u8]) -> Kind {
         Some(TreeId::TREE_LOG) => Kind::Log,
         _ => Kind::Metadata,
     }
+}
+
+/// Whether a range of a device has bytes of a copy of the superblock.
+fn is_on_superblock(offset: u64, len: u64) -> bool {
+    let mut copies = (0..MIRRORS_MAX).filter_map(mirror_offset);
+    copies.any(|copy| copy < offset.saturating_add(len) && offset < copy.saturating_add(to_u64(SUPERBLOCK_SIZE)))
 }
 
 /// Bytes for a place of a device.

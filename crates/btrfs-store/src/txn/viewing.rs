@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Writes good bytes over one copy of what a view has. Nothing (false) where what lies there may be another's:
-    /// the view was given up, or its chunk is elsewhere now.
+    /// the view was given up, its chunk is elsewhere now, or a superblock lies there.
     ///
     /// # Errors
     /// The device's; `ReadOnly`.
@@ -43,7 +43,7 @@ impl Engine {
             return Ok(false);
         }
         let written = self.views.while_whole(view, || pool.write_copy(chunk, at, good, mirror));
-        Ok(written.transpose()?.is_some())
+        Ok(written.transpose()?.unwrap_or(false))
     }
 
     /// Gives up the oldest view, where that frees anything; false where there is nothing to be had.

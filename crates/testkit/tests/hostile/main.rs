@@ -9,6 +9,8 @@ mod cycles;
 mod generations;
 mod orphans;
 mod sizes;
+mod small;
+mod stripes;
 mod symlinks;
 
 use std::sync::Arc;
