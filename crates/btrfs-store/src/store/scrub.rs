@@ -235,7 +235,9 @@ impl Scrub {
         let pool = self.view.0.pool();
         for run in found.chunk_by(goes_on) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            pool.will_read_copies(Logical(first.at), last.at.saturating_add(last.len).saturating_sub(first.at));
+            let len = last.at.saturating_add(last.len).saturating_sub(first.at);
+            // A damaged item may claim any length.
+            pool.will_read_copies(Logical(first.at), len.min(STEP_BYTES));
         }
     }
 
