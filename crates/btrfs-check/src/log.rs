@@ -12,7 +12,6 @@ use btrfs_disk::{Key, Logical, TreeId};
 use crate::code::Code;
 use crate::collect::{Collector, csum_geometry};
 use crate::context::Context;
-use crate::files::checked_range;
 use crate::finding::Place;
 use crate::order;
 use crate::pointer::{Class, Pointer};
@@ -73,7 +72,7 @@ fn data(cx: &Context<'_>, root: &RootItem) {
                 }
                 item_type::EXTENT_DATA => {
                     let Ok(FileExtent::Extent(extent)) = FileExtent::parse(data) else { continue };
-                    let Some((start, end)) = checked_range(extent) else { continue };
+                    let Some((start, end)) = extent.data_range() else { continue };
                     let record = [start, end, TreeId::TREE_LOG.0, key.objectid];
                     found.extents.push(record);
                     if has_checksums == (key.objectid, true) {

@@ -32,8 +32,8 @@ use crate::order::{self, Run};
 use crate::sort::{Record, lock};
 use crate::threads::in_threads;
 
+pub(crate) use scan::SubvolumeEntry;
 use scan::{Found, Scan};
-pub(crate) use scan::{SubvolumeEntry, checked_range};
 
 /// What other passes need of it.
 pub(crate) struct FilesFound {

@@ -1,7 +1,7 @@
 //! One way through the leaves of a run.
 
 use btrfs_disk::Key;
-use btrfs_disk::items::{DirEntry, FileExtent, FileExtentItem, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
+use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::LeafView;
 
@@ -45,20 +45,6 @@ impl Found {
         self.subvolumes.extend(other.subvolumes.iter().cloned());
         self.has_root |= other.has_root;
     }
-}
-
-/// The data that has to be read to read an extent, which has checksums unless the inode has none; of compressed data
-/// all, for any part. `None` for what reads as zeros.
-pub(crate) fn checked_range(item: &FileExtentItem) -> Option<(u64, u64)> {
-    if item.is_hole() || item.is_prealloc() {
-        return None;
-    }
-    let at = item.disk_bytenr.get();
-    let (start, len) = match item.head.compression {
-        0 => (at.saturating_add(item.offset.get()), item.num_bytes.get()),
-        _ => (at, item.disk_num_bytes.get()),
-    };
-    Some((start, start.saturating_add(len)))
 }
 
 /// Looks at the inodes whose items begin in some leaves.
@@ -202,7 +188,7 @@ impl<'a> Scan<'a> {
         }
         if let FileExtent::Extent(item) = extent
             && inode.has_checksums()
-            && let Some((start, end)) = checked_range(item)
+            && let Some((start, end)) = item.data_range()
         {
             self.needs.push([start, end, self.tree, inode.number]);
         }

@@ -126,6 +126,21 @@ impl FileExtentItem {
         Self::with_type(&extent, FILE_EXTENT_REG)
     }
 
+    /// The bytes, by address, that are read to read the extent, first and behind the last; they have checksums unless
+    /// the inode has none. Of compressed data it is all, whatever part the file uses. `None` for what reads as zeros.
+    #[must_use]
+    pub fn data_range(&self) -> Option<(u64, u64)> {
+        if self.is_hole() || self.is_prealloc() {
+            return None;
+        }
+        let at = self.disk_bytenr.get();
+        let (start, len) = match self.head.compression {
+            0 => (at.saturating_add(self.offset.get()), self.num_bytes.get()),
+            _ => (at, self.disk_num_bytes.get()),
+        };
+        Some((start, start.saturating_add(len)))
+    }
+
     fn with_type(extent: &NewFileExtent, extent_type: u8) -> Self {
         Self {
             head: FileExtentHead {

@@ -76,12 +76,8 @@ fn needed(mending: &Mending<'_>) -> Ranges {
             item_type::EXTENT_DATA => {
                 let Ok(FileExtent::Extent(extent)) = FileExtent::parse(data) else { return };
                 let is_exempt = inode.0 == key.objectid && inode.1;
-                if !extent.is_hole() && !extent.is_prealloc() && !is_exempt {
-                    let at = extent.disk_bytenr.get();
-                    match extent.head.compression {
-                        0 => needed.add(at.saturating_add(extent.offset.get()), extent.num_bytes.get()),
-                        _ => needed.add(at, extent.disk_num_bytes.get()),
-                    }
+                if let Some((start, end)) = extent.data_range().filter(|_| !is_exempt) {
+                    needed.add(start, end.saturating_sub(start));
                 }
             }
             _ => {}

@@ -44,18 +44,8 @@ fn in_subvolume(names: &Namespace, id: TreeId, lost: &[(u64, u64)], found: &mut 
             return Ok(Scan::Continue);
         }
         let FileExtent::Extent(item) = FileExtent::parse(bytes)? else { return Ok(Scan::Continue) };
-        if item.is_hole() || item.is_prealloc() {
-            return Ok(Scan::Continue);
-        }
-        let disk = (item.disk_bytenr.get(), item.disk_bytenr.get().saturating_add(item.disk_num_bytes.get()));
+        let Some(part) = item.data_range() else { return Ok(Scan::Continue) };
         let is_plain = item.head.compression == 0;
-        let part = match is_plain {
-            true => {
-                let start = disk.0.saturating_add(item.offset.get());
-                (start, start.saturating_add(item.num_bytes.get()))
-            }
-            false => disk,
-        };
         let first = lost.partition_point(|(at, len)| at.saturating_add(*len) <= part.0);
         for (at, len) in lost.get(first..).unwrap_or_default().iter().take_while(|(at, _)| *at < part.1) {
             // Of compressed data all depends on all.
