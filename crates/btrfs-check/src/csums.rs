@@ -33,13 +33,29 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
         let mut log = lock(&cx.log);
         (std::mem::take(&mut log.needs), std::mem::take(&mut log.csums))
     };
-    let mut left: Vec<[u64; 4]> = Vec::new();
-    for [start, end, tree, inode] in of_log {
-        left.extend(without(&[(start, end)], &brought).into_iter().map(|(start, end)| [start, end, tree, inode]));
-    }
-    left.sort_unstable();
-    uncovered(cx, left.into_iter(), csums, Code::LogCsum);
+    let of_log = apart(of_log);
+    let ranges: Vec<(u64, u64)> = of_log.iter().map(|[start, end, ..]| (*start, *end)).collect();
+    // What is left of ranges that are apart lies inside of one, in the same order.
+    let mut whole = of_log.iter().peekable();
+    let left = without(&ranges, &brought).into_iter().filter_map(|(start, end)| {
+        while whole.next_if(|[_, behind, ..]| *behind <= start).is_some() {}
+        whole.peek().map(|[_, _, tree, inode]| [start, end, *tree, *inode])
+    });
+    uncovered(cx, left, csums, Code::LogCsum);
     Ok(())
+}
+
+/// Ranges in order, those that overlap as one of the first of them: of a damaged log each may claim to be everything.
+fn apart(mut ranges: Vec<[u64; 4]>) -> Vec<[u64; 4]> {
+    ranges.sort_unstable();
+    let mut apart: Vec<[u64; 4]> = Vec::new();
+    for range in ranges {
+        match apart.last_mut() {
+            Some(last) if range[0] < last[1] => last[1] = last[1].max(range[1]),
+            _ => apart.push(range),
+        }
+    }
+    apart
 }
 
 /// Reports the ranges that have no checksums; they come in order.
@@ -114,5 +130,16 @@ impl<'a> Orphans<'a> {
         } else if self.found.len() < FOUND_MAX {
             self.found.push((start, stop));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_are_one_of_the_first() {
+        let ranges = vec![[8, 20, 1, 3], [0, 4, 1, 2], [4, 8, 1, 2], [10, 12, 1, 4], [19, 30, 1, 5]];
+        assert_eq!(apart(ranges), [[0, 4, 1, 2], [4, 8, 1, 2], [8, 30, 1, 3]]);
     }
 }

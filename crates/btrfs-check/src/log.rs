@@ -1,6 +1,7 @@
 //! The log of fsyncs: its blocks can be read, each part is for a subvolume that exists, and what it brings of data is
 //! kept, to be compared with the checksums.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use btrfs_disk::flags::InodeFlags;
@@ -38,17 +39,20 @@ pub(crate) fn walk(cx: &Context<'_>, collector: &Collector) -> io::Result<()> {
     walk.run()?;
     let known: Vec<u64> = lock(&collector.facts).roots.iter().map(|(key, _)| key.objectid).collect();
     let walk = Walk::new(cx, collector, Class::Log);
-    for (key, item) in logs(cx, at, cx.fields.log_root_level) {
+    let logs = logs(cx, at, cx.fields.log_root_level);
+    for (key, item) in &logs {
         if !known.contains(&key.offset) {
-            let place = Place::tree(TreeId::TREE_LOG.0).key(key);
+            let place = Place::tree(TreeId::TREE_LOG.0).key(*key);
             cx.findings.add(Code::LogRoot, place, "a subvolume that exists", key.offset);
         }
         let (at, generation) = item.root_block();
         walk.push(&Pointer::root(TreeId::TREE_LOG.0, at.0, item.level, generation.0));
     }
     walk.run()?;
-    for (_, item) in logs(cx, at, cx.fields.log_root_level) {
-        data(cx, &item);
+    // A damaged log may name one tree any number of times.
+    let mut seen = BTreeSet::new();
+    for (_, item) in logs.iter().filter(|(_, item)| seen.insert(item.bytenr.get())) {
+        data(cx, item);
     }
     Ok(())
 }
