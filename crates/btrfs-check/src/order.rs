@@ -1,5 +1,7 @@
 //! A tree in the order of its keys: the leaves below each node of level 1, and searches.
 
+use std::collections::HashSet;
+
 use btrfs_disk::node::{LEVELS_MAX, LeafView, NodeView, header};
 use btrfs_disk::{Key, Logical};
 
@@ -20,7 +22,12 @@ pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
         return vec![Run { node: root, leaves: vec![root] }];
     }
     let mut todo = vec![(root, level)];
+    // No tree has a node twice; damaged ones that lead there again and again would have leaves without end.
+    let mut seen = HashSet::new();
     while let Some((at, level)) = todo.pop() {
+        if !seen.insert(at) {
+            continue;
+        }
         let Some(block) = read(media, at, level) else { continue };
         let node = NodeView::new(&block);
         let children = (0..node.nritems()).map(|slot| node.ptr(slot).0.0);
