@@ -109,17 +109,30 @@ fn a_mount_of_f2fs_is_to_be_unmounted_first() {
     bench.ok("check f.img");
 }
 
-/// A check that has begun and cannot go on.
-fn stopped_check(mounted: &Mounted, delay: Duration) -> Child {
-    let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
+/// Bytes that a check has read when it is stopped: more than all metadata, less than what there is.
+const READ_BYTES: u64 = 16 << 20;
+
+/// A check that has read much of the data, and cannot go on. Nothing where it came to its end before.
+fn stopped_check(mounted: &Mounted) -> Option<Child> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spinney"))
         .args(["check", "--data", "--threads", "1", "mnt"])
         .current_dir(&mounted.bench.dir)
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(delay);
-    kill(child.id().try_into().unwrap(), Signal::STOP);
-    child
+    while child.try_wait().unwrap().is_none() {
+        if bytes_read(child.id()) > READ_BYTES {
+            kill(child.id().try_into().unwrap(), Signal::STOP);
+            return Some(child);
+        }
+    }
+    None
+}
+
+/// Bytes that a process has read; none where it has ended.
+fn bytes_read(process: u32) -> u64 {
+    let said = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    said.lines().find_map(|line| line.strip_prefix("rchar: ")).map_or(0, |bytes| bytes.parse().unwrap())
 }
 
 /// A check begins with a commit.
@@ -135,20 +148,18 @@ fn held_bytes(mounted: &Mounted) -> u64 {
 fn a_checker_that_is_killed_holds_nothing_back() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };
     let victim = mounted.dir().join("victim");
-    fs::write(mounted.dir().join("large"), vec![7; 60 << 20]).unwrap();
-    let mut delay = Duration::from_millis(20);
-    // Where it was stopped too early or too late, it holds nothing.
+    fs::write(mounted.dir().join("large"), vec![7; 100 << 20]).unwrap();
+    // Where it came to its end before it could be stopped, it holds nothing.
     for _ in 0..30 {
         fs::write(&victim, vec![8; 10 << 20]).unwrap();
         commit(&mounted);
-        let mut checker = stopped_check(&mounted, delay);
+        let Some(mut checker) = stopped_check(&mounted) else { continue };
         fs::remove_file(&victim).unwrap();
         commit(&mounted);
         let held = held_bytes(&mounted);
         checker.kill().unwrap();
         checker.wait().unwrap();
         if held < 10 << 20 {
-            delay = delay * 5 / 4 + Duration::from_millis(5);
             continue;
         }
         let begun = Instant::now();

@@ -36,6 +36,11 @@ impl Bench {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
+    /// In memory where there is a place for it: what others write to the disk delays nothing there.
+    pub(crate) fn in_memory() -> Self {
+        tempfile::tempdir_in("/dev/shm").map_or_else(|_| Self::new(), |dir| Self { dir })
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -46,7 +46,7 @@ fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
     let signals = [Signal::TERM, Signal::INT, Signal::HUP, Signal::KILL];
     for role in ["server", "supervisor"] {
         for signal in signals {
-            let mounted = Mounted::mount("");
+            let mounted = Mounted::mount_in_memory();
             let writer = write_until_the_end(mounted.dir().join("file"));
             std::thread::sleep(Duration::from_millis(150));
             let start = Instant::now();

@@ -30,17 +30,28 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     pub(crate) fn new() -> Self {
-        let bench = Bench::new();
+        Self::of(Bench::new())
+    }
+
+    fn of(bench: Bench) -> Self {
         bench.ok("mkfs -q --size 256M a.img");
         fs::create_dir(bench.path("mnt")).unwrap();
         Self { bench }
     }
 
     pub(crate) fn mount(options: &str) -> Self {
-        let mounted = Self::new();
-        mounted.bench.ok(&format!("mount {options} a.img mnt"));
-        assert!(mounted.is_mounted());
-        mounted
+        Self::new().mounted(options)
+    }
+
+    /// A mount whose time can be taken beside what others write to the disk.
+    pub(crate) fn mount_in_memory() -> Self {
+        Self::of(Bench::in_memory()).mounted("")
+    }
+
+    fn mounted(self, options: &str) -> Self {
+        self.bench.ok(&format!("mount {options} a.img mnt"));
+        assert!(self.is_mounted());
+        self
     }
 
     /// As [`Mounted::new`]; `None` where nothing can be mounted.
