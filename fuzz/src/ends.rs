@@ -51,7 +51,7 @@ pub fn check(device: &Arc<dyn Device>) -> End {
 }
 
 fn report(device: &Arc<dyn Device>, passes: Vec<Pass>) -> Option<Report> {
-    let options = btrfs_check::Options { passes, memory_bytes: 0, folder: std::env::temp_dir(), threads: 1 };
+    let options = btrfs_check::Options { passes, ..btrfs_check::Options::default() };
     run_check(&[Arc::clone(device)], &options, &()).ok()
 }
 

@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             devices.push(Arc::new(FileDevice::open(&word, &options)?));
         }
     }
-    let options = Options { passes, memory_bytes: 256 << 20, folder: std::env::temp_dir(), threads: 0 };
+    let options =
+        Options { passes, memory_bytes: 256 << 20, folder: std::env::temp_dir(), threads: 0, ..Options::default() };
     let report = check(&devices, &options, &())?;
     for finding in &report.findings {
         println!("{finding:?}");

@@ -1,13 +1,14 @@
 //! What all passes need: the devices, where findings go, how much memory there is.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use btrfs_disk::superblock::DiskSuperblock;
 use checking::Watch;
 
 use crate::finding::Findings;
+use crate::marks::Marks;
 use crate::media::Media;
 use crate::pass::Pass;
 use crate::sort::{Sorter, lock};
@@ -62,6 +63,7 @@ pub(crate) struct Context<'a> {
     pub(crate) log: Mutex<LogFound>,
     pub(crate) sorter_bytes: usize,
     pub(crate) folder: PathBuf,
+    pub(crate) marks: Option<Arc<dyn Marks>>,
 }
 
 /// What a log of fsyncs has.
@@ -82,11 +84,12 @@ pub(crate) struct Counted<'a> {
     watch: &'a dyn Watch,
     bytes: AtomicU64,
     inodes: AtomicU64,
+    total: AtomicU64,
 }
 
 impl<'a> Counted<'a> {
     pub(crate) fn new(watch: &'a dyn Watch) -> Self {
-        Self { watch, bytes: AtomicU64::new(0), inodes: AtomicU64::new(0) }
+        Self { watch, bytes: AtomicU64::new(0), inodes: AtomicU64::new(0), total: AtomicU64::new(0) }
     }
 
     /// Bytes and inodes so far.
@@ -99,12 +102,19 @@ impl<'a> Counted<'a> {
         self.watch.add_bytes(bytes);
     }
 
+    /// So many bytes of what was announced need not be read.
+    pub(crate) fn skip_bytes(&self, bytes: u64) {
+        let total = self.total.fetch_sub(bytes.min(self.total.load(Ordering::Relaxed)), Ordering::Relaxed);
+        self.watch.set_total(total.saturating_sub(bytes));
+    }
+
     pub(crate) fn add_inodes(&self, count: u64) {
         self.inodes.fetch_add(count, Ordering::Relaxed);
         self.watch.add_inodes(count);
     }
 
     pub(crate) fn set_total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
         self.watch.set_total(bytes);
     }
 }

@@ -12,6 +12,7 @@ use crate::code::Code;
 use crate::collect::csum_geometry;
 use crate::context::Context;
 use crate::finding::Place;
+use crate::marks::{BAD_MAX, BadRun, Marking, StateId};
 use crate::names::holder_of_leaf;
 use crate::records::{Ref, tree_number};
 use crate::sort::lock;
@@ -19,21 +20,45 @@ use crate::threads::in_threads;
 
 /// Bytes that are read at a time; a multiple of every sector size.
 const READ_BYTES: usize = 1 << 20;
-/// Bad runs that are kept.
-const BAD_MAX: usize = 10_000;
 
 /// A run of sectors with a wrong checksum.
 #[derive(Clone, Debug)]
 pub(crate) struct BadData {
     pub(crate) at: u64,
     len: u64,
-    code: Code,
     mirror: u32,
-    why: String,
+    /// It could be read.
+    is_read: bool,
+    /// Another copy is right.
+    has_other: bool,
     pub(crate) holder: Option<Ref>,
 }
 
 impl BadData {
+    /// As an earlier check marked it.
+    fn of_mark(run: BadRun) -> Self {
+        let BadRun { at, len, mirror, is_read, has_other } = run;
+        Self { at, len, mirror, is_read, has_other, holder: None }
+    }
+
+    fn mark(&self) -> BadRun {
+        let Self { at, len, mirror, is_read, has_other, holder: _ } = *self;
+        BadRun { at, len, mirror, is_read, has_other }
+    }
+
+    fn code(&self) -> Code {
+        match (self.has_other, self.is_read) {
+            (true, _) => Code::DataMirror,
+            (false, true) => Code::DataChecksum,
+            (false, false) => Code::DataRead,
+        }
+    }
+
+    /// True where `at` goes on with this run on the same copy, in the same way.
+    fn goes_on(&self, other: &Self) -> bool {
+        self.at.saturating_add(self.len) == other.at && (self.code(), self.mirror) == (other.code(), other.mirror)
+    }
+
     pub(crate) fn report(&self, cx: &Context<'_>) {
         let place = match self.holder {
             Some(Ref::Data(root, inode, _)) => Place::inode(tree_number(root), inode),
@@ -43,26 +68,47 @@ impl BadData {
         let device = cx.media.place(self.at, self.mirror);
         let place = Place { device, ..place.at(self.at) };
         let expected = format!("{} bytes that match their checksums", self.len);
-        cx.findings.add(self.code, place, expected, &self.why);
+        let why = if self.is_read { "others" } else { "a read error" };
+        cx.findings.add(self.code(), place, expected, why);
     }
 }
 
-/// Reads all data that has checksums.
+/// Reads all data that has checksums; from where an earlier check of the state was ended.
 pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
     let mut leaves = leaves.to_vec();
     leaves.sort_unstable();
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (marking, mark) = Marking::begin(cx.marks.as_ref(), state(cx, leaves.len()));
+    if mark.leaves > 0 {
+        cx.note(format!("data: {} bytes, which an earlier check of this state has read", mark.bytes));
+        cx.watch.skip_bytes(mark.bytes);
+    }
+    let next = AtomicUsize::new(usize::try_from(mark.leaves).unwrap_or(leaves.len()));
+    let found = Mutex::new(mark.bad.into_iter().map(BadData::of_mark).collect::<Vec<_>>());
     in_threads(cx.threads, || {
         let mut buffers = Buffers::default();
-        while let Some(leaf) = leaves.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(leaf) = leaves.get(number) else { return };
+            buffers.begin_leaf();
             if let Some(block) = cx.media.read_block(*leaf) {
-                check_leaf(cx, &block, &mut buffers, &found);
+                check_leaf(cx, &block, &mut buffers);
             }
+            marking.done(number, buffers.bytes, buffers.bad.iter().map(BadData::mark));
+            let mut found = lock(&found);
+            let room = BAD_MAX.saturating_sub(found.len());
+            found.extend(buffers.bad.drain(..).take(room));
         }
     });
+    marking.end();
     let mut found = found.into_inner().unwrap_or_default();
     found.sort_unstable_by_key(|bad| bad.at);
     found
+}
+
+/// The state whose data is read.
+fn state(cx: &Context<'_>, leaves: usize) -> StateId {
+    let fields = &cx.fields;
+    StateId { fsid: fields.fsid, generation: fields.generation.get(), csum: fields.csum, leaves: to_u64(leaves) }
 }
 
 #[derive(Default)]
@@ -72,9 +118,19 @@ struct Buffers {
     /// Whether each sector was right on a copy, and which copy had it wrong.
     right: Vec<bool>,
     wrong: Vec<Option<(u32, bool)>>,
+    /// What was read for a leaf, and the runs that were bad.
+    bytes: u64,
+    bad: Vec<BadData>,
 }
 
-fn check_leaf(cx: &Context<'_>, block: &[u8], buffers: &mut Buffers, found: &Mutex<Vec<BadData>>) {
+impl Buffers {
+    fn begin_leaf(&mut self) {
+        self.bytes = 0;
+        self.bad.clear();
+    }
+}
+
+fn check_leaf(cx: &Context<'_>, block: &[u8], buffers: &mut Buffers) {
     let leaf = LeafView::new(block);
     let csum_len = cx.media.format.csum_type.len().max(1);
     let sector = usize_from(cx.media.format.sectorsize).max(1);
@@ -82,13 +138,13 @@ fn check_leaf(cx: &Context<'_>, block: &[u8], buffers: &mut Buffers, found: &Mut
     for (key, data) in leaf.iter().filter(|(key, _)| key.item_type == item_type::EXTENT_CSUM) {
         let mut at = Logical(key.offset);
         for sums in data.chunks(piece) {
-            check_piece(cx, at.0, sums, buffers, found);
+            check_piece(cx, at.0, sums, buffers);
             at = csum_geometry(cx).end(at, sums.len());
         }
     }
 }
 
-fn check_piece(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers, found: &Mutex<Vec<BadData>>) {
+fn check_piece(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers) {
     let kind = cx.media.format.csum_type;
     let (csum_len, sector) = (kind.len().max(1), usize_from(cx.media.format.sectorsize).max(1));
     let count = stored.len() / csum_len;
@@ -102,6 +158,7 @@ fn check_piece(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers, 
     for mirror in 0..chunk.profile().mirror_count() {
         let whole = cx.media.read_copy(at, &mut buffers.data, mirror);
         cx.watch.add_bytes(to_u64(buffers.data.len()));
+        buffers.bytes = buffers.bytes.saturating_add(to_u64(buffers.data.len()));
         let is_read = whole.is_ok();
         if is_read {
             codec::checksum::checksum_many(kind, &buffers.data, sector, &mut buffers.sums);
@@ -120,31 +177,23 @@ fn check_piece(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers, 
             }
         }
     }
-    collect(at, to_u64(sector), buffers, found);
+    collect(at, to_u64(sector), buffers);
 }
 
 /// Makes runs of bad sectors.
-fn collect(at: u64, sector: u64, buffers: &Buffers, found: &Mutex<Vec<BadData>>) {
-    let mut bad: Vec<BadData> = Vec::new();
+fn collect(at: u64, sector: u64, buffers: &mut Buffers) {
+    let Buffers { right, wrong, bad, .. } = buffers;
     let sectors = (0..).map(|index: u64| at.saturating_add(index.saturating_mul(sector)));
-    for (at, (right, wrong)) in sectors.zip(buffers.right.iter().zip(&buffers.wrong)) {
+    let before = bad.len();
+    for (at, (right, wrong)) in sectors.zip(right.iter().zip(wrong)) {
         let Some((mirror, is_read)) = *wrong else { continue };
-        let code = match (*right, is_read) {
-            (true, _) => Code::DataMirror,
-            (false, true) => Code::DataChecksum,
-            (false, false) => Code::DataRead,
-        };
-        let why = if is_read { "others" } else { "a read error" }.to_owned();
-        match bad.last_mut() {
-            Some(last) if last.at.saturating_add(last.len) == at && last.code == code && last.mirror == mirror => {
-                last.len = last.len.saturating_add(sector);
-            }
-            _ => bad.push(BadData { at, len: sector, code, mirror, why, holder: None }),
+        let run = BadData { at, len: sector, mirror, is_read, has_other: *right, holder: None };
+        // A piece begins a run of its own, so that runs do not depend on what was read at once.
+        let is_full = bad.len() >= BAD_MAX;
+        match bad.get_mut(before..).and_then(<[BadData]>::last_mut) {
+            Some(last) if last.goes_on(&run) => last.len = last.len.saturating_add(sector),
+            _ if is_full => {}
+            _ => bad.push(run),
         }
-    }
-    if !bad.is_empty() {
-        let mut found = lock(found);
-        let room = BAD_MAX.saturating_sub(found.len());
-        found.extend(bad.into_iter().take(room));
     }
 }

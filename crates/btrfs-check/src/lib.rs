@@ -23,6 +23,8 @@
 //!
 //! [`Media`], devices read by logical address as far as they can be read, is also what `btrfs-rescue` reads.
 //!
+//! How far the data was read can be kept ([`Marks`]), so that a check that was ended goes on.
+//!
 //! A volume that is in use is checked in a committed state that its server holds ([`check_held`]).
 //!
 //! Callers: the command line; `btrfs-repair`, which also opens devices as a check does ([`open_media`]).
@@ -38,6 +40,7 @@ mod extents;
 mod files;
 mod finding;
 mod log;
+mod marks;
 mod media;
 mod names;
 mod order;
@@ -58,6 +61,7 @@ pub use checking::{CodeTable, PassTable, Watch};
 pub use code::Code;
 pub use error::Error;
 pub use finding::{Finding, Place, Report};
+pub use marks::{BadRun, Mark, Marks, StateId};
 pub use media::{Disk, Media};
 pub use pass::Pass;
 pub use run::{Options, check, check_held};

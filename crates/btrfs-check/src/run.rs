@@ -12,6 +12,7 @@ use crate::collect::{Collected, Collector};
 use crate::context::{Context, Counted, Lost};
 use crate::error::Error;
 use crate::finding::{Findings, Report};
+use crate::marks::Marks;
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
@@ -38,6 +39,15 @@ pub struct Options {
     pub folder: PathBuf,
     /// Threads; 0 for one a processor.
     pub threads: usize,
+    /// What keeps how far the data was read; nothing is kept without.
+    pub marks: Option<Arc<dyn Marks>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let folder = std::env::temp_dir();
+        Self { passes: Vec::new(), memory_bytes: 0, folder, threads: 1, marks: None }
+    }
 }
 
 /// Checks the file system on these devices. Nothing is written to them.
@@ -86,6 +96,7 @@ fn check_opened(opened: Opened, findings: Findings, options: &Options, watch: &d
         log: Mutex::default(),
         sorter_bytes: options.memory_bytes.max(MEMORY_MIN) / SORTERS,
         folder: options.folder.clone(),
+        marks: options.marks.clone(),
     };
     if cx.wants(Pass::Chunks) {
         read_and_compare(&mut cx)?;

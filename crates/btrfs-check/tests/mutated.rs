@@ -24,7 +24,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// `None` where there is nothing to start from.
 fn ours(device: &Arc<dyn Device>) -> Option<Report> {
-    let options = Options { passes: Vec::new(), memory_bytes: 0, folder: std::env::temp_dir(), threads: 2 };
+    let options = Options { threads: 2, ..Options::default() };
     check(&[Arc::clone(device)], &options, &()).ok()
 }
 

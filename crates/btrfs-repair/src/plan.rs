@@ -193,6 +193,7 @@ impl Planner<'_> {
             memory_bytes: self.options.check_memory_bytes,
             folder: self.options.folder.clone(),
             threads: self.options.threads,
+            marks: None,
         };
         Ok(check(&[Arc::clone(device)], &options, self.watch)?)
     }

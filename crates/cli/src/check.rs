@@ -29,11 +29,15 @@ const F2FS_MAGIC: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 /// are collected, not thrown at the first; each has a code that does not change, and says where, what was expected and
 /// what was found. Nothing is ever written to the image: `spinney repair` does that, for btrfs. --explain says for each
 /// code what it means and what to do.
+///
+/// How far --data has come is kept in $XDG_STATE_HOME/spinney/check.UUID (~/.local/state/spinney without it), a file of
+/// the user who checks; nothing of it is in the image.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney check site.img\n",
     "  spinney check --data /dev/sdb1              read all data as well, on every mirror\n",
+    "  spinney check --data --resume /dev/sdb1     go on after one that was interrupted\n",
     "  spinney check ./mnt                         what the last commit has, while others write (btrfs)\n",
     "  spinney check --device b.img a.img          a file system on two devices\n",
     "  spinney check --pass super --pass chunks site.img\n",
@@ -55,6 +59,9 @@ pub(crate) struct Check {
     /// Read all data as well and compare it with its checksums, on every mirror (btrfs)
     #[arg(long)]
     data: bool,
+    /// Go on reading the data where an earlier check of the same state was ended; the metadata is read again (btrfs)
+    #[arg(long, requires = "data")]
+    resume: bool,
     /// Run only this pass and those that it needs; may be given several times
     #[arg(long = "pass", value_name = "ID", value_parser = parse_pass)]
     passes: Vec<String>,
@@ -157,6 +164,7 @@ impl Check {
             source,
             passes: &self.passes,
             data: self.data,
+            resumes: self.resume,
             memory: self.memory,
             threads: self.threads,
             quiet: self.quiet,

@@ -32,7 +32,7 @@ pub(crate) type Damaged = Option<Arc<dyn Device>>;
 /// What a check with all passes finds.
 pub(crate) fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
     let passes = Pass::all().iter().map(|info| info.pass).collect();
-    let options = Options { passes, memory_bytes: 0, folder: std::env::temp_dir(), threads: 1 };
+    let options = Options { passes, ..Options::default() };
     check(&[Arc::clone(device)], &options, &()).expect("a check is done, whatever is wrong").counts
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod format;
 pub(crate) mod generations;
 pub(crate) mod info;
 mod jobs;
+mod kept;
 pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod map;

@@ -1,5 +1,9 @@
 //! `spinney check`: what it says of sound and of damaged images, and how it ends.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use crate::harness::Bench;
 
 #[test]
@@ -81,4 +85,78 @@ fn an_f2fs_image_is_checked_as_well() {
         assert_eq!(bench.run(words).status, 16, "{words}");
     }
     assert!(bench.ok("check --explain dir-hash").contains("(f2fs, files)"));
+}
+
+/// An image whose data takes a check a while, and the file that marks of its checks are kept in.
+fn image_for_marks() -> (Bench, PathBuf) {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 512M --nodesize 4096 a.img");
+    let noise: Vec<u8> = (0..200u32 << 18).flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
+    std::fs::write(bench.path("noise"), [b"wide ".repeat(1000), noise].concat()).unwrap();
+    bench.ok("put -q a.img noise /noise");
+    bench.rot("a.img", bench.sectors_of("a.img", b"wide wide")[0]);
+    let uuid = bench.json("info --json a.img")["uuid"].as_str().unwrap().to_owned();
+    let marks = bench.path("state/spinney").join(format!("check.{uuid}"));
+    (bench, marks)
+}
+
+/// Ends a check when it has kept how far it is; false where it came to its end before.
+fn cut_short(bench: &Bench, marks: &Path) -> bool {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spinney"))
+        .args(["check", "--data", "--quiet", "--threads", "1", "a.img"])
+        .env("XDG_STATE_HOME", bench.path("state"))
+        .current_dir(&bench.dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !marks.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    marks.exists()
+}
+
+fn bytes_skipped(report: &serde_json::Value) -> u64 {
+    let notes = report["notes"].as_array().unwrap().iter().filter_map(|note| note.as_str());
+    let skipped = notes.filter_map(|note| note.strip_prefix("data: ")?.split_once(" bytes, which an earlier check"));
+    skipped.map(|(bytes, _)| bytes.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_check_that_was_ended_in_the_data_goes_on() {
+    let (bench, marks) = image_for_marks();
+    let report_of = |line: &str| -> (String, serde_json::Value) {
+        let run = bench.run(line);
+        assert_eq!(run.status, 4, "{}", run.err);
+        (run.err, serde_json::from_slice(&run.out).unwrap())
+    };
+    let (_, whole) = report_of("check --data --json a.img");
+    assert!(whole["counts"]["data-checksum"] == 1 && !marks.exists(), "{whole}");
+    assert!((0..30).any(|_| cut_short(&bench, &marks)), "no check was ended in the data");
+    let kept = std::fs::read(&marks).unwrap();
+    let (_, resumed) = report_of("check --data --resume --json a.img");
+    let skipped = bytes_skipped(&resumed);
+    assert!(skipped >= 4 << 20, "{resumed}");
+    assert_eq!(resumed["findings"], whole["findings"]);
+    let bytes = |report: &serde_json::Value| report["bytes_read"].as_u64().unwrap();
+    assert_eq!(bytes(&resumed) + skipped, bytes(&whole), "{resumed}");
+    assert!(!marks.exists(), "what is done is not kept");
+    // Who does not ask for it begins at the beginning, and is told.
+    std::fs::write(&marks, &kept).unwrap();
+    let (said, anew) = report_of("check --data --json a.img");
+    assert!(said.contains("--resume") && bytes_skipped(&anew) == 0 && bytes(&anew) == bytes(&whole), "{said}");
+    // What was kept is of another state, or makes no sense.
+    bench.ok("mkdir a.img /later");
+    let text = String::from_utf8(kept.clone()).unwrap();
+    let lies = [text.replace("\"leaves\":", "\"leaves\":9"), "[]".to_owned(), text[..text.len() / 2].to_owned()];
+    for contents in lies.iter().map(String::as_bytes).chain([&*kept]) {
+        std::fs::write(&marks, contents).unwrap();
+        let (said, anew) = report_of("check --data --resume --json a.img");
+        assert!(bytes_skipped(&anew) == 0 && anew["findings"] == whole["findings"], "{anew}");
+        assert!(said.contains("begins at the beginning"), "{said}");
+    }
+    let run = bench.run("check --resume a.img");
+    assert!(run.status == 16 && run.err.contains("--data"), "{} {}", run.status, run.err);
 }

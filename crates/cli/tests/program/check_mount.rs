@@ -117,7 +117,7 @@ fn stopped_check(mounted: &Mounted) -> Option<Child> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spinney"))
         .args(["check", "--data", "--threads", "1", "mnt"])
         .current_dir(&mounted.bench.dir)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     while child.try_wait().unwrap().is_none() {
@@ -167,6 +167,40 @@ fn a_checker_that_is_killed_holds_nothing_back() {
             assert!(begun.elapsed() < Duration::from_secs(5), "the server still holds {held} bytes");
             std::thread::sleep(Duration::from_millis(10));
         }
+        return;
+    }
+    panic!("no check was stopped in the middle");
+}
+
+/// A state whose blocks writers need is given up: what was read of it does not count, and the next one is checked.
+#[test]
+fn a_state_that_others_need_the_room_of_is_given_up() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let (large, victim) = (mounted.dir().join("large"), mounted.dir().join("victim"));
+    let noise = |seed: u32, bytes: u32| -> Vec<u8> {
+        (0..bytes / 4).flat_map(|at| (at ^ seed).wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+    };
+    for round in 0..30 {
+        fs::write(&large, noise(1, 60 << 20)).unwrap();
+        fs::write(&victim, noise(2, 100 << 20)).unwrap();
+        commit(&mounted);
+        let Some(mut checker) = stopped_check(&mounted) else { continue };
+        fs::remove_file(&victim).unwrap();
+        commit(&mounted);
+        if held_bytes(&mounted) < 100 << 20 {
+            kill(checker.id().try_into().unwrap(), Signal::CONT);
+            checker.wait().unwrap();
+            continue;
+        }
+        // There is no room for it but where the victim was.
+        fs::write(mounted.dir().join("new"), noise(3, 80 << 20)).unwrap();
+        commit(&mounted);
+        assert_eq!(held_bytes(&mounted), 0, "round {round}: writers came first");
+        kill(checker.id().try_into().unwrap(), Signal::CONT);
+        let said = checker.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.status.success(), "round {round}: {text}");
+        assert_eq!(fs::read(mounted.dir().join("new")).unwrap(), noise(3, 80 << 20));
         return;
     }
     panic!("no check was stopped in the middle");

@@ -15,7 +15,7 @@ fn bytes(device: &dyn Device) -> Vec<u8> {
 #[test]
 fn the_small_bases_are_whole() {
     let passes = vec![Pass::Super, Pass::Quota, Pass::Roots, Pass::Log, Pass::Space, Pass::Data];
-    let options = Options { passes, memory_bytes: 0, folder: std::env::temp_dir(), threads: 1 };
+    let options = Options { passes, ..Options::default() };
     for small in small_bases().unwrap() {
         let (device, _) = small.base().copy();
         let report = check(&[device], &options, &()).unwrap();

@@ -4,6 +4,7 @@
 //! Nothing is ever written. Failure: what keeps the check from being done; what is wrong with the file system is in the
 //! report. Caller: `spinney check`, which knows the arguments and opens the devices.
 
+mod marks;
 pub(super) mod mounted;
 
 use std::path::Path;
@@ -11,11 +12,12 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use blockdev::Device;
-use btrfs_check::{Code, Options, Pass, PassTable as _, Report, check};
+use btrfs_check::{Code, Marks, Options, Pass, PassTable as _, Report, check};
 use serde::Serialize;
 
 use crate::checked::{self, Checked, Meaning, PassRow, Place, Shown};
 use commands::progress::{Bar, Progress};
+use marks::MarkFile;
 
 /// As the row of the format has it, which knows of mounts, whose jobs know of this.
 const FORMAT: &str = "btrfs";
@@ -35,6 +37,8 @@ pub(crate) struct Wanted<'a> {
     /// Names of passes, all of which [`passes`] has.
     pub(crate) passes: &'a [String],
     pub(crate) data: bool,
+    /// The data is read from where an earlier check was ended.
+    pub(crate) resumes: bool,
     pub(crate) memory: u64,
     pub(crate) threads: usize,
     pub(crate) quiet: bool,
@@ -64,6 +68,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked<At>> {
         memory_bytes: usize::try_from(wanted.memory).unwrap_or(usize::MAX),
         folder: std::env::temp_dir(),
         threads: wanted.threads,
+        marks: wanted.data.then(|| -> Arc<dyn Marks> { Arc::new(MarkFile::new(wanted.resumes)) }),
     };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !wanted.quiet);
