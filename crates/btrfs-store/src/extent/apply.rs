@@ -126,14 +126,17 @@ impl Apply<'_> {
     /// transaction must not be committed.
     pub fn run(&self, heads: &[(Logical, Head)]) -> Result<()> {
         let mut pending = Pending::default();
-        for (at, head) in heads {
+        let mut rest = heads;
+        while let Some(((at, head), behind)) = rest.split_first() {
+            let mut done = 1;
             if head.is_new && head.is_balanced() {
                 self.forget(*at, head.kind, &mut pending)?;
             } else if head.is_new {
                 self.create(*at, head, &mut pending)?;
-            } else {
-                self.change(*at, head, &mut pending)?;
+            } else if head.changes_item() {
+                done = self.change_run(rest, &mut pending)?;
             }
+            rest = rest.get(done..).unwrap_or(behind);
             if pending.inserts.len() >= BATCH_ITEMS_MAX {
                 self.flush(&mut pending)?;
             }
@@ -182,17 +185,39 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn change(&self, at: Logical, head: &Head, pending: &mut Pending) -> Result<()> {
-        if head.is_balanced() && !head.full_backref {
-            return Ok(());
+    /// Changes the items of the first heads, those that lie in one leaf at once; returns how many.
+    fn change_run(&self, heads: &[(Logical, Head)], pending: &mut Pending) -> Result<usize> {
+        let run = heads.iter().take_while(|(_, head)| head.changes_item());
+        let keys = run.clone().map(|(at, head)| self.sizes.key(*at, head.kind));
+        let mut outcomes = Vec::new();
+        let done = self.edit.edit_run(self.tree, keys, |index, old| {
+            let Some((at, head)) = heads.get(index) else { return Ok(EditItem::Keep) };
+            let (item, outcome) = self.changed(&self.sizes.key(*at, head.kind), *at, head, old)?;
+            outcomes.push(outcome);
+            Ok(item)
+        })?;
+        for ((at, head), outcome) in run.zip(outcomes).take(done) {
+            self.note_changed(*at, head, outcome, pending)?;
         }
+        if let (0, Some((at, head))) = (done, heads.first()) {
+            self.change(*at, head, pending)?;
+        }
+        Ok(done.max(1))
+    }
+
+    fn change(&self, at: Logical, head: &Head, pending: &mut Pending) -> Result<()> {
         let key = self.sizes.key(at, head.kind);
         let fat_key = self.sizes.fat_key(at, head.kind);
         let mut changed = self.change_item(&key, at, head)?;
         if changed.is_none() && fat_key != key {
             changed = self.change_item(&fat_key, at, head)?;
         }
-        let Changed { refs, keyed, generation, owner } = changed.ok_or_else(|| no_item(&key))?;
+        self.note_changed(at, head, changed.ok_or_else(|| no_item(&key))?, pending)
+    }
+
+    /// What follows from a changed item.
+    fn note_changed(&self, at: Logical, head: &Head, changed: Changed, pending: &mut Pending) -> Result<()> {
+        let Changed { refs, keyed, generation, owner } = changed;
         for (key, count) in keyed {
             match count {
                 ..0 => self.drop_keyed(at, key, count)?,
@@ -220,17 +245,24 @@ impl Apply<'_> {
             let Some(old) = old else {
                 return Ok(EditItem::Keep);
             };
-            let mut record = ExtentRecord::parse(key, old)?;
-            record.check_kind(key, head.kind)?;
-            let keyed = record.change(at, head, self.sizes.item_size_limit())?;
-            if head.full_backref {
-                record.flags |= ExtentFlags::FULL_BACKREF;
-            }
-            let refs = record.refs;
-            changed = Some(Changed { refs, keyed, generation: record.generation, owner: record.owner() });
-            Ok(if refs == 0 { EditItem::Remove } else { EditItem::Put(record.build()) })
+            let (item, outcome) = self.changed(key, at, head, old)?;
+            changed = Some(outcome);
+            Ok(item)
         })?;
         Ok(changed)
+    }
+
+    /// What becomes of an extent item, and what it does not hold.
+    fn changed(&self, key: &Key, at: Logical, head: &Head, old: &[u8]) -> Result<(EditItem, Changed)> {
+        let mut record = ExtentRecord::parse(key, old)?;
+        record.check_kind(key, head.kind)?;
+        let keyed = record.change(at, head, self.sizes.item_size_limit())?;
+        if head.full_backref {
+            record.flags |= ExtentFlags::FULL_BACKREF;
+        }
+        let refs = record.refs;
+        let item = if refs == 0 { EditItem::Remove } else { EditItem::Put(record.build()) };
+        Ok((item, Changed { refs, keyed, generation: record.generation, owner: record.owner() }))
     }
 
     /// Counts a reference in an item of its own, which is made where there is none.

@@ -111,6 +111,11 @@ impl Head {
     pub fn is_balanced(&self) -> bool {
         matches!(self.deltas, Deltas::None)
     }
+
+    /// True when an item that is there has to be changed.
+    pub(crate) fn changes_item(&self) -> bool {
+        !self.is_new && (!self.is_balanced() || self.full_backref)
+    }
 }
 
 impl Deltas {

@@ -233,7 +233,7 @@ impl<'a> Edit<'a> {
         self.edit_existing(tree, key, |_| Ok(EditItem::Remove))
     }
 
-    fn remove_at(&self, path: &mut Path<'_>, slot: usize, count: usize) -> Result<()> {
+    pub(super) fn remove_at(&self, path: &mut Path<'_>, slot: usize, count: usize) -> Result<()> {
         leaf::remove(&mut path.leaf().block.data, slot, count);
         balance::after_remove(self.host, path, slot)
     }

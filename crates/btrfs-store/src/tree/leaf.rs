@@ -187,6 +187,29 @@ pub(crate) fn replace(block: &mut [u8], slot: usize, bytes: &[u8]) {
     data_mut(block, slot).copy_from_slice(bytes);
 }
 
+/// Replaces the bytes of some items, of ascending slots, and moves every byte once; the caller made sure of the room.
+pub(crate) fn replace_many(block: &mut [u8], puts: &[(usize, Vec<u8>)]) {
+    let Some((first, _)) = puts.first() else { return };
+    let (low, end) = (data_low(block), end_of(block, *first));
+    let old = block[data_at(low)..data_at(end)].to_vec();
+    let mut puts = puts.iter().peekable();
+    let (mut old_end, mut new_end) = (old.len(), end);
+    for slot in *first..nritems(block) {
+        let old_start = old_end - size(block, slot);
+        let bytes = match puts.next_if(|(put, _)| *put == slot) {
+            Some((_, bytes)) => bytes,
+            None => &old[old_start..old_end],
+        };
+        new_end -= u32_len(bytes.len());
+        let start = data_at(new_end);
+        block[start..start + bytes.len()].copy_from_slice(bytes);
+        set_offset(block, slot, new_end);
+        put_u32(block, header_at(slot) + 21, u32_len(bytes.len()));
+        old_end = old_start;
+    }
+    debug_assert!(puts.next().is_none() && old_end == 0, "the slots ascend, and every byte was moved");
+}
+
 /// Changes an item's key; the caller made sure of the order.
 pub(crate) fn set_key(block: &mut [u8], slot: usize, key: &Key) {
     put_key(block, header_at(slot), key);
@@ -274,7 +297,23 @@ mod tests {
         let mut block = raw::empty_block(4096, 0);
         let mut model: Vec<(u64, Vec<u8>)> = Vec::new();
         for step in 0..20_000u64 {
-            match random(4) {
+            match random(5) {
+                4 => {
+                    let mut room = free_space(&block);
+                    let mut puts = Vec::new();
+                    for (slot, (_, old)) in model.iter_mut().enumerate() {
+                        if random(3) > 0 {
+                            continue;
+                        }
+                        let bytes = vec![(step + slot as u64) as u8; random(90)];
+                        if room + old.len() >= bytes.len() {
+                            room = room + old.len() - bytes.len();
+                            old.clone_from(&bytes);
+                            puts.push((slot, bytes));
+                        }
+                    }
+                    replace_many(&mut block, &puts);
+                }
                 0 | 1 => {
                     let slot = random(model.len() + 1);
                     let bytes = vec![step as u8; random(120)];

@@ -31,6 +31,7 @@ mod cache;
 mod compare;
 mod cut;
 mod edit;
+mod edit_run;
 mod forest;
 mod host;
 pub(crate) mod leaf;

@@ -50,8 +50,8 @@ impl Kind {
     /// How often it is done among the others: the cheap ones most often.
     fn weight(self) -> usize {
         match self {
-            Self::Check => 10,
-            Self::Scrub => 5,
+            Self::Check => 20,
+            Self::Scrub => 10,
             Self::Rescue => 3,
             Self::Repair => 1,
         }
