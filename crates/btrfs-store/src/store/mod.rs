@@ -27,6 +27,7 @@ use crate::tree::Tree;
 use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
+mod durable;
 mod gather;
 mod growth;
 mod others;
@@ -350,21 +351,6 @@ impl Store {
         engine.load_group(&group)
     }
 
-    /// Makes everything durable that was written to the devices before: data that was overwritten
-    /// in place, which no transaction knows of.
-    ///
-    /// # Errors
-    /// The device's, after which nothing more is written.
-    pub fn flush_devices(&self) -> Result<()> {
-        self.0.flush()
-    }
-
-    /// The newest transaction that is durable.
-    #[must_use]
-    pub fn durable(&self) -> Generation {
-        self.0.gate.durable()
-    }
-
     /// Joins the running transaction.
     ///
     /// # Errors
@@ -398,18 +384,6 @@ impl Store {
     pub fn begin_exclusive(&self, need: Need) -> Result<Txn> {
         let reservation = self.reserve(need)?;
         self.0.begin_exclusive(reservation)
-    }
-
-    /// Makes everything durable that was changed before the call. Not to be called with an
-    /// open handle.
-    ///
-    /// # Errors
-    /// Whatever writing fails with; [`Error::Poisoned`] from then on.
-    pub fn commit(&self) -> Result<Generation> {
-        if self.0.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        self.0.commit()
     }
 
     /// How full the file system is.

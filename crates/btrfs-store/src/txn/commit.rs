@@ -33,8 +33,8 @@ const ROUNDS_MAX: usize = 64;
 /// item, which frees the block, which brings the item back.
 const ROUNDS_FREEING: usize = 8;
 
-/// Parts of the queued reference changes that are applied before a commit begins: others may queue as many meanwhile.
-const PARTS_MAX: usize = 64;
+/// Changed blocks from which on others wait long for a commit.
+const BLOCKS_LARGE: usize = if cfg!(debug_assertions) { 8 } else { 128 };
 
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,10 +49,11 @@ impl Engine {
         self.health.check()?;
         self.log.unreplayed.check()?;
         let wanted = self.gate.running();
-        // Handles wait while the commit applies what is queued; in parts they get in between.
-        let mut parts = 0;
-        while parts < PARTS_MAX && self.is_drain_due() && self.drain()? {
-            parts += 1;
+        // Handles wait while the commit applies what is queued; in parts they get in between. What they queue meanwhile
+        // is left: it could go on without end.
+        let mut parts = self.drains_due();
+        while parts > 0 && self.is_drain_due() && self.drain()? {
+            parts -= 1;
         }
         let serial = self.gate.serialize();
         self.health.check()?;
@@ -60,6 +61,14 @@ impl Engine {
             self.commit_then(&serial, Next::Everybody)?;
         }
         Ok(self.gate.durable())
+    }
+
+    /// Commits where others would wait long for the next commit.
+    pub(crate) fn commit_if_large(&self) -> Result<()> {
+        if self.is_drain_due() || self.pending.dirty.count() >= BLOCKS_LARGE {
+            self.commit()?;
+        }
+        Ok(())
     }
 
     /// Commits, and starts the next transaction with a handle that is alone in it: no block

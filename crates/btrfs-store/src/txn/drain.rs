@@ -27,6 +27,11 @@ use crate::tree::Edit;
 const ENTRIES_MIN: usize = if cfg!(debug_assertions) { 64 } else { 2048 };
 
 impl Engine {
+    /// How often [`Self::drain`] has to be called for what is queued now.
+    pub(crate) fn drains_due(&self) -> usize {
+        if self.quota.is_on() { 0 } else { self.pending.refs.entry_count() / ENTRIES_MIN }
+    }
+
     /// True when [`Self::drain`] has something to do.
     pub(crate) fn is_drain_due(&self) -> bool {
         self.pending.refs.entry_count() >= ENTRIES_MIN && !self.quota.is_on()

@@ -86,7 +86,7 @@ pub(crate) fn snapshot(
     let _waiting = core.data.synced.wait();
     writeback::flush_tree(core, source.id)?;
     // Others go on during this commit, which leaves little to the one that they wait for, with what is locked for it.
-    core.store.commit()?;
+    core.store.commit_if_large()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
     drop_nameless(namespace, id)?;
     Ok(id)

@@ -1,0 +1,46 @@
+//! What is durable, and what makes it so.
+
+use btrfs_disk::Generation;
+
+use super::Store;
+use crate::{Error, Result};
+
+impl Store {
+    /// Makes everything durable that was written to the devices before: data that was overwritten
+    /// in place, which no transaction knows of.
+    ///
+    /// # Errors
+    /// The device's, after which nothing more is written.
+    pub fn flush_devices(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    /// The newest transaction that is durable.
+    #[must_use]
+    pub fn durable(&self) -> Generation {
+        self.0.gate.durable()
+    }
+
+    /// Makes everything durable that was changed before the call. Not to be called with an
+    /// open handle.
+    ///
+    /// # Errors
+    /// Whatever writing fails with; [`Error::Poisoned`] from then on.
+    pub fn commit(&self) -> Result<Generation> {
+        if self.0.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.0.commit()
+    }
+
+    /// Commits if there is so much to commit that others would wait long for it, were they locked out.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn commit_if_large(&self) -> Result<()> {
+        if self.0.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.0.commit_if_large()
+    }
+}
