@@ -39,9 +39,11 @@ impl Format for F2fs {
         Ok(Arc::new(device.duplicate().into_read_only()))
     }
 
-    fn open(&self, _form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
+    fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
         let is_writable = access == Access::ReadWrite;
-        let opened = OpenOptions::new().writable(is_writable).env(Env::seeded(1, CLOCK)).open(device)?;
+        let discard = matches!(form, Form::Small | Form::NoInline);
+        let options = OpenOptions::new().writable(is_writable).discard(discard).env(Env::seeded(1, CLOCK));
+        let opened = options.open(device)?;
         Ok(vfs::Volume::new(Arc::new(opened)))
     }
 
@@ -68,7 +70,7 @@ impl Format for F2fs {
         match step {
             Step::Subvolume { .. } | Step::Snapshot { .. } | Step::DeleteSubvolume { .. } => false,
             Step::Clone { .. } | Step::Defrag { .. } => false,
-            Step::Order { .. } | Step::Resize { .. } | Step::Trim => false,
+            Step::Order { .. } | Step::Resize { .. } => false,
             // Compression and writing in place are chosen otherwise.
             Step::Chattr { flags, .. } => !flags.contains(['c', 'm', 'C']),
             _ => true,

@@ -9,6 +9,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use f2fs_disk::convert::usize_from;
 use f2fs_disk::sit::SitEntry;
@@ -67,6 +68,21 @@ fn test(map: &[u8; MAP_BYTES], index: u32) -> bool {
 
 const fn mask(index: u32) -> u8 {
     0x80 >> (index % 8)
+}
+
+/// Blocks of the main area, one behind the other, that no state needs which a crash could bring back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FreeRun {
+    /// Index of the first one in the main area.
+    pub(crate) start: u32,
+    /// Blocks, at least one.
+    pub(crate) count: u32,
+}
+
+impl FreeRun {
+    pub(crate) const fn end(&self) -> u32 {
+        self.start + self.count
+    }
 }
 
 /// All segments.
@@ -222,14 +238,55 @@ impl Segments {
         self.changed.iter().copied().collect()
     }
 
-    /// A checkpoint with everything is on the disk.
-    pub(crate) fn committed(&mut self) {
+    /// A checkpoint with everything is on the disk. Blocks that only the one before it needed are free from now on;
+    /// they are told to `freed`, neighbours together.
+    pub(crate) fn committed(&mut self, mut freed: impl FnMut(FreeRun)) {
+        let mut open: Option<FreeRun> = None;
         for number in std::mem::take(&mut self.changed) {
             if let Some(segment) = self.list.get_mut(usize_from(number)) {
+                let is_freed = |index: &u32| test(&segment.kept, *index) && !test(&segment.map, *index);
+                for index in (0..SEGMENT_BLOCKS).filter(is_freed) {
+                    let block = number * SEGMENT_BLOCKS + index;
+                    match open.as_mut().filter(|run| run.end() == block) {
+                        Some(run) => run.count += 1,
+                        None => open.replace(FreeRun { start: block, count: 1 }).into_iter().for_each(&mut freed),
+                    }
+                }
                 segment.kept = segment.map;
             }
             self.note_if_free(number / self.per_section);
         }
+        open.into_iter().for_each(freed);
+    }
+
+    /// Blocks of all segments.
+    pub(crate) fn block_count(&self) -> u32 {
+        u32::try_from(self.list.len()).unwrap_or(0).saturating_mul(SEGMENT_BLOCKS)
+    }
+
+    /// The first run of free blocks that ends behind block `from` of the main area.
+    pub(crate) fn free_run(&self, from: u32) -> Option<FreeRun> {
+        let end = self.block_count();
+        let start = self.next_block(from..end, false)?;
+        let behind = self.next_block(start..end, true).unwrap_or(end);
+        Some(FreeRun { start, count: behind - start })
+    }
+
+    /// The first block of a range that is kept, or that is not.
+    fn next_block(&self, range: Range<u32>, is_kept: bool) -> Option<u32> {
+        let uniform = if is_kept { [0; MAP_BYTES] } else { [0xff; MAP_BYTES] };
+        let mut block = range.start;
+        while block < range.end {
+            let (number, index) = (block / SEGMENT_BLOCKS, block % SEGMENT_BLOCKS);
+            let kept = self.list.get(usize_from(number)).map_or(uniform, |segment| segment.kept);
+            if kept != uniform
+                && let Some(index) = (index..SEGMENT_BLOCKS).find(|index| test(&kept, *index) == is_kept)
+            {
+                return Some(number * SEGMENT_BLOCKS + index).filter(|block| *block < range.end);
+            }
+            block = (number + 1) * SEGMENT_BLOCKS;
+        }
+        None
     }
 
     /// The section with the fewest blocks in use that can be emptied, and how many these are; none where that would
@@ -251,5 +308,54 @@ fn place_of(geometry: &Geometry, at: BlockAddr) -> (u32, u32) {
     match at.0.checked_sub(geometry.main.0) {
         Some(within) => (within / SEGMENT_BLOCKS, within % SEGMENT_BLOCKS),
         None => (u32::MAX, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAIN: BlockAddr = BlockAddr(4096);
+
+    fn geometry() -> Geometry {
+        let (cp, sit, nat, ssa) = (BlockAddr(512), BlockAddr(1536), BlockAddr(2560), BlockAddr(3584));
+        let main_blocks = 4 * SEGMENT_BLOCKS;
+        let (sit_blocks, nat_blocks, cp_payload, nid_count) = (1, 1, 0, 455);
+        Geometry { cp, sit, nat, ssa, main: MAIN, main_blocks, sit_blocks, nat_blocks, cp_payload, nid_count }
+    }
+
+    fn at(block: u32) -> BlockAddr {
+        MAIN.plus(block)
+    }
+
+    fn empty() -> Segments {
+        Segments::new(vec![Segment::of(&SitEntry::new(0, [0; MAP_BYTES], 0)); 4], 1)
+    }
+
+    fn committed(segments: &mut Segments) -> Vec<(u32, u32)> {
+        let mut freed = Vec::new();
+        segments.committed(|run| freed.push((run.start, run.count)));
+        freed
+    }
+
+    #[test]
+    fn what_only_the_checkpoint_before_needed_is_free_with_the_next() {
+        let (mut segments, geometry) = (empty(), geometry());
+        (500..530).for_each(|block| segments.take(&geometry, at(block)).unwrap());
+        assert_eq!(committed(&mut segments), []);
+        for block in (505..520).chain([525]) {
+            segments.give_back(&geometry, at(block)).unwrap();
+        }
+        assert_eq!(segments.free_run(500), Some(FreeRun { start: 530, count: 2048 - 530 }), "still needed");
+        assert_eq!(committed(&mut segments), [(505, 15), (525, 1)]);
+        assert_eq!(segments.free_run(0), Some(FreeRun { start: 0, count: 500 }));
+        assert_eq!(segments.free_run(510), Some(FreeRun { start: 510, count: 10 }));
+        assert_eq!(segments.free_run(2047), Some(FreeRun { start: 2047, count: 1 }));
+        assert_eq!(segments.free_run(2048), None);
+        // Written and given back before one checkpoint: an fsync may have led there.
+        segments.take(&geometry, at(505)).unwrap();
+        segments.give_back(&geometry, at(505)).unwrap();
+        assert_eq!(segments.free_run(500), Some(FreeRun { start: 506, count: 14 }));
+        assert_eq!(committed(&mut segments), [(505, 1)]);
     }
 }

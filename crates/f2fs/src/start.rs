@@ -19,6 +19,7 @@ use crate::error::{CallerError, Result, Unsupported};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
+use crate::writer::Policy;
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,7 @@ pub struct OpenOptions {
     atime: AtimeMode,
     commit_interval: Option<Duration>,
     env: Option<Env>,
+    policy: Policy,
 }
 
 /// Time between two checkpoints that nobody asked for, unless it is said: as in the kernel.
@@ -73,6 +75,12 @@ impl OpenOptions {
         Self { commit_interval: Some(interval), ..self }
     }
 
+    /// Each checkpoint tells the device which blocks it freed (the kernel's `discard`).
+    #[must_use]
+    pub fn discard(self, discard: bool) -> Self {
+        Self { policy: Policy { discard }, ..self }
+    }
+
     /// Where time and randomness come from; from the system where it is not said.
     #[must_use]
     pub fn env(self, env: Env) -> Self {
@@ -103,7 +111,7 @@ impl OpenOptions {
         store.inode(store.root())?;
         if self.is_writable {
             let overlay = store.take_overlay();
-            store.open_for_writing(self.env.clone().unwrap_or_default())?;
+            store.open_for_writing(self.env.clone().unwrap_or_default(), self.policy)?;
             store.replay(&overlay)?;
             store.remove_orphans()?;
         }

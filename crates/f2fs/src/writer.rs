@@ -108,9 +108,17 @@ impl Nodes {
     }
 }
 
+/// How a volume is written, as its mount options say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Policy {
+    /// The device is told what each checkpoint frees.
+    pub(crate) discard: bool,
+}
+
 /// State of a volume that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    pub(crate) policy: Policy,
     pub(crate) env: Env,
     pub(crate) segments: Segments,
     pub(crate) logs: Vec<Log>,

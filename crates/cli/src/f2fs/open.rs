@@ -16,11 +16,17 @@ use commands::output::Output;
 
 /// The options that only f2fs has; the first words of the lines are their names.
 pub(super) const OPTIONS_HELP: &str =
-    "  norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
+    "  discard             each checkpoint gives the room of what was deleted back to the host, or tells the disk;
+                      without it fstrim(8) and `spinney trim` do that for everything at once
+  nodiscard           the opposite
+  norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
                       disable_roll_forward is the same";
 
 /// Names of the options.
-const NAMES: &[&str] = &["norecovery", "disable_roll_forward"];
+const NAMES: &[&str] = &["discard", "nodiscard", "norecovery", "disable_roll_forward"];
+
+/// Of these, those that choose the state that is shown.
+const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];
 
 #[derive(Debug)]
 struct OfF2fs(Arc<F2fs>);
@@ -70,6 +76,8 @@ fn wanted(request: &Request) -> Result<OpenOptions> {
     let mut options = OpenOptions::new();
     for (name, value) in &request.own {
         options = match (name.as_str(), value) {
+            ("discard", None) => options.discard(true),
+            ("nodiscard", None) => options.discard(false),
             (name, None) if is_option(name) => options.skip_recovery(true),
             (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
             (name, _) => return Err(unknown(name)),
@@ -88,7 +96,8 @@ pub(super) fn mount(device: Arc<dyn Device>, request: &Request) -> Result<Served
 
 /// A further mount shows what the first one does, or nothing.
 pub(super) fn place(_root: &Path, first: &Request, second: &Request) -> Result<PathBuf> {
-    if first.own.is_empty() == second.own.is_empty() {
+    let skips = |request: &Request| request.own.iter().any(|(name, _)| SKIPS_RECOVERY.contains(&name.as_str()));
+    if skips(first) == skips(second) {
         return Ok(PathBuf::new());
     }
     let text = "another state of the image is mounted there: `norecovery` is chosen by the first mount";
@@ -108,6 +117,8 @@ mod tests {
     fn own_options_are_known_and_others_refused_by_name() {
         check("ro,norecovery").unwrap();
         check("ro,disable_roll_forward,noatime").unwrap();
+        check("discard,nodiscard").unwrap();
+        assert!(check("discard=async").unwrap_err().to_string().contains("takes no value"));
         assert!(check("ro,norecovery=1").unwrap_err().to_string().contains("takes no value"));
         assert!(check("ro,subvol=/a").unwrap_err().to_string().contains("`subvol`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(**name);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    pages -> nodes -> SIT and NAT blocks, the copies that do not count -> the other pack but its last block
-//!      -> flush -> the last block of the pack -> flush
+//!      -> flush -> the last block of the pack -> flush -> discards of what only the checkpoint before needed
 //! ```
 //!
 //! Until the last block is on the disk the pack has no end of the same version, and the other one counts. What that one
@@ -60,12 +60,18 @@ impl Store {
         }
         let done = self.write_checkpoint(is_last);
         self.noted(done)?;
-        let writer = self.writer_mut()?;
-        writer.segments.committed();
+        let (writer, mut freed) = (self.writer_mut()?, Vec::new());
+        let is_told = writer.policy.discard;
+        writer.segments.committed(|run| {
+            if is_told {
+                freed.push(run);
+            }
+        });
         writer.chain.committed(is_last);
         writer.has_freed_nids |= !writer.freed_nids.is_empty();
         writer.freed_nids.clear();
         writer.committed = writer.changes;
+        self.discard_freed(&freed);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! - `nodes`: nodes and their numbers; `addresses`: those of the blocks of a file
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
-//! - `commit`: nodes, tables and a checkpoint
+//! - `commit`: nodes, tables and a checkpoint; `discard`: the device is told what is free then
 //! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
 //! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
@@ -19,6 +19,7 @@ mod addresses;
 mod clean;
 mod commit;
 mod data;
+mod discard;
 mod flush;
 mod fsync;
 mod inodes;
@@ -30,6 +31,7 @@ mod room;
 mod shape;
 mod xattrs;
 
+pub(crate) use discard::Trimmed;
 pub(crate) use inodes::NewInode;
 pub(crate) use names::check_name;
 pub(crate) use room::Urgency;

@@ -16,7 +16,7 @@ use crate::chain::Chain;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::segments::{Segment, Segments};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Nodes, Writer};
+use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Nodes, Policy, Writer};
 
 /// Features of volumes that are only read so far: quota files would have to be kept right.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);
@@ -30,7 +30,7 @@ impl Store {
     /// # Errors
     /// [`Unsupported::WritingWith`], `ReadOnly` for a device or volume that cannot be written, and for tables of
     /// segments that are damaged.
-    pub(crate) fn open_for_writing(&mut self, env: Env) -> Result<()> {
+    pub(crate) fn open_for_writing(&mut self, env: Env, policy: Policy) -> Result<()> {
         let missing = self.features().intersection(READ_ONLY);
         if !missing.is_empty() {
             return Err(Unsupported::WritingWith(missing).into());
@@ -47,6 +47,7 @@ impl Store {
         let fields = self.checkpoint().fields();
         let opened = env.now().0;
         let writer = Writer {
+            policy,
             segments,
             logs,
             sit_journal: journal.keys().copied().collect(),
