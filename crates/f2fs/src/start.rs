@@ -19,7 +19,7 @@ use crate::error::{CallerError, Result, Unsupported};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
-use crate::writer::Policy;
+use crate::writer::{Mode, Policy};
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +78,13 @@ impl OpenOptions {
     /// Each checkpoint tells the device which blocks it freed (the kernel's `discard`).
     #[must_use]
     pub fn discard(self, discard: bool) -> Self {
-        Self { policy: Policy { discard }, ..self }
+        Self { policy: Policy { discard, ..self.policy }, ..self }
+    }
+
+    /// Where blocks are written (the kernel's `mode`).
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { policy: Policy { mode, ..self.policy }, ..self }
     }
 
     /// Where time and randomness come from; from the system where it is not said.

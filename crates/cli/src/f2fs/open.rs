@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockdev::Device;
-use f2fs::{F2fs, OpenOptions};
+use f2fs::{F2fs, Mode, OpenOptions};
 use vfs::Volume;
 
 use super::info;
@@ -19,11 +19,13 @@ pub(super) const OPTIONS_HELP: &str =
     "  discard             each checkpoint gives the room of what was deleted back to the host, or tells the disk;
                       without it fstrim(8) and `spinney trim` do that for everything at once
   nodiscard           the opposite
+  mode=MODE           adaptive: where free segments are few, blocks go to the holes of others (as if not given);
+                      lfs: never
   norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
                       disable_roll_forward is the same";
 
 /// Names of the options.
-const NAMES: &[&str] = &["discard", "nodiscard", "norecovery", "disable_roll_forward"];
+const NAMES: &[&str] = &["discard", "nodiscard", "mode", "norecovery", "disable_roll_forward"];
 
 /// Of these, those that choose the state that is shown.
 const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];
@@ -78,12 +80,21 @@ fn wanted(request: &Request) -> Result<OpenOptions> {
         options = match (name.as_str(), value) {
             ("discard", None) => options.discard(true),
             ("nodiscard", None) => options.discard(false),
-            (name, None) if is_option(name) => options.skip_recovery(true),
+            ("mode", value) => options.mode(match value.as_deref() {
+                Some("adaptive") => Mode::Adaptive,
+                Some("lfs") => Mode::Lfs,
+                _ => return Err(wrong_value("mode", value.as_deref(), "adaptive or lfs")),
+            }),
+            (name, None) if SKIPS_RECOVERY.contains(&name) => options.skip_recovery(true),
             (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
             (name, _) => return Err(unknown(name)),
         };
     }
     Ok(options)
+}
+
+fn wrong_value(name: &str, value: Option<&str>, expected: &str) -> anyhow::Error {
+    Failure::usage(format!("{name}={}: {expected}", value.unwrap_or_default())).into()
 }
 
 /// Opens a device for a mount.
@@ -118,6 +129,10 @@ mod tests {
         check("ro,norecovery").unwrap();
         check("ro,disable_roll_forward,noatime").unwrap();
         check("discard,nodiscard").unwrap();
+        check("mode=lfs,mode=adaptive").unwrap();
+        for wrong in ["mode", "mode=fragment:block"] {
+            assert!(check(wrong).unwrap_err().to_string().contains("adaptive or lfs"), "{wrong}");
+        }
         assert!(check("discard=async").unwrap_err().to_string().contains("takes no value"));
         assert!(check("ro,norecovery=1").unwrap_err().to_string().contains("takes no value"));
         assert!(check("ro,subvol=/a").unwrap_err().to_string().contains("`subvol`"));

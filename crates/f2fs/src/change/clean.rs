@@ -17,6 +17,7 @@ impl Store {
     pub(super) fn clean_section(&mut self) -> Result<bool> {
         let Some((section, _)) = self.writer()?.segments.victim() else { return Ok(false) };
         let per_section = self.writer()?.segments.per_section();
+        self.writer_mut()?.segments.clean(Some(section));
         for segment in section * per_section..(section + 1) * per_section {
             let moved = self.clean_segment(segment);
             self.noted(moved)?;

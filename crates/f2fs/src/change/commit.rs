@@ -30,7 +30,7 @@ use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, orphan};
 
 use crate::error::{Error, Result};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, WARM_NODE};
+use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, Mode, WARM_NODE};
 
 /// What the footer of a node says of the log.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +67,8 @@ impl Store {
                 freed.push(run);
             }
         });
+        // From now on nodes carry the checksum of the checkpoint: what lies in holes cannot be taken for one of them.
+        writer.segments.fill_holes(writer.policy.mode == Mode::Adaptive);
         writer.chain.committed(is_last);
         writer.has_freed_nids |= !writer.freed_nids.is_empty();
         writer.freed_nids.clear();
@@ -290,6 +292,9 @@ impl Store {
             set(&mut fields.cur_data_blkoff, index, u16::try_from(open.next).unwrap_or(u16::MAX).into());
         }
         fields.alloc_type = [0; 16];
+        for (log, open) in writer.logs.iter().enumerate() {
+            set(&mut fields.alloc_type, log, open.alloc_type().number());
+        }
         fields.next_free_nid = self.next_free_nid()?.into();
         fields.cp_pack_start_sum = (1 + self.geometry().cp_payload + orphan_blocks).into();
         let passed = writer.env.now().0.saturating_sub(writer.opened);

@@ -70,10 +70,12 @@ impl Store {
         let writer = self.writer()?;
         let (written, reserved) = writer.chain.replayed(more);
         let valid = self.checkpoint().fields().valid_block_count.get();
-        // Each log begins a section for the replay, and may end in another one.
-        let sections = (written + REPLAY_SLACK_BLOCKS) / writer.segments.blocks_per_section() + 2 * to_u64(LOGS);
-        Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks
-            && u64::from(writer.segments.free_sections()) > sections)
+        // Each log begins a section for the replay, and may end in another one; holes are filled by it, too.
+        let written = written + REPLAY_SLACK_BLOCKS;
+        let sections = written / writer.segments.blocks_per_section() + 2 * to_u64(LOGS);
+        let has_sections = u64::from(writer.segments.free_sections()) > sections
+            || [false, true].iter().all(|is_node| writer.segments.room_in_holes(*is_node) > written);
+        Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
     fn write_chain(&mut self, ino: Nid, is_fresh: bool) -> Result<()> {

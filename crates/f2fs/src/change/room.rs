@@ -64,10 +64,13 @@ impl Store {
             return Ok(());
         }
         self.commit(false)?;
+        // What is moved is written too: each section is emptied twice at most.
+        let mut rounds = 2 * self.writer()?.segments.section_count();
         while !self.has_sections(more, spare)? {
-            if !self.clean_section()? {
+            if rounds == 0 || !self.clean_section()? {
                 return Err(Error::NoSpace);
             }
+            rounds -= 1;
             self.commit(false)?;
         }
         Ok(())

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod fsync;
+mod holes;
 mod life;
 mod property;
 mod suite;

@@ -4,18 +4,28 @@
 //! was fsynced since, may still need it. So there are two maps of each segment: what is in use, and what the last
 //! checkpoint counts or was written since.
 //!
-//! Segments are given to logs by sections, which is also the unit that the cleaner empties.
+//! Segments are given to logs by sections, which is also the unit that the cleaner empties. Where free sections are few
+//! a log fills the holes of a segment that is partly in use instead (`holes`): blocks that are in neither map.
+//!
+//! - `holes`: segments whose holes can be filled
+//! - `free`: runs of free blocks, which devices are told
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
+mod free;
+mod holes;
+
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use f2fs_disk::convert::usize_from;
 use f2fs_disk::sit::SitEntry;
 use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Geometry, SEGMENT_BLOCKS};
 
 use crate::error::{Error, Result};
+
+pub(crate) use free::FreeRun;
+pub(crate) use holes::AllocType;
+use holes::Holes;
 
 /// Bytes of a map of blocks.
 const MAP_BYTES: usize = 64;
@@ -26,14 +36,21 @@ pub(crate) struct Segment {
     map: [u8; MAP_BYTES],
     kept: [u8; MAP_BYTES],
     valid: u16,
+    /// Blocks of the map `kept`, which has all blocks in use and more.
+    kept_count: u16,
     log: u16,
     mtime: u64,
+    /// Under what it stands in the list of segments with holes.
+    listed: Option<(usize, u16)>,
+    /// Its summary cannot be gone on with.
+    is_barred: bool,
 }
 
 impl Segment {
     pub(crate) fn of(entry: &SitEntry) -> Self {
-        let map = entry.valid_map;
-        Self { map, kept: map, valid: entry.valid_blocks(), log: entry.log_type(), mtime: entry.mtime.get() }
+        let (map, valid) = (entry.valid_map, entry.valid_blocks());
+        let (log, mtime) = (entry.log_type(), entry.mtime.get());
+        Self { map, kept: map, valid, kept_count: valid, log, mtime, listed: None, is_barred: false }
     }
 
     /// As it lies on disk.
@@ -42,13 +59,19 @@ impl Segment {
     }
 
     fn is_empty(&self) -> bool {
-        self.valid == 0 && self.kept == [0; MAP_BYTES]
+        self.valid == 0 && self.kept_count == 0
     }
 
     fn set_kept(&mut self, index: u32) {
         if let Some(byte) = self.kept.get_mut(usize_from(index / 8)) {
+            self.kept_count += u16::from(*byte & mask(index) == 0);
             *byte |= mask(index);
         }
+    }
+
+    /// Its holes, from block `from` on.
+    pub(crate) fn holes(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
+        (from..SEGMENT_BLOCKS).filter(|index| !test(&self.kept, *index))
     }
 
     /// The blocks in use.
@@ -58,7 +81,7 @@ impl Segment {
 
     /// True where nothing behind the first `count` blocks is in use or kept.
     pub(crate) fn is_free_from(&self, count: u32) -> bool {
-        (count..SEGMENT_BLOCKS).all(|index| !test(&self.map, index) && !test(&self.kept, index))
+        (count..SEGMENT_BLOCKS).all(|index| !test(&self.kept, index))
     }
 }
 
@@ -70,21 +93,6 @@ const fn mask(index: u32) -> u8 {
     0x80 >> (index % 8)
 }
 
-/// Blocks of the main area, one behind the other, that no state needs which a crash could bring back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FreeRun {
-    /// Index of the first one in the main area.
-    pub(crate) start: u32,
-    /// Blocks, at least one.
-    pub(crate) count: u32,
-}
-
-impl FreeRun {
-    pub(crate) const fn end(&self) -> u32 {
-        self.start + self.count
-    }
-}
-
 /// All segments.
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -92,8 +100,13 @@ pub(crate) struct Segments {
     changed: BTreeSet<u32>,
     per_section: u32,
     free: BTreeSet<u32>,
-    /// Sections that logs write to; one may stand here more than once.
+    holes: Holes,
+    /// Holes may be filled.
+    fills_holes: bool,
+    /// Segments that logs write to.
     open: Vec<u32>,
+    /// The section that is being emptied.
+    cleaned: Option<u32>,
     /// From where the next free section is looked for.
     hint: u32,
 }
@@ -101,11 +114,21 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn new(list: Vec<Segment>, per_section: u32) -> Self {
         let per_section = per_section.max(1);
-        let mut segments =
-            Self { list, changed: BTreeSet::new(), per_section, free: BTreeSet::new(), open: Vec::new(), hint: 0 };
+        let mut segments = Self {
+            list,
+            changed: BTreeSet::new(),
+            per_section,
+            free: BTreeSet::new(),
+            holes: Holes::default(),
+            fills_holes: false,
+            open: Vec::new(),
+            cleaned: None,
+            hint: 0,
+        };
         for section in 0..segments.section_count() {
             segments.note_if_free(section);
         }
+        (0..u32::try_from(segments.list.len()).unwrap_or(0)).for_each(|number| segments.list_holes(number));
         segments
     }
 
@@ -141,8 +164,13 @@ impl Segments {
         self.list.iter().skip(start).take(usize_from(self.per_section))
     }
 
+    /// True where a log writes to a segment of a section.
+    fn is_open(&self, section: u32) -> bool {
+        self.open.iter().any(|segment| segment / self.per_section == section)
+    }
+
     fn note_if_free(&mut self, section: u32) {
-        if !self.open.contains(&section) && self.segments_of(section).all(Segment::is_empty) {
+        if !self.is_open(section) && self.segments_of(section).all(Segment::is_empty) {
             self.free.insert(section);
         } else {
             self.free.remove(&section);
@@ -151,34 +179,37 @@ impl Segments {
 
     /// A log goes on in a segment.
     pub(crate) fn opened(&mut self, segment: u32) {
-        let section = segment / self.per_section;
-        self.open.push(section);
-        self.free.remove(&section);
+        self.open.push(segment);
+        self.free.remove(&(segment / self.per_section));
+        self.list_holes(segment);
     }
 
     /// A log has left a segment.
     pub(crate) fn closed(&mut self, segment: u32) {
-        let section = segment / self.per_section;
-        if let Some(at) = self.open.iter().position(|open| *open == section) {
+        if let Some(at) = self.open.iter().position(|open| *open == segment) {
             self.open.swap_remove(at);
         }
-        self.note_if_free(section);
+        self.note_if_free(segment / self.per_section);
+        self.list_holes(segment);
     }
 
-    /// The segment that a log of a kind goes on in when it has filled `filled`; it counts as opened, and `filled` as
-    /// closed.
-    pub(crate) fn next_for(&mut self, filled: Option<u32>, log: u16) -> Result<u32> {
-        let behind = filled.map(|filled| filled + 1).filter(|next| next % self.per_section != 0);
-        let is_empty = |next: &u32| self.segment(*next).is_some_and(Segment::is_empty);
-        let next = match behind.filter(is_empty) {
-            Some(next) => next,
-            None => {
-                let section = self.free.range(self.hint..).next().or_else(|| self.free.first());
-                let section = *section.ok_or(Error::NoSpace)?;
-                self.hint = section + 1;
-                section * self.per_section
-            }
-        };
+    /// The segment behind one that a log has filled, where it is of the same section, and empty.
+    pub(crate) fn following(&self, filled: u32) -> Option<u32> {
+        let next = Some(filled + 1).filter(|next| next % self.per_section != 0)?;
+        let is_empty = self.segment(next).is_some_and(Segment::is_empty);
+        (is_empty && !self.open.contains(&next)).then_some(next)
+    }
+
+    /// The first segment of a free section.
+    pub(crate) fn next_free(&mut self) -> Result<u32> {
+        let section = self.free.range(self.hint..).next().or_else(|| self.free.first());
+        let section = *section.ok_or(Error::NoSpace)?;
+        self.hint = section + 1;
+        Ok(section * self.per_section)
+    }
+
+    /// A log of a kind goes on in a segment, and has left the one that it filled.
+    pub(crate) fn change(&mut self, filled: Option<u32>, next: u32, log: u16) {
         if let Some(segment) = self.list.get_mut(usize_from(next)) {
             segment.log = log;
             self.changed.insert(next);
@@ -187,7 +218,53 @@ impl Segments {
         if let Some(filled) = filled {
             self.closed(filled);
         }
-        Ok(next)
+    }
+
+    /// Whether holes may be filled from now on.
+    pub(crate) const fn fill_holes(&mut self, fills_holes: bool) {
+        self.fills_holes = fills_holes;
+    }
+
+    /// The segment whose holes a log fills best.
+    pub(crate) fn best_holes(&self, log: usize) -> Option<u32> {
+        if self.fills_holes { self.holes.best(log) } else { None }
+    }
+
+    /// Holes that logs of data, or of nodes, can fill for certain.
+    pub(crate) fn room_in_holes(&self, is_node: bool) -> u64 {
+        if self.fills_holes { self.holes.room(is_node) } else { 0 }
+    }
+
+    /// The holes of a segment are left alone: nobody knows who owns its other blocks.
+    pub(crate) fn bar_holes(&mut self, number: u32) {
+        if let Some(segment) = self.list.get_mut(usize_from(number)) {
+            segment.is_barred = true;
+            self.list_holes(number);
+        }
+    }
+
+    /// Segments with holes are listed, but those that logs write to and those that come free as a whole.
+    fn list_holes(&mut self, number: u32) {
+        let is_away = self.open.contains(&number) || self.cleaned == Some(number / self.per_section);
+        let Some(segment) = self.list.get_mut(usize_from(number)) else { return };
+        if let Some((log, kept)) = segment.listed.take() {
+            self.holes.remove(log, kept, number);
+        }
+        let is_partly_used = segment.valid > 0 && u32::from(segment.kept_count) < SEGMENT_BLOCKS;
+        if is_partly_used && !is_away && !segment.is_barred {
+            let listed = (usize::from(segment.log), segment.kept_count);
+            segment.listed = Some(listed);
+            self.holes.add(listed.0, listed.1, number);
+        }
+    }
+
+    /// The section that is being emptied: nothing is written there until the next checkpoint.
+    pub(crate) fn clean(&mut self, section: Option<u32>) {
+        let before = std::mem::replace(&mut self.cleaned, section);
+        for section in before.into_iter().chain(section) {
+            let first = section * self.per_section;
+            (first..first + self.per_section).for_each(|number| self.list_holes(number));
+        }
     }
 
     /// A block is in use from now on, and written once before the next checkpoint.
@@ -220,6 +297,9 @@ impl Segments {
         }
         segment.valid = if is_used { segment.valid + 1 } else { segment.valid.saturating_sub(1) };
         self.changed.insert(number);
+        if segment.valid == 0 {
+            self.list_holes(number);
+        }
         Ok(())
     }
 
@@ -230,6 +310,7 @@ impl Segments {
             segment.set_kept(index);
             self.changed.insert(number);
             self.note_if_free(number / self.per_section);
+            self.list_holes(number);
         }
     }
 
@@ -252,47 +333,19 @@ impl Segments {
                         None => open.replace(FreeRun { start: block, count: 1 }).into_iter().for_each(&mut freed),
                     }
                 }
-                segment.kept = segment.map;
+                (segment.kept, segment.kept_count) = (segment.map, segment.valid);
             }
             self.note_if_free(number / self.per_section);
+            self.list_holes(number);
         }
         open.into_iter().for_each(freed);
-    }
-
-    /// Blocks of all segments.
-    pub(crate) fn block_count(&self) -> u32 {
-        u32::try_from(self.list.len()).unwrap_or(0).saturating_mul(SEGMENT_BLOCKS)
-    }
-
-    /// The first run of free blocks that ends behind block `from` of the main area.
-    pub(crate) fn free_run(&self, from: u32) -> Option<FreeRun> {
-        let end = self.block_count();
-        let start = self.next_block(from..end, false)?;
-        let behind = self.next_block(start..end, true).unwrap_or(end);
-        Some(FreeRun { start, count: behind - start })
-    }
-
-    /// The first block of a range that is kept, or that is not.
-    fn next_block(&self, range: Range<u32>, is_kept: bool) -> Option<u32> {
-        let uniform = if is_kept { [0; MAP_BYTES] } else { [0xff; MAP_BYTES] };
-        let mut block = range.start;
-        while block < range.end {
-            let (number, index) = (block / SEGMENT_BLOCKS, block % SEGMENT_BLOCKS);
-            let kept = self.list.get(usize_from(number)).map_or(uniform, |segment| segment.kept);
-            if kept != uniform
-                && let Some(index) = (index..SEGMENT_BLOCKS).find(|index| test(&kept, *index) == is_kept)
-            {
-                return Some(number * SEGMENT_BLOCKS + index).filter(|block| *block < range.end);
-            }
-            block = (number + 1) * SEGMENT_BLOCKS;
-        }
-        None
+        self.clean(None);
     }
 
     /// The section with the fewest blocks in use that can be emptied, and how many these are; none where that would
     /// gain nothing.
     pub(crate) fn victim(&self) -> Option<(u32, u32)> {
-        let sections = (0..self.section_count()).filter(|section| !self.open.contains(section));
+        let sections = (0..self.section_count()).filter(|section| !self.is_open(*section));
         let used = sections.filter(|section| !self.free.contains(section)).map(|section| {
             let valid: u32 = self.segments_of(section).map(|segment| u32::from(segment.valid)).sum();
             (section, valid)
