@@ -52,4 +52,4 @@ pub use info::Info;
 pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;
-pub use writer::Mode;
+pub use writer::{BackgroundGc, Mode};

@@ -19,7 +19,7 @@ use crate::error::{CallerError, Result, Unsupported};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
-use crate::writer::{Mode, Policy};
+use crate::writer::{BackgroundGc, Mode, Policy};
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +85,12 @@ impl OpenOptions {
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         Self { policy: Policy { mode, ..self.policy }, ..self }
+    }
+
+    /// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
+    #[must_use]
+    pub fn background_gc(self, background_gc: BackgroundGc) -> Self {
+        Self { policy: Policy { background_gc, ..self.policy }, ..self }
     }
 
     /// Where time and randomness come from; from the system where it is not said.

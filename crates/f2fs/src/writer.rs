@@ -146,12 +146,35 @@ pub enum Mode {
     Lfs,
 }
 
+/// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BackgroundGc {
+    /// They are; a checkpoint makes several of them free.
+    #[default]
+    On,
+    /// Only where there is no other room.
+    Off,
+    /// They are, each with a checkpoint of its own.
+    Sync,
+}
+
 /// How a volume is written, as its mount options say.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Policy {
     /// The device is told what each checkpoint frees.
     pub(crate) discard: bool,
     pub(crate) mode: Mode,
+    pub(crate) background_gc: BackgroundGc,
+}
+
+/// What the background cleaner has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    /// The section that is being emptied, and from which of its blocks on.
+    pub(crate) at: Option<(u32, u32)>,
+    /// Sections that were emptied since it made a checkpoint, and how many were free then.
+    pub(crate) emptied: u32,
+    pub(crate) free_before: u32,
 }
 
 /// State of a volume that is open for writing.
@@ -196,8 +219,10 @@ pub(crate) struct Writer {
     pub(crate) settled: u64,
     /// What was fsynced before is being replayed: a checkpoint before its end would leave the rest out.
     pub(crate) is_replaying: bool,
-    /// Seconds of the clock when the volume was opened.
+    /// Seconds of the clock when the volume was opened, and that it had been mounted before.
     pub(crate) opened: i64,
+    pub(crate) elapsed_before: u64,
+    pub(crate) background: Background,
 }
 
 impl Writer {
@@ -225,6 +250,12 @@ impl Writer {
     fn short_logs(&self, logs: Range<usize>, blocks: u64) -> u64 {
         let logs = self.logs.get(logs).unwrap_or_default();
         to_u64(logs.iter().filter(|log| log.room() < blocks).count())
+    }
+
+    /// Seconds that the volume was mounted, which its segments' ages are told in.
+    pub(crate) fn clock(&self) -> u64 {
+        let passed = self.env.now().0.saturating_sub(self.opened);
+        self.elapsed_before.saturating_add(u64::try_from(passed).unwrap_or(0))
     }
 
     /// True where free sections are so few that holes are filled first: as the kernel's `f2fs_need_SSR` decides.

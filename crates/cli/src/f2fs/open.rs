@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockdev::Device;
-use f2fs::{F2fs, Mode, OpenOptions};
+use f2fs::{BackgroundGc, F2fs, Mode, OpenOptions};
 use vfs::Volume;
 
 use super::info;
@@ -16,7 +16,9 @@ use commands::output::Output;
 
 /// The options that only f2fs has; the first words of the lines are their names.
 pub(super) const OPTIONS_HELP: &str =
-    "  discard             each checkpoint gives the room of what was deleted back to the host, or tells the disk;
+    "  background_gc=WHEN  on: segments that are mostly holes are emptied while nothing changes (as if not given);
+                      sync: each with a checkpoint of its own; off: only where there is no other room
+  discard             each checkpoint gives the room of what was deleted back to the host, or tells the disk;
                       without it fstrim(8) and `spinney trim` do that for everything at once
   nodiscard           the opposite
   mode=MODE           adaptive: where free segments are few, blocks go to the holes of others (as if not given);
@@ -25,7 +27,7 @@ pub(super) const OPTIONS_HELP: &str =
                       disable_roll_forward is the same";
 
 /// Names of the options.
-const NAMES: &[&str] = &["discard", "nodiscard", "mode", "norecovery", "disable_roll_forward"];
+const NAMES: &[&str] = &["background_gc", "discard", "nodiscard", "mode", "norecovery", "disable_roll_forward"];
 
 /// Of these, those that choose the state that is shown.
 const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];
@@ -80,6 +82,12 @@ fn wanted(request: &Request) -> Result<OpenOptions> {
         options = match (name.as_str(), value) {
             ("discard", None) => options.discard(true),
             ("nodiscard", None) => options.discard(false),
+            ("background_gc", value) => options.background_gc(match value.as_deref() {
+                Some("on") => BackgroundGc::On,
+                Some("off") => BackgroundGc::Off,
+                Some("sync") => BackgroundGc::Sync,
+                _ => return Err(wrong_value("background_gc", value.as_deref(), "on, off or sync")),
+            }),
             ("mode", value) => options.mode(match value.as_deref() {
                 Some("adaptive") => Mode::Adaptive,
                 Some("lfs") => Mode::Lfs,
@@ -129,7 +137,8 @@ mod tests {
         check("ro,norecovery").unwrap();
         check("ro,disable_roll_forward,noatime").unwrap();
         check("discard,nodiscard").unwrap();
-        check("mode=lfs,mode=adaptive").unwrap();
+        check("mode=lfs,mode=adaptive,background_gc=off,background_gc=sync").unwrap();
+        assert!(check("background_gc=never").unwrap_err().to_string().contains("on, off or sync"));
         for wrong in ["mode", "mode=fragment:block"] {
             assert!(check(wrong).unwrap_err().to_string().contains("adaptive or lfs"), "{wrong}");
         }

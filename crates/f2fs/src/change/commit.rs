@@ -297,9 +297,7 @@ impl Store {
         }
         fields.next_free_nid = self.next_free_nid()?.into();
         fields.cp_pack_start_sum = (1 + self.geometry().cp_payload + orphan_blocks).into();
-        let passed = writer.env.now().0.saturating_sub(writer.opened);
-        let before = fields.elapsed_time.get();
-        fields.elapsed_time = before.saturating_add(u64::try_from(passed).unwrap_or(0)).into();
+        fields.elapsed_time = writer.clock().into();
         let mut flags = fields.flags();
         flags.remove(CheckpointFlags::COMPACT_SUM | CheckpointFlags::FASTBOOT | CheckpointFlags::NAT_BITS);
         flags.remove(CheckpointFlags::NOCRC_RECOVERY | CheckpointFlags::TRIMMED);

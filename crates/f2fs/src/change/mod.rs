@@ -1,7 +1,7 @@
 //! Changes of a volume: what they do to nodes and pages in memory, and how that goes to the disk.
 //!
 //! - `open`: what a volume that is open for writing needs to know: segments, logs, numbers, orphans
-//! - `room`: whether there is room for a change; `clean`: how there comes to be
+//! - `room`: whether there is room for a change; `clean`: how there comes to be; `background`: before it is needed
 //! - `nodes`: nodes and their numbers; `addresses`: those of the blocks of a file
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
@@ -16,6 +16,7 @@
 //! cut short ([`Store::settle`]): between pieces of a large write, or of the blocks that a file gives back.
 
 mod addresses;
+mod background;
 mod clean;
 mod commit;
 mod data;

@@ -151,6 +151,11 @@ impl Store {
 
     /// The next block of a log, which is in use from now on.
     pub(super) fn allocate(&mut self, log: usize, summary: Summary) -> Result<BlockAddr> {
+        self.allocate_aged(log, summary, None)
+    }
+
+    /// The same for contents that are as old as `mtime` says.
+    pub(super) fn allocate_aged(&mut self, log: usize, summary: Summary, mtime: Option<u64>) -> Result<BlockAddr> {
         let geometry = *self.geometry();
         if self.writer()?.logs.get(log).is_none_or(|open| open.room() == 0) {
             self.change_segment(log)?;
@@ -163,7 +168,7 @@ impl Store {
         }
         open.advance();
         let is_full = open.room() == 0;
-        writer.segments.take(&geometry, at)?;
+        writer.segments.take(&geometry, at, mtime)?;
         writer.changes += 1;
         if is_full {
             self.change_segment(log)?;

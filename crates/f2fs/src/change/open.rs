@@ -16,7 +16,7 @@ use crate::chain::Chain;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::segments::{AllocType, Segment, Segments};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Mode, Nodes, Policy, Writer};
+use crate::writer::{Background, COLD_DATA, HOT_NODE, LOGS, Log, Mode, Nodes, Policy, Writer};
 
 /// Features of volumes that are only read so far: quota files would have to be kept right.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);
@@ -78,6 +78,8 @@ impl Store {
             poison: None,
             is_replaying: false,
             opened,
+            elapsed_before: fields.elapsed_time.get(),
+            background: Background::default(),
             env,
         };
         self.writer = Some(Box::new(writer));

@@ -9,11 +9,13 @@
 //!
 //! - `holes`: segments whose holes can be filled
 //! - `free`: runs of free blocks, which devices are told
+//! - `victim`: which section the cleaner empties
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
 mod free;
 mod holes;
+mod victim;
 
 use std::collections::BTreeSet;
 
@@ -74,9 +76,20 @@ impl Segment {
         (from..SEGMENT_BLOCKS).filter(|index| !test(&self.kept, *index))
     }
 
-    /// The blocks in use.
-    pub(crate) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..SEGMENT_BLOCKS).filter(|index| test(&self.map, *index))
+    pub(crate) fn is_in_use(&self, index: u32) -> bool {
+        test(&self.map, index)
+    }
+
+    /// Mean time of the last changes of its blocks, in seconds that the volume was mounted.
+    pub(crate) const fn mtime(&self) -> u64 {
+        self.mtime
+    }
+
+    /// A block came into use or out of it at a time: as the kernel does, in the mean of all blocks.
+    fn changed_at(&mut self, time: u64) {
+        let valid = u128::from(self.valid);
+        let mean = (u128::from(self.mtime) * valid + u128::from(time)) / (valid + 1);
+        self.mtime = if self.mtime == 0 { time } else { u64::try_from(mean).unwrap_or(u64::MAX) };
     }
 
     /// True where nothing behind the first `count` blocks is in use or kept.
@@ -105,10 +118,14 @@ pub(crate) struct Segments {
     fills_holes: bool,
     /// Segments that logs write to.
     open: Vec<u32>,
-    /// The section that is being emptied.
-    cleaned: Option<u32>,
+    /// Sections that are emptied with the next checkpoint.
+    cleaned: BTreeSet<u32>,
+    /// Sections that cannot be emptied.
+    left_alone: BTreeSet<u32>,
     /// From where the next free section is looked for.
     hint: u32,
+    /// Seconds that the volume was mounted.
+    clock: u64,
 }
 
 impl Segments {
@@ -122,8 +139,10 @@ impl Segments {
             holes: Holes::default(),
             fills_holes: false,
             open: Vec::new(),
-            cleaned: None,
+            cleaned: BTreeSet::new(),
+            left_alone: BTreeSet::new(),
             hint: 0,
+            clock: 0,
         };
         for section in 0..segments.section_count() {
             segments.note_if_free(section);
@@ -165,7 +184,7 @@ impl Segments {
     }
 
     /// True where a log writes to a segment of a section.
-    fn is_open(&self, section: u32) -> bool {
+    pub(crate) fn is_open(&self, section: u32) -> bool {
         self.open.iter().any(|segment| segment / self.per_section == section)
     }
 
@@ -220,6 +239,16 @@ impl Segments {
         }
     }
 
+    /// The time that blocks change at from now on.
+    pub(crate) const fn set_clock(&mut self, clock: u64) {
+        self.clock = clock;
+    }
+
+    /// A section cannot be emptied.
+    pub(crate) fn leave_alone(&mut self, section: u32) {
+        self.left_alone.insert(section);
+    }
+
     /// Whether holes may be filled from now on.
     pub(crate) const fn fill_holes(&mut self, fills_holes: bool) {
         self.fills_holes = fills_holes;
@@ -245,7 +274,7 @@ impl Segments {
 
     /// Segments with holes are listed, but those that logs write to and those that come free as a whole.
     fn list_holes(&mut self, number: u32) {
-        let is_away = self.open.contains(&number) || self.cleaned == Some(number / self.per_section);
+        let is_away = self.open.contains(&number) || self.cleaned.contains(&(number / self.per_section));
         let Some(segment) = self.list.get_mut(usize_from(number)) else { return };
         if let Some((log, kept)) = segment.listed.take() {
             self.holes.remove(log, kept, number);
@@ -258,18 +287,22 @@ impl Segments {
         }
     }
 
-    /// The section that is being emptied: nothing is written there until the next checkpoint.
-    pub(crate) fn clean(&mut self, section: Option<u32>) {
-        let before = std::mem::replace(&mut self.cleaned, section);
-        for section in before.into_iter().chain(section) {
-            let first = section * self.per_section;
-            (first..first + self.per_section).for_each(|number| self.list_holes(number));
+    /// A section is emptied: nothing is written there until the next checkpoint.
+    pub(crate) fn clean(&mut self, section: u32) {
+        if self.cleaned.insert(section) {
+            self.list_holes_of(section);
         }
     }
 
-    /// A block is in use from now on, and written once before the next checkpoint.
-    pub(crate) fn take(&mut self, geometry: &Geometry, at: BlockAddr) -> Result<()> {
-        self.set(geometry, at, true)?;
+    fn list_holes_of(&mut self, section: u32) {
+        let first = section * self.per_section;
+        (first..first + self.per_section).for_each(|number| self.list_holes(number));
+    }
+
+    /// A block is in use from now on, and written once before the next checkpoint. Its contents are of now, or of
+    /// `mtime`.
+    pub(crate) fn take(&mut self, geometry: &Geometry, at: BlockAddr, mtime: Option<u64>) -> Result<()> {
+        self.set(geometry, at, true, mtime)?;
         let (number, index) = place_of(geometry, at);
         if let Some(segment) = self.list.get_mut(usize_from(number)) {
             segment.set_kept(index);
@@ -279,10 +312,10 @@ impl Segments {
 
     /// A block is no longer in use.
     pub(crate) fn give_back(&mut self, geometry: &Geometry, at: BlockAddr) -> Result<()> {
-        self.set(geometry, at, false)
+        self.set(geometry, at, false, None)
     }
 
-    fn set(&mut self, geometry: &Geometry, at: BlockAddr, is_used: bool) -> Result<()> {
+    fn set(&mut self, geometry: &Geometry, at: BlockAddr, is_used: bool, mtime: Option<u64>) -> Result<()> {
         let (number, index) = place_of(geometry, at);
         let wrong = |found: &'static str| {
             let expected = if is_used { "a block out of use" } else { "a block in use" };
@@ -295,6 +328,7 @@ impl Segments {
         if let Some(byte) = segment.map.get_mut(usize_from(index / 8)) {
             *byte ^= mask(index);
         }
+        segment.changed_at(mtime.unwrap_or(self.clock));
         segment.valid = if is_used { segment.valid + 1 } else { segment.valid.saturating_sub(1) };
         self.changed.insert(number);
         if segment.valid == 0 {
@@ -339,20 +373,7 @@ impl Segments {
             self.list_holes(number);
         }
         open.into_iter().for_each(freed);
-        self.clean(None);
-    }
-
-    /// The section with the fewest blocks in use that can be emptied, and how many these are; none where that would
-    /// gain nothing.
-    pub(crate) fn victim(&self) -> Option<(u32, u32)> {
-        let sections = (0..self.section_count()).filter(|section| !self.is_open(*section));
-        let used = sections.filter(|section| !self.free.contains(section)).map(|section| {
-            let valid: u32 = self.segments_of(section).map(|segment| u32::from(segment.valid)).sum();
-            (section, valid)
-        });
-        // What has no block in use comes free with the next checkpoint.
-        let gains = used.filter(|(_, valid)| *valid > 0 && u64::from(*valid) < self.blocks_per_section());
-        gains.min_by_key(|(_, valid)| *valid)
+        std::mem::take(&mut self.cleaned).into_iter().for_each(|section| self.list_holes_of(section));
     }
 }
 
@@ -394,7 +415,7 @@ mod tests {
     #[test]
     fn what_only_the_checkpoint_before_needed_is_free_with_the_next() {
         let (mut segments, geometry) = (empty(), geometry());
-        (500..530).for_each(|block| segments.take(&geometry, at(block)).unwrap());
+        (500..530).for_each(|block| segments.take(&geometry, at(block), None).unwrap());
         assert_eq!(committed(&mut segments), []);
         for block in (505..520).chain([525]) {
             segments.give_back(&geometry, at(block)).unwrap();
@@ -406,7 +427,7 @@ mod tests {
         assert_eq!(segments.free_run(2047), Some(FreeRun { start: 2047, count: 1 }));
         assert_eq!(segments.free_run(2048), None);
         // Written and given back before one checkpoint: an fsync may have led there.
-        segments.take(&geometry, at(505)).unwrap();
+        segments.take(&geometry, at(505), None).unwrap();
         segments.give_back(&geometry, at(505)).unwrap();
         assert_eq!(segments.free_run(500), Some(FreeRun { start: 506, count: 14 }));
         assert_eq!(committed(&mut segments), [(505, 1)]);
