@@ -6,7 +6,7 @@ use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Form, Format, Step};
-use f2fs::{Features, MakeOptions, OpenOptions};
+use f2fs::{ActiveLogs, Features, MakeOptions, OpenOptions};
 use f2fs_disk::checkpoint::{Checkpoint, PackEnd, WARM_NODE};
 use f2fs_disk::flags::CheckpointFlags;
 use f2fs_disk::node::Footer;
@@ -60,7 +60,9 @@ impl Format for F2fs {
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
         let is_writable = access == Access::ReadWrite;
         let discard = matches!(form, Form::Small | Form::NoInline);
-        let options = OpenOptions::new().writable(is_writable).discard(discard).env(Env::seeded(1, CLOCK));
+        let active_logs = if form == Form::Compressed { ActiveLogs::Four } else { ActiveLogs::Six };
+        let options = OpenOptions::new().writable(is_writable).discard(discard).active_logs(active_logs);
+        let options = options.env(Env::seeded(1, CLOCK));
         let opened = options.open(device)?;
         Ok(vfs::Volume::new(Arc::new(opened)))
     }

@@ -16,10 +16,10 @@ use vfs::atime::AtimeMode;
 
 use crate::blocks::Blocks;
 use crate::error::{CallerError, Result, Unsupported};
+use crate::policy::{ActiveLogs, BackgroundGc, FsyncMode, Inline, Mode, Policy};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
-use crate::writer::{BackgroundGc, Mode, Policy};
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +91,36 @@ impl OpenOptions {
     #[must_use]
     pub fn background_gc(self, background_gc: BackgroundGc) -> Self {
         Self { policy: Policy { background_gc, ..self.policy }, ..self }
+    }
+
+    /// What an fsync promises (the kernel's `fsync_mode`).
+    #[must_use]
+    pub fn fsync_mode(self, fsync_mode: FsyncMode) -> Self {
+        Self { policy: Policy { fsync_mode, ..self.policy }, ..self }
+    }
+
+    /// How many logs blocks are kept apart in (the kernel's `active_logs`).
+    #[must_use]
+    pub fn active_logs(self, active_logs: ActiveLogs) -> Self {
+        Self { policy: Policy { active_logs, ..self.policy }, ..self }
+    }
+
+    /// Whether new files and links keep short contents in their inodes (the kernel's `inline_data`).
+    #[must_use]
+    pub fn inline_data(self, data: bool) -> Self {
+        Self { policy: Policy { inline: Inline { data, ..self.policy.inline }, ..self.policy }, ..self }
+    }
+
+    /// Whether new directories keep few names in their inodes (the kernel's `inline_dentry`).
+    #[must_use]
+    pub fn inline_dentry(self, dentry: bool) -> Self {
+        Self { policy: Policy { inline: Inline { dentry, ..self.policy.inline }, ..self.policy }, ..self }
+    }
+
+    /// Whether new inodes have room for attributes (the kernel's `inline_xattr`).
+    #[must_use]
+    pub fn inline_xattr(self, xattr: bool) -> Self {
+        Self { policy: Policy { inline: Inline { xattr, ..self.policy.inline }, ..self.policy }, ..self }
     }
 
     /// Where time and randomness come from; from the system where it is not said.

@@ -20,16 +20,9 @@ use host::Env;
 
 use crate::chain::Chain;
 use crate::error::{Error, Result};
+use crate::policy::{HOT_DATA, HOT_NODE, LOGS, Policy};
 use crate::segments::{AllocType, Segments};
 
-/// Logs: data hot, warm and cold, then nodes.
-pub(crate) const LOGS: usize = 6;
-pub(crate) const HOT_DATA: usize = 0;
-pub(crate) const WARM_DATA: usize = 1;
-pub(crate) const COLD_DATA: usize = 2;
-pub(crate) const HOT_NODE: usize = 3;
-pub(crate) const WARM_NODE: usize = 4;
-pub(crate) const COLD_NODE: usize = 5;
 /// Blocks beyond what is known to be needed, for what a change makes dirty besides.
 const SLACK_BLOCKS: u64 = 32;
 
@@ -134,37 +127,6 @@ impl Nodes {
         let nids = self.by_inode.range((ino, Nid(0))..=(ino, Nid(u32::MAX)));
         nids.filter_map(|(_, nid)| Some((*nid, self.blocks.get(nid)?)))
     }
-}
-
-/// Where blocks are written (the kernel's `mode`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// To free segments, and where these are few to the holes of others.
-    #[default]
-    Adaptive,
-    /// To free segments alone.
-    Lfs,
-}
-
-/// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum BackgroundGc {
-    /// They are; a checkpoint makes several of them free.
-    #[default]
-    On,
-    /// Only where there is no other room.
-    Off,
-    /// They are, each with a checkpoint of its own.
-    Sync,
-}
-
-/// How a volume is written, as its mount options say.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Policy {
-    /// The device is told what each checkpoint frees.
-    pub(crate) discard: bool,
-    pub(crate) mode: Mode,
-    pub(crate) background_gc: BackgroundGc,
 }
 
 /// What the background cleaner has begun.

@@ -12,8 +12,9 @@
 
 use super::room::CLEANER_SECTIONS;
 use crate::error::{Error, Result};
+use crate::policy::BackgroundGc;
 use crate::store::Store;
-use crate::writer::{Background, BackgroundGc};
+use crate::writer::Background;
 
 /// Blocks that are moved at a time: an operation waits that long at most, but for a checkpoint.
 const BLOCKS_AT_ONCE: u32 = 32;

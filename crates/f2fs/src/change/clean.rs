@@ -11,8 +11,8 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
 
 use super::addresses::Slot;
 use crate::error::Result;
+use crate::policy::COLD_DATA;
 use crate::store::{Node, Store};
-use crate::writer::COLD_DATA;
 
 /// What leads to a block with data.
 struct Owner {

@@ -29,8 +29,8 @@ use f2fs_disk::summary::{
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, orphan};
 
 use crate::error::{Error, Result};
+use crate::policy::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, Mode, WARM_NODE};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, Mode, WARM_NODE};
 
 /// What the footer of a node says of the log.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +125,11 @@ impl Store {
         let entry = self.nat_entry(nid)?;
         let old = self.address(nid)?;
         let at = self.allocate(log, Summary::new(nid, 0, 0))?;
-        let next = self.writer()?.logs.get(log).map_or(BlockAddr::NULL, |open| open.next_address(&geometry));
+        let writer = self.writer()?;
+        let next = writer
+            .logs
+            .get(writer.policy.active_logs.log(log))
+            .map_or(BlockAddr::NULL, |open| open.next_address(&geometry));
         if let Some(old) = old {
             self.writer_mut()?.segments.give_back(&geometry, old)?;
         }

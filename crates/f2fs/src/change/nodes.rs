@@ -12,9 +12,10 @@ use f2fs_disk::summary::{Summary, SummaryBlock};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 
 use crate::error::{Error, Result};
+use crate::policy::HOT_NODE;
 use crate::segments::AllocType;
 use crate::store::Store;
-use crate::writer::{HOT_NODE, Log};
+use crate::writer::Log;
 
 /// Numbers below this one are those of the format itself.
 const NID_MIN: u32 = 4;
@@ -154,9 +155,10 @@ impl Store {
         self.allocate_aged(log, summary, None)
     }
 
-    /// The same for contents that are as old as `mtime` says.
+    /// The same for contents that are as old as `mtime` says. With fewer logs than six, others stand for some of them.
     pub(super) fn allocate_aged(&mut self, log: usize, summary: Summary, mtime: Option<u64>) -> Result<BlockAddr> {
         let geometry = *self.geometry();
+        let log = self.writer()?.policy.active_logs.log(log);
         if self.writer()?.logs.get(log).is_none_or(|open| open.room() == 0) {
             self.change_segment(log)?;
         }

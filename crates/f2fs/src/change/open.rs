@@ -14,9 +14,10 @@ use host::Env;
 
 use crate::chain::Chain;
 use crate::error::{CallerError, Result, Unsupported};
+use crate::policy::{COLD_DATA, HOT_NODE, LOGS, Mode, Policy};
 use crate::segments::{AllocType, Segment, Segments};
 use crate::store::Store;
-use crate::writer::{Background, COLD_DATA, HOT_NODE, LOGS, Log, Mode, Nodes, Policy, Writer};
+use crate::writer::{Background, Log, Nodes, Writer};
 
 /// Features of volumes that are only read so far: quota files would have to be kept right.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);

@@ -10,6 +10,7 @@ mod background;
 mod fsync;
 mod holes;
 mod life;
+mod options;
 mod property;
 mod suite;
 
