@@ -183,3 +183,38 @@ fn with_mode_lfs_no_hole_is_filled() {
     bench.compare(&bench.volume);
     bench.close();
 }
+
+/// What was removed since the last checkpoint is no hole yet: a power cut brings it back.
+#[test]
+fn what_a_power_cut_brings_back_is_no_hole() {
+    let mut bench = Bench::new(Mode::Adaptive, 1);
+    bench.age();
+    let checkpoint = bench.fs.info().unwrap().checkpoint;
+    let mut expected = bench.files.clone();
+    for name in bench.files.keys() {
+        bench.volume.remove_file(name).unwrap();
+    }
+    let mut number = 0;
+    while number < 300 {
+        let (name, data) = (format!("new-{number}"), contents(number));
+        let file = file(&bench, &name);
+        file.write_at(&data, 0).unwrap();
+        file.sync_all().unwrap();
+        if bench.fs.info().unwrap().checkpoint != checkpoint {
+            break;
+        }
+        expected.insert(name, data);
+        let copy = NamedTempFile::new().unwrap();
+        if number % 10 == 9 {
+            std::fs::copy(bench.image.path(), copy.path()).unwrap();
+            let shown = Volume::new(Arc::new(OpenOptions::new().open(device(copy.path())).unwrap()));
+            for (name, data) in &expected {
+                assert!(shown.read(name).unwrap() == *data, "{name} after {number} new files");
+            }
+        }
+        number += 1;
+    }
+    assert!(number > 30, "a checkpoint after {number} new files");
+    bench.files.clear();
+    bench.close();
+}
