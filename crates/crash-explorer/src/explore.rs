@@ -119,12 +119,13 @@ impl<'a> Explorer<'a> {
     }
 
     pub(super) fn base(&self, form: Form) -> Result<Arc<dyn Device>> {
+        let form = self.config.format.base(form);
         let mut bases = self.bases.lock();
-        if let Some(base) = bases.get(&base_of(form)) {
+        if let Some(base) = bases.get(&form) {
             return Ok(Arc::clone(base));
         }
         let base = self.config.format.make(form)?;
-        bases.insert(base_of(form), Arc::clone(&base));
+        bases.insert(form, Arc::clone(&base));
         Ok(base)
     }
 
@@ -365,11 +366,6 @@ fn plan(recording: &Recording, budget: u64, seed: u64) -> Vec<Cut> {
     }
     cuts.append(&mut others);
     cuts
-}
-
-/// The form whose empty volume is the one that a form begins with: how data is kept says nothing about an empty one.
-pub(super) fn base_of(form: Form) -> Form {
-    if matches!(form, Form::NoInline | Form::Compressed) { Form::Small } else { form }
 }
 
 /// A state that was opened can be worked with.

@@ -111,7 +111,8 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
     let oracle = scene.oracle.lock().clone();
     drop(scene);
     let name = name_of(workload, fault);
-    let recording = Recording::new(start, device.tape(), oracle, ran, salt(workload.form), first)?;
+    let recording =
+        Recording::new(start, device.tape(), oracle, ran, salt(&*explorer.config.format, workload.form), first)?;
     explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
     Ok(true)
 }
@@ -149,7 +150,8 @@ fn one_without_room(
     scene.volume.sync()?;
     let oracle = scene.oracle.lock().clone();
     let name = name_of(workload, fault);
-    let recording = Recording::new(start, device.tape(), oracle, ran, salt(workload.form), first)?;
+    let recording =
+        Recording::new(start, device.tape(), oracle, ran, salt(&*explorer.config.format, workload.form), first)?;
     explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
     Ok(true)
 }

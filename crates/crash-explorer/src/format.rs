@@ -35,11 +35,16 @@ pub enum Access {
 /// A format that can be explored. Its volumes take the time from [`CLOCK`] and random numbers from a seed, and work on
 /// the calling thread: one workload is one sequence of bytes.
 pub trait Format: Send + Sync {
-    /// An empty volume of this form on a device of its own.
+    /// A volume of this form on a device of its own: an empty one, or one with some files.
     ///
     /// # Errors
     /// Whatever keeps it from being made.
     fn make(&self, form: Form) -> Result<Arc<dyn Device>>;
+
+    /// The form of which a volume is made that is used as one of `form`: how data is kept says nothing of an empty one.
+    fn base(&self, form: Form) -> Form {
+        if matches!(form, Form::NoInline | Form::Compressed) { Form::Small } else { form }
+    }
 
     /// Opens a volume. It is closed when the last handle on it is dropped; the device is not written to after that.
     ///

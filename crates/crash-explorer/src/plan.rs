@@ -97,7 +97,8 @@ pub fn explore_script(config: &Config, script: &dyn Script) -> Result<Report> {
     script.run(Arc::<TapeDevice>::clone(&device), &promises).with_context(|| script.name().to_owned())?;
     let oracle = promises.into_oracle();
     anyhow::ensure!(oracle.promise_count(u64::MAX) > 0, "{} promises nothing", script.name());
-    let recording = Recording::new(start, device.tape(), oracle, Vec::new(), salt(script.form()), first)?;
+    let recording =
+        Recording::new(start, device.tape(), oracle, Vec::new(), salt(&*config.format, script.form()), first)?;
     let explorer = Explorer::new(config);
     explorer.script(script, &recording, config.states);
     let mut report = explorer.report();

@@ -25,8 +25,13 @@ pub(super) struct Workload {
 }
 
 /// Differs between forms whose images differ.
-pub(super) fn salt(form: Form) -> u64 {
-    u64::from(form == Form::Usual)
+pub(super) fn salt(format: &dyn Format, form: Form) -> u64 {
+    match format.base(form) {
+        Form::Small => 0,
+        Form::Usual => 1,
+        Form::NoInline => 2,
+        Form::Compressed => 3,
+    }
 }
 
 impl Workload {
@@ -42,7 +47,7 @@ impl Workload {
         let scene = self.prepare(format, &device, Arc::<TapeDevice>::clone(&device))?;
         let first = device.now();
         let ran = self.run(&scene)?;
-        Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, salt(self.form), first)
+        Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, salt(format, self.form), first)
     }
 
     /// Opens a volume on `outer`, which leads to `device`, does what comes before the workload, and opens it again:

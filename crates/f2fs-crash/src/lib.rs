@@ -6,7 +6,7 @@ use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Form, Format, Step};
-use f2fs::{Features, MakeOptions, OpenOptions};
+use f2fs::{ActiveLogs, Features, MakeOptions, OpenOptions};
 use f2fs_disk::checkpoint::{Checkpoint, PackEnd, WARM_NODE};
 use f2fs_disk::flags::CheckpointFlags;
 use f2fs_disk::node::Footer;
@@ -16,6 +16,17 @@ use host::Env;
 
 /// Small enough to be kept in memory often, large enough for the kernel to mount.
 const IMAGE_BYTES: u64 = 128 << 20;
+/// Files that a volume of [`Form::NoInline`] is aged with, each time.
+const AGING_FILES: usize = 240;
+const AGING_ROUNDS_MAX: usize = 20;
+const AGED_BYTES: usize = 4 * BLOCK_SIZE;
+/// One in so many stays.
+const AGED_ONE_IN: usize = 40;
+/// Numbers of logs in `alloc_type`.
+const WARM_DATA_LOG: usize = 1;
+const WARM_NODE_LOG: usize = 4;
+/// How a log is written that fills holes.
+const IN_HOLES: u8 = 1;
 /// What inodes of [`Form::Usual`] have besides.
 const USUAL: Features = Features::EXTRA_ATTR
     .union(Features::INODE_CHKSUM)
@@ -36,12 +47,23 @@ impl Format for F2fs {
         let time = u64::try_from(CLOCK.0)?;
         let options = MakeOptions { features, section_segments, uuid: [7; 16], time, ..MakeOptions::default() };
         f2fs::make(&*device, &options)?;
+        if form == Form::NoInline {
+            age(&device)?;
+        }
         Ok(Arc::new(device.duplicate().into_read_only()))
     }
 
-    fn open(&self, _form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
+    fn base(&self, form: Form) -> Form {
+        form
+    }
+
+    fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
         let is_writable = access == Access::ReadWrite;
-        let opened = OpenOptions::new().writable(is_writable).env(Env::seeded(1, CLOCK)).open(device)?;
+        let discard = matches!(form, Form::Small | Form::NoInline);
+        let active_logs = if form == Form::Compressed { ActiveLogs::Four } else { ActiveLogs::Six };
+        let options = OpenOptions::new().writable(is_writable).discard(discard).active_logs(active_logs);
+        let options = options.env(Env::seeded(1, CLOCK));
+        let opened = options.open(device)?;
         Ok(vfs::Volume::new(Arc::new(opened)))
     }
 
@@ -68,12 +90,35 @@ impl Format for F2fs {
         match step {
             Step::Subvolume { .. } | Step::Snapshot { .. } | Step::DeleteSubvolume { .. } => false,
             Step::Clone { .. } | Step::Defrag { .. } => false,
-            Step::Order { .. } | Step::Resize { .. } | Step::Trim => false,
+            Step::Order { .. } | Step::Resize { .. } => false,
             // Compression and writing in place are chosen otherwise.
             Step::Chattr { flags, .. } => !flags.contains(['c', 'm', 'C']),
             _ => true,
         }
     }
+}
+
+/// Leaves files in segments that are partly in use, and logs that fill the holes of these.
+fn age(device: &Arc<MemoryDevice>) -> Result<()> {
+    let options = OpenOptions::new().writable(true).env(Env::seeded(1, CLOCK));
+    let volume = vfs::Volume::new(Arc::new(options.open(Arc::<MemoryDevice>::clone(device))?));
+    volume.create_dir("aged")?;
+    for round in 0..AGING_ROUNDS_MAX {
+        let name = |number: usize| format!("aged/{round}-{number}");
+        for number in 0..AGING_FILES {
+            volume.write(name(number), vec![u8::try_from(number % 255)?; AGED_BYTES])?;
+        }
+        volume.sync()?;
+        for number in (0..AGING_FILES).filter(|number| !number.is_multiple_of(AGED_ONE_IN)) {
+            volume.remove_file(name(number))?;
+        }
+        volume.sync()?;
+        let (_, checkpoint) = newest(&**device)?;
+        if [WARM_DATA_LOG, WARM_NODE_LOG].iter().all(|log| checkpoint.fields().alloc_type[*log] == IN_HOLES) {
+            return Ok(volume.close()?);
+        }
+    }
+    anyhow::bail!("no log fills holes after {AGING_ROUNDS_MAX} rounds")
 }
 
 /// The superblock, and the checkpoint that counts.

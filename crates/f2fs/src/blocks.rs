@@ -98,6 +98,12 @@ impl Blocks {
         Ok(self.device.flush()?)
     }
 
+    /// Tells the device that nothing needs the content of a range any more.
+    pub(crate) fn discard(&self, at: BlockAddr, count: u32) -> Result<()> {
+        let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
+        Ok(self.device.discard(at.byte(), u64::from(count).saturating_mul(block_bytes))?)
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }

@@ -114,6 +114,11 @@ impl Chain {
             && self.nodes.saturating_add(count) <= NODES_MAX
     }
 
+    /// True where a directory may have lost a name.
+    pub(crate) fn has_lost_in(&self, dir: Nid) -> bool {
+        self.has_lost_all || self.lost.iter().any(|(of, _)| *of == dir)
+    }
+
     fn has_lost(&self, dir: Nid, name: &[u8]) -> bool {
         self.has_lost_all || (!self.lost.is_empty() && self.lost.contains(&(dir, name.to_vec())))
     }

@@ -4,6 +4,7 @@ use f2fs_disk::SEGMENT_BLOCKS;
 use f2fs_disk::flags::CheckpointFlags;
 
 use crate::error::Result;
+use crate::segments::AllocType;
 use crate::store::Store;
 
 /// A volume as a whole.
@@ -41,6 +42,8 @@ pub struct Info {
     pub free_segments: u32,
     /// Segments of a section.
     pub section_segments: u32,
+    /// Logs that fill holes of segments, of six.
+    pub ssr_logs: u32,
     /// Nodes in use.
     pub nodes: u32,
     /// Inodes in use.
@@ -70,6 +73,7 @@ impl Info {
             segments: store.geometry().main_blocks / SEGMENT_BLOCKS,
             free_segments: checkpoint.free_segment_count.get(),
             section_segments: superblock.segs_per_sec.get(),
+            ssr_logs: checkpoint.alloc_type.iter().map(|kind| u32::from(AllocType::of(*kind) == AllocType::Ssr)).sum(),
             nodes: checkpoint.valid_node_count.get(),
             inodes: checkpoint.valid_inode_count.get(),
         })

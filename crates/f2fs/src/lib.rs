@@ -5,6 +5,7 @@
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes
+//! - `policy`: what mount options say of writing
 //! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
 //! - `chain`: what an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
@@ -39,6 +40,7 @@ mod locks;
 mod make;
 mod map;
 mod overlay;
+mod policy;
 mod recovery;
 mod segments;
 mod start;
@@ -50,5 +52,6 @@ mod xattrs;
 pub use error::{CallerError, Error, Result, Unsupported};
 pub use info::Info;
 pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
+pub use policy::{ActiveLogs, BackgroundGc, FsyncMode, Mode};
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

@@ -16,6 +16,7 @@ use vfs::atime::AtimeMode;
 
 use crate::blocks::Blocks;
 use crate::error::{CallerError, Result, Unsupported};
+use crate::policy::{ActiveLogs, BackgroundGc, FsyncMode, Inline, Mode, Policy};
 use crate::recovery;
 use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
@@ -29,6 +30,7 @@ pub struct OpenOptions {
     atime: AtimeMode,
     commit_interval: Option<Duration>,
     env: Option<Env>,
+    policy: Policy,
 }
 
 /// Time between two checkpoints that nobody asked for, unless it is said: as in the kernel.
@@ -73,6 +75,54 @@ impl OpenOptions {
         Self { commit_interval: Some(interval), ..self }
     }
 
+    /// Each checkpoint tells the device which blocks it freed (the kernel's `discard`).
+    #[must_use]
+    pub fn discard(self, discard: bool) -> Self {
+        Self { policy: Policy { discard, ..self.policy }, ..self }
+    }
+
+    /// Where blocks are written (the kernel's `mode`).
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { policy: Policy { mode, ..self.policy }, ..self }
+    }
+
+    /// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
+    #[must_use]
+    pub fn background_gc(self, background_gc: BackgroundGc) -> Self {
+        Self { policy: Policy { background_gc, ..self.policy }, ..self }
+    }
+
+    /// What an fsync promises (the kernel's `fsync_mode`).
+    #[must_use]
+    pub fn fsync_mode(self, fsync_mode: FsyncMode) -> Self {
+        Self { policy: Policy { fsync_mode, ..self.policy }, ..self }
+    }
+
+    /// How many logs blocks are kept apart in (the kernel's `active_logs`).
+    #[must_use]
+    pub fn active_logs(self, active_logs: ActiveLogs) -> Self {
+        Self { policy: Policy { active_logs, ..self.policy }, ..self }
+    }
+
+    /// Whether new files and links keep short contents in their inodes (the kernel's `inline_data`).
+    #[must_use]
+    pub fn inline_data(self, data: bool) -> Self {
+        Self { policy: Policy { inline: Inline { data, ..self.policy.inline }, ..self.policy }, ..self }
+    }
+
+    /// Whether new directories keep few names in their inodes (the kernel's `inline_dentry`).
+    #[must_use]
+    pub fn inline_dentry(self, dentry: bool) -> Self {
+        Self { policy: Policy { inline: Inline { dentry, ..self.policy.inline }, ..self.policy }, ..self }
+    }
+
+    /// Whether new inodes have room for attributes (the kernel's `inline_xattr`).
+    #[must_use]
+    pub fn inline_xattr(self, xattr: bool) -> Self {
+        Self { policy: Policy { inline: Inline { xattr, ..self.policy.inline }, ..self.policy }, ..self }
+    }
+
     /// Where time and randomness come from; from the system where it is not said.
     #[must_use]
     pub fn env(self, env: Env) -> Self {
@@ -103,7 +153,7 @@ impl OpenOptions {
         store.inode(store.root())?;
         if self.is_writable {
             let overlay = store.take_overlay();
-            store.open_for_writing(self.env.clone().unwrap_or_default())?;
+            store.open_for_writing(self.env.clone().unwrap_or_default(), self.policy)?;
             store.replay(&overlay)?;
             store.remove_orphans()?;
         }

@@ -9,6 +9,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks of a volume, bounded by the superblock")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use f2fs_disk::convert::{to_u64, usize_from};
@@ -19,36 +20,56 @@ use host::Env;
 
 use crate::chain::Chain;
 use crate::error::{Error, Result};
-use crate::segments::Segments;
+use crate::policy::{HOT_DATA, HOT_NODE, LOGS, Policy};
+use crate::segments::{AllocType, Segments};
 
-/// Logs: data hot, warm and cold, then nodes.
-pub(crate) const LOGS: usize = 6;
-pub(crate) const HOT_DATA: usize = 0;
-pub(crate) const WARM_DATA: usize = 1;
-pub(crate) const COLD_DATA: usize = 2;
-pub(crate) const HOT_NODE: usize = 3;
-pub(crate) const WARM_NODE: usize = 4;
-pub(crate) const COLD_NODE: usize = 5;
 /// Blocks beyond what is known to be needed, for what a change makes dirty besides.
 const SLACK_BLOCKS: u64 = 32;
 
-/// A segment that blocks are written to one after the other.
+/// A segment that blocks are written to in order: to all of it, or to its holes.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) segment: u32,
     /// Index of the next block.
     pub(crate) next: u32,
-    /// Who owns the blocks before that.
+    /// Holes behind the next block, where these are filled.
+    holes: Option<VecDeque<u32>>,
+    /// Who owns the blocks that were written.
     pub(crate) summaries: Vec<Summary>,
 }
 
 impl Log {
     pub(crate) fn new(segment: u32) -> Self {
-        Self { segment, next: 0, summaries: vec![Summary::new(Nid(0), 0, 0); usize_from(SEGMENT_BLOCKS)] }
+        let summaries = vec![Summary::new(Nid(0), 0, 0); usize_from(SEGMENT_BLOCKS)];
+        Self { segment, next: 0, holes: None, summaries }
+    }
+
+    /// A log that fills these holes of a segment.
+    pub(crate) fn in_holes(segment: u32, holes: impl Iterator<Item = u32>, owners: &[Summary]) -> Self {
+        let mut open = Self { holes: Some(holes.collect()), ..Self::new(segment) };
+        open.summaries.iter_mut().zip(owners).for_each(|(to, owner)| *to = *owner);
+        open.advance();
+        open
+    }
+
+    pub(crate) const fn alloc_type(&self) -> AllocType {
+        if self.holes.is_some() { AllocType::Ssr } else { AllocType::Lfs }
     }
 
     pub(crate) fn room(&self) -> u64 {
-        u64::from(SEGMENT_BLOCKS.saturating_sub(self.next))
+        match &self.holes {
+            Some(holes) if self.next < SEGMENT_BLOCKS => to_u64(holes.len()) + 1,
+            Some(_) => 0,
+            None => u64::from(SEGMENT_BLOCKS.saturating_sub(self.next)),
+        }
+    }
+
+    /// The next block was written.
+    pub(crate) fn advance(&mut self) {
+        self.next = match &mut self.holes {
+            Some(holes) => holes.pop_front().unwrap_or(SEGMENT_BLOCKS),
+            None => self.next + 1,
+        };
     }
 
     /// Where the next block goes.
@@ -108,9 +129,20 @@ impl Nodes {
     }
 }
 
+/// What the background cleaner has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    /// The section that is being emptied, and from which of its blocks on.
+    pub(crate) at: Option<(u32, u32)>,
+    /// Sections that were emptied since it made a checkpoint, and how many were free then.
+    pub(crate) emptied: u32,
+    pub(crate) free_before: u32,
+}
+
 /// State of a volume that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    pub(crate) policy: Policy,
     pub(crate) env: Env,
     pub(crate) segments: Segments,
     pub(crate) logs: Vec<Log>,
@@ -135,6 +167,8 @@ pub(crate) struct Writer {
     pub(crate) valid_nodes: u32,
     pub(crate) valid_inodes: u32,
     pub(crate) user_blocks: u64,
+    /// Sections that the volume keeps for the cleaner.
+    pub(crate) reserved_sections: u64,
     pub(crate) generation: u32,
     /// Counts changes; and how many of them the last checkpoint has.
     pub(crate) changes: u64,
@@ -147,21 +181,50 @@ pub(crate) struct Writer {
     pub(crate) settled: u64,
     /// What was fsynced before is being replayed: a checkpoint before its end would leave the rest out.
     pub(crate) is_replaying: bool,
-    /// Seconds of the clock when the volume was opened.
+    /// Seconds of the clock when the volume was opened, and that it had been mounted before.
     pub(crate) opened: i64,
+    pub(crate) elapsed_before: u64,
+    pub(crate) background: Background,
 }
 
 impl Writer {
-    /// Blocks that the next commit has to find room for, beside `more`.
-    fn dirty(&self, more: u64) -> u64 {
-        to_u64(self.nodes.len()) + self.page_count + more + SLACK_BLOCKS
+    /// Free sections that the next commit may need for all that changed and `more` blocks besides, however they are
+    /// distributed among the logs.
+    pub(crate) fn sections_needed(&self, more: u64) -> u64 {
+        let (nodes, more) = (to_u64(self.nodes.len()), more + SLACK_BLOCKS);
+        let dirty = nodes + self.page_count + more;
+        let without_holes = dirty / self.segments.blocks_per_section() + self.short_logs(0..LOGS, dirty);
+        let (data, nodes) = (self.page_count + more, nodes + more);
+        without_holes.min(self.sections_beside_holes(false, data) + self.sections_beside_holes(true, nodes))
     }
 
-    /// Free sections that these blocks may need, however they are distributed among the logs.
-    pub(crate) fn sections_needed(&self, more: u64) -> u64 {
-        let dirty = self.dirty(more);
-        let short = self.logs.iter().filter(|log| log.room() < dirty).count();
-        dirty / self.segments.blocks_per_section() + to_u64(short)
+    /// Free sections that logs of data, or of nodes, may need for so many blocks: holes take the first of them.
+    pub(crate) fn sections_beside_holes(&self, is_node: bool, blocks: u64) -> u64 {
+        let left = blocks.saturating_sub(self.segments.room_in_holes(is_node));
+        if left == 0 {
+            return 0;
+        }
+        let logs = if is_node { HOT_NODE..LOGS } else { HOT_DATA..HOT_NODE };
+        left / self.segments.blocks_per_section() + self.short_logs(logs, blocks)
+    }
+
+    /// Logs without room for so many blocks in the segment that they write to.
+    fn short_logs(&self, logs: Range<usize>, blocks: u64) -> u64 {
+        let logs = self.logs.get(logs).unwrap_or_default();
+        to_u64(logs.iter().filter(|log| log.room() < blocks).count())
+    }
+
+    /// Seconds that the volume was mounted, which its segments' ages are told in.
+    pub(crate) fn clock(&self) -> u64 {
+        let passed = self.env.now().0.saturating_sub(self.opened);
+        self.elapsed_before.saturating_add(u64::try_from(passed).unwrap_or(0))
+    }
+
+    /// True where free sections are so few that holes are filled first: as the kernel's `f2fs_need_SSR` decides.
+    pub(crate) fn needs_ssr(&self) -> bool {
+        let sections = |blocks: u64| blocks.div_ceil(self.segments.blocks_per_section());
+        let dirty = sections(to_u64(self.nodes.len())) + sections(self.page_count);
+        u64::from(self.segments.free_sections()) <= dirty + 2 * self.reserved_sections
     }
 
     /// True where a checkpoint would hold whole operations: the one that goes on has changed nothing yet, or is at a

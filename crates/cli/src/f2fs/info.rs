@@ -30,6 +30,7 @@ pub(super) struct Report<'a> {
     segments: u32,
     free_segments: u32,
     section_segments: u32,
+    ssr_logs: u32,
     nodes: u32,
     inodes: u32,
 }
@@ -52,6 +53,7 @@ pub(super) fn report(info: &Info) -> Report<'_> {
         segments: info.segments,
         free_segments: info.free_segments,
         section_segments: info.section_segments,
+        ssr_logs: info.ssr_logs,
         nodes: info.nodes,
         inodes: info.inodes,
     }
@@ -72,6 +74,9 @@ pub(super) fn print(out: &mut Output, info: &Info) -> Result<()> {
     writeln!(out, "Used:        {} of {} ({share})", human::bytes(used), human::bytes(user))?;
     let (free, all) = (info.free_segments, info.segments);
     writeln!(out, "Segments:    {all} of 2 MiB, {free} free, {} in a section", info.section_segments)?;
+    if info.ssr_logs > 0 {
+        writeln!(out, "Logs:        {} of 6 fill holes of segments", info.ssr_logs)?;
+    }
     writeln!(out, "Inodes:      {} with {} nodes", info.inodes, info.nodes)?;
     let state = if info.is_clean { "unmounted cleanly" } else { "not unmounted" };
     writeln!(out, "Checkpoint:  {}, {state}", info.checkpoint)?;

@@ -112,3 +112,63 @@ fn a_mount_gives_back_what_is_deleted() {
     let run = bench.run("mount -o discard=never a.img mnt");
     assert_eq!(run.status, 2, "{}", run.err);
 }
+
+/// An image of f2fs that was full of something else before, with a small and a large file.
+fn used_f2fs(bench: &Bench) {
+    fs::write(bench.path("a.img"), vec![0xff; 128 << 20]).unwrap();
+    bench.ok("mkfs -q -t f2fs --force --nodiscard a.img");
+    fs::write(bench.path("large"), pattern(FILE_BYTES)).unwrap();
+    fs::write(bench.path("small"), pattern(100_000)).unwrap();
+    bench.ok("put -q a.img small large /");
+}
+
+#[test]
+fn f2fs_gives_back_what_is_free_and_nothing_else() {
+    let bench = Bench::new();
+    used_f2fs(&bench);
+    let report = bench.json("trim --json a.img");
+    assert!(report["bytes"].as_u64() > Some(48 << 20), "{report}");
+    let with_large = host_bytes(&bench);
+    bench.ok("rm a.img /large");
+    bench.ok("trim -q -m 1G a.img");
+    // What the removal wrote may have been free.
+    assert!(host_bytes(&bench) >= with_large, "{} of {with_large}", host_bytes(&bench));
+    assert!(bench.ok("trim a.img").contains("given back"));
+    let after = host_bytes(&bench);
+    assert!(after + (30 << 20) < with_large, "{after} of {with_large}");
+    assert_eq!(bench.run("cat a.img /small").out, pattern(100_000));
+    bench.ok("check a.img");
+}
+
+#[test]
+fn a_mount_of_f2fs_gives_back_what_is_deleted() {
+    let Some(mounted) = Mounted::if_possible() else {
+        return;
+    };
+    let bench = &mounted.bench;
+    let has_fstrim = Command::new("fstrim").arg("-V").output().is_ok();
+    for (options, tells_at_once) in [("-o discard", true), ("", false)] {
+        used_f2fs(bench);
+        bench.ok("trim -q a.img");
+        let before = host_bytes(bench);
+        bench.ok(&format!("mount {options} a.img mnt"));
+        fs::remove_file(mounted.dir().join("large")).unwrap();
+        let is_given_back = || host_bytes(bench) + (30 << 20) < before;
+        let start = Instant::now();
+        while !is_given_back() && start.elapsed() < if tells_at_once { TOLD_WITHIN } else { Duration::from_secs(1) } {
+            rustix::fs::syncfs(fs::File::open(mounted.dir()).unwrap()).unwrap();
+        }
+        assert_eq!(is_given_back(), tells_at_once, "{options}: {} of {before}", host_bytes(bench));
+        if has_fstrim && !tells_at_once {
+            let output = Command::new("fstrim").arg("-v").arg(mounted.dir()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(is_given_back(), "{} of {before}", host_bytes(bench));
+        }
+        if !tells_at_once {
+            bench.ok("trim -q mnt");
+        }
+        assert_eq!(fs::read(mounted.dir().join("small")).unwrap(), pattern(100_000));
+        mounted.unmount();
+        bench.ok("check a.img");
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    pages -> nodes -> SIT and NAT blocks, the copies that do not count -> the other pack but its last block
-//!      -> flush -> the last block of the pack -> flush
+//!      -> flush -> the last block of the pack -> flush -> discards of what only the checkpoint before needed
 //! ```
 //!
 //! Until the last block is on the disk the pack has no end of the same version, and the other one counts. What that one
@@ -29,8 +29,8 @@ use f2fs_disk::summary::{
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, orphan};
 
 use crate::error::{Error, Result};
+use crate::policy::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, Mode, WARM_NODE};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, WARM_NODE};
 
 /// What the footer of a node says of the log.
 #[derive(Debug, Clone, Copy)]
@@ -60,12 +60,20 @@ impl Store {
         }
         let done = self.write_checkpoint(is_last);
         self.noted(done)?;
-        let writer = self.writer_mut()?;
-        writer.segments.committed();
+        let (writer, mut freed) = (self.writer_mut()?, Vec::new());
+        let is_told = writer.policy.discard;
+        writer.segments.committed(|run| {
+            if is_told {
+                freed.push(run);
+            }
+        });
+        // From now on nodes carry the checksum of the checkpoint: what lies in holes cannot be taken for one of them.
+        writer.segments.fill_holes(writer.policy.mode == Mode::Adaptive);
         writer.chain.committed(is_last);
         writer.has_freed_nids |= !writer.freed_nids.is_empty();
         writer.freed_nids.clear();
         writer.committed = writer.changes;
+        self.discard_freed(&freed);
         Ok(())
     }
 
@@ -117,7 +125,11 @@ impl Store {
         let entry = self.nat_entry(nid)?;
         let old = self.address(nid)?;
         let at = self.allocate(log, Summary::new(nid, 0, 0))?;
-        let next = self.writer()?.logs.get(log).map_or(BlockAddr::NULL, |open| open.next_address(&geometry));
+        let writer = self.writer()?;
+        let next = writer
+            .logs
+            .get(writer.policy.active_logs.log(log))
+            .map_or(BlockAddr::NULL, |open| open.next_address(&geometry));
         if let Some(old) = old {
             self.writer_mut()?.segments.give_back(&geometry, old)?;
         }
@@ -284,11 +296,12 @@ impl Store {
             set(&mut fields.cur_data_blkoff, index, u16::try_from(open.next).unwrap_or(u16::MAX).into());
         }
         fields.alloc_type = [0; 16];
+        for (log, open) in writer.logs.iter().enumerate() {
+            set(&mut fields.alloc_type, log, open.alloc_type().number());
+        }
         fields.next_free_nid = self.next_free_nid()?.into();
         fields.cp_pack_start_sum = (1 + self.geometry().cp_payload + orphan_blocks).into();
-        let passed = writer.env.now().0.saturating_sub(writer.opened);
-        let before = fields.elapsed_time.get();
-        fields.elapsed_time = before.saturating_add(u64::try_from(passed).unwrap_or(0)).into();
+        fields.elapsed_time = writer.clock().into();
         let mut flags = fields.flags();
         flags.remove(CheckpointFlags::COMPACT_SUM | CheckpointFlags::FASTBOOT | CheckpointFlags::NAT_BITS);
         flags.remove(CheckpointFlags::NOCRC_RECOVERY | CheckpointFlags::TRIMMED);

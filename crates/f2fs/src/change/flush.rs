@@ -10,8 +10,8 @@ use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use crate::error::Result;
+use crate::policy::{ActiveLogs, COLD_DATA, HOT_DATA, WARM_DATA};
 use crate::store::{Node, Store};
-use crate::writer::{COLD_DATA, HOT_DATA, WARM_DATA};
 
 /// Blocks that lie one behind the other.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Store {
 
     fn write_file(&mut self, ino: Nid, pages: &crate::writer::Pages) -> Result<()> {
         let node = self.inode(ino)?;
-        let log = log_of(&node);
+        let log = self.data_log(&node)?;
         let mut batch = Batch::default();
         for (index, page) in pages {
             let slot = self.slot_made(&node.inode, *index)?;
@@ -65,21 +65,22 @@ impl Store {
         self.submit(&mut batch)
     }
 
+    /// The log that the contents of an inode go to.
+    fn data_log(&self, node: &Node) -> Result<usize> {
+        let advise = node.inode.advise();
+        let is_hot = advise.contains(Advise::HOT) && self.writer()?.policy.active_logs == ActiveLogs::Six;
+        Ok(match node.inode.kind() {
+            Kind::Directory => HOT_DATA,
+            _ if advise.contains(Advise::COLD) => COLD_DATA,
+            _ if is_hot => HOT_DATA,
+            _ => WARM_DATA,
+        })
+    }
+
     fn submit(&mut self, batch: &mut Batch) -> Result<()> {
         let Batch { at, blocks } = std::mem::take(batch);
         let Some(at) = at else { return Ok(()) };
         let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
         self.write_blocks(at, &parts)
-    }
-}
-
-/// The log that the contents of an inode go to.
-fn log_of(node: &Node) -> usize {
-    let advise = node.inode.advise();
-    match node.inode.kind() {
-        Kind::Directory => HOT_DATA,
-        _ if advise.contains(Advise::COLD) => COLD_DATA,
-        _ if advise.contains(Advise::HOT) => HOT_DATA,
-        _ => WARM_DATA,
     }
 }

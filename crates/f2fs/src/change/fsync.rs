@@ -23,8 +23,8 @@ use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::commit::Marks;
 use crate::error::Result;
+use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
 use crate::store::{Node, Store};
-use crate::writer::{LOGS, WARM_NODE};
 
 /// What the chain does not say of an inode: where its name is, or how names and contents are kept.
 const NEED_CHECKPOINT: Advise =
@@ -58,9 +58,17 @@ impl Store {
             return Ok(false);
         }
         let writer = self.writer()?;
+        let dir = Nid(fields.i_pino.get());
+        let is_strict = writer.policy.fsync_mode == FsyncMode::Strict;
+        // The kernel, which finds the chain, looks for it in the log of warm nodes.
+        if writer.policy.active_logs == ActiveLogs::Two
+            || (is_strict && writer.chain.is_fresh(ino) && writer.chain.has_lost_in(dir))
+        {
+            return Ok(false);
+        }
         let pages = writer.pages.get(&ino).map_or(0, |pages| to_u64(pages.len()));
         let nodes = to_u64(writer.nodes.of(ino).count()) + 1;
-        let place = (Nid(fields.i_pino.get()), node.inode.name().unwrap_or_default());
+        let place = (dir, node.inode.name().unwrap_or_default());
         Ok(writer.chain.can_say(ino, place, nodes) && self.can_be_replayed(pages + nodes)?)
     }
 
@@ -70,10 +78,12 @@ impl Store {
         let writer = self.writer()?;
         let (written, reserved) = writer.chain.replayed(more);
         let valid = self.checkpoint().fields().valid_block_count.get();
-        // Each log begins a section for the replay, and may end in another one.
-        let sections = (written + REPLAY_SLACK_BLOCKS) / writer.segments.blocks_per_section() + 2 * to_u64(LOGS);
-        Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks
-            && u64::from(writer.segments.free_sections()) > sections)
+        // Each log begins a section for the replay, and may end in another one; holes are filled by it, too.
+        let written = written + REPLAY_SLACK_BLOCKS;
+        let sections = written / writer.segments.blocks_per_section() + 2 * to_u64(LOGS);
+        let has_sections = u64::from(writer.segments.free_sections()) > sections
+            || [false, true].iter().all(|is_node| writer.segments.room_in_holes(*is_node) > written);
+        Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
     fn write_chain(&mut self, ino: Nid, is_fresh: bool) -> Result<()> {
@@ -118,8 +128,16 @@ impl Store {
         footer.put(&mut hidden);
         self.blocks.write(*start, &[&hidden])?;
         rest.iter().try_for_each(|(at, block)| self.blocks.write_metadata(*at, block))?;
-        self.blocks.flush()?;
+        self.barrier()?;
         self.blocks.write_metadata(*start, first)?;
-        self.blocks.flush()
+        self.barrier()
+    }
+
+    /// What was written is on the disk, unless nobody wants to wait for that.
+    fn barrier(&self) -> Result<()> {
+        match self.writer()?.policy.fsync_mode {
+            FsyncMode::Nobarrier => Ok(()),
+            FsyncMode::Posix | FsyncMode::Strict => self.blocks.flush(),
+        }
     }
 }

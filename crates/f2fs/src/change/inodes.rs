@@ -103,6 +103,7 @@ impl Store {
         let now = self.now();
         let mode = new.kind.mode_bits() | u16::try_from(new.permissions & 0o7777).unwrap_or(0);
         let mut block = inode::new_block(ino, mode, features);
+        let inline = self.writer.as_ref().map(|writer| writer.policy.inline).unwrap_or_default();
         let generation = self.next_generation();
         let fields = inode::fields_mut(&mut block);
         (fields.i_uid, fields.i_gid) = (new.uid.into(), new.gid.into());
@@ -111,9 +112,10 @@ impl Store {
         fields.set_mtime(now.sec, now.nsec);
         fields.set_ctime(now.sec, now.nsec);
         fields.i_generation = generation.into();
-        fields.i_inline |= InlineFlags::XATTR.bits();
+        fields.i_inline |= if inline.xattr { InlineFlags::XATTR.bits() } else { 0 };
         fields.i_inline |= match new.kind {
-            Kind::File | Kind::Symlink => InlineFlags::DATA.bits(),
+            Kind::File | Kind::Symlink if inline.data => InlineFlags::DATA.bits(),
+            // Without inline names they leave it when they are made.
             Kind::Directory => InlineFlags::DENTRY.bits(),
             _ => 0,
         };
@@ -128,6 +130,9 @@ impl Store {
         }
         fields.i_flags = inherited.bits().into();
         if let Some(extra) = inode::extra_mut(&mut block) {
+            if !inline.xattr {
+                extra.i_inline_xattr_size = 0.into();
+            }
             if features.contains(Features::INODE_CRTIME) {
                 extra.i_crtime = now.sec.cast_unsigned().into();
                 extra.i_crtime_nsec = now.nsec.into();
@@ -158,6 +163,9 @@ impl Store {
                     slots.put(slot, &New { name, hash: 0, ino: target, kind: Kind::Directory });
                 }
                 inode::fields_mut(block).i_size = to_u64(size).into();
+                if !self.writer()?.policy.inline.dentry {
+                    self.leave_inline_names(ino)?;
+                }
             }
             Kind::Symlink => {
                 inode::fields_mut(block).i_size = 0.into();

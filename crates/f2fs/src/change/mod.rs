@@ -1,11 +1,11 @@
 //! Changes of a volume: what they do to nodes and pages in memory, and how that goes to the disk.
 //!
 //! - `open`: what a volume that is open for writing needs to know: segments, logs, numbers, orphans
-//! - `room`: whether there is room for a change; `clean`: how there comes to be
+//! - `room`: whether there is room for a change; `clean`: how there comes to be; `background`: before it is needed
 //! - `nodes`: nodes and their numbers; `addresses`: those of the blocks of a file
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
-//! - `commit`: nodes, tables and a checkpoint
+//! - `commit`: nodes, tables and a checkpoint; `discard`: the device is told what is free then
 //! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
 //! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
@@ -16,9 +16,11 @@
 //! cut short ([`Store::settle`]): between pieces of a large write, or of the blocks that a file gives back.
 
 mod addresses;
+mod background;
 mod clean;
 mod commit;
 mod data;
+mod discard;
 mod flush;
 mod fsync;
 mod inodes;
@@ -30,6 +32,7 @@ mod room;
 mod shape;
 mod xattrs;
 
+pub(crate) use discard::Trimmed;
 pub(crate) use inodes::NewInode;
 pub(crate) use names::check_name;
 pub(crate) use room::Urgency;

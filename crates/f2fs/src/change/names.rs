@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// Inline names go to the first block of the directory.
-    fn leave_inline_names(&mut self, dir: Nid) -> Result<()> {
+    pub(super) fn leave_inline_names(&mut self, dir: Nid) -> Result<()> {
         let node = self.inode(dir)?;
         let layout = node.inode;
         let mut page = [0; BLOCK_SIZE];

@@ -12,8 +12,10 @@ use f2fs_disk::summary::{Summary, SummaryBlock};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 
 use crate::error::{Error, Result};
+use crate::policy::HOT_NODE;
+use crate::segments::AllocType;
 use crate::store::Store;
-use crate::writer::{HOT_NODE, Log};
+use crate::writer::Log;
 
 /// Numbers below this one are those of the format itself.
 const NID_MIN: u32 = 4;
@@ -150,7 +152,13 @@ impl Store {
 
     /// The next block of a log, which is in use from now on.
     pub(super) fn allocate(&mut self, log: usize, summary: Summary) -> Result<BlockAddr> {
+        self.allocate_aged(log, summary, None)
+    }
+
+    /// The same for contents that are as old as `mtime` says. With fewer logs than six, others stand for some of them.
+    pub(super) fn allocate_aged(&mut self, log: usize, summary: Summary, mtime: Option<u64>) -> Result<BlockAddr> {
         let geometry = *self.geometry();
+        let log = self.writer()?.policy.active_logs.log(log);
         if self.writer()?.logs.get(log).is_none_or(|open| open.room() == 0) {
             self.change_segment(log)?;
         }
@@ -160,9 +168,9 @@ impl Store {
         if let Some(entry) = open.summaries.get_mut(f2fs_disk::convert::usize_from(open.next)) {
             *entry = summary;
         }
-        open.next += 1;
+        open.advance();
         let is_full = open.room() == 0;
-        writer.segments.take(&geometry, at)?;
+        writer.segments.take(&geometry, at, mtime)?;
         writer.changes += 1;
         if is_full {
             self.change_segment(log)?;
@@ -170,18 +178,46 @@ impl Store {
         Ok(at)
     }
 
-    /// A log goes on in a free segment; the summary of the one it leaves is written.
+    /// A log goes on in another segment, in the kernel's order: in the next one of its section, in the holes of one
+    /// where free sections are few, in a free section. The summary of the one it leaves is written.
     pub(super) fn change_segment(&mut self, log: usize) -> Result<()> {
-        let left = self.writer()?.logs.get(log).map(|open| open.segment);
-        let number = u16::try_from(log).unwrap_or(0);
-        let next = self.writer_mut()?.segments.next_for(left, number)?;
-        let left = self.writer_mut()?.logs.get_mut(log).map(|open| std::mem::replace(open, Log::new(next)));
-        if let Some(left) = left {
+        let writer = self.writer()?;
+        let left = writer.logs.get(log).map(|open| (open.segment, open.alloc_type()));
+        let following = left.filter(|(_, alloc_type)| *alloc_type == AllocType::Lfs);
+        let following = following.and_then(|(segment, _)| writer.segments.following(segment));
+        let is_short = writer.needs_ssr() || writer.segments.free_sections() == 0;
+        let holes = if following.is_none() && is_short { self.holes_for(log)? } else { None };
+        let writer = self.writer_mut()?;
+        let open = match (following, holes) {
+            (Some(next), _) => Log::new(next),
+            (None, Some(open)) => open,
+            (None, None) => Log::new(writer.segments.next_free()?),
+        };
+        let kind = u16::try_from(log).unwrap_or(0);
+        writer.segments.change(left.map(|(segment, _)| segment), open.segment, kind);
+        if let Some(place) = writer.logs.get_mut(log) {
+            let left = std::mem::replace(place, open);
             let block = SummaryBlock::new(&left.summaries, log >= HOT_NODE, &[0; f2fs_disk::summary::JOURNAL_SIZE]);
             let at = self.geometry().summary_block(left.segment);
             self.write_blocks(at, &[&block])?;
         }
         Ok(())
+    }
+
+    /// The log in the holes of a segment. Its other blocks keep their owners; where these cannot be told, its holes
+    /// are left alone.
+    fn holes_for(&mut self, log: usize) -> Result<Option<Log>> {
+        while let Some(number) = self.writer()?.segments.best_holes(log) {
+            let block = self.blocks.read(self.geometry().summary_block(number))?;
+            let summary = SummaryBlock::verify(&block).ok();
+            let summary = summary.filter(|found| (found.footer.entry_type == 1) == (log >= HOT_NODE));
+            let writer = self.writer_mut()?;
+            if let (Some(summary), Some(segment)) = (summary, writer.segments.segment(number)) {
+                return Ok(Some(Log::in_holes(number, segment.holes(0), &summary.entries)));
+            }
+            writer.segments.bar_holes(number);
+        }
+        Ok(None)
     }
 
     /// Writes blocks; where that fails nothing is written any more.

@@ -14,15 +14,18 @@ use host::Env;
 
 use crate::chain::Chain;
 use crate::error::{CallerError, Result, Unsupported};
-use crate::segments::{Segment, Segments};
+use crate::policy::{COLD_DATA, HOT_NODE, LOGS, Mode, Policy};
+use crate::segments::{AllocType, Segment, Segments};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Nodes, Writer};
+use crate::writer::{Background, Log, Nodes, Writer};
 
 /// Features of volumes that are only read so far: quota files would have to be kept right.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);
 /// Bytes of an entry of a summary, and those of a summary's end.
 const SUMMARY_SIZE: usize = size_of::<Summary>();
 const FOOTER_SIZE: usize = 5;
+/// Sections that count as kept for the cleaner at least.
+const RESERVED_MIN: u64 = 3;
 
 impl Store {
     /// Makes the volume ready for changes; nothing is written. What was fsynced after the checkpoint is replayed later.
@@ -30,7 +33,7 @@ impl Store {
     /// # Errors
     /// [`Unsupported::WritingWith`], `ReadOnly` for a device or volume that cannot be written, and for tables of
     /// segments that are damaged.
-    pub(crate) fn open_for_writing(&mut self, env: Env) -> Result<()> {
+    pub(crate) fn open_for_writing(&mut self, env: Env, policy: Policy) -> Result<()> {
         let missing = self.features().intersection(READ_ONLY);
         if !missing.is_empty() {
             return Err(Unsupported::WritingWith(missing).into());
@@ -42,11 +45,14 @@ impl Store {
         let list = self.read_segments(&journal)?;
         let per_section = self.superblock().fields().segs_per_sec.get();
         let mut segments = Segments::new(list, per_section);
-        let logs = (0..LOGS).map(|log| self.read_log(log)).collect::<Result<Vec<_>>>()?;
+        let has_crc = self.checkpoint().flags().contains(CheckpointFlags::CRC_RECOVERY);
+        segments.fill_holes(has_crc && policy.mode == Mode::Adaptive);
+        let logs = (0..LOGS).map(|log| self.read_log(log, &segments)).collect::<Result<Vec<_>>>()?;
         logs.iter().for_each(|log| segments.opened(log.segment));
         let fields = self.checkpoint().fields();
         let opened = env.now().0;
         let writer = Writer {
+            policy,
             segments,
             logs,
             sit_journal: journal.keys().copied().collect(),
@@ -64,6 +70,7 @@ impl Store {
             valid_nodes: fields.valid_node_count.get(),
             valid_inodes: fields.valid_inode_count.get(),
             user_blocks: fields.user_block_count.get(),
+            reserved_sections: u64::from(fields.rsvd_segment_count.get() / per_section.max(1)).max(RESERVED_MIN),
             generation: f2fs_disk::hash::crc32(&fields.checkpoint_ver.get().to_le_bytes()),
             changes: 0,
             committed: 0,
@@ -72,19 +79,24 @@ impl Store {
             poison: None,
             is_replaying: false,
             opened,
+            elapsed_before: fields.elapsed_time.get(),
+            background: Background::default(),
             env,
         };
         self.writer = Some(Box::new(writer));
         self.leave_shared_segments()
     }
 
-    /// Logs go on in other segments where theirs are not free behind what they have written: the kernel writes into
-    /// holes of segments when it is short of free ones.
+    /// Logs go on in other segments where theirs are not as they say: free behind what they have written, or with the
+    /// next block free where they fill holes. With `mode=lfs` none does.
     fn leave_shared_segments(&mut self) -> Result<()> {
         for log in 0..LOGS {
             let writer = self.writer()?;
             let goes_on = writer.logs.get(log).is_some_and(|open| {
-                writer.segments.segment(open.segment).is_some_and(|segment| segment.is_free_from(open.next))
+                writer.segments.segment(open.segment).is_some_and(|segment| match open.alloc_type() {
+                    AllocType::Lfs => segment.is_free_from(open.next),
+                    AllocType::Ssr => writer.policy.mode == Mode::Adaptive && open.room() > 0,
+                })
             });
             if !goes_on {
                 self.change_segment(log)?;
@@ -135,7 +147,7 @@ impl Store {
     }
 
     /// A log as the checkpoint has it.
-    fn read_log(&self, log: usize) -> Result<Log> {
+    fn read_log(&self, log: usize, segments_of: &Segments) -> Result<Log> {
         let fields = self.checkpoint().fields();
         let is_node = log >= HOT_NODE;
         let index = if is_node { log - HOT_NODE } else { log };
@@ -146,8 +158,17 @@ impl Store {
         };
         let segment = segments.get(index).map_or(0, |segment| segment.get());
         let next = offsets.get(index).map_or(0, |offset| u32::from(offset.get()));
-        let mut open = Log { next, ..Log::new(segment) };
         let found = if is_node { self.node_summaries(segment, index)? } else { self.data_summaries(log)? };
+        let known = segments_of.segment(segment);
+        if self.alloc_type(log) == AllocType::Ssr
+            && let Some(known) = known
+        {
+            let is_free = known.holes(next).next() == Some(next);
+            let holes = if is_free { next } else { SEGMENT_BLOCKS };
+            return Ok(Log::in_holes(segment, known.holes(holes), &found));
+        }
+        let mut open = Log::new(segment);
+        open.next = next;
         open.summaries.iter_mut().zip(found).for_each(|(to, from)| *to = from);
         Ok(open)
     }
@@ -194,10 +215,14 @@ impl Store {
         Ok(found.into_iter().skip(skipped).take(wanted).collect())
     }
 
+    /// How a log finds its blocks.
+    fn alloc_type(&self, log: usize) -> AllocType {
+        AllocType::of(self.checkpoint().fields().alloc_type.get(log).copied().unwrap_or(0))
+    }
+
     /// Entries that a log has among packed ones: all of a segment whose holes are written to.
     fn compact_count(&self, fields: &f2fs_disk::checkpoint::DiskCheckpoint, log: usize) -> usize {
-        const IN_HOLES: u8 = 1;
-        let is_in_holes = fields.alloc_type.get(log).is_some_and(|kind| *kind == IN_HOLES);
+        let is_in_holes = self.alloc_type(log) == AllocType::Ssr;
         let next = fields.cur_data_blkoff.get(log).map_or(0, |offset| usize::from(offset.get()));
         if is_in_holes { usize_from(SEGMENT_BLOCKS) } else { next.min(usize_from(SEGMENT_BLOCKS)) }
     }

@@ -17,8 +17,8 @@ use super::Urgency;
 use crate::dir;
 use crate::error::{CallerError, Error, Result};
 use crate::overlay::Overlay;
+use crate::policy::LOGS;
 use crate::store::Store;
-use crate::writer::LOGS;
 
 impl Store {
     /// Replays what an overlay says.

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 
 /// Sections that stay free for the cleaner.
-const CLEANER_SECTIONS: u64 = 3;
+pub(super) const CLEANER_SECTIONS: u64 = 3;
 /// Changed pages beyond which they are written: 32 MiB.
 const PAGES_MAX: u64 = 8192;
 /// Changed nodes beyond which a checkpoint is made: 64 MiB.
@@ -26,6 +26,7 @@ impl Store {
     pub(crate) fn settle(&mut self) -> Result<()> {
         let writer = self.writer_mut()?;
         writer.settled = writer.changes;
+        writer.segments.set_clock(writer.clock());
         Ok(())
     }
 
@@ -64,16 +65,19 @@ impl Store {
             return Ok(());
         }
         self.commit(false)?;
+        // What is moved is written too: each section is emptied twice at most.
+        let mut rounds = 2 * self.writer()?.segments.section_count();
         while !self.has_sections(more, spare)? {
-            if !self.clean_section()? {
+            if rounds == 0 || !self.clean_section()? {
                 return Err(Error::NoSpace);
             }
+            rounds -= 1;
             self.commit(false)?;
         }
         Ok(())
     }
 
-    fn has_sections(&self, more: u64, spare: u64) -> Result<bool> {
+    pub(super) fn has_sections(&self, more: u64, spare: u64) -> Result<bool> {
         let writer = self.writer()?;
         Ok(u64::from(writer.segments.free_sections()) >= writer.sections_needed(more) + spare)
     }

@@ -1,5 +1,6 @@
 //! Contents of files, and what makes them durable.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use f2fs_disk::Nid;
@@ -14,7 +15,7 @@ use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 use super::attr::{kind, time};
 use super::held::leaves_atime;
 use super::xattr::has_xattr;
-use super::{F2fs, check_is_file, ino_of, node_of};
+use super::{Due, F2fs, check_is_file, ino_of, node_of};
 use crate::change::Urgency;
 use crate::error::{CallerError, Error, Result};
 use crate::file;
@@ -22,6 +23,10 @@ use crate::store::{Node, Store};
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
+/// Without a change for so long, a volume counts as idle: as in the kernel.
+const IDLE_MIN: Duration = Duration::from_secs(5);
+/// Time between two parts of cleaning.
+const CLEANING_STEP: Duration = Duration::from_millis(20);
 /// Shortest time between two steps of the background.
 const STEP_MIN: Duration = Duration::from_millis(500);
 
@@ -166,6 +171,7 @@ impl F2fs {
 
     /// Makes a node durable. Data alone takes what all takes: the inode has the size.
     pub(super) fn sync_node(&self, node: NodeId, handle: Handle, _what: SyncWhat) -> Answer<()> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let mut store = self.store.write();
         if store.writer.is_none() {
             return Ok(());
@@ -221,15 +227,31 @@ impl F2fs {
                 return interval;
             }
         }
-        let mut committed = self.committed.lock();
+        let mut due = self.due.lock();
         let now = self.store.read().now().sec;
-        let passed = u64::try_from(now.saturating_sub(*committed)).unwrap_or(u64::MAX);
-        if Duration::from_secs(passed) >= interval {
-            *committed = now;
+        if passed(due.committed, now) >= interval {
+            due.committed = now;
             // It was logged; who syncs hears of it.
             let _ = self.sync_volume(false);
         }
+        if self.clean_when_idle(&mut due, now) {
+            return CLEANING_STEP;
+        }
         interval.min(Duration::from_secs(1)).max(STEP_MIN)
+    }
+
+    /// Cleans some blocks where nothing was asked for a while; true where there is more to do.
+    fn clean_when_idle(&self, due: &mut Due, now: i64) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked != due.asked {
+            (due.asked, due.idle_since, due.is_clean) = (asked, now, false);
+        }
+        if due.is_clean || passed(due.idle_since, now) < IDLE_MIN {
+            return false;
+        }
+        // It was logged; who syncs hears of it.
+        due.is_clean = !self.store.write().clean_some().map_err(|error| self.faults.told(error)).unwrap_or(false);
+        !due.is_clean
     }
 
     pub(super) fn copy_nodes(&self, range: &CopyRange) -> Answer<u64> {
@@ -294,6 +316,10 @@ fn check_may_write(store: &Store, node: &Node, flags: OpenFlags) -> Result<()> {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
+}
+
+fn passed(since: i64, now: i64) -> Duration {
+    Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(u64::MAX))
 }
 
 /// What is marked to be written at once is.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
-    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, Written, XattrMode,
+    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncWhat, Trim, VolumeStatus, WriteFlags, Written, XattrMode,
 };
 
 use super::data::{allocate, sync_marked};
 use super::{F2fs, attr, check_is_file, ino_of, names, node_of, xattr};
+use crate::change::Trimmed;
 use crate::store::Store;
 use crate::{file, xattrs};
 
@@ -204,6 +205,10 @@ impl FileSystem for F2fs {
         self.look(|store| file::extents(store, &node_of(store, node)?, offset))
     }
 
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        self.trim_volume(wanted, watch)
+    }
+
     fn status(&self) -> Answer<VolumeStatus> {
         Ok(status(&self.store.read()))
     }
@@ -234,6 +239,21 @@ impl F2fs {
         })
     }
 
+    /// Tells the device what is free, a part at a time.
+    fn trim_volume(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        self.look(|store| store.writer()?.check())?;
+        self.sync_volume(false)?;
+        // Who wrote the checkpoint that was found at the opening may have been ended before it was on the disk.
+        self.look(|store| store.blocks.flush())?;
+        let mut done = Trimmed::default();
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = self.look(|store| store.trim_some(wanted, &mut done))?;
+            watch(bytes_of(done.seen), bytes_of(done.all));
+        }
+        Ok(done.bytes)
+    }
+
     /// Pages of a file that changed get their places.
     fn place(&self, node: NodeId) -> Answer<()> {
         let has_pages = self.look(|store| {
@@ -245,6 +265,10 @@ impl F2fs {
         }
         self.change(|store| store.flush_file(ino_of(store, node)?))
     }
+}
+
+fn bytes_of(blocks: u32) -> u64 {
+    u64::from(blocks).saturating_mul(u64::from(BLOCK_BYTES))
 }
 
 /// As the kernel counts: blocks of the whole device but those before the first segment, and as many nodes as there are

@@ -17,6 +17,7 @@ mod held;
 mod names;
 mod xattr;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use f2fs_disk::Nid;
@@ -50,8 +51,21 @@ pub struct F2fs {
     clusters: LastCluster,
     faults: FaultLog,
     serving: Serving,
+    due: Mutex<Due>,
+    /// Changes and syncs that were asked for.
+    asked: AtomicU64,
+}
+
+/// What the background does next.
+#[derive(Debug)]
+struct Due {
     /// Seconds of the clock at the last periodic commit.
-    committed: Mutex<i64>,
+    committed: i64,
+    /// What had been asked for, and since when nothing has.
+    asked: u64,
+    idle_since: i64,
+    /// Cleaning has ended until something changes.
+    is_clean: bool,
 }
 
 impl F2fs {
@@ -63,7 +77,8 @@ impl F2fs {
             clusters: LastCluster::default(),
             faults: FaultLog::default(),
             serving,
-            committed: Mutex::new(Rank::Due, now),
+            due: Mutex::new(Rank::Due, Due { committed: now, asked: 0, idle_since: now, is_clean: false }),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -82,6 +97,7 @@ impl F2fs {
 
     /// Changes the volume. Where the device or the image fails it in the middle, that was the last change.
     fn change<R>(&self, change: impl FnOnce(&mut Store) -> Result<R>) -> Answer<R> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let mut store = self.store.write();
         let changed = change_checked(&mut store, change);
         drop(store);

@@ -6,8 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod background;
 mod fsync;
+mod holes;
 mod life;
+mod options;
 mod property;
 mod suite;
 

@@ -17,6 +17,9 @@ use crate::{WITH_EXTRA, is_checked, make, open};
 /// ENOSPC is right with so many bytes left: the cleaner's room, and what an operation is promised at most.
 const LEFT_BYTES: u64 = 12 << 20;
 
+/// Logs that filled holes when volumes were closed.
+static LOGS_IN_HOLES: AtomicU64 = AtomicU64::new(0);
+
 struct OfF2fs;
 
 #[derive(Clone)]
@@ -65,6 +68,8 @@ impl Subject for OfF2fs {
 
     fn check(&self, path: &Path) -> Result<bool> {
         keep(path)?;
+        let filled = f2fs::OpenOptions::new().open(crate::device(path))?.info()?.ssr_logs;
+        LOGS_IN_HOLES.fetch_add(u64::from(filled), Ordering::Relaxed);
         is_checked(path).map_err(anyhow::Error::msg)
     }
 
@@ -80,7 +85,7 @@ impl Subject for OfF2fs {
 }
 
 /// Copies an image to the folder that `SPINNEY_KEEP` names, for a kernel to judge.
-fn keep(path: &Path) -> Result<()> {
+pub(crate) fn keep(path: &Path) -> Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let Some(folder) = std::env::var_os("SPINNEY_KEEP") else { return Ok(()) };
     std::fs::create_dir_all(&folder)?;
@@ -112,6 +117,17 @@ fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> Result<vfs_conf
 fn random_operations_equal_the_model() {
     let settings = Settings { operations: number("SPINNEY_OPERATIONS", 2000), ..Settings::default() };
     run_seeds("one thread", number("SPINNEY_SEEDS", 4), |seed, folder| run(&OfF2fs, seed, &settings, folder));
+}
+
+/// Little room, so that holes are filled.
+#[test]
+fn random_operations_on_small_volumes_equal_the_model() {
+    let operations = number("SPINNEY_OPERATIONS", 2000);
+    let settings = Settings { operations, image_bytes: 96 << 20, ..Settings::default() };
+    run_seeds("small volumes", number("SPINNEY_SEEDS", 4), |seed, folder| run(&OfF2fs, seed, &settings, folder));
+    let filled = LOGS_IN_HOLES.load(Ordering::Relaxed);
+    eprintln!("{filled} logs filled holes");
+    assert!(filled > 0 || operations < 2000);
 }
 
 #[test]

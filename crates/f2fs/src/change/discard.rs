@@ -1,0 +1,98 @@
+//! Telling the device which blocks no state needs any more: after each checkpoint, where the volume is opened for that,
+//! and all at once.
+//!
+//! Only blocks are told that neither the last checkpoint, which is on the disk for good, nor an fsync since refers to,
+//! so a crash brings back no state that reads them. No block is allocated while it is told: whoever allocates has the
+//! volume to itself.
+//!
+//! Failure: one that a checkpoint meets here is not told to anybody, since nothing depends on it;
+//! [`Store::trim_some`], which was asked for, tells it.
+
+#![expect(clippy::arithmetic_side_effects, reason = "addresses of blocks within the main area")]
+
+use f2fs_disk::{BLOCK_SIZE, BlockAddr};
+use vfs::Trim;
+
+use crate::error::Result;
+use crate::segments::FreeRun;
+use crate::store::Store;
+
+/// Runs of free blocks that are told at a time; changes of the volume wait that long.
+const RUNS_AT_ONCE: usize = 64;
+
+/// How far a trim is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trimmed {
+    /// Blocks of the main area that were looked at.
+    pub(crate) seen: u32,
+    /// Blocks of the main area.
+    pub(crate) all: u32,
+    /// Bytes that the device was told.
+    pub(crate) bytes: u64,
+}
+
+impl Store {
+    /// Tells the device what a checkpoint freed that is on the disk now.
+    pub(super) fn discard_freed(&self, freed: &[FreeRun]) {
+        for run in freed {
+            // Advice: what is not taken only keeps room on the host.
+            let _ = self.blocks.discard(self.address_of(*run), run.count);
+        }
+    }
+
+    /// Tells the device some more of what is free, from where the last call ended; the caller has made durable what
+    /// was changed before the first one. Returns `false` at the end.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) fn trim_some(&self, wanted: &Trim, done: &mut Trimmed) -> Result<bool> {
+        let segments = &self.writer()?.segments;
+        done.all = segments.block_count();
+        for _ in 0..RUNS_AT_ONCE {
+            let Some(run) = segments.free_run(done.seen) else {
+                done.seen = done.all;
+                return Ok(false);
+            };
+            done.seen = run.end();
+            if let Some(part) = part_of(run, self.geometry().main, wanted) {
+                self.blocks.discard(self.address_of(part), part.count)?;
+                done.bytes += u64::from(part.count) * f2fs_disk::convert::to_u64(BLOCK_SIZE);
+            }
+        }
+        Ok(done.seen < done.all)
+    }
+
+    fn address_of(&self, run: FreeRun) -> BlockAddr {
+        self.geometry().main.plus(run.start)
+    }
+}
+
+/// The part of a run that is to be told: whole blocks.
+fn part_of(run: FreeRun, main: BlockAddr, wanted: &Trim) -> Option<FreeRun> {
+    let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
+    let block = |byte: u64| u32::try_from((byte / block_bytes).saturating_sub(u64::from(main.0))).unwrap_or(u32::MAX);
+    let start = run.start.max(block(wanted.range.start.saturating_add(block_bytes - 1)));
+    let count = run.end().min(block(wanted.range.end)).checked_sub(start).filter(|count| *count > 0)?;
+    (u64::from(count) * block_bytes >= wanted.bytes_min).then_some(FreeRun { start, count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_cut_to_what_is_wanted() {
+        const MAIN: u32 = 1000;
+        let part = |range: std::ops::Range<u64>, bytes_min, start, count| {
+            let wanted = Trim { range, bytes_min };
+            part_of(FreeRun { start, count }, BlockAddr(MAIN), &wanted).map(|run| (run.start, run.count))
+        };
+        let byte = |block: u64| (u64::from(MAIN) + block) * 4096;
+        assert_eq!(part(0..u64::MAX, 0, 5, 10), Some((5, 10)));
+        assert_eq!(part(byte(7)..byte(9), 0, 5, 10), Some((7, 2)));
+        assert_eq!(part(byte(7) - 1..byte(9) + 4095, 8192, 5, 10), Some((7, 2)), "whole blocks alone");
+        assert_eq!(part(byte(7)..byte(9), 8193, 5, 10), None);
+        assert_eq!(part(byte(15)..u64::MAX, 0, 5, 10), None);
+        assert_eq!(part(0..byte(0), 0, 5, 10), None);
+    }
+}

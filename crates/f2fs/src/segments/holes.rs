@@ -1,0 +1,82 @@
+//! Segments with holes: blocks that are neither in use nor kept, which logs fill where free sections are few (the
+//! kernel's SSR, "slack space recycling").
+
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of logs")]
+
+use std::collections::BTreeSet;
+
+/// Logs of data, and of nodes.
+const LOGS_OF_KIND: usize = 3;
+/// Blocks that a log may leave unused in the segment whose holes it fills, at most.
+const LEFT_IN_LOG: u64 = 511;
+
+/// How a log finds its next block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AllocType {
+    /// Behind the one before, in a segment that was free.
+    Lfs,
+    /// In the next hole of a segment that is partly in use.
+    Ssr,
+}
+
+impl AllocType {
+    /// As checkpoints have it.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Lfs => 0,
+            Self::Ssr => 1,
+        }
+    }
+
+    pub(crate) const fn of(number: u8) -> Self {
+        if number == Self::Ssr.number() { Self::Ssr } else { Self::Lfs }
+    }
+}
+
+/// Segments with holes that no log writes to, by the log that wrote them and the count of blocks that are no holes.
+#[derive(Debug, Default)]
+pub(super) struct Holes {
+    lists: [BTreeSet<(u16, u32)>; 2 * LOGS_OF_KIND],
+    /// Holes in segments of data, and of nodes.
+    counts: [u64; 2],
+}
+
+impl Holes {
+    pub(super) fn add(&mut self, log: usize, kept: u16, segment: u32) {
+        if let Some(list) = self.lists.get_mut(log)
+            && list.insert((kept, segment))
+            && let Some(count) = self.counts.get_mut(log / LOGS_OF_KIND)
+        {
+            *count = count.saturating_add(holes(kept));
+        }
+    }
+
+    pub(super) fn remove(&mut self, log: usize, kept: u16, segment: u32) {
+        if let Some(list) = self.lists.get_mut(log)
+            && list.remove(&(kept, segment))
+            && let Some(count) = self.counts.get_mut(log / LOGS_OF_KIND)
+        {
+            *count = count.saturating_sub(holes(kept));
+        }
+    }
+
+    /// The segment whose holes a log fills: with the most of them, first among its own kind of segments, then among
+    /// the others of data, or of nodes, in the kernel's order.
+    pub(super) fn best(&self, log: usize) -> Option<u32> {
+        let first = log / LOGS_OF_KIND * LOGS_OF_KIND;
+        let is_reversed = log > first;
+        let others = (0..LOGS_OF_KIND).map(|index| if is_reversed { LOGS_OF_KIND - 1 - index } else { index });
+        let mut order = std::iter::once(log).chain(others.map(|index| first + index));
+        order.find_map(|log| self.lists.get(log)?.first().map(|(_, segment)| *segment))
+    }
+
+    /// Holes that logs of data, or of nodes, find whatever each of them leaves unused in the segment that it fills.
+    pub(super) fn room(&self, is_node: bool) -> u64 {
+        let count = self.counts.get(usize::from(is_node)).copied().unwrap_or(0);
+        count.saturating_sub(LEFT_IN_LOG * 3)
+    }
+}
+
+fn holes(kept: u16) -> u64 {
+    u64::from(f2fs_disk::SEGMENT_BLOCKS).saturating_sub(u64::from(kept))
+}
