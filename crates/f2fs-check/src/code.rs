@@ -16,6 +16,7 @@ const NAMES: &str = "The file is there, but may not be reached, listed, renamed 
 const NUMBERS: &str = "The contents are there; a number about them (blocks, links, extents) is wrong.";
 const CONTENT: &str = "Reading the file may give zeros, other data or an error in place of its contents.";
 const ATTRIBUTES: &str = "Extended attributes and access lists of the file are lost in part.";
+const USAGE: &str = "No data is affected; limits may be enforced too early or too late.";
 const SYNCED: &str = "What was written by fsync after the last checkpoint may be lost; the checkpoint is there.";
 
 // What to do.
@@ -81,6 +82,8 @@ checking::codes! {
     OrphanNamed "orphan-named" Files "an orphan has a name, and is deleted with the next mount" CONTENT SAVE;
     OrphanMissing "orphan-missing" Files "an orphan is listed that does not exist" LEAK FSCK;
     QuotaInode "quota-inode" Files "a quota file does not exist" NUMBERS FSCK;
+    QuotaFile "quota-file" Files "a quota file cannot be read" USAGE LATER;
+    QuotaUsage "quota-usage" Files "a quota file counts other inodes or bytes than there are" USAGE LATER;
 
     SitMissing "sit-missing" Space "blocks are in use, and the SIT has them as free" OVERWRITE FSCK;
     SitExtra "sit-extra" Space "the SIT has blocks as in use that nothing uses" LEAK FSCK;

@@ -4,7 +4,7 @@
 //! - [`checkpoint`]: the state that counts, with [`orphan`] and [`summary`] blocks beside it
 //! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
 //! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
-//! - [`dentry`]: names; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters
+//! - [`dentry`]: names; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters; [`quota`]: quota files
 //! - [`bits`]: bits of maps; [`kind`]: kinds of files
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!
@@ -33,6 +33,7 @@ pub mod nat;
 pub mod node;
 mod on_disk;
 pub mod orphan;
+pub mod quota;
 pub mod sit;
 pub mod summary;
 pub mod superblock;

@@ -6,6 +6,7 @@
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes
 //! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `quotas`: the files of quotas, read; `charges`: what changed that they count
 //! - `chain`: what an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
 //! - `make`: new volumes
@@ -30,6 +31,7 @@
 mod blocks;
 mod chain;
 mod change;
+mod charges;
 mod cluster;
 mod dir;
 mod error;
@@ -39,6 +41,7 @@ mod locks;
 mod make;
 mod map;
 mod overlay;
+mod quotas;
 mod recovery;
 mod segments;
 mod start;
@@ -48,7 +51,9 @@ mod writer;
 mod xattrs;
 
 pub use error::{CallerError, Error, Result, Unsupported};
+pub use f2fs_disk::quota::{QuotaEntry, QuotaKind};
 pub use info::Info;
 pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
+pub use quotas::Quotas;
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

@@ -18,6 +18,7 @@ use f2fs_disk::{Block, BlockAddr, Geometry, Nid, SEGMENT_BLOCKS};
 use host::Env;
 
 use crate::chain::Chain;
+use crate::charges::Charges;
 use crate::error::{Error, Result};
 use crate::segments::Segments;
 
@@ -141,6 +142,10 @@ pub(crate) struct Writer {
     pub(crate) committed: u64,
     /// What fsyncs have to know.
     pub(crate) chain: Chain,
+    /// What the quota files have to count.
+    pub(crate) charges: Charges,
+    /// They could not be kept right.
+    pub(crate) quotas_need_repair: bool,
     /// Why nothing is written any more.
     pub(crate) poison: Option<Box<Error>>,
     /// How many changes there were when the volume was last as between two operations: see [`Writer::is_settled`].
@@ -154,7 +159,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Blocks that the next commit has to find room for, beside `more`.
     fn dirty(&self, more: u64) -> u64 {
-        to_u64(self.nodes.len()) + self.page_count + more + SLACK_BLOCKS
+        to_u64(self.nodes.len()) + self.page_count + self.charges.blocks() + more + SLACK_BLOCKS
     }
 
     /// Free sections that these blocks may need, however they are distributed among the logs.

@@ -1,8 +1,10 @@
 //! What an inode says of itself.
 
+use std::collections::BTreeMap;
+
 use f2fs_disk::flags::{Features, InlineFlags};
 use f2fs_disk::inode::{self, Inode, Kind, NAME_BYTES_MAX};
-use f2fs_disk::{Block, Nid};
+use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::claims::Entered;
 use super::contents::File;
@@ -34,17 +36,21 @@ impl Walk<'_, '_> {
         let Some(inode) = self.verified(&entered.block, ino) else { return };
         self.check_extra_size(&entered.block, ino);
         self.check_fields(&inode, from);
+        self.count_use(&inode, from);
         if inode.kind() == Kind::Directory {
             let parent = match from {
                 LedBy::Name { dir, .. } => Some(dir),
-                LedBy::Root | LedBy::Quota => Some(ino),
+                LedBy::Root | LedBy::Quota(_) => Some(ino),
                 LedBy::Orphan => None,
             };
             self.waiting.push(Directory { ino, parent });
             return;
         }
         self.count_first(&inode, from);
-        self.file(&inode, &entered);
+        let blocks = self.file(&inode, &entered, matches!(from, LedBy::Quota(_)));
+        if let LedBy::Quota(kind) = from {
+            self.keep_quota_file(kind, &inode, blocks);
+        }
     }
 
     /// An inode as far as it can be believed: one with a wrong checksum is still read.
@@ -159,14 +165,18 @@ impl Walk<'_, '_> {
         self.links.insert(ino, Links { counted: inode.fields().i_links.get(), names: 2 });
     }
 
-    /// All of an inode that is no directory.
-    fn file(&mut self, inode: &Inode, entered: &Entered) {
-        let mut file = File::new(inode);
+    /// All of an inode that is no directory; where its blocks are, if that is wanted.
+    fn file(&mut self, inode: &Inode, entered: &Entered, shows_blocks: bool) -> BTreeMap<u64, BlockAddr> {
+        let (mut file, mut blocks) = (File::new(inode), BTreeMap::new());
+        file.shows_blocks = shows_blocks;
         self.attributes(&mut file, entered);
         if matches!(inode.kind(), Kind::File | Kind::Symlink) {
-            self.contents(&mut file, entered, &mut |_, _, _| ());
+            self.contents(&mut file, entered, &mut |_, index, at| {
+                blocks.insert(index, at);
+            });
         }
         self.check_file(&file);
+        blocks
     }
 
     /// What was counted, against what the inode says.

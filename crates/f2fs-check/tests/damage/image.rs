@@ -21,6 +21,7 @@ use vfs::{File, Volume};
 const IMAGE_BYTES: u64 = 64 << 20;
 const CLOCK: (i64, u32) = (1_700_000_000, 0);
 pub const ALL: Features = Features::EXTRA_ATTR
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)
@@ -297,11 +298,16 @@ impl Editor {
         self.edit(at, |block| nat::put(block, index, &entry));
     }
 
-    /// Changes the SIT's entry of a segment.
-    pub fn edit_sit(&self, segment: u32, change: impl FnOnce(&mut SitEntry)) {
+    /// Entries of the SIT that are in the checkpoint.
+    pub fn sit_journal(&self) -> Vec<(u32, SitEntry)> {
         let block = self.read(self.checkpoint.data_summary(2));
         let summary = SummaryBlock::verify(&block);
-        let mut journal = summary.and_then(|summary| summary::sit_journal(&summary.journal)).unwrap_or_default();
+        summary.and_then(|summary| summary::sit_journal(&summary.journal)).unwrap_or_default()
+    }
+
+    /// Changes the SIT's entry of a segment.
+    pub fn edit_sit(&self, segment: u32, change: impl FnOnce(&mut SitEntry)) {
+        let mut journal = self.sit_journal();
         if let Some((_, entry)) = journal.iter_mut().find(|(found, _)| *found == segment) {
             change(entry);
             self.edit_summary(2, |summary| summary.journal = summary::sit_journal_of(&journal));

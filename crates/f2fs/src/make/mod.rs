@@ -1,7 +1,7 @@
 //! Making empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
 //!
 //! - `plan`: which area lies where, how much is kept for the cleaner, in which segments the logs begin
-//! - `first`: the first checkpoint, the root directory, `lost+found`
+//! - `first`: the first checkpoint, the root directory, `lost+found`, quota files
 //!
 //! The superblocks are written last and behind a flush of the device, so that what was interrupted is no volume. The
 //! first checkpoint's version comes from the UUID: nodes that an earlier volume left on the device are none of this
@@ -28,6 +28,7 @@ pub const CAN_HAVE: Features = Features::ENCRYPT
     .union(Features::PRJQUOTA)
     .union(Features::INODE_CHKSUM)
     .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CRTIME)
     .union(Features::LOST_FOUND)
     .union(Features::VERITY)
@@ -205,6 +206,12 @@ const COLD_EXTENSIONS: &[&str] = &[
 ];
 const HOT_EXTENSIONS: &[&str] = &["db", "vmdk", "vdi", "qcow2"];
 
+/// The features of a volume: project numbers are counted in a quota file.
+fn features_of(options: &MakeOptions) -> Features {
+    let counts = options.features.contains(Features::PRJQUOTA);
+    options.features.union(if counts { Features::QUOTA_INO } else { Features::empty() })
+}
+
 fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
     let mut fields = plan.superblock();
     fields.uuid = options.uuid;
@@ -219,7 +226,12 @@ fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
     for version in [&mut fields.version, &mut fields.init_version] {
         version.iter_mut().zip(options.made_by.bytes()).for_each(|(to, byte)| *to = byte);
     }
-    fields.feature = options.features.bits().into();
+    fields.feature = features_of(options).bits().into();
+    for (to, (_, ino)) in first::quota_files(options) {
+        if let Some(place) = fields.qf_ino.get_mut(to) {
+            *place = ino.0.into();
+        }
+    }
     if options.features.contains(Features::SB_CHKSUM) {
         fields.seal();
     }

@@ -9,6 +9,7 @@
 mod fsync;
 mod life;
 mod property;
+mod quotas;
 mod suite;
 
 use std::path::Path;
@@ -21,6 +22,7 @@ use f2fs_disk::flags::Features;
 
 /// Features that a volume has in the tests: all that say how inodes are laid out, or none.
 const WITH_EXTRA: Features = Features::EXTRA_ATTR
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)
