@@ -4,7 +4,7 @@
 //! - [`checkpoint`]: the state that counts, with [`orphan`] and [`summary`] blocks beside it
 //! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
 //! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
-//! - [`dentry`]: names; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters; [`quota`]: quota files
+//! - [`dentry`]: names; [`fold`]: those that ignore case; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters; [`quota`]: quota files
 //! - [`bits`]: bits of maps; [`kind`]: kinds of files
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!
@@ -24,6 +24,7 @@ pub mod dentry;
 mod disk_inode;
 pub mod error;
 pub mod flags;
+pub mod fold;
 pub mod geometry;
 pub mod hash;
 pub mod ids;

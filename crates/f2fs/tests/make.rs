@@ -234,6 +234,8 @@ fn options_do_what_those_of_mkfs_do() {
         ("-O lost_found", with(Features::LOST_FOUND)),
         ("-O sb_checksum", with(Features::SB_CHKSUM)),
         ("-O encrypt,verity", with(Features::ENCRYPT | Features::VERITY)),
+        ("-O casefold -C utf8", with(Features::CASEFOLD)),
+        ("-C utf8:strict", MakeOptions { strict_names: true, ..with(Features::CASEFOLD) }),
         ("-O quota", with(Features::QUOTA_INO)),
         (
             "-O quota,extra_attr,project_quota,lost_found",
@@ -241,7 +243,7 @@ fn options_do_what_those_of_mkfs_do() {
         ),
         (
             "-O encrypt,extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,lost_found,verity,sb_checksum,\
-             compression,quota,project_quota",
+             compression,quota,project_quota,casefold -C utf8",
             with(CAN_HAVE),
         ),
     ];
@@ -314,7 +316,8 @@ fn what_cannot_be_made_is_refused_and_nothing_written() {
         (MakeOptions { zone_sections: 5000, ..options() }, "sections of a zone: expected 1 to 4096, found 5000"),
         (MakeOptions { overprovision: Some(100.0), ..options() }, "overprovision: expected more than 0"),
         (MakeOptions { overprovision: Some(f64::NAN), ..options() }, "found NaN"),
-        (MakeOptions { features: Features::CASEFOLD, ..options() }, "found casefold"),
+        (MakeOptions { features: Features::RO, ..options() }, "found ro"),
+        (MakeOptions { strict_names: true, ..options() }, "casefold with strict names"),
         (MakeOptions { features: Features::INODE_CHKSUM, ..options() }, "expected extra_attr"),
         (MakeOptions { label: "x".repeat(512), ..options() }, "label: expected at most 511"),
         (MakeOptions { label: "a\0".to_owned(), ..options() }, "label: expected"),

@@ -15,6 +15,7 @@ use f2fs_disk::summary::{self, SummaryBlock};
 use f2fs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
 use f2fs_disk::{Block, BlockAddr, Geometry, Nid, OnDisk as _};
 use host::Env;
+use vfs::file_system::NodeFlags;
 use vfs::file_system::XattrMode;
 use vfs::{File, Volume};
 
@@ -23,6 +24,7 @@ const CLOCK: (i64, u32) = (1_700_000_000, 0);
 pub const ALL: Features = Features::EXTRA_ATTR
     .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
+    .union(Features::CASEFOLD)
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::SB_CHKSUM);
@@ -92,6 +94,12 @@ fn fill(volume: &Volume) {
     volume.create_dir_all("/deep/er/and/deeper").unwrap();
     volume.write("/deep/er/and/deeper/file", b"x").unwrap();
     volume.create_dir("/many").unwrap();
+    volume.create_dir("/folded").unwrap();
+    // Where the volume has no such directories, it stays as the others are.
+    let _ = volume.set_flags("/folded", NodeFlags::from_bits_retain(0x4000_0000));
+    for name in ["Größe", "SIZE", "odd \u{1f972}"] {
+        volume.write(format!("/folded/{name}"), b"z").unwrap();
+    }
     for index in 0..700 {
         volume.write(format!("/many/a name that takes some slots {index}"), b"y").unwrap();
     }
@@ -181,7 +189,7 @@ impl Editor {
         let read_only: Arc<dyn Device> = Arc::new(device.duplicate().into_read_only());
         let volume = Volume::new(Arc::new(OpenOptions::new().skip_recovery(true).open(read_only).unwrap()));
         let mut inos = Vec::new();
-        for path in ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/link", "/sparse"] {
+        for path in ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/folded", "/link", "/sparse"] {
             if let Ok(metadata) = volume.symlink_metadata(path) {
                 inos.push((path.to_owned(), u32::try_from(metadata.home.ino).unwrap()));
             }
