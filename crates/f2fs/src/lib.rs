@@ -4,7 +4,7 @@
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
-//! - `file`, `dir`, `xattrs`: contents, names and attributes
+//! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents that were sealed
 //! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
 //! - `quotas`: the files of quotas, read; `charges`: what changed that they count
 //! - `chain`: what an fsync can say without a checkpoint
@@ -46,6 +46,7 @@ mod recovery;
 mod segments;
 mod start;
 mod store;
+mod verity;
 mod vfs_impl;
 mod writer;
 mod xattrs;
