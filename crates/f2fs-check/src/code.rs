@@ -65,8 +65,10 @@ checking::codes! {
     InodeCompressed "inode-compressed" Files
         "a compressed cluster is out of place, or the blocks that it saves are counted wrongly" CONTENT COPY_FILE;
     InodeXattr "inode-xattr" Files "the extended attributes of an inode cannot be read" ATTRIBUTES RESTORE;
+    InodeVerity "inode-verity" Files "what fs-verity needs of a file cannot be used" UNREAD RESTORE;
     InodeSymlink "inode-symlink" Files "a symbolic link has no target" CONTENT RESTORE;
 
+    DataVerity "data-verity" Files "contents are not those that fs-verity protects (only with --data)" UNREAD RESTORE;
     DirEntry "dir-entry" Files "a name of a directory makes no sense" NAMES FSCK;
     DirSlots "dir-slots" Files "slots of a directory are in use for no name, or free within one" NAMES FSCK;
     DirHash "dir-hash" Files "a name's hash is not that of the name" NAMES FSCK;

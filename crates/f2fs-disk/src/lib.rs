@@ -4,8 +4,8 @@
 //! - [`checkpoint`]: the state that counts, with [`orphan`] and [`summary`] blocks beside it
 //! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
 //! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
-//! - [`dentry`]: names; [`fold`]: those that ignore case; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters; [`quota`]: quota files; [`verity`]: where a
-//!   file's Merkle tree is
+//! - [`dentry`]: names; [`fold`]: those that ignore case; [`xattr`] and [`acl`]: attributes
+//! - [`compression`]: compressed clusters; [`verity`]: where a file's Merkle tree is; [`quota`]: quota files
 //! - [`bits`]: bits of maps; [`kind`]: kinds of files
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!

@@ -1,4 +1,5 @@
-//! Files that fs-verity protects: what is read of them is compared with the hashes that were made when they were sealed.
+//! Files that fs-verity protects: what is read of them is compared with the hashes that were made when they were
+//! sealed.
 
 use codec::verity::{BLOCK_SIZE, Tree, Verifier};
 use f2fs_disk::convert::{to_u64, to_usize, usize_from};

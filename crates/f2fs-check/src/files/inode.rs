@@ -47,7 +47,11 @@ impl Walk<'_, '_> {
             return;
         }
         self.count_first(&inode, from);
-        let blocks = self.file(&inode, &entered, matches!(from, LedBy::Quota(_)));
+        let is_sealed = self.compares(&inode);
+        let (blocks, xattrs) = self.file(&inode, &entered, is_sealed || matches!(from, LedBy::Quota(_)));
+        if is_sealed {
+            self.compare_sealed(&inode, &xattrs, &blocks);
+        }
         if let LedBy::Quota(kind) = from {
             self.keep_quota_file(kind, &inode, blocks);
         }
@@ -165,18 +169,18 @@ impl Walk<'_, '_> {
         self.links.insert(ino, Links { counted: inode.fields().i_links.get(), names: 2 });
     }
 
-    /// All of an inode that is no directory; where its blocks are, if that is wanted.
-    fn file(&mut self, inode: &Inode, entered: &Entered, shows_blocks: bool) -> BTreeMap<u64, BlockAddr> {
+    /// All of an inode that is no directory; where its blocks are, if that is wanted, and its attributes.
+    fn file(&mut self, inode: &Inode, entered: &Entered, shows_blocks: bool) -> (BTreeMap<u64, BlockAddr>, Vec<u8>) {
         let (mut file, mut blocks) = (File::new(inode), BTreeMap::new());
         file.shows_blocks = shows_blocks;
-        self.attributes(&mut file, entered);
+        let xattrs = self.attributes(&mut file, entered);
         if matches!(inode.kind(), Kind::File | Kind::Symlink) {
             self.contents(&mut file, entered, &mut |_, index, at| {
                 blocks.insert(index, at);
             });
         }
         self.check_file(&file);
-        blocks
+        (blocks, xattrs)
     }
 
     /// What was counted, against what the inode says.

@@ -4,6 +4,7 @@
 //! - `inode`: what an inode says of itself
 //! - `contents`: nodes below an inode, and the addresses in them
 //! - `attributes`: extended ones
+//! - `sealed`: contents that fs-verity protects, where that is asked for
 //! - `quotas`: what quota files say is in use
 //! - `dir`: names of a directory, each of which leads to an inode
 //!
@@ -18,6 +19,7 @@ mod contents;
 mod dir;
 mod inode;
 mod quotas;
+mod sealed;
 
 use std::collections::BTreeMap;
 
@@ -58,6 +60,9 @@ struct Walk<'a, 'b> {
     /// Segments of which it was said that they have blocks of the wrong kind.
     mixed: Bitmap,
     quotas: quotas::Quotas,
+    /// Data is read where there is something to compare it with; and of how many files it cannot be.
+    reads_data: bool,
+    not_compared: u64,
 }
 
 /// A directory, and the one that its name is in.
@@ -89,7 +94,13 @@ enum LedBy {
 }
 
 /// Walks all files; nodes that nothing led to are reported.
-pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], findings: &Findings) -> Found {
+pub(crate) fn walk(
+    volume: &mut Volume<'_>,
+    tables: &Tables,
+    orphans: &[Nid],
+    reads_data: bool,
+    findings: &Findings,
+) -> Found {
     let geometry = *volume.geometry();
     let segments = volume.segment_count();
     let summaries = Summaries::read(volume, findings);
@@ -105,6 +116,8 @@ pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], fi
         links: BTreeMap::new(),
         mixed: Bitmap::new(segments),
         quotas: quotas::Quotas::default(),
+        reads_data,
+        not_compared: 0,
     };
     let root = walk.volume.superblock.root();
     walk.enter(root, LedBy::Root);
@@ -113,6 +126,7 @@ pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], fi
     walk.quotas();
     walk.compare_links();
     walk.unreachable();
+    walk.note_not_compared();
     walk.found
 }
 

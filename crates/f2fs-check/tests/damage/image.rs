@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
+use codec::verity::{DESCRIPTOR_SIZE, Tree};
 use f2fs::{Features, MakeOptions, OpenOptions};
 use f2fs_disk::checkpoint::{Checkpoint, DiskCheckpoint, PackEnd, encode};
 use f2fs_disk::inode::{self, Inode};
@@ -28,6 +29,19 @@ pub const ALL: Features = Features::EXTRA_ATTR
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::SB_CHKSUM);
+
+/// What `/sealed` has.
+pub const SEALED: &[u8] = b"what is sealed, of one block";
+/// Where its descriptor is; of a file of one block there is no tree.
+pub const DESCRIPTOR_AT: u64 = 65_536;
+fn descriptor() -> Vec<u8> {
+    let mut bytes = vec![0; DESCRIPTOR_SIZE];
+    bytes[..3].copy_from_slice(&[1, 1, 12]);
+    bytes[8..16].copy_from_slice(&SEALED.len().to_le_bytes());
+    let root = Tree::new(&bytes, SEALED.len() as u64).unwrap().hash(SEALED);
+    bytes[16..48].copy_from_slice(&root);
+    bytes
+}
 
 /// A volume, and how it came to be.
 pub struct Base {
@@ -93,6 +107,10 @@ fn fill(volume: &Volume) {
     volume.write("/middle", vec![4; 50_000]).unwrap();
     volume.create_dir_all("/deep/er/and/deeper").unwrap();
     volume.write("/deep/er/and/deeper/file", b"x").unwrap();
+    let sealed = File::create(volume, "/sealed").unwrap();
+    sealed.write_at(SEALED, 0).unwrap();
+    sealed.write_at(&descriptor(), DESCRIPTOR_AT).unwrap();
+    drop(sealed);
     volume.create_dir("/many").unwrap();
     volume.create_dir("/folded").unwrap();
     // Where the volume has no such directories, it stays as the others are.
@@ -189,7 +207,9 @@ impl Editor {
         let read_only: Arc<dyn Device> = Arc::new(device.duplicate().into_read_only());
         let volume = Volume::new(Arc::new(OpenOptions::new().skip_recovery(true).open(read_only).unwrap()));
         let mut inos = Vec::new();
-        for path in ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/folded", "/link", "/sparse"] {
+        for path in
+            ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/folded", "/sealed", "/link", "/sparse"]
+        {
             if let Ok(metadata) = volume.symlink_metadata(path) {
                 inos.push((path.to_owned(), u32::try_from(metadata.home.ino).unwrap()));
             }

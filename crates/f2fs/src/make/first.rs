@@ -1,5 +1,5 @@
-//! The first checkpoint of a volume, and what it counts: the root directory and, where they are wanted, `lost+found` and
-//! quota files.
+//! The first checkpoint of a volume, and what it counts: the root directory and, where they are wanted, `lost+found`
+//! and quota files.
 
 use blockdev::Device;
 use f2fs_disk::bits::{clear_bit_le, set_bit};
@@ -195,8 +195,8 @@ fn extra_size(features: Features) -> u16 {
     ends.into_iter().find(|(feature, _)| features.contains(*feature)).map_or(0, |(_, end)| end)
 }
 
-/// The first block of the NAT: the numbers that stand for all nodes and for all metadata have an entry, and those of the
-/// root and of quota files are there too, though those of the journal count.
+/// The first block of the NAT: the numbers that stand for all nodes and for all metadata have an entry, and those of
+/// the root and of quota files are there too, though those of the journal count.
 fn nat_block(nodes_at: u32, files: &[File]) -> Block {
     let mut block = [0; BLOCK_SIZE];
     let stored = files.iter().zip(nodes_at..).filter(|(file, _)| file.ino == ROOT || !file.is_dir());

@@ -379,7 +379,8 @@ fn what_cannot_be_read_is_named() {
     assert_eq!(volume.metadata("file").unwrap().size, 4, "what is not encrypted is told");
 }
 
-/// Names whose hashes are not those of their folded form, as a kernel with other tables leaves them, are found one by one.
+/// Names whose hashes are not those of their folded form, as a kernel with other tables leaves them, are found one by
+/// one.
 #[test]
 fn directories_that_ignore_case_are_searched_as_a_whole() {
     let Some(bench) = Bench::new() else { return };

@@ -139,7 +139,7 @@ fn what_is_no_text_is_refused_where_the_volume_is_strict() {
             assert!(!volume.exists(odd(&other)).unwrap() || other == name);
         }
         if !strict {
-            // The kernel has room for 254 bytes of a folded name, and `fsck.f2fs` 1.15 for more: it finds the hash wrong.
+            // The kernel has room for 254 bytes of a folded name; `fsck.f2fs` 1.15 has more, and finds the hash wrong.
             volume.remove_file(odd(&[b'A'; 255])).unwrap();
         }
         volume.close().unwrap();
