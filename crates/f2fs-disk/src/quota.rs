@@ -385,7 +385,8 @@ fn verify(header: &QuotaHeader, kind: QuotaKind, size: u64) -> Result<(), Corrup
     }
     equal("quota file version", REVISION.into(), header.dqh_version.get().into())?;
     let blocks = u64::from(header.dqi_blocks.get());
-    within("quota file blocks", blocks, BLOCKS_MIN.into(), size / to_u64(QUOTA_BLOCK_SIZE))?;
+    let blocks_max = size.checked_div(to_u64(QUOTA_BLOCK_SIZE)).unwrap_or(0);
+    within("quota file blocks", blocks, BLOCKS_MIN.into(), blocks_max)?;
     for (what, number) in
         [("quota file free block", header.dqi_free_blk), ("quota file leaf with room", header.dqi_free_entry)]
     {

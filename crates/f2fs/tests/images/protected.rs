@@ -16,6 +16,9 @@ use vfs::{Blame, File, Volume};
 use crate::edit::Image;
 use crate::tool::{open_bytes, run};
 
+/// Changes the attribute that says where the descriptor is.
+type Change<'a> = &'a dyn Fn(&mut [u8]);
+
 /// An image with a file that is protected, its inode, and where tree and descriptor are in it.
 struct Sealed {
     image: Image,
@@ -41,7 +44,7 @@ fn sealed(dir: &Path, len: usize, words: &[&str]) -> Option<Sealed> {
     let tree_at = u64::try_from(len).unwrap().next_multiple_of(65_536);
     let descriptor_at = tree_at + u64::try_from(tree.len()).unwrap();
     fs::File::create(path("image")).unwrap().set_len(100 << 20).unwrap();
-    let device = Arc::new(FileDevice::open(&path("image"), &FileOptions::default()).unwrap());
+    let device = Arc::new(FileDevice::open(path("image"), &FileOptions::default()).unwrap());
     let features = Features::VERITY | Features::EXTRA_ATTR | Features::INODE_CHKSUM;
     f2fs::make(&*device, &MakeOptions { features, ..MakeOptions::default() }).unwrap();
     let volume = Volume::new(Arc::new(OpenOptions::new().writable(true).open(device).unwrap()));
@@ -138,12 +141,12 @@ fn damage_of_the_tree_and_the_descriptor_is_found() {
         let error = open(&sealed.damaged(sealed.descriptor_at + byte)).read("file").unwrap_err();
         assert!(error.errno() == Errno::EIO && error.to_string().contains(what), "{what}: {error}");
     }
-    let attribute = |change: &dyn Fn(&mut [u8])| {
+    let attribute = |change: Change<'_>| {
         let mut image = sealed.image.clone();
         image.change_inode(sealed.ino, |block| change(&mut block[360 + 873 * 4 + 24..][..21]));
         open(&image).read("file").unwrap_err()
     };
-    let wrong: [(&dyn Fn(&mut [u8]), &str); 5] = [
+    let wrong: [(Change<'_>, &str); 5] = [
         (&|value| value[4] = b'w', "verity attribute"),
         (&|value| value[5] = 2, "verity attribute version"),
         (&|value| value[9..13].fill(0xff), "verity descriptor size"),
