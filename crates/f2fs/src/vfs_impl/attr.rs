@@ -179,11 +179,11 @@ pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted:
 
 /// Refuses to change whether a directory ignores case: names in it would be where nobody looks for them.
 fn check_can_fold(store: &Store, node: &Node) -> Result<()> {
-    if node.inode.kind() != Kind::Directory {
-        return Err(CallerError::NotADirectory.into());
-    }
     if !store.features().contains(Features::CASEFOLD) || !knows_case(store) {
         return Err(CallerError::NotSupported.into());
+    }
+    if node.inode.kind() != Kind::Directory {
+        return Err(CallerError::NotADirectory.into());
     }
     match store.is_empty_dir(node)? {
         true => Ok(()),
