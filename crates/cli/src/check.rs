@@ -56,7 +56,7 @@ pub(crate) struct Check {
     /// A further device of the same file system (btrfs); may be given several times
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
-    /// Read all data as well and compare it with its checksums, on every mirror (btrfs)
+    /// Read all data as well and compare it with its checksums, on every mirror; of f2fs that which fs-verity protects
     #[arg(long)]
     data: bool,
     /// Go on reading the data where an earlier check of the same state was ended; the metadata is read again (btrfs)
@@ -151,7 +151,9 @@ impl Check {
         let first = devices.first().filter(|device| is_f2fs(image, &***device));
         if let Some(device) = first {
             self.check_f2fs_arguments()?;
-            return f2fs::check::run(&**device, &self.passes, self.quiet).map_err(failed)?.report(image, wanted, out);
+            return f2fs::check::run(&**device, &self.passes, self.data, self.quiet)
+                .map_err(failed)?
+                .report(image, wanted, out);
         }
         let checked = self.check_btrfs(btrfs::check::Source::Devices(&devices))?.map_err(failed)?;
         checked.report(image, wanted, out)
@@ -184,9 +186,6 @@ impl Check {
     /// What f2fs has of the arguments.
     fn check_f2fs_arguments(&self) -> Result<()> {
         let usage = |text: &str| Err(Ended::with(Ended::USAGE, text.to_owned()));
-        if self.data {
-            return usage("--data: f2fs keeps no checksums of data that it could be compared with");
-        }
         if !self.device.is_empty() {
             return usage("--device: f2fs volumes on several devices are not supported");
         }

@@ -2,6 +2,7 @@
 //!
 //! - [`checksum`]: the four checksums a volume can be made with, and the raw CRC-32C that hashes
 //!   directory names.
+//! - [`verity`]: the Merkle trees of fs-verity.
 //! - [`compress`]: the three compressions of file extents, with the framing they have on disk.
 //!
 //! Nothing here knows a device, a tree or a file, and nothing allocates more than its caller's
@@ -21,6 +22,7 @@ pub mod checksum;
 pub mod compress;
 mod error;
 mod kind;
+pub mod verity;
 
 pub use checksum::ChecksumType;
 pub use compress::CompressionType;

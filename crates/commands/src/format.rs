@@ -23,6 +23,8 @@ pub struct Format {
     pub name: &'static str,
     /// By which bytes an image of it is known.
     pub magic: Magic,
+    /// The same of further copies of what begins an image, looked for where nothing else is recognised.
+    pub copies: &'static [Magic],
     /// Files of its own that are no images, and by which bytes they are known.
     pub relatives: &'static [(&'static str, Magic)],
     /// Opens an image for the commands on files and directories.
@@ -176,7 +178,9 @@ pub fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static st
 /// Name of what begins with these bytes.
 fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
     let ours = known().iter().find(|format| format.magic.is_in(head));
-    ours.map(|format| format.name).or_else(|| magic::foreign(head))
+    let by_copy = || known().iter().find(|format| format.copies.iter().any(|magic| magic.is_in(head)));
+    let ours = ours.map(|format| format.name);
+    ours.or_else(|| magic::foreign(head)).or_else(|| by_copy().map(|format| format.name))
 }
 
 /// What a file without a file system that is known here looks like, from byte `offset` on.

@@ -16,6 +16,7 @@ const NAMES: &str = "The file is there, but may not be reached, listed, renamed 
 const NUMBERS: &str = "The contents are there; a number about them (blocks, links, extents) is wrong.";
 const CONTENT: &str = "Reading the file may give zeros, other data or an error in place of its contents.";
 const ATTRIBUTES: &str = "Extended attributes and access lists of the file are lost in part.";
+const USAGE: &str = "No data is affected; limits may be enforced too early or too late.";
 const SYNCED: &str = "What was written by fsync after the last checkpoint may be lost; the checkpoint is there.";
 
 // What to do.
@@ -64,8 +65,10 @@ checking::codes! {
     InodeCompressed "inode-compressed" Files
         "a compressed cluster is out of place, or the blocks that it saves are counted wrongly" CONTENT COPY_FILE;
     InodeXattr "inode-xattr" Files "the extended attributes of an inode cannot be read" ATTRIBUTES RESTORE;
+    InodeVerity "inode-verity" Files "what fs-verity needs of a file cannot be used" UNREAD RESTORE;
     InodeSymlink "inode-symlink" Files "a symbolic link has no target" CONTENT RESTORE;
 
+    DataVerity "data-verity" Files "contents are not those that fs-verity protects (only with --data)" UNREAD RESTORE;
     DirEntry "dir-entry" Files "a name of a directory makes no sense" NAMES FSCK;
     DirSlots "dir-slots" Files "slots of a directory are in use for no name, or free within one" NAMES FSCK;
     DirHash "dir-hash" Files "a name's hash is not that of the name" NAMES FSCK;
@@ -81,6 +84,8 @@ checking::codes! {
     OrphanNamed "orphan-named" Files "an orphan has a name, and is deleted with the next mount" CONTENT SAVE;
     OrphanMissing "orphan-missing" Files "an orphan is listed that does not exist" LEAK FSCK;
     QuotaInode "quota-inode" Files "a quota file does not exist" NUMBERS FSCK;
+    QuotaFile "quota-file" Files "a quota file cannot be read" USAGE LATER;
+    QuotaUsage "quota-usage" Files "a quota file counts other inodes or bytes than there are" USAGE LATER;
 
     SitMissing "sit-missing" Space "blocks are in use, and the SIT has them as free" OVERWRITE FSCK;
     SitExtra "sit-extra" Space "the SIT has blocks as in use that nothing uses" LEAK FSCK;

@@ -15,6 +15,8 @@ use crate::{files, log, names, packs, space, supers, tables};
 pub struct Options {
     /// Passes, to which those that they need are added; all when there are none.
     pub passes: Vec<Pass>,
+    /// Contents that fs-verity protects are read, and compared with their hashes.
+    pub data: bool,
 }
 
 /// Checks the file system on a device. Nothing is written to it.
@@ -49,7 +51,7 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
         let tables = tables::read(&mut volume, &journals.sit, &findings);
         space::check_current(&volume, &tables.segments, &findings);
         if findings.wants(Pass::Files) {
-            let found = files::walk(&mut volume, &tables, &orphans, &findings);
+            let found = files::walk(&mut volume, &tables, &orphans, options.data, &findings);
             inodes = found.inodes;
             if findings.wants(Pass::Space) {
                 space::compare(&volume, &tables.segments, &found, &findings);

@@ -25,12 +25,17 @@ const START: [u32; 2] = [0x6745_2301, 0xefcd_ab89];
 const PASS_BYTES: usize = 16;
 
 /// The hash of a name (`f2fs_dentry_hash`): TEA over passes of sixteen bytes. Those of `.` and `..` are 0. A directory
-/// that ignores case hashes the folded name, which this function does not know.
+/// that ignores case hashes the folded name: [`crate::fold::hash`].
 #[must_use]
 pub fn of_name(name: &[u8]) -> u32 {
     if name == b"." || name == b".." {
         return 0;
     }
+    of_bytes(name)
+}
+
+/// The hash of bytes that stand for a name.
+pub(crate) fn of_bytes(name: &[u8]) -> u32 {
     let mut state = START;
     let mut rest = name;
     loop {

@@ -4,7 +4,8 @@
 //! - [`checkpoint`]: the state that counts, with [`orphan`] and [`summary`] blocks beside it
 //! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
 //! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
-//! - [`dentry`]: names; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters
+//! - [`dentry`]: names; [`fold`]: those that ignore case; [`xattr`] and [`acl`]: attributes
+//! - [`compression`]: compressed clusters; [`verity`]: where a file's Merkle tree is; [`quota`]: quota files
 //! - [`bits`]: bits of maps; [`kind`]: kinds of files
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!
@@ -24,6 +25,7 @@ pub mod dentry;
 mod disk_inode;
 pub mod error;
 pub mod flags;
+pub mod fold;
 pub mod geometry;
 pub mod hash;
 pub mod ids;
@@ -33,9 +35,11 @@ pub mod nat;
 pub mod node;
 mod on_disk;
 pub mod orphan;
+pub mod quota;
 pub mod sit;
 pub mod summary;
 pub mod superblock;
+pub mod verity;
 pub mod xattr;
 
 pub use error::{At, Corrupt, Detail};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use f2fs_disk::convert::{to_u64, to_usize};
 use f2fs_disk::dentry::{Entry, SLOTS_PER_BLOCK, Slots, bucket, position};
-use f2fs_disk::flags::{InlineFlags, InodeFlags};
+use f2fs_disk::flags::{Features, InlineFlags, InodeFlags};
 use f2fs_disk::inode::{Kind, NAME_BYTES_MAX};
-use f2fs_disk::{At, Block, BlockAddr, Nid, hash};
+use f2fs_disk::{At, Block, BlockAddr, Nid, fold, hash};
 
 use crate::error::{CallerError, Result};
 use crate::map;
@@ -40,18 +40,74 @@ pub(crate) fn lookup(store: &Store, dir: &Node, name: &[u8]) -> Result<Nid> {
         return Err(CallerError::NameTooLong.into());
     }
     dir.check_is_plain()?;
-    if let Some((ino, _)) = store.overlay().names(dir.ino()).and_then(|names| names.get(name)) {
-        return Ok(*ino);
+    let wanted = Wanted::new(store, dir, name)?;
+    if let Some(names) = store.overlay().names(dir.ino()) {
+        let fsynced = match wanted.folded {
+            None => names.get(name),
+            Some(_) => names.iter().find(|(name, _)| wanted.is(name)).map(|(_, found)| found),
+        };
+        if let Some((ino, _)) = fsynced {
+            return Ok(*ino);
+        }
     }
-    // Without the tables of case folding their hashes are not known: every name is looked at, and it has to be the
-    // same byte by byte.
-    let is_hashed = !dir.inode.flags().contains(InodeFlags::CASEFOLD);
-    let found = if dir.inode.inline().contains(InlineFlags::DENTRY) || is_hashed {
-        find(store, dir, name)?.map(|found| found.ino)
-    } else {
-        by_listing(store, dir, name)?
-    };
-    Ok(found.ok_or(CallerError::NotFound)?)
+    Ok(find_wanted(store, dir, &wanted)?.ok_or(CallerError::NotFound)?.ino)
+}
+
+/// True for a directory that ignores case.
+pub(crate) fn ignores_case(store: &Store, dir: &Node) -> bool {
+    dir.inode.flags().contains(InodeFlags::CASEFOLD) && store.features().contains(Features::CASEFOLD)
+}
+
+/// True where the rules are known by which the volume's directories ignore case.
+pub(crate) fn knows_case(store: &Store) -> bool {
+    store.superblock().fields().s_encoding.get() == fold::UTF8_12_1
+}
+
+/// A name that is looked for.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    name: &'a [u8],
+    /// What stands for it where case is ignored, and it is text.
+    folded: Option<Vec<u8>>,
+    pub(crate) hash: u32,
+    /// Where it is not where its hash says, it may be elsewhere.
+    is_anywhere: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// A name in a directory.
+    ///
+    /// # Errors
+    /// [`CallerError::InvalidArgument`] for one that is no text where all names have to be.
+    pub(crate) fn new(store: &Store, dir: &Node, name: &'a [u8]) -> Result<Self> {
+        if !ignores_case(store, dir) || matches!(name, b"." | b"..") {
+            return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: false });
+        }
+        if !knows_case(store) {
+            // It has to be the same byte by byte, wherever it is.
+            return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: true });
+        }
+        let flags = store.superblock().fields().s_encoding_flags.get();
+        let folded = fold::folded(name);
+        if folded.is_none() && flags & fold::STRICT != 0 {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let hash = fold::hash(name, folded.as_deref());
+        Ok(Self { name, folded, hash, is_anywhere: flags & fold::NO_COMPAT_FALLBACK == 0 })
+    }
+
+    /// True for a name that is this one.
+    fn is(&self, name: &[u8]) -> bool {
+        if name == self.name {
+            return true;
+        }
+        let Some(folded) = &self.folded else { return false };
+        // Of most names it is seen without folding them.
+        match name.is_ascii() {
+            true => name.eq_ignore_ascii_case(folded),
+            false => !matches!(name, b"." | b"..") && fold::folded(name).as_ref() == Some(folded),
+        }
+    }
 }
 
 /// Where a name stands.
@@ -63,17 +119,25 @@ pub(crate) struct Found {
     pub(crate) block: Option<u64>,
     /// Its first slot there.
     pub(crate) slot: usize,
+    /// Bytes of the name as it stands there: where case is ignored they may be others than were looked for.
+    pub(crate) len: usize,
 }
 
-/// Where a name stands in a directory that does not ignore case.
+/// Where a name stands in a directory.
 pub(crate) fn find(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
     check_is_dir(dir)?;
+    find_wanted(store, dir, &Wanted::new(store, dir, name)?)
+}
+
+fn find_wanted(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     if dir.inode.inline().contains(InlineFlags::DENTRY) {
         let slots = Slots::inline(dir.inode.inline_area(&dir.block));
-        let found = in_slots(slots, name, None, At::Inode(dir.ino()))?;
-        return Ok(found.map(|(ino, slot)| Found { ino, block: None, slot }));
+        return in_slots(slots, wanted, None, None, At::Inode(dir.ino()));
     }
-    by_hash(store, dir, name)
+    match by_hash(store, dir, wanted)? {
+        None if wanted.is_anywhere => anywhere(store, dir, wanted),
+        found => Ok(found),
+    }
 }
 
 /// A block of a directory; `None` for a hole.
@@ -94,19 +158,25 @@ fn check_is_dir(dir: &Node) -> Result<()> {
     }
 }
 
-fn in_slots(slots: Slots<'_>, name: &[u8], hash: Option<u32>, at: At) -> Result<Option<(Nid, usize)>> {
+fn in_slots(
+    slots: Slots<'_>,
+    wanted: &Wanted<'_>,
+    hash: Option<u32>,
+    block: Option<u64>,
+    at: At,
+) -> Result<Option<Found>> {
     for entry in slots.entries_from(0) {
         let entry = entry.map_err(|error| error.at(at))?;
-        if hash.is_none_or(|hash| hash == entry.hash) && entry.name == name {
-            return Ok(Some((entry.ino, entry.slot)));
+        if hash.is_none_or(|hash| hash == entry.hash) && wanted.is(entry.name) {
+            return Ok(Some(Found { ino: entry.ino, block, slot: entry.slot, len: entry.name.len() }));
         }
     }
     Ok(None)
 }
 
 /// Looks into the bucket of the name's hash, level by level.
-fn by_hash(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
-    let hash = hash::of_name(name);
+fn by_hash(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    let hash = wanted.hash;
     let fields = dir.inode.fields();
     let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
     // Verified to be 63 at most.
@@ -117,21 +187,21 @@ fn by_hash(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
         }
         for index in first..first.saturating_add(count).min(blocks) {
             let Some(block) = block(store, dir, index)? else { continue };
-            let found = in_slots(Slots::of_block(&block), name, Some(hash), At::File(dir.ino(), index))?;
-            if let Some((ino, slot)) = found {
-                return Ok(Some(Found { ino, block: Some(index), slot }));
+            let at = At::File(dir.ino(), index);
+            let found = in_slots(Slots::of_block(&block), wanted, Some(hash), Some(index), at)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
     }
     Ok(None)
 }
 
-fn by_listing(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Nid>> {
+/// Looks at all names of a directory: a kernel with other tables may have hashed one differently.
+fn anywhere(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let mut found = None;
-    list_stored(store, dir, 0, &mut |entry| {
-        if entry.name == name {
-            found = Some(entry.ino);
-        }
+    each_block(store, dir, 0, &mut |index, block| {
+        found = in_slots(Slots::of_block(block), wanted, None, Some(index), At::File(dir.ino(), index))?;
         Ok(found.is_none())
     })?;
     Ok(found)
@@ -142,9 +212,16 @@ pub(crate) fn list(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) ->
     check_is_dir(dir)?;
     dir.check_is_plain()?;
     let fsynced = store.overlay().names(dir.ino());
+    // Where case is ignored it may be written differently.
+    let given: Vec<Wanted<'_>> = match fsynced {
+        Some(names) if ignores_case(store, dir) => {
+            names.keys().map(|name| Wanted::new(store, dir, name)).collect::<Result<_>>()?
+        }
+        _ => Vec::new(),
+    };
     let has_gone_on = list_stored(store, dir, from, &mut |entry| {
         // What an fsync gave the name to is listed behind all others.
-        if fsynced.is_some_and(|names| names.contains_key(entry.name)) {
+        if fsynced.is_some_and(|names| names.contains_key(entry.name)) || given.iter().any(|name| name.is(entry.name)) {
             return Ok(true);
         }
         take(entry)
@@ -170,23 +247,36 @@ fn list_stored(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Res
         return list_slots(slots, 0, to_usize(from), At::Inode(dir.ino()), take);
     }
     let per_block = to_u64(SLOTS_PER_BLOCK);
-    let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
-    let mut index = from.checked_div(per_block).unwrap_or(0);
+    let first = from.checked_div(per_block).unwrap_or(0);
     let mut slot = to_usize(from.checked_rem(per_block).unwrap_or(0));
+    each_block(store, dir, first, &mut |index, block| {
+        let from = if index == first { std::mem::take(&mut slot) } else { 0 };
+        list_slots(Slots::of_block(block), index, from, At::File(dir.ino(), index), take)
+    })
+}
+
+/// Goes through the blocks of a directory that has such, from one on; false where `look` ended that.
+fn each_block(
+    store: &Store,
+    dir: &Node,
+    first: u64,
+    look: &mut dyn FnMut(u64, &Block) -> Result<bool>,
+) -> Result<bool> {
+    let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
+    let mut index = first;
     while index < blocks {
         let run = map::run(store, dir, index, blocks.saturating_sub(index))?;
         let hole = store.unchanged_pages(dir.ino(), index, run.count);
         if matches!(run.at, BlockAddr::NULL | BlockAddr::NEW) && hole > 0 {
             index = index.saturating_add(hole);
-        } else if let Some(block) = block(store, dir, index)? {
-            if !list_slots(Slots::of_block(&block), index, slot, At::File(dir.ino(), index), take)? {
-                return Ok(false);
-            }
-            index = index.saturating_add(1);
-        } else {
-            index = index.saturating_add(1);
+            continue;
         }
-        slot = 0;
+        if let Some(block) = block(store, dir, index)?
+            && !look(index, &block)?
+        {
+            return Ok(false);
+        }
+        index = index.saturating_add(1);
     }
     Ok(true)
 }

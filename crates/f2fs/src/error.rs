@@ -30,6 +30,14 @@ pub enum Error {
         /// What is wrong.
         source: BlockError,
     },
+    /// Contents that fs-verity protects are others than were protected: the image is damaged, or was changed.
+    #[error("the contents of inode {ino}, its block {index}, are not those that fs-verity protects")]
+    Verity {
+        /// Inode of the file.
+        ino: Nid,
+        /// The block.
+        index: u64,
+    },
     /// The image, or what is asked for, needs what this crate does not do.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),

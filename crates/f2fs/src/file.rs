@@ -10,6 +10,7 @@ use crate::cluster::{self, LastCluster};
 use crate::error::{CallerError, Result};
 use crate::map::{self, Run};
 use crate::store::{Node, Store};
+use crate::verity;
 
 /// Bytes of a block.
 const BLOCK_BYTES: u64 = 4096;
@@ -25,6 +26,10 @@ pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u
     let left = to_usize(node.inode.size().saturating_sub(offset));
     let len = left.min(buf.len());
     let buf = buf.get_mut(..len).unwrap_or_default();
+    if verity::is_protected(node) {
+        verity::read(store, node, offset, buf, &mut |at, buf| read_raw(store, clusters, node, at, buf))?;
+        return Ok(len);
+    }
     if node.inode.inline().contains(InlineFlags::DATA) {
         let area = node.inode.inline_area(&node.block);
         let found = area.get(to_usize(offset)..).unwrap_or_default();
@@ -32,13 +37,19 @@ pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u
         buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
         return Ok(len);
     }
+    read_raw(store, clusters, node, offset, buf)?;
+    Ok(len)
+}
+
+/// Fills all of `buf` with what is from `offset` on, also behind the end of the file.
+fn read_raw(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
-    while done < len {
+    while done < buf.len() {
         let at = offset.saturating_add(to_u64(done));
         let rest = buf.get_mut(done..).unwrap_or_default();
         done = done.saturating_add(read_run(store, clusters, node, at, rest)?.max(1));
     }
-    Ok(len)
+    Ok(())
 }
 
 /// Fills the start of `buf` with bytes of one run, and returns how many.

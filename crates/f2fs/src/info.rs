@@ -7,6 +7,10 @@ use crate::error::Result;
 use crate::segments::AllocType;
 use crate::store::Store;
 
+/// What asks for `fsck.f2fs`.
+const NEED_CHECK: CheckpointFlags =
+    CheckpointFlags::ERROR.union(CheckpointFlags::FSCK).union(CheckpointFlags::QUOTA_NEED_FSCK);
+
 /// A volume as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
@@ -24,7 +28,7 @@ pub struct Info {
     pub checkpoint: u64,
     /// It was written by an unmount.
     pub is_clean: bool,
-    /// The kernel met an error, or asks for a check.
+    /// The kernel met an error, or it or quotas ask for a check.
     pub needs_check: bool,
     /// Files with fsynced changes behind the checkpoint, which are shown.
     pub recovered_files: u64,
@@ -64,7 +68,7 @@ impl Info {
             encoding: superblock.s_encoding.get(),
             checkpoint: store.checkpoint().version(),
             is_clean: flags.contains(CheckpointFlags::UMOUNT),
-            needs_check: flags.intersects(CheckpointFlags::ERROR.union(CheckpointFlags::FSCK)),
+            needs_check: flags.intersects(NEED_CHECK),
             recovered_files: f2fs_disk::convert::to_u64(store.overlay().file_count()),
             orphans: store.orphan_count()?,
             total_bytes: block_bytes(superblock.block_count.get()),

@@ -4,9 +4,10 @@
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
-//! - `file`, `dir`, `xattrs`: contents, names and attributes
+//! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents that were sealed
 //! - `policy`: what mount options say of writing
 //! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `quotas`: the files of quotas, read; `charges`: what changed that they count
 //! - `chain`: what an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
 //! - `make`: new volumes
@@ -31,6 +32,7 @@
 mod blocks;
 mod chain;
 mod change;
+mod charges;
 mod cluster;
 mod dir;
 mod error;
@@ -41,17 +43,21 @@ mod make;
 mod map;
 mod overlay;
 mod policy;
+mod quotas;
 mod recovery;
 mod segments;
 mod start;
 mod store;
+mod verity;
 mod vfs_impl;
 mod writer;
 mod xattrs;
 
 pub use error::{CallerError, Error, Result, Unsupported};
+pub use f2fs_disk::quota::{QuotaEntry, QuotaKind};
 pub use info::Info;
 pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
 pub use policy::{ActiveLogs, BackgroundGc, FsyncMode, Mode};
+pub use quotas::Quotas;
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

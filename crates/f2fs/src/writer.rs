@@ -19,6 +19,7 @@ use f2fs_disk::{Block, BlockAddr, Geometry, Nid, SEGMENT_BLOCKS};
 use host::Env;
 
 use crate::chain::Chain;
+use crate::charges::Charges;
 use crate::error::{Error, Result};
 use crate::policy::{HOT_DATA, HOT_NODE, LOGS, Policy};
 use crate::segments::{AllocType, Segments};
@@ -175,6 +176,10 @@ pub(crate) struct Writer {
     pub(crate) committed: u64,
     /// What fsyncs have to know.
     pub(crate) chain: Chain,
+    /// What the quota files have to count.
+    pub(crate) charges: Charges,
+    /// They could not be kept right.
+    pub(crate) quotas_need_repair: bool,
     /// Why nothing is written any more.
     pub(crate) poison: Option<Box<Error>>,
     /// How many changes there were when the volume was last as between two operations: see [`Writer::is_settled`].
@@ -191,7 +196,7 @@ impl Writer {
     /// Free sections that the next commit may need for all that changed and `more` blocks besides, however they are
     /// distributed among the logs.
     pub(crate) fn sections_needed(&self, more: u64) -> u64 {
-        let (nodes, more) = (to_u64(self.nodes.len()), more + SLACK_BLOCKS);
+        let (nodes, more) = (to_u64(self.nodes.len()), self.charges.blocks() + more + SLACK_BLOCKS);
         let dirty = nodes + self.page_count + more;
         let without_holes = dirty / self.segments.blocks_per_section() + self.short_logs(0..LOGS, dirty);
         let (data, nodes) = (self.page_count + more, nodes + more);

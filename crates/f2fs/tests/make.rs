@@ -173,7 +173,9 @@ fn check(ours: &Path, what: &str, options: &MakeOptions) {
     assert!(checked.status.success() && !text.contains("[Fail]") && !text.contains("[ASSERT]"), "{what}: {text}");
     let (info, volume) = open(ours);
     let has_lost_found = options.features.contains(Features::LOST_FOUND);
-    assert_eq!((info.is_clean, info.inodes), (true, if has_lost_found { 2 } else { 1 }), "{what}");
+    let has = |feature| options.features.contains(feature);
+    let quotas = 2 * u32::from(has(Features::QUOTA_INO)) + u32::from(has(Features::PRJQUOTA));
+    assert_eq!((info.is_clean, info.inodes), (true, 1 + u32::from(has_lost_found) + quotas), "{what}");
     assert_eq!(info.label, options.label);
     let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
     assert_eq!(names, if has_lost_found { vec!["lost+found"] } else { vec![] }, "{what}");
@@ -232,10 +234,17 @@ fn options_do_what_those_of_mkfs_do() {
         ("-O lost_found", with(Features::LOST_FOUND)),
         ("-O sb_checksum", with(Features::SB_CHKSUM)),
         ("-O encrypt,verity", with(Features::ENCRYPT | Features::VERITY)),
+        ("-O casefold -C utf8", with(Features::CASEFOLD)),
+        ("-C utf8:strict", MakeOptions { strict_names: true, ..with(Features::CASEFOLD) }),
+        ("-O quota", with(Features::QUOTA_INO)),
+        (
+            "-O quota,extra_attr,project_quota,lost_found",
+            with(extra | Features::QUOTA_INO | Features::PRJQUOTA | Features::LOST_FOUND),
+        ),
         (
             "-O encrypt,extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,lost_found,verity,sb_checksum,\
-             compression",
-            with(CAN_HAVE.difference(Features::PRJQUOTA)),
+             compression,quota,project_quota,casefold -C utf8",
+            with(CAN_HAVE),
         ),
     ];
     for size in [300 * MIB, 5 * GIB] {
@@ -245,13 +254,14 @@ fn options_do_what_those_of_mkfs_do() {
     }
 }
 
-/// Of these, `mkfs.f2fs` makes a hidden file with quotas, and we do not: inodes have project numbers.
+/// `mkfs.f2fs` puts the entry of an owner where that of root would be, and counts `lost+found` for it.
 #[test]
-fn volumes_with_project_numbers_are_right() {
+fn quotas_of_an_owner_are_right() {
     let Some(dir) = tools() else { return };
-    for features in [Features::EXTRA_ATTR | Features::PRJQUOTA, CAN_HAVE] {
-        let options = MakeOptions { features, ..options() };
-        check(&ours(dir.path(), 300 * MIB, &options), "project_quota", &options);
+    // Of project numbers alone, `mkfs.f2fs` has the file's node say that the next one is two blocks further on.
+    for features in [Features::QUOTA_INO, Features::EXTRA_ATTR | Features::PRJQUOTA, CAN_HAVE] {
+        let options = MakeOptions { features, owner: (1000, 65_537), ..options() };
+        check(&ours(dir.path(), 300 * MIB, &options), "quota", &options);
     }
 }
 
@@ -306,7 +316,8 @@ fn what_cannot_be_made_is_refused_and_nothing_written() {
         (MakeOptions { zone_sections: 5000, ..options() }, "sections of a zone: expected 1 to 4096, found 5000"),
         (MakeOptions { overprovision: Some(100.0), ..options() }, "overprovision: expected more than 0"),
         (MakeOptions { overprovision: Some(f64::NAN), ..options() }, "found NaN"),
-        (MakeOptions { features: Features::CASEFOLD, ..options() }, "found casefold"),
+        (MakeOptions { features: Features::RO, ..options() }, "found ro"),
+        (MakeOptions { strict_names: true, ..options() }, "casefold with strict names"),
         (MakeOptions { features: Features::INODE_CHKSUM, ..options() }, "expected extra_attr"),
         (MakeOptions { label: "x".repeat(512), ..options() }, "label: expected at most 511"),
         (MakeOptions { label: "a\0".to_owned(), ..options() }, "label: expected"),

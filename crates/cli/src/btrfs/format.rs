@@ -102,7 +102,7 @@ fn open_with(
 }
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
-fn of_another(path: &Path) -> Option<Error> {
+pub(super) fn of_another(path: &Path) -> Option<Error> {
     let part = ImagePath::parse(path);
     let name = recognise(&part.path, part.offset).ok()??;
     let is_other = name != "btrfs" && known().iter().any(|ours| ours.name == name);

@@ -8,6 +8,7 @@ use commands::magic::magic;
 pub(crate) const FORMAT: Format = Format {
     name: "btrfs",
     magic: magic(0x10040, b"_BHRfS_M"),
+    copies: &[],
     relatives: &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))],
     open: format::open,
     remedies: format::remedies,

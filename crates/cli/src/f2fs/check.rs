@@ -23,8 +23,8 @@ pub(crate) fn codes() -> impl Iterator<Item = Meaning> {
 }
 
 /// Checks; nothing is written. All names of passes are those of [`passes`].
-pub(crate) fn run(device: &dyn Device, passes: &[String], quiet: bool) -> Result<Checked<At>> {
-    let options = Options { passes: passes.iter().filter_map(|id| Pass::from_id(id)).collect() };
+pub(crate) fn run(device: &dyn Device, passes: &[String], data: bool, quiet: bool) -> Result<Checked<At>> {
+    let options = Options { passes: passes.iter().filter_map(|id| Pass::from_id(id)).collect(), data };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !quiet);
     let report = check(device, &options, &Shown(Arc::clone(&progress)));

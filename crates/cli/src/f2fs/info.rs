@@ -1,9 +1,9 @@
-//! What `info` reports of an f2fs image.
+//! What `info` reports of an f2fs image, with the usage that its quota files count.
 
 use std::io::Write as _;
 
 use anyhow::Result;
-use f2fs::Info;
+use f2fs::{F2fs, Info, QuotaEntry, QuotaKind, Quotas};
 use serde::Serialize;
 
 use commands::output::Output;
@@ -33,10 +33,25 @@ pub(super) struct Report<'a> {
     ssr_logs: u32,
     nodes: u32,
     inodes: u32,
+    /// What the quota files count; none of a mount, whose users need not know it of each other.
+    quotas: Option<Vec<Quota>>,
+}
+
+/// What a user, group or project has and may have; a limit of 0 is none.
+#[derive(Serialize)]
+struct Quota {
+    kind: &'static str,
+    id: u32,
+    inodes: u64,
+    bytes: u64,
+    inodes_soft_limit: u64,
+    inodes_hard_limit: u64,
+    bytes_soft_limit: u64,
+    bytes_hard_limit: u64,
 }
 
 /// The report for JSON.
-pub(super) fn report(info: &Info) -> Report<'_> {
+pub(super) fn report<'a>(info: &'a Info, quotas: Option<&f2fs::Result<Quotas>>) -> Report<'a> {
     Report {
         label: &info.label,
         uuid: names::uuid(&info.uuid),
@@ -56,11 +71,12 @@ pub(super) fn report(info: &Info) -> Report<'_> {
         ssr_logs: info.ssr_logs,
         nodes: info.nodes,
         inodes: info.inodes,
+        quotas: quotas.and_then(|found| found.as_ref().ok()).map(listed),
     }
 }
 
 /// The report for people.
-pub(super) fn print(out: &mut Output, info: &Info) -> Result<()> {
+pub(super) fn print(out: &mut Output, info: &Info, quotas: Option<&f2fs::Result<Quotas>>) -> Result<()> {
     let label = names::escaped(info.label.as_bytes());
     let label = if label.is_empty() { "(none)".into() } else { label };
     let features = if info.features.is_empty() { "(none)".to_owned() } else { info.features.join(", ") };
@@ -86,8 +102,70 @@ pub(super) fn print(out: &mut Output, info: &Info) -> Result<()> {
     if info.orphans > 0 {
         writeln!(out, "Orphans:     {} files without a name", info.orphans)?;
     }
+    if let Some(quotas) = quotas {
+        print_quotas(out, quotas)?;
+    }
     if info.needs_check {
         writeln!(out, "Warning:     the kernel met an error, or asks for fsck.f2fs")?;
+    }
+    Ok(())
+}
+
+/// What the quota files of a volume say.
+pub(super) fn quotas(fs: &F2fs) -> f2fs::Result<Quotas> {
+    fs.quotas()
+}
+
+const fn name_of(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::User => "user",
+        QuotaKind::Group => "group",
+        QuotaKind::Project => "project",
+    }
+}
+
+fn listed(quotas: &Quotas) -> Vec<Quota> {
+    let of = |kind: QuotaKind, entry: &QuotaEntry| {
+        // Limits of space are in KiB.
+        let bytes = |limit: u64| limit.saturating_mul(1024);
+        Quota {
+            kind: name_of(kind),
+            id: entry.dqb_id.get(),
+            inodes: entry.dqb_curinodes.get(),
+            bytes: entry.dqb_curspace.get(),
+            inodes_soft_limit: entry.dqb_isoftlimit.get(),
+            inodes_hard_limit: entry.dqb_ihardlimit.get(),
+            bytes_soft_limit: bytes(entry.dqb_bsoftlimit.get()),
+            bytes_hard_limit: bytes(entry.dqb_bhardlimit.get()),
+        }
+    };
+    quotas.files.iter().flat_map(|(kind, entries)| entries.iter().map(move |entry| of(*kind, entry))).collect()
+}
+
+/// Lines of quotas for people; JSON has all of them.
+const QUOTA_LINES_MAX: usize = 20;
+
+fn print_quotas(out: &mut Output, quotas: &f2fs::Result<Quotas>) -> Result<()> {
+    let quotas = match quotas {
+        Ok(quotas) if quotas.files.is_empty() => return Ok(()),
+        Ok(quotas) => quotas,
+        Err(error) => {
+            writeln!(out, "Quotas:      cannot be read: {error}")?;
+            return Ok(());
+        }
+    };
+    let state = if quotas.need_repair { ", to be counted anew by fsck.f2fs" } else { "" };
+    let all = listed(quotas);
+    writeln!(out, "Quotas:      {} entries{state}", all.len())?;
+    for quota in all.iter().take(QUOTA_LINES_MAX) {
+        let limit = |limit: u64, shown: String| if limit == 0 { String::new() } else { format!(" of {shown}") };
+        let space = limit(quota.bytes_hard_limit, human::bytes(quota.bytes_hard_limit));
+        let inodes = limit(quota.inodes_hard_limit, quota.inodes_hard_limit.to_string());
+        let who = format!("{} {}", quota.kind, quota.id);
+        writeln!(out, "  {who:<20} {}{space}, {} inodes{inodes}", human::bytes(quota.bytes), quota.inodes)?;
+    }
+    if all.len() > QUOTA_LINES_MAX {
+        writeln!(out, "  ... (--json has all)")?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use blockdev::Device;
 use clap::Args;
-use f2fs::{Info, MakeError, MakeOptions, OpenOptions};
+use f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
 use host::Env;
 use vfs::Volume;
 
@@ -35,6 +35,9 @@ pub(crate) struct Own {
     /// Sections of a zone, in which no two logs write: 1 if not given
     #[arg(short, long, value_name = "COUNT")]
     zone_sections: Option<u32>,
+    /// Refuse names that are no text in directories that ignore case; needs -O casefold
+    #[arg(long)]
+    strict_names: bool,
 }
 
 impl Own {
@@ -44,6 +47,7 @@ impl Own {
             (self.overprovision.is_some(), "--overprovision"),
             (self.section_segments.is_some(), "--section-segments"),
             (self.zone_sections.is_some(), "--zone-sections"),
+            (self.strict_names, "--strict-names"),
         ];
         all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
@@ -67,19 +71,19 @@ impl Own {
                 write(&target, size, &make)
             }
         };
-        let info = match made {
-            Ok(info) => info,
+        let made = match made {
+            Ok(made) => made,
             Err(error) => {
                 target.remove_new();
                 return Err(error);
             }
         };
         if common.json {
-            out.json(&info::report(&info))
+            out.json(&info::report(&made.info, Some(&made.quotas)))
         } else if common.quiet {
             Ok(())
         } else {
-            info::print(out, &info)
+            info::print(out, &made.info, Some(&made.quotas))
         }
     }
 
@@ -93,11 +97,18 @@ impl Own {
             overprovision: self.overprovision,
             section_segments: self.section_segments.unwrap_or(default.section_segments),
             zone_sections: self.zone_sections.unwrap_or(default.zone_sections),
+            strict_names: self.strict_names,
             owner: common.owner.unwrap_or_default(),
             time: u64::try_from(self::env()?.now().0).unwrap_or(0),
             made_by: format!("spinney {}", env!("CARGO_PKG_VERSION")),
         })
     }
+}
+
+/// What there is then.
+struct Made {
+    info: Info,
+    quotas: f2fs::Result<Quotas>,
 }
 
 /// What a directory's contents are copied into.
@@ -110,7 +121,7 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Fills it; a file that may become larger does so until there is room.
-    fn fill_grown(&self) -> Result<Info> {
+    fn fill_grown(&self) -> Result<Made> {
         let size_of = |totals: &Totals| {
             let entries = totals.names.saturating_mul(ENTRY_BYTES);
             totals
@@ -124,16 +135,16 @@ impl Filling<'_> {
             .make_filled(self.target, self.rootdir, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
     }
 
-    fn fill(&self, size: u64, bytes_total: u64) -> Result<Info> {
+    fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
         check_size(self.target, size, self.make)?;
         let device: Arc<dyn Device> = self.target.open(size)?;
         f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(env()?);
         let opened = Arc::new(opened.open(device).map_err(vfs::Error::from)?);
-        let volume = Volume::new(Arc::<f2fs::F2fs>::clone(&opened));
+        let volume = Volume::new(Arc::<F2fs>::clone(&opened));
         self.common.copy_in(self.target, &volume, self.rootdir, bytes_total)?;
         vfs::FileSystem::finish(&*opened)?;
-        Ok(opened.info().map_err(vfs::Error::from)?)
+        made(&opened)
     }
 }
 
@@ -159,11 +170,15 @@ fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
     make.check(size).map_err(|error| explain(target, size, make, error))
 }
 
-fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Info> {
+fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Made> {
     let device: Arc<dyn Device> = target.open(size)?;
     f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
     let opened = OpenOptions::new().open(device).map_err(vfs::Error::from)?;
-    Ok(opened.info().map_err(vfs::Error::from)?)
+    made(&opened)
+}
+
+fn made(opened: &F2fs) -> Result<Made> {
+    Ok(Made { info: opened.info().map_err(vfs::Error::from)?, quotas: info::quotas(opened) })
 }
 
 /// The failure with its status; of a size that is too small, with the least one.

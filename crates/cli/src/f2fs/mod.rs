@@ -1,6 +1,6 @@
 //! What f2fs is to the program: its row in `formats`, how an image is made, opened and mounted, what `info` shows.
 //!
-//! What the engine does not change (quota files, devices of zones) is refused by name when an image is opened for
+//! What the engine does not change (devices of zones) is refused by name when an image is opened for
 //! writing.
 //!
 //! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
@@ -8,6 +8,7 @@
 pub(crate) mod check;
 mod features;
 mod info;
+mod jobs;
 pub(crate) mod mkfs;
 mod open;
 pub(crate) mod row;

@@ -9,6 +9,7 @@ use f2fs::{ActiveLogs, BackgroundGc, F2fs, FsyncMode, Mode, OpenOptions};
 use vfs::Volume;
 
 use super::info;
+use super::jobs::OfVolume;
 use commands::failure::{Failure, Status};
 use commands::format::{About, OpenRequest, Opened, Request, Served};
 use commands::mount::{takes_no_value, unknown};
@@ -62,7 +63,8 @@ struct OfF2fs(Arc<F2fs>);
 impl About for OfF2fs {
     fn report(&self, json: bool, out: &mut Output) -> Result<()> {
         let found = self.0.info().map_err(vfs::Error::from)?;
-        if json { out.json(&info::report(&found)) } else { info::print(out, &found) }
+        let quotas = info::quotas(&self.0);
+        if json { out.json(&info::report(&found, Some(&quotas))) } else { info::print(out, &found, Some(&quotas)) }
     }
 }
 
@@ -149,7 +151,8 @@ pub(super) fn mount(device: Arc<dyn Device>, request: &Request) -> Result<Served
     let options = wanted(request)?.writable(!request.read_only);
     let options = options.atime(request.atime).commit_interval(request.commit_interval);
     let file_system = Arc::new(options.open(device).map_err(vfs::Error::from)?);
-    Ok(Served { file_system, jobs: None })
+    let jobs = Arc::new(OfVolume(Arc::clone(&file_system)));
+    Ok(Served { file_system, jobs: Some(jobs) })
 }
 
 /// A further mount shows what the first one does, or nothing.

@@ -8,6 +8,7 @@ use commands::magic::magic;
 pub(crate) const FORMAT: Format = Format {
     name: "f2fs",
     magic: magic(0x400, b"\x10\x20\xf5\xf2"),
+    copies: &[magic(0x1400, b"\x10\x20\xf5\xf2")],
     relatives: &[],
     open: open::open,
     remedies: open::remedies,

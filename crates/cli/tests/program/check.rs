@@ -81,7 +81,8 @@ fn an_f2fs_image_is_checked_as_well() {
     damaged[5120..5124].fill(0);
     std::fs::write(bench.path("d.img"), &damaged).unwrap();
     assert_eq!(bench.run("check d.img").status, 8);
-    for words in ["check --pass chunks a.img", "check --data a.img", "check --device b.img a.img"] {
+    bench.ok("check --data a.img");
+    for words in ["check --pass chunks a.img", "check --device b.img a.img"] {
         assert_eq!(bench.run(words).status, 16, "{words}");
     }
     assert!(bench.ok("check --explain dir-hash").contains("(f2fs, files)"));

@@ -103,7 +103,13 @@ fn a_mount_of_f2fs_is_to_be_unmounted_first() {
     bench.ok("mkfs -q -t f2fs --rootdir empty f.img");
     bench.ok("mount f.img other");
     let run = bench.run("check other");
+    let info = bench.ok("info other");
+    let uuid = bench.json("info --json other")["uuid"].clone();
+    let unknown = bench.run("label other");
     bench.ok("umount other");
+    assert!(info.contains("Format:      f2fs"), "{info}");
+    assert_eq!(uuid, bench.json("info --json f.img")["uuid"]);
+    assert!(unknown.status == 4 && unknown.err.contains("does not know this command"), "{}", unknown.err);
     assert_eq!(run.status, 8, "{}", run.err);
     assert!(run.err.contains("`spinney umount other`") && run.err.contains("f.img"), "{}", run.err);
     bench.ok("check f.img");

@@ -75,12 +75,52 @@ fn an_image_is_changed() {
     bench.ok("rm -r a.img /dir");
     assert_eq!(bench.ok("ls a.img"), "again\n");
     assert!(bench.ok("info a.img").contains("unmounted cleanly"));
-    for line in ["label a.img", "usage a.img", "subvolume list a.img", "resize 200M a.img", "quota enable a.img"] {
+    for line in [
+        "label a.img",
+        "usage a.img",
+        "subvolume list a.img",
+        "resize 200M a.img",
+        "quota enable a.img",
+        "dump super a.img",
+    ] {
         let run = bench.run(line);
         assert_eq!(run.status, 4, "{line}: {}", run.err);
         assert!(run.err.contains("holds f2fs: this command is for btrfs alone"), "{line}: {}", run.err);
     }
     check(&bench, "a.img");
+}
+
+#[test]
+fn quotas_are_counted_and_told() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q -t f2fs --size 100M -O quota,extra_attr,project_quota --owner 1000:100 a.img");
+    std::fs::write(bench.path("file"), vec![1; 10_000]).unwrap();
+    bench.ok("put -q a.img file /");
+    check(&bench, "a.img");
+    bench.ok("check a.img");
+    let text = bench.ok("info a.img");
+    assert!(text.contains("Quotas:") && text.contains("user 1000") && text.contains("project 0"), "{text}");
+    let info = bench.json("info --json a.img");
+    let quotas = info["quotas"].as_array().unwrap();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    for (kind, id) in [("user", uid), ("group", gid)] {
+        let found = quotas.iter().find(|quota| quota["kind"] == kind && quota["id"] == id).unwrap();
+        assert_eq!((found["inodes"].as_u64(), found["bytes"].as_u64()), (Some(1), Some(12_288)), "{kind}");
+    }
+}
+
+/// The first superblock lost its magic number, as does what is overwritten at its start.
+#[test]
+fn the_second_superblock_is_enough() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q -t f2fs --size 100M -l kept a.img");
+    let image = std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0; 512], 1024).unwrap();
+    assert_eq!(bench.json("info --json a.img")["label"], "kept");
+    bench.ok("mkdir a.img /dir");
+    assert_eq!(bench.ok("ls a.img"), "dir\n");
+    let run = bench.run("mkfs -q -t f2fs a.img");
+    assert!(run.status == 1 && run.err.contains("holds f2fs"), "{}", run.err);
 }
 
 #[test]
@@ -130,7 +170,7 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
         ("mkfs -t f2fs --size 64M -o 0 new.img", 2, "overprovision: expected more than 0"),
         ("mkfs -t f2fs --size 20T new.img", 4, "at most 16 TiB"),
         ("mkfs -t f2fs --size 64M -O nonsense new.img", 2, "no such feature; `-t f2fs -O list-all`"),
-        ("mkfs -t f2fs --size 64M -O casefold new.img", 4, "casefold: not supported"),
+        ("mkfs -t f2fs --size 64M -O ro new.img", 4, "ro: not supported"),
         ("mkfs -t f2fs --size 64M -O inode_checksum new.img", 2, "extra_attr"),
         ("mkfs -t f2fs --size 64M --nodesize 4K new.img", 2, "--nodesize: only btrfs has it"),
         ("mkfs -t f2fs --size 64M --rootdir . --shrink new.img", 2, "--shrink: only btrfs has it"),

@@ -64,7 +64,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     if let Some(path) = &settings.lock_statistics {
         locks::begin(path, &settings.lock_classes)?;
     }
-    let options = server_options(&settings);
+    let mut options = server_options(&settings);
     if let Err(error) = fuse::ask_for_short_slices() {
         tracing::debug!("no short time slices: {error}");
     }
@@ -86,6 +86,10 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         entered.is_apart
     };
     let Served { file_system, jobs } = open_file_system(mount, &settings, watch::watched(device.clone()))?;
+    if file_system.ignores_case() {
+        // The kernel compares names of this file system byte by byte, and would go on believing what it knows.
+        options.entry_timeout = std::time::Duration::ZERO;
+    }
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only, is_apart }, None)?;
     let (connection, device_numbers) = receive_connection(channel)?;

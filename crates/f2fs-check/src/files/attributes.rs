@@ -10,7 +10,8 @@ use crate::code::Code;
 use crate::finding::Place;
 
 impl Walk<'_, '_> {
-    pub(super) fn attributes(&mut self, file: &mut File, entered: &Entered) {
+    /// Looks at the attributes of an inode, and returns their bytes.
+    pub(super) fn attributes(&mut self, file: &mut File, entered: &Entered) -> Vec<u8> {
         let ino = file.inode.ino();
         let mut bytes = file.inode.inline_xattrs(&entered.block).to_vec();
         if let Some(nid) = file.inode.xattr_nid()
@@ -22,5 +23,6 @@ impl Walk<'_, '_> {
         if let Some(Err(error)) = xattr::entries(&bytes).find(Result::is_err) {
             self.findings.add_corrupt(Code::InodeXattr, Place::inode(ino), &error);
         }
+        bytes
     }
 }

@@ -13,7 +13,7 @@ use crate::code::Code;
 use crate::finding::Place;
 use crate::summaries::Owner;
 
-/// Takes a block of a directory: its number, and where it is.
+/// Takes a block of a directory or a quota file: its number, and where it is.
 pub(super) type Take<'t> = dyn FnMut(&mut Walk<'_, '_>, u64, BlockAddr) + 't;
 
 /// What was counted of a file.
@@ -25,13 +25,22 @@ pub(super) struct File {
     pub(super) in_extent: u32,
     /// Blocks that compression saves.
     pub(super) saved: u64,
+    /// Its blocks are wanted: those of names, and of quotas.
+    pub(super) shows_blocks: bool,
     /// First block of the last compressed cluster.
     cluster: Option<u64>,
 }
 
 impl File {
     pub(super) fn new(inode: &Inode) -> Self {
-        Self { inode: *inode, blocks: 1, in_extent: 0, saved: 0, cluster: None }
+        Self {
+            inode: *inode,
+            blocks: 1,
+            in_extent: 0,
+            saved: 0,
+            shows_blocks: inode.kind() == Kind::Directory,
+            cluster: None,
+        }
     }
 
     fn is_released(&self) -> bool {
@@ -110,7 +119,7 @@ impl Walk<'_, '_> {
             let owner = Owner { nid: own.nid, offset, version: own.version, is_node: false };
             // A block that was met before is not read again: an image could lead to it without end.
             let is_new = self.address(file, index, at, owner);
-            if is_new && file.inode.kind() == Kind::Directory {
+            if is_new && file.shows_blocks {
                 take(self, index, at);
             }
         }

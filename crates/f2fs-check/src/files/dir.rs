@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use f2fs_disk::dentry::{DEPTH_MAX, Entry, Slots, bucket};
 use f2fs_disk::flags::{InlineFlags, InodeFlags};
 use f2fs_disk::inode::{Inode, Kind};
-use f2fs_disk::{BLOCK_SIZE, BlockAddr, Nid, hash};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, Nid, fold, hash};
 
 use super::contents::File;
 use super::{Directory, LedBy, Walk};
@@ -85,10 +85,8 @@ impl Walk<'_, '_> {
         let dir = listing.dir.ino;
         let place = || Place { file_block: block, ..Place::inode(dir) };
         let shown = || entry.name.escape_ascii().to_string();
-        // Without the tables of case folding the hashes of such a directory are not known.
-        let is_folded = listing.inode.flags().contains(InodeFlags::CASEFOLD);
-        let expected = hash::of_name(entry.name);
-        if !is_folded && entry.hash != expected {
+        let (expected, folded) = self.hash_of(&listing.inode, entry.name);
+        if let Some(expected) = expected.filter(|expected| entry.hash != *expected) {
             let (expected, found) = (format!("{expected:#x}"), format!("{:#x}", entry.hash));
             self.findings.add_what(Code::DirHash, &shown(), place(), expected, found);
         }
@@ -96,7 +94,7 @@ impl Walk<'_, '_> {
             let expected = format!("a bucket of the hash {:#x} in a level that is looked at", entry.hash);
             self.findings.add_what(Code::DirPlace, &shown(), place(), expected, format!("block {block:?}"));
         }
-        if !listing.names.insert(fingerprint(entry.name)) {
+        if !listing.names.insert(fingerprint(folded.as_deref().unwrap_or(entry.name))) {
             self.findings.add(Code::DirDouble, place(), "one name", shown());
             return;
         }
@@ -118,6 +116,19 @@ impl Walk<'_, '_> {
             let found = format!("{} of type {:?}", entry.ino, entry.kind);
             self.findings.add_what(Code::DirDots, &shown(), place(), expected, found);
         }
+    }
+
+    /// The hash that a name has to have, if that is known; and what stands for it where case is ignored.
+    fn hash_of(&self, dir: &Inode, name: &[u8]) -> (Option<u32>, Option<Vec<u8>>) {
+        if !dir.flags().contains(InodeFlags::CASEFOLD) || matches!(name, b"." | b"..") {
+            return (Some(hash::of_name(name)), None);
+        }
+        let fields = self.volume.superblock.fields();
+        if fields.s_encoding.get() != fold::UTF8_12_1 {
+            return (None, None);
+        }
+        let folded = fold::folded(name);
+        (Some(fold::hash(name, folded.as_deref())), folded)
     }
 
     fn check_listing(&mut self, listing: &Listing) {

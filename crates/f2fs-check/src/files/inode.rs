@@ -1,8 +1,10 @@
 //! What an inode says of itself.
 
+use std::collections::BTreeMap;
+
 use f2fs_disk::flags::{Features, InlineFlags};
 use f2fs_disk::inode::{self, Inode, Kind, NAME_BYTES_MAX};
-use f2fs_disk::{Block, Nid};
+use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::claims::Entered;
 use super::contents::File;
@@ -34,17 +36,25 @@ impl Walk<'_, '_> {
         let Some(inode) = self.verified(&entered.block, ino) else { return };
         self.check_extra_size(&entered.block, ino);
         self.check_fields(&inode, from);
+        self.count_use(&inode, from);
         if inode.kind() == Kind::Directory {
             let parent = match from {
                 LedBy::Name { dir, .. } => Some(dir),
-                LedBy::Root | LedBy::Quota => Some(ino),
+                LedBy::Root | LedBy::Quota(_) => Some(ino),
                 LedBy::Orphan => None,
             };
             self.waiting.push(Directory { ino, parent });
             return;
         }
         self.count_first(&inode, from);
-        self.file(&inode, &entered);
+        let is_sealed = self.compares(&inode);
+        let (blocks, xattrs) = self.file(&inode, &entered, is_sealed || matches!(from, LedBy::Quota(_)));
+        if is_sealed {
+            self.compare_sealed(&inode, &xattrs, &blocks);
+        }
+        if let LedBy::Quota(kind) = from {
+            self.keep_quota_file(kind, &inode, blocks);
+        }
     }
 
     /// An inode as far as it can be believed: one with a wrong checksum is still read.
@@ -159,14 +169,18 @@ impl Walk<'_, '_> {
         self.links.insert(ino, Links { counted: inode.fields().i_links.get(), names: 2 });
     }
 
-    /// All of an inode that is no directory.
-    fn file(&mut self, inode: &Inode, entered: &Entered) {
-        let mut file = File::new(inode);
-        self.attributes(&mut file, entered);
+    /// All of an inode that is no directory; where its blocks are, if that is wanted, and its attributes.
+    fn file(&mut self, inode: &Inode, entered: &Entered, shows_blocks: bool) -> (BTreeMap<u64, BlockAddr>, Vec<u8>) {
+        let (mut file, mut blocks) = (File::new(inode), BTreeMap::new());
+        file.shows_blocks = shows_blocks;
+        let xattrs = self.attributes(&mut file, entered);
         if matches!(inode.kind(), Kind::File | Kind::Symlink) {
-            self.contents(&mut file, entered, &mut |_, _, _| ());
+            self.contents(&mut file, entered, &mut |_, index, at| {
+                blocks.insert(index, at);
+            });
         }
         self.check_file(&file);
+        (blocks, xattrs)
     }
 
     /// What was counted, against what the inode says.

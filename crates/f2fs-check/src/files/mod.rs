@@ -4,6 +4,8 @@
 //! - `inode`: what an inode says of itself
 //! - `contents`: nodes below an inode, and the addresses in them
 //! - `attributes`: extended ones
+//! - `sealed`: contents that fs-verity protects, where that is asked for
+//! - `quotas`: what quota files say is in use
 //! - `dir`: names of a directory, each of which leads to an inode
 //!
 //! A directory is put aside when its name is met, and listed when those before it are done; so nothing here is deeper
@@ -16,11 +18,14 @@ mod claims;
 mod contents;
 mod dir;
 mod inode;
+mod quotas;
+mod sealed;
 
 use std::collections::BTreeMap;
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::Features;
+use f2fs_disk::quota::QuotaKind;
 
 use crate::bitmap::Bitmap;
 use crate::code::Code;
@@ -54,6 +59,10 @@ struct Walk<'a, 'b> {
     links: BTreeMap<Nid, Links>,
     /// Segments of which it was said that they have blocks of the wrong kind.
     mixed: Bitmap,
+    quotas: quotas::Quotas,
+    /// Data is read where there is something to compare it with; and of how many files it cannot be.
+    reads_data: bool,
+    not_compared: u64,
 }
 
 /// A directory, and the one that its name is in.
@@ -81,11 +90,17 @@ enum LedBy {
     /// The checkpoint's list of orphans.
     Orphan,
     /// The superblock's list of quota files.
-    Quota,
+    Quota(QuotaKind),
 }
 
 /// Walks all files; nodes that nothing led to are reported.
-pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], findings: &Findings) -> Found {
+pub(crate) fn walk(
+    volume: &mut Volume<'_>,
+    tables: &Tables,
+    orphans: &[Nid],
+    reads_data: bool,
+    findings: &Findings,
+) -> Found {
     let geometry = *volume.geometry();
     let segments = volume.segment_count();
     let summaries = Summaries::read(volume, findings);
@@ -100,6 +115,9 @@ pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], fi
         waiting: Vec::new(),
         links: BTreeMap::new(),
         mixed: Bitmap::new(segments),
+        quotas: quotas::Quotas::default(),
+        reads_data,
+        not_compared: 0,
     };
     let root = walk.volume.superblock.root();
     walk.enter(root, LedBy::Root);
@@ -108,6 +126,7 @@ pub(crate) fn walk(volume: &mut Volume<'_>, tables: &Tables, orphans: &[Nid], fi
     walk.quotas();
     walk.compare_links();
     walk.unreachable();
+    walk.note_not_compared();
     walk.found
 }
 
@@ -137,15 +156,14 @@ impl Walk<'_, '_> {
         if !self.volume.superblock.features().contains(Features::QUOTA_INO) {
             return;
         }
-        let inos = self.volume.superblock.fields().qf_ino.map(|ino| Nid(ino.get()));
-        for ino in inos.into_iter().filter(|ino| ino.0 != 0) {
+        for (kind, ino) in quotas::files(self.volume) {
             if self.tables.nodes.has(ino.0) {
-                self.enter(ino, LedBy::Quota);
+                self.enter(ino, LedBy::Quota(kind));
             } else {
                 self.findings.add(Code::QuotaInode, Place::inode(ino), "an inode", "none with its number");
             }
         }
-        self.findings.note("what quota files say is in use is not compared with what is".to_owned());
+        self.compare_quotas();
     }
 
     fn compare_links(&mut self) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
+use codec::verity::{DESCRIPTOR_SIZE, Tree};
 use f2fs::{Features, MakeOptions, OpenOptions};
 use f2fs_disk::checkpoint::{Checkpoint, DiskCheckpoint, PackEnd, encode};
 use f2fs_disk::inode::{self, Inode};
@@ -15,16 +16,32 @@ use f2fs_disk::summary::{self, SummaryBlock};
 use f2fs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
 use f2fs_disk::{Block, BlockAddr, Geometry, Nid, OnDisk as _};
 use host::Env;
+use vfs::file_system::NodeFlags;
 use vfs::file_system::XattrMode;
 use vfs::{File, Volume};
 
 const IMAGE_BYTES: u64 = 64 << 20;
 const CLOCK: (i64, u32) = (1_700_000_000, 0);
 pub const ALL: Features = Features::EXTRA_ATTR
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
+    .union(Features::CASEFOLD)
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::SB_CHKSUM);
+
+/// What `/sealed` has.
+pub const SEALED: &[u8] = b"what is sealed, of one block";
+/// Where its descriptor is; of a file of one block there is no tree.
+pub const DESCRIPTOR_AT: u64 = 65_536;
+fn descriptor() -> Vec<u8> {
+    let mut bytes = vec![0; DESCRIPTOR_SIZE];
+    bytes[..3].copy_from_slice(&[1, 1, 12]);
+    bytes[8..16].copy_from_slice(&SEALED.len().to_le_bytes());
+    let root = Tree::new(&bytes, SEALED.len() as u64).unwrap().hash(SEALED);
+    bytes[16..48].copy_from_slice(&root);
+    bytes
+}
 
 /// A volume, and how it came to be.
 pub struct Base {
@@ -90,7 +107,17 @@ fn fill(volume: &Volume) {
     volume.write("/middle", vec![4; 50_000]).unwrap();
     volume.create_dir_all("/deep/er/and/deeper").unwrap();
     volume.write("/deep/er/and/deeper/file", b"x").unwrap();
+    let sealed = File::create(volume, "/sealed").unwrap();
+    sealed.write_at(SEALED, 0).unwrap();
+    sealed.write_at(&descriptor(), DESCRIPTOR_AT).unwrap();
+    drop(sealed);
     volume.create_dir("/many").unwrap();
+    volume.create_dir("/folded").unwrap();
+    // Where the volume has no such directories, it stays as the others are.
+    let _ = volume.set_flags("/folded", NodeFlags::from_bits_retain(0x4000_0000));
+    for name in ["Größe", "SIZE", "odd \u{1f972}"] {
+        volume.write(format!("/folded/{name}"), b"z").unwrap();
+    }
     for index in 0..700 {
         volume.write(format!("/many/a name that takes some slots {index}"), b"y").unwrap();
     }
@@ -180,7 +207,9 @@ impl Editor {
         let read_only: Arc<dyn Device> = Arc::new(device.duplicate().into_read_only());
         let volume = Volume::new(Arc::new(OpenOptions::new().skip_recovery(true).open(read_only).unwrap()));
         let mut inos = Vec::new();
-        for path in ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/link", "/sparse"] {
+        for path in
+            ["/big", "/small", "/middle", "/deep", "/deep/er", "/many", "/folded", "/sealed", "/link", "/sparse"]
+        {
             if let Ok(metadata) = volume.symlink_metadata(path) {
                 inos.push((path.to_owned(), u32::try_from(metadata.home.ino).unwrap()));
             }
@@ -297,11 +326,16 @@ impl Editor {
         self.edit(at, |block| nat::put(block, index, &entry));
     }
 
-    /// Changes the SIT's entry of a segment.
-    pub fn edit_sit(&self, segment: u32, change: impl FnOnce(&mut SitEntry)) {
+    /// Entries of the SIT that are in the checkpoint.
+    pub fn sit_journal(&self) -> Vec<(u32, SitEntry)> {
         let block = self.read(self.checkpoint.data_summary(2));
         let summary = SummaryBlock::verify(&block);
-        let mut journal = summary.and_then(|summary| summary::sit_journal(&summary.journal)).unwrap_or_default();
+        summary.and_then(|summary| summary::sit_journal(&summary.journal)).unwrap_or_default()
+    }
+
+    /// Changes the SIT's entry of a segment.
+    pub fn edit_sit(&self, segment: u32, change: impl FnOnce(&mut SitEntry)) {
+        let mut journal = self.sit_journal();
         if let Some((_, entry)) = journal.iter_mut().find(|(found, _)| *found == segment) {
             change(entry);
             self.edit_summary(2, |summary| summary.journal = summary::sit_journal_of(&journal));

@@ -15,6 +15,7 @@
 mod image;
 mod names;
 mod nodes;
+mod sealed;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -28,7 +29,7 @@ type Plant = (Code, &'static str, fn(&mut Editor) -> Option<()>);
 fn report(base: &Base, plant: fn(&mut Editor) -> Option<()>) -> Option<Report> {
     let mut editor = Editor::new(base);
     plant(&mut editor)?;
-    Some(check(&editor.finish(), &Options::default(), &()).unwrap())
+    Some(check(&editor.finish(), &Options { data: true, ..Options::default() }, &()).unwrap())
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn nothing_is_found_where_nothing_is_planted() {
 fn each_code_is_found_where_it_is_planted() {
     let bases = bases();
     let (mut missed, mut planted, mut pairs) = (Vec::new(), BTreeSet::new(), 0);
-    let plants: Vec<Plant> = [tables::PLANTS, nodes::PLANTS, names::PLANTS].concat();
+    let plants: Vec<Plant> = [tables::PLANTS, nodes::PLANTS, names::PLANTS, sealed::PLANTS].concat();
     for (code, name, plant) in &plants {
         let mut count = 0;
         for base in &bases {
@@ -69,6 +70,17 @@ fn each_code_is_found_where_it_is_planted() {
     );
     println!("{} kinds of damage, {} codes, {pairs} pairs of code and image", plants.len(), planted.len());
     assert!(missed.is_empty(), "{} missed:\n{}", missed.len(), missed.join("\n"));
+}
+
+#[test]
+fn what_was_sealed_is_right() {
+    let mut count = 0;
+    for base in bases() {
+        let Some(report) = report(&base, |editor| sealed::seal(editor, |_| ())) else { continue };
+        assert_eq!(report.findings, [], "{}", base.name);
+        count += 1;
+    }
+    assert!(count > 0);
 }
 
 #[test]
@@ -98,7 +110,7 @@ fn only_the_passes_that_are_asked_for_report() {
         (vec![Pass::Tables], vec![Code::SuperMirror]),
         (vec![], vec![Code::SuperMirror, Code::InodeLinks]),
     ] {
-        let report = check(&device, &Options { passes }, &()).unwrap();
+        let report = check(&device, &Options { passes, data: false }, &()).unwrap();
         let found: Vec<_> = report.counts.iter().map(|(code, _)| *code).collect();
         assert_eq!(found, codes);
     }

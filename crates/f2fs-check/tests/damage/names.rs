@@ -59,6 +59,21 @@ pub const PLANTS: &[Plant] = &[
         Some(())
     }),
     (Code::DirHash, "hash", |editor| edit(editor, |entry| entry[0] ^= 1)),
+    (Code::DirHash, "of the name as it is, where case is ignored", |editor| {
+        let ino = editor.ino("/folded")?;
+        let (inode, block) = editor.inode(ino);
+        if !inode.flags().contains(f2fs_disk::flags::InodeFlags::CASEFOLD) {
+            return None;
+        }
+        let entries = Slots::inline(inode.inline_area(&block)).entries_from(0).map(Result::unwrap);
+        let slot = entries.into_iter().find(|entry| entry.name == b"SIZE")?.slot;
+        editor.edit_node(ino, |block| {
+            let mut slots = f2fs_disk::dentry::SlotsMut::inline(inode.inline_area_mut(block));
+            let (name, kind) = (&b"SIZE"[..], f2fs_disk::inode::Kind::File);
+            slots.put(slot, &f2fs_disk::dentry::New { name, hash: f2fs_disk::hash::of_name(name), ino, kind });
+        });
+        Some(())
+    }),
     (Code::DirPlace, "depth", |editor| {
         let ino = editor.ino("/many")?;
         editor.edit_node(ino, |block| fields_mut(block).i_current_depth = 0.into());

@@ -116,6 +116,10 @@ pub const PLANTS: &[Plant] = &[
     }),
     (Code::SitEntry, "count", |editor| {
         let segment = full_segment(editor)?;
+        // In the journal it would be the summary that is wrong.
+        if editor.sit_journal().iter().any(|(found, _)| *found == segment) {
+            return None;
+        }
         editor.edit_sit(segment, |entry| entry.vblocks = (entry.vblocks.get() - 1).into());
         Some(())
     }),
@@ -202,6 +206,27 @@ pub const PLANTS: &[Plant] = &[
         }
         Some(())
     }),
+    (Code::QuotaFile, "magic", |editor| {
+        let at = quota_file(editor)?;
+        editor.edit(at, |block| block[0] ^= 1);
+        Some(())
+    }),
+    (Code::QuotaFile, "tree", |editor| {
+        let at = quota_file(editor)?;
+        // The first level leads to itself.
+        editor.edit(at, |block| block[2048] = 2);
+        Some(())
+    }),
+    (Code::QuotaUsage, "inodes", |editor| {
+        let at = quota_leaf(editor)?;
+        editor.edit(at, |block| block[1024 + 40] ^= 1);
+        Some(())
+    }),
+    (Code::QuotaUsage, "missing", |editor| {
+        let at = quota_leaf(editor)?;
+        editor.edit(at, |block| block[1024 + 16..][..72].fill(0));
+        Some(())
+    }),
     (Code::OrphanMissing, "number", |editor| {
         let (at, count) = editor.checkpoint.orphan_blocks(0);
         let nid = editor.free_nid();
@@ -219,3 +244,19 @@ pub const PLANTS: &[Plant] = &[
         (count > 0).then(|| editor.edit_node(ino, |block| f2fs_disk::inode::fields_mut(block).i_links = 1.into()))
     }),
 ];
+
+/// The first block of a quota file, of four of its own.
+fn quota_file(editor: &Editor) -> Option<BlockAddr> {
+    quota_block(editor, 0)
+}
+
+/// The block with the leaf that a new quota file has, in its second quarter.
+fn quota_leaf(editor: &Editor) -> Option<BlockAddr> {
+    quota_block(editor, 1)
+}
+
+fn quota_block(editor: &Editor, index: usize) -> Option<BlockAddr> {
+    let mut found = None;
+    editor.super_copy(0, false, |fields| found = fields.qf_ino.iter().map(|ino| Nid(ino.get())).find(|ino| ino.0 != 0));
+    found.map(|ino| editor.address(ino, index))
+}

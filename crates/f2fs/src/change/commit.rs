@@ -1,8 +1,9 @@
 //! Checkpoints: everything that changed becomes the state that counts, at once.
 //!
 //! ```text
-//!    pages -> nodes -> SIT and NAT blocks, the copies that do not count -> the other pack but its last block
-//!      -> flush -> the last block of the pack -> flush -> discards of what only the checkpoint before needed
+//!    quota files -> pages -> nodes -> SIT and NAT blocks, the copies that do not count
+//!      -> the other pack but its last block -> flush -> the last block of the pack -> flush
+//!      -> discards of what only the checkpoint before needed
 //! ```
 //!
 //! Until the last block is on the disk the pack has no end of the same version, and the other one counts. What that one
@@ -78,6 +79,7 @@ impl Store {
     }
 
     fn write_checkpoint(&mut self, is_last: bool) -> Result<()> {
+        self.count_quotas()?;
         self.flush_all()?;
         self.write_nodes()?;
         let nat_bitmap = self.write_nat()?;
@@ -306,6 +308,9 @@ impl Store {
         flags.remove(CheckpointFlags::COMPACT_SUM | CheckpointFlags::FASTBOOT | CheckpointFlags::NAT_BITS);
         flags.remove(CheckpointFlags::NOCRC_RECOVERY | CheckpointFlags::TRIMMED);
         flags.insert(CheckpointFlags::CRC_RECOVERY);
+        if writer.quotas_need_repair {
+            flags.insert(CheckpointFlags::QUOTA_NEED_FSCK);
+        }
         flags.set(CheckpointFlags::UMOUNT, is_last);
         flags.set(CheckpointFlags::ORPHAN_PRESENT, orphan_blocks > 0);
         fields.ckpt_flags = flags.bits().into();

@@ -11,6 +11,7 @@ use f2fs_disk::node::first_byte;
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 
 use super::addresses::Slot;
+use crate::dir;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::map;
 use crate::store::{Node, Store};
@@ -25,7 +26,8 @@ impl Store {
     /// Refuses to change contents, or names in it, of what is only read.
     pub(crate) fn check_is_writable(&self, node: &Node) -> Result<()> {
         let advise = node.inode.advise();
-        let is_folded = node.inode.kind() == Kind::Directory && node.inode.flags().contains(InodeFlags::CASEFOLD);
+        let has_flag = node.inode.kind() == Kind::Directory && node.inode.flags().contains(InodeFlags::CASEFOLD);
+        let is_folded = has_flag && !(dir::ignores_case(self, node) && dir::knows_case(self));
         let is_guarded = advise.intersects(Advise::ENCRYPT.union(Advise::VERITY));
         let released = node.inode.inline().contains(InlineFlags::COMPRESS_RELEASED);
         if is_folded || is_guarded || released || node.inode.compressed().is_some() {

@@ -22,6 +22,7 @@ use f2fs_disk::node::Footer;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::commit::Marks;
+use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
 use crate::store::{Node, Store};
@@ -50,7 +51,13 @@ impl Store {
     /// True where nodes say all that is promised.
     fn can_be_said(&self, node: &Node) -> Result<bool> {
         let (ino, fields) = (node.ino(), node.inode.fields());
-        let is_plain = node.inode.kind() == Kind::File
+        // Another form of its name may have been that of another file.
+        let ignores_case = match self.inode(Nid(fields.i_pino.get())) {
+            Ok(dir) => dir::ignores_case(self, &dir),
+            Err(_) => true,
+        };
+        let is_plain = !ignores_case
+            && node.inode.kind() == Kind::File
             && fields.i_links.get() == 1
             && node.inode.compressed().is_none()
             && !node.inode.advise().intersects(NEED_CHECKPOINT);

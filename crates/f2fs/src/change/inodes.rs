@@ -123,7 +123,7 @@ impl Store {
         match new.kind {
             Kind::Directory => {
                 fields.i_current_depth = 1.into();
-                inherited |= parent.flags().intersection(InodeFlags::DIRSYNC);
+                inherited |= parent.flags().intersection(InodeFlags::DIRSYNC.union(InodeFlags::CASEFOLD));
             }
             Kind::File => inherited.remove(InodeFlags::PROJINHERIT),
             _ => inherited = InodeFlags::empty(),

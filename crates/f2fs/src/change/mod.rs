@@ -6,6 +6,7 @@
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
 //! - `commit`: nodes, tables and a checkpoint; `discard`: the device is told what is free then
+//! - `quotas`: what changed is added to the quota files
 //! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
 //! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
@@ -27,6 +28,7 @@ mod inodes;
 mod names;
 mod nodes;
 mod open;
+mod quotas;
 mod replay;
 mod room;
 mod shape;

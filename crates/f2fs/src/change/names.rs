@@ -9,12 +9,12 @@ use f2fs_disk::dentry::{DEPTH_MAX, New, Slots, SlotsMut, bucket};
 use f2fs_disk::flags::{Advise, InlineFlags};
 use f2fs_disk::inode::{self, Kind, NAME_BYTES_MAX};
 use f2fs_disk::node::first_byte;
-use f2fs_disk::{BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid, hash};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid};
 
 use super::Urgency;
 use super::data::NODES_PER_WAY;
 use super::inodes::set_name;
-use crate::dir::{self, Found};
+use crate::dir::{self, Found, Wanted};
 use crate::error::{CallerError, Error, Result};
 use crate::store::{Node, Store};
 
@@ -46,7 +46,8 @@ impl Store {
     /// Adds a name, which is not there, to a directory.
     pub(super) fn add_name(&mut self, dir: Nid, name: &[u8], ino: Nid, kind: Kind) -> Result<()> {
         self.make_room(NAME_BLOCKS, NAME_BLOCKS, Urgency::Normal)?;
-        let new = New { name, hash: hash::of_name(name), ino, kind };
+        let hash = Wanted::new(self, &self.inode(dir)?, name)?.hash;
+        let new = New { name, hash, ino, kind };
         if !self.add_inline(dir, &new)? {
             self.add_hashed(dir, &new)?;
         }
@@ -162,7 +163,7 @@ impl Store {
     pub(super) fn remove_name(&mut self, dir: Nid, found: &Found, name: &[u8]) -> Result<()> {
         self.make_room(0, NAME_BLOCKS, Urgency::Removal)?;
         self.writer_mut()?.chain.lost(dir, name);
-        self.edit_slots(dir, found, |slots| slots.remove(found.slot, name.len()))?;
+        self.edit_slots(dir, found, |slots| slots.remove(found.slot, found.len))?;
         if let Some(index) = found.block {
             let is_empty =
                 self.page(dir, index).is_some_and(|page| Slots::of_block(page).entries_from(0).next().is_none());

@@ -71,6 +71,9 @@ impl Store {
     /// Puts a new node into memory; it counts as a block of its inode's, which the caller notes there.
     pub(super) fn add_node(&mut self, nid: Nid, ino: Nid, block: Block) -> Result<()> {
         let version = self.nat_entry(nid)?.version;
+        if nid == ino {
+            self.note_new_charge(ino, &block)?;
+        }
         self.set_nat(nid, version, ino, BlockAddr::NEW)?;
         let writer = self.writer_mut()?;
         writer.nodes.insert(nid, Arc::new(block));
@@ -92,6 +95,10 @@ impl Store {
     /// Removes a node; its inode's count of blocks is the caller's business.
     pub(super) fn remove_node(&mut self, nid: Nid) -> Result<()> {
         let entry = self.nat_entry(nid)?;
+        if entry.ino() == nid && self.writer()?.charges.wants(nid) {
+            let block = self.inode(nid)?.block;
+            self.note_charge(nid, &block)?;
+        }
         if let Some(at) = self.address(nid)? {
             let geometry = *self.geometry();
             self.writer_mut()?.segments.give_back(&geometry, at)?;
@@ -114,6 +121,9 @@ impl Store {
     pub(super) fn edit(&mut self, nid: Nid, ino: Nid, offset: u32) -> Result<&mut Block> {
         if self.changed_node(nid).is_none() {
             let block = self.node(nid, ino, offset)?;
+            if offset == 0 {
+                self.note_charge(ino, &block)?;
+            }
             self.writer_mut()?.nodes.insert(nid, block);
         }
         let writer = self.writer_mut()?;

@@ -13,14 +13,16 @@ use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, SEGMENT_BLOCKS};
 use host::Env;
 
 use crate::chain::Chain;
+use crate::charges::Charges;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::policy::{COLD_DATA, HOT_NODE, LOGS, Mode, Policy};
+use crate::quotas;
 use crate::segments::{AllocType, Segment, Segments};
 use crate::store::Store;
 use crate::writer::{Background, Log, Nodes, Writer};
 
-/// Features of volumes that are only read so far: quota files would have to be kept right.
-const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);
+/// Features of volumes that are only read so far.
+const READ_ONLY: Features = Features::BLKZONED.union(Features::DEVICE_ALIAS);
 /// Bytes of an entry of a summary, and those of a summary's end.
 const SUMMARY_SIZE: usize = size_of::<Summary>();
 const FOOTER_SIZE: usize = 5;
@@ -50,6 +52,7 @@ impl Store {
         let logs = (0..LOGS).map(|log| self.read_log(log, &segments)).collect::<Result<Vec<_>>>()?;
         logs.iter().for_each(|log| segments.opened(log.segment));
         let fields = self.checkpoint().fields();
+        let (charges, quotas_need_repair) = self.charges();
         let opened = env.now().0;
         let writer = Writer {
             policy,
@@ -76,6 +79,8 @@ impl Store {
             committed: 0,
             settled: 0,
             chain: Chain::default(),
+            charges,
+            quotas_need_repair,
             poison: None,
             is_replaying: false,
             opened,
@@ -85,6 +90,20 @@ impl Store {
         };
         self.writer = Some(Box::new(writer));
         self.leave_shared_segments()
+    }
+
+    /// The quota files, where they are right and so can be kept right.
+    fn charges(&self) -> (Charges, bool) {
+        if quotas::need_repair(self) {
+            return (Charges::default(), true);
+        }
+        match quotas::files(self) {
+            Ok(files) => (Charges::new(files), false),
+            Err(error) => {
+                tracing::warn!("quotas are not counted, until fsck.f2fs has counted anew: {error}");
+                (Charges::default(), true)
+            }
+        }
     }
 
     /// Logs go on in other segments where theirs are not as they say: free behind what they have written, or with the

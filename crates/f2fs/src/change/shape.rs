@@ -259,7 +259,7 @@ impl Store {
         Ok(())
     }
 
-    fn check_blocks(&self, blocks: u64) -> Result<()> {
+    pub(super) fn check_blocks(&self, blocks: u64) -> Result<()> {
         let writer = self.writer()?;
         match writer.valid_blocks + blocks > writer.user_blocks {
             true => Err(crate::Error::NoSpace),

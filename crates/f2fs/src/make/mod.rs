@@ -1,7 +1,7 @@
 //! Making empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
 //!
 //! - `plan`: which area lies where, how much is kept for the cleaner, in which segments the logs begin
-//! - `first`: the first checkpoint, the root directory, `lost+found`
+//! - `first`: the first checkpoint, the root directory, `lost+found`, quota files
 //!
 //! The superblocks are written last and behind a flush of the device, so that what was interrupted is no volume. The
 //! first checkpoint's version comes from the UUID: nodes that an earlier volume left on the device are none of this
@@ -15,7 +15,7 @@ mod plan;
 use blockdev::Device;
 use f2fs_disk::convert::{to_u64, usize_from};
 use f2fs_disk::superblock::{COPIES, DiskSuperblock, copy_offset};
-use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, hash};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, fold, hash};
 use zerocopy::IntoBytes as _;
 
 use plan::{LOGS, Plan};
@@ -28,10 +28,12 @@ pub const CAN_HAVE: Features = Features::ENCRYPT
     .union(Features::PRJQUOTA)
     .union(Features::INODE_CHKSUM)
     .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CRTIME)
     .union(Features::LOST_FOUND)
     .union(Features::VERITY)
     .union(Features::SB_CHKSUM)
+    .union(Features::CASEFOLD)
     .union(Features::COMPRESSION);
 /// Of these, those that are kept in extra attributes.
 const NEED_EXTRA: Features = Features::PRJQUOTA
@@ -63,6 +65,8 @@ pub struct MakeOptions {
     pub owner: (u32, u32),
     /// Its times, in seconds since 1970.
     pub time: u64,
+    /// Names that are no text are refused in directories that ignore case.
+    pub strict_names: bool,
     /// What the superblock says that made it, up to 255 bytes.
     pub made_by: String,
 }
@@ -78,6 +82,7 @@ impl Default for MakeOptions {
             zone_sections: 1,
             owner: (0, 0),
             time: 0,
+            strict_names: false,
             made_by: String::new(),
         }
     }
@@ -154,6 +159,9 @@ fn check_options(options: &MakeOptions) -> Result<(), MakeError> {
     if options.features.intersects(NEED_EXTRA) && !options.features.contains(Features::EXTRA_ATTR) {
         return wrong("features", "extra_attr with those kept in it", options.features.names().join(","));
     }
+    if options.strict_names && !options.features.contains(Features::CASEFOLD) {
+        return wrong("features", "casefold with strict names", options.features.names().join(","));
+    }
     if options.label.encode_utf16().count() > 511 || options.label.contains('\0') {
         return wrong("label", "at most 511 UTF-16 units, none of them 0", options.label.clone());
     }
@@ -205,6 +213,12 @@ const COLD_EXTENSIONS: &[&str] = &[
 ];
 const HOT_EXTENSIONS: &[&str] = &["db", "vmdk", "vdi", "qcow2"];
 
+/// The features of a volume: project numbers are counted in a quota file.
+fn features_of(options: &MakeOptions) -> Features {
+    let counts = options.features.contains(Features::PRJQUOTA);
+    options.features.union(if counts { Features::QUOTA_INO } else { Features::empty() })
+}
+
 fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
     let mut fields = plan.superblock();
     fields.uuid = options.uuid;
@@ -219,7 +233,16 @@ fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
     for version in [&mut fields.version, &mut fields.init_version] {
         version.iter_mut().zip(options.made_by.bytes()).for_each(|(to, byte)| *to = byte);
     }
-    fields.feature = options.features.bits().into();
+    fields.feature = features_of(options).bits().into();
+    for (to, (_, ino)) in first::quota_files(options) {
+        if let Some(place) = fields.qf_ino.get_mut(to) {
+            *place = ino.0.into();
+        }
+    }
+    if options.features.contains(Features::CASEFOLD) {
+        fields.s_encoding = fold::UTF8_12_1.into();
+        fields.s_encoding_flags = if options.strict_names { fold::STRICT } else { 0 }.into();
+    }
     if options.features.contains(Features::SB_CHKSUM) {
         fields.seal();
     }

@@ -1,7 +1,7 @@
 //! Attributes of nodes.
 
 use f2fs_disk::Nid;
-use f2fs_disk::flags::{Advise, InlineFlags, InodeFlags};
+use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
 use f2fs_disk::inode::{self, DiskInode, Inode, Kind, Timestamp};
 use vfs::acl;
 use vfs::changes::{self, Guarded, NewTimes};
@@ -11,6 +11,7 @@ use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 use super::xattr::{has_xattr, list_of};
 use super::{F2fs, check_is_file};
 use crate::change::Urgency;
+use crate::dir::knows_case;
 use crate::error::{CallerError, Result};
 use crate::store::{Node, Store};
 
@@ -143,7 +144,8 @@ const SETTABLE: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::APPEND)
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
-    .union(InodeFlags::DIRSYNC);
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::CASEFOLD);
 
 /// Sets the flags of an inode.
 pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted: NodeFlags) -> Result<()> {
@@ -166,10 +168,27 @@ pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted:
     if node.inode.kind() == Kind::File {
         wanted.remove(InodeFlags::DIRSYNC);
     }
+    if wanted.contains(InodeFlags::CASEFOLD) != node.inode.flags().contains(InodeFlags::CASEFOLD) {
+        check_can_fold(store, &node)?;
+    }
     store.make_room(0, 2, Urgency::Removal)?;
     let kept = node.inode.flags().difference(SETTABLE);
     store.edit_fields(ino)?.i_flags = kept.union(wanted).bits().into();
     store.touch_inode(ino)
+}
+
+/// Refuses to change whether a directory ignores case: names in it would be where nobody looks for them.
+fn check_can_fold(store: &Store, node: &Node) -> Result<()> {
+    if !store.features().contains(Features::CASEFOLD) || !knows_case(store) {
+        return Err(CallerError::NotSupported.into());
+    }
+    if node.inode.kind() != Kind::Directory {
+        return Err(CallerError::NotADirectory.into());
+    }
+    match store.is_empty_dir(node)? {
+        true => Ok(()),
+        false => Err(CallerError::NotEmpty.into()),
+    }
 }
 
 /// The block of the inode does not count; contents within it do, as in the kernel's answer to `stat`.

@@ -47,7 +47,7 @@ impl From<Error> for vfs::Error {
             // The kernel turns a file system read-only when a checkpoint fails.
             Error::Poisoned { .. } => (Errno::EROFS, Blame::EarlierFailure),
             Error::Bug(_) => (Errno::EIO, Blame::Bug),
-            Error::Corrupt(_) | Error::Cluster { .. } => (Errno::EIO, Blame::Image),
+            Error::Corrupt(_) | Error::Cluster { .. } | Error::Verity { .. } => (Errno::EIO, Blame::Image),
             Error::Unsupported(Unsupported::WritingWith(_)) => (Errno::EROFS, Blame::Program),
             Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
         };
@@ -68,7 +68,10 @@ impl Default for FaultLog {
 impl FaultLog {
     /// The error as servers and users of paths get it.
     pub(super) fn told(&self, error: Error) -> vfs::Error {
-        if matches!(error, Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_)) {
+        if matches!(
+            error,
+            Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Verity { .. } | Error::Bug(_)
+        ) {
             self.note(&error);
         }
         error.into()

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use f2fs_disk::flags::Features;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
@@ -211,6 +212,10 @@ impl FileSystem for F2fs {
 
     fn status(&self) -> Answer<VolumeStatus> {
         Ok(status(&self.store.read()))
+    }
+
+    fn ignores_case(&self) -> bool {
+        self.store.read().features().contains(Features::CASEFOLD)
     }
 
     fn is_read_only(&self) -> bool {

@@ -30,6 +30,7 @@ use crate::dir::{self, Listed};
 use crate::error::{CallerError, Error, Result};
 use crate::info::Info;
 use crate::locks::{Mutex, Rank, RwLock};
+use crate::quotas::Quotas;
 use crate::store::{Node, Store};
 
 use attr::kind;
@@ -88,6 +89,14 @@ impl F2fs {
     /// [`Error::Io`], [`Error::Corrupt`].
     pub fn info(&self) -> Result<Info> {
         Info::of(&self.store.read())
+    }
+
+    /// What its quota files say, as of the last checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Corrupt`].
+    pub fn quotas(&self) -> Result<Quotas> {
+        crate::quotas::read(&self.store.read())
     }
 
     /// Looks at the volume.

@@ -13,6 +13,7 @@
 mod edit;
 mod hostile;
 mod loaded;
+mod protected;
 mod recovered;
 mod tool;
 mod walk;

@@ -7,11 +7,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod background;
+mod folding;
 mod fsync;
 mod holes;
 mod life;
 mod options;
 mod property;
+mod quotas;
 mod suite;
 
 use std::path::Path;
@@ -24,6 +26,7 @@ use f2fs_disk::flags::Features;
 
 /// Features that a volume has in the tests: all that say how inodes are laid out, or none.
 const WITH_EXTRA: Features = Features::EXTRA_ATTR
+    .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
     .union(Features::INODE_CRTIME)
     .union(Features::FLEXIBLE_INLINE_XATTR)

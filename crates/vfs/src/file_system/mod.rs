@@ -505,6 +505,12 @@ pub trait FileSystem: Send + Sync {
     /// True when nothing can be changed.
     fn is_read_only(&self) -> bool;
 
+    /// True where one name may be written in several ways: what was found, or not, under one of them says nothing of it
+    /// later, as it may come and go under another.
+    fn ignores_case(&self) -> bool {
+        false
+    }
+
     /// Does the background work that is due (the periodic commit, for example), and returns how long to
     /// wait before calling again. The server calls it from a thread of its own.
     fn step(&self) -> Duration;

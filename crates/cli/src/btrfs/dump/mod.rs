@@ -20,6 +20,7 @@ use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_store::{Store, StoreOptions};
 use clap::{Args, Subcommand};
 
+use super::format::of_another;
 use commands::failure::{Failure, Status};
 use commands::image::explain;
 use commands::output::Output;
@@ -60,6 +61,9 @@ fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
         let text =
             format!("{}: a directory; `dump` reads the image itself, which must not be mounted", image.display());
         return Err(Failure::new(Status::Unsupported, text).into());
+    }
+    if let Some(refusal) = of_another(image) {
+        return Err(refusal);
     }
     let options = FileOptions { read_only: true, ..FileOptions::default() };
     Ok(Arc::new(FileDevice::open(image, &options)?))

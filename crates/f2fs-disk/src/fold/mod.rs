@@ -1,0 +1,183 @@
+//! Names of directories that ignore case: when two are one, and what is hashed.
+//!
+//! Names are compared as the kernel's `utf8-12.1.0` does it: canonical decomposition, full case folding, and characters
+//! that are ignored by default left out. Marks are put in order between characters that are no marks; one that is left
+//! out stands between them, too. A name with bytes that are no UTF-8, or with characters that Unicode 12.1 does not
+//! know, is not text: it is compared byte by byte, and where the volume is strict there is none such.
+//!
+//! The tables are those of newer versions of Unicode, of which `assigned` takes those of 12.1: what was assigned then
+//! is decomposed and folded in the same way for good (the stability policies of Unicode).
+
+mod assigned;
+
+use caseless::Caseless as _;
+use unicode_normalization::char::{canonical_combining_class, decompose_canonical};
+
+use crate::hash;
+use crate::kind::NAME_BYTES_MAX;
+
+/// `s_encoding` of names in UTF-8, version 12.1.
+pub const UTF8_12_1: u16 = 1;
+/// `s_encoding_flags`: names that are no text are refused.
+pub const STRICT: u16 = 1;
+/// `s_encoding_flags`: names are where their hashes say, and nowhere else.
+pub const NO_COMPAT_FALLBACK: u16 = 2;
+
+/// Ranges of characters that are ignored by default (`Default_Ignorable_Code_Point` of Unicode 12.1), as far as they
+/// are assigned.
+const IGNORED: &[(u32, u32)] = &[
+    (0xad, 0xad),
+    (0x34f, 0x34f),
+    (0x61c, 0x61c),
+    (0x115f, 0x1160),
+    (0x17b4, 0x17b5),
+    (0x180b, 0x180e),
+    (0x200b, 0x200f),
+    (0x202a, 0x202e),
+    (0x2060, 0x2064),
+    (0x2066, 0x206f),
+    (0x3164, 0x3164),
+    (0xfe00, 0xfe0f),
+    (0xfeff, 0xfeff),
+    (0xffa0, 0xffa0),
+    (0x1bca0, 0x1bca3),
+    (0x1d173, 0x1d17a),
+    (0xe0001, 0xe0001),
+    (0xe0020, 0xe007f),
+    (0xe0100, 0xe01ef),
+];
+/// Rounds until neither folding nor decomposing changes anything: two are needed, and one to see that.
+const ROUNDS_MAX: usize = 8;
+
+/// What stands for a name where case is ignored; `None` for one that is no text, or for which nothing is left.
+#[must_use]
+pub fn folded(name: &[u8]) -> Option<Vec<u8>> {
+    if name.is_ascii() {
+        return Some(name.to_ascii_lowercase()).filter(|folded| is_stored(folded));
+    }
+    let text = str::from_utf8(name).ok()?;
+    let (mut out, mut marks) = (String::new(), Vec::new());
+    for character in text.chars() {
+        if !assigned::is_assigned(character) {
+            return None;
+        }
+        if is_ignored(character) {
+            empty(&mut marks, &mut out);
+            continue;
+        }
+        for part in parts_of(character) {
+            let class = canonical_combining_class(part);
+            if class == 0 {
+                empty(&mut marks, &mut out);
+                out.push(part);
+            } else {
+                marks.push((class, part));
+            }
+        }
+    }
+    empty(&mut marks, &mut out);
+    Some(out.into_bytes()).filter(|folded| is_stored(folded))
+}
+
+/// The kernel has room for a name and a zero behind it.
+fn is_stored(folded: &[u8]) -> bool {
+    !folded.is_empty() && folded.len() < NAME_BYTES_MAX
+}
+
+/// The hash of a name in a directory that ignores case, where `folded` is what stands for it, if it is text.
+#[must_use]
+pub fn hash(name: &[u8], folded: Option<&[u8]>) -> u32 {
+    match name {
+        b"." | b".." => 0,
+        name => hash::of_bytes(folded.unwrap_or(name)),
+    }
+}
+
+/// What is left of a character: small letters, and marks on their own.
+fn parts_of(character: char) -> Vec<char> {
+    let mut parts = vec![character];
+    for _ in 0..ROUNDS_MAX {
+        let mut next = Vec::new();
+        for folded in parts.iter().copied().default_case_fold() {
+            decompose_canonical(folded, |part| next.push(part));
+        }
+        if next == parts {
+            break;
+        }
+        parts = next;
+    }
+    parts
+}
+
+fn is_ignored(character: char) -> bool {
+    let code = u32::from(character);
+    IGNORED.iter().any(|(first, last)| (*first..=*last).contains(&code))
+}
+
+/// Writes marks by their class; those of one class keep their order.
+fn empty(marks: &mut Vec<(u8, char)>, out: &mut String) {
+    marks.sort_by_key(|(class, _)| *class);
+    out.extend(marks.drain(..).map(|(_, mark)| mark));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each character what is left of it, and a byte 0xff.
+    const CRC_OF_ALL: u32 = 0x1369_366b;
+
+    fn fold(name: &str) -> Option<String> {
+        folded(name.as_bytes()).map(|folded| String::from_utf8(folded).unwrap())
+    }
+
+    #[test]
+    fn case_and_form_make_no_difference() {
+        for (name, expected) in [
+            ("README.TXT", "readme.txt"),
+            ("Straße", "strasse"),
+            ("ÄÖÜ", "a\u{308}o\u{308}u\u{308}"),
+            ("İ", "i\u{307}"),
+            ("Σίσυφος", "σι\u{301}συφοσ"),
+            ("ﬁle", "file"),
+            ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
+            ("soft\u{ad}hyphen", "softhyphen"),
+            // A mark below goes before one above, but not past what is ignored.
+            ("q\u{307}\u{323}", "q\u{323}\u{307}"),
+            ("q\u{307}\u{ad}\u{323}", "q\u{307}\u{323}"),
+            ("\u{1f88}", "α\u{313}ι"),
+        ] {
+            assert_eq!(fold(name).as_deref(), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_not_folded() {
+        // Not UTF-8; a surrogate; what came with Unicode 13, and is not assigned; and what leaves nothing.
+        for name in [&b"\xff"[..], b"a\xc3", b"\xed\xa0\x80", "\u{1f972}".as_bytes(), "\u{378}".as_bytes()] {
+            assert_eq!(folded(name), None);
+        }
+        assert_eq!(fold("\u{ad}"), None);
+        assert_eq!(fold(""), None);
+        assert_eq!(folded(&[b'A'; 255]), None);
+        assert_eq!(folded(&[b'A'; 254]).unwrap(), [b'a'; 254]);
+        // Sharp s takes as many bytes folded, some letters take more.
+        assert_eq!(fold(&"\u{390}".repeat(100)), None);
+    }
+
+    /// All of 275,528 characters, compared with what follows from the files of Unicode (15.0, of which Debian has a
+    /// package, without what is newer than 12.1) for the kernel's generator of tables.
+    #[test]
+    fn every_character_is_folded_as_the_kernel_does() {
+        let (mut all, mut count) = (Vec::new(), 0);
+        for character in '\0'..=char::MAX {
+            if assigned::is_assigned(character) {
+                let parts = if is_ignored(character) { Vec::new() } else { parts_of(character) };
+                all.extend(parts.into_iter().collect::<String>().into_bytes());
+                all.push(0xff);
+                count += 1;
+            }
+        }
+        assert_eq!((count, hash::crc32(&all)), (275_528, CRC_OF_ALL));
+    }
+}

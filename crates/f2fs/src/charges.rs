@@ -1,0 +1,83 @@
+//! What inodes counted for in the quota files before they changed: a commit adds the difference to the files.
+//!
+//! An inode counts for its owner, group and project: one inode, and its blocks but for the one of the inode itself, as
+//! in the kernel.
+
+use std::collections::{BTreeSet, HashMap};
+
+use f2fs_disk::Nid;
+use f2fs_disk::convert::to_u64;
+use f2fs_disk::flags::Features;
+use f2fs_disk::inode::Inode;
+use f2fs_disk::quota::QuotaKind;
+
+/// What an inode counts for, and whose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// In the order of [`QuotaKind::ALL`].
+    pub(crate) owners: [u32; 3],
+    pub(crate) blocks: u64,
+}
+
+impl Charge {
+    pub(crate) fn of(inode: &Inode, features: Features) -> Self {
+        let fields = inode.fields();
+        let owners = [fields.i_uid.get(), fields.i_gid.get(), inode.project(features).unwrap_or(0)];
+        Self { owners, blocks: fields.i_blocks.get().saturating_sub(1) }
+    }
+}
+
+/// The quota files of a volume, and what changed that they count.
+#[derive(Debug, Default)]
+pub(crate) struct Charges {
+    /// Inodes of the files, where there are such.
+    files: [Option<Nid>; 3],
+    /// What inodes that changed since the last commit counted for then; `None` for new ones.
+    before: HashMap<Nid, Option<Charge>>,
+    /// Whose inodes these are, as far as that is known before the commit.
+    owners: BTreeSet<(QuotaKind, u32)>,
+}
+
+impl Charges {
+    pub(crate) fn new(files: [Option<Nid>; 3]) -> Self {
+        Self { files, ..Self::default() }
+    }
+
+    /// The quota files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, QuotaKind, Nid)> + use<> {
+        let files = self.files;
+        let all = QuotaKind::ALL.into_iter().zip(files).enumerate();
+        all.filter_map(|(index, (kind, ino))| ino.map(|ino| (index, kind, ino)))
+    }
+
+    /// True where it has to be noted what an inode counts for: quota files themselves count for nobody.
+    pub(crate) fn wants(&self, ino: Nid) -> bool {
+        self.files != [None; 3] && !self.files.contains(&Some(ino)) && !self.before.contains_key(&ino)
+    }
+
+    /// An inode is about to change that counted for this, or is new and now counts for that.
+    pub(crate) fn note(&mut self, ino: Nid, before: Option<Charge>, now: Option<Charge>) {
+        if !self.wants(ino) {
+            return;
+        }
+        let owners = before.or(now).map_or([0; 3], |charge| charge.owners);
+        self.owners.extend(QuotaKind::ALL.into_iter().zip(owners));
+        self.before.insert(ino, before);
+    }
+
+    /// Blocks that the quota files may need with the next commit.
+    pub(crate) fn blocks(&self) -> u64 {
+        to_u64(self.owners.len()).saturating_mul(2)
+    }
+
+    /// What changed, which counts as written from now on.
+    pub(crate) fn take(&mut self) -> HashMap<Nid, Option<Charge>> {
+        self.owners.clear();
+        std::mem::take(&mut self.before)
+    }
+
+    /// The files are left alone from now on: they cannot be kept right.
+    pub(crate) fn give_up(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,127 @@
+//! Quota files, read: how much each user, group or project has and may have.
+
+use std::sync::Arc;
+
+use f2fs_disk::convert::{to_u64, usize_from};
+use f2fs_disk::flags::{Advise, CheckpointFlags, Features, InlineFlags};
+use f2fs_disk::inode::Kind;
+use f2fs_disk::node::verify_nid;
+use f2fs_disk::quota::{QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaEntry, QuotaFile, QuotaKind};
+use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
+
+use crate::error::{Error, Result};
+use crate::map;
+use crate::store::{Node, Store};
+
+/// Blocks of quota files in a block of the volume.
+const PER_BLOCK: u32 = 4;
+
+/// What the quota files of a volume say.
+#[derive(Debug, Clone, Default)]
+pub struct Quotas {
+    /// The files that there are, and their entries by number.
+    pub files: Vec<(QuotaKind, Vec<QuotaEntry>)>,
+    /// The checkpoint says that they are not right, until `fsck.f2fs` has counted anew.
+    pub need_repair: bool,
+}
+
+/// A quota file that is only read.
+struct Reading<'a> {
+    store: &'a Store,
+    node: Node,
+}
+
+impl QuotaFile for Reading<'_> {
+    type Error = Error;
+
+    fn block(&mut self, number: u32) -> Result<QuotaBlock> {
+        block(self.store, &self.node, number)
+    }
+}
+
+/// A block of a quota file; where it has a hole, zeros.
+pub(crate) fn block(store: &Store, node: &Node, number: u32) -> Result<QuotaBlock> {
+    let index = u64::from(number / PER_BLOCK);
+    let page = match store.page(node.ino(), index) {
+        Some(page) => Arc::clone(page),
+        None => match map::run(store, node, index, 1)?.at {
+            at if at.is_block() => store.blocks.get(at)?,
+            _ => return Ok([0; QUOTA_BLOCK_SIZE]),
+        },
+    };
+    let (blocks, _) = page.as_chunks::<QUOTA_BLOCK_SIZE>();
+    Ok(blocks.get(place_in_page(number)).copied().unwrap_or([0; QUOTA_BLOCK_SIZE]))
+}
+
+/// Which part of its page a block of a quota file is.
+pub(crate) fn place_in_page(number: u32) -> usize {
+    usize_from(number % PER_BLOCK)
+}
+
+/// The inodes of the quota files that the volume has.
+pub(crate) fn files(store: &Store) -> Result<[Option<Nid>; 3]> {
+    let mut files = [None; 3];
+    if !store.features().contains(Features::QUOTA_INO) {
+        return Ok(files);
+    }
+    for (file, ino) in files.iter_mut().zip(store.superblock().fields().qf_ino) {
+        if ino.get() != 0 {
+            verify_nid("superblock qf_ino", Nid(ino.get()), store.geometry().nid_count)?;
+            *file = Some(Nid(ino.get()));
+        }
+    }
+    Ok(files)
+}
+
+/// The inode of a quota file, which has to be a plain file with blocks.
+pub(crate) fn inode(store: &Store, ino: Nid) -> Result<Node> {
+    let node = store.inode(ino)?;
+    let is_plain = node.inode.kind() == Kind::File
+        && !node.inode.inline().contains(InlineFlags::DATA)
+        && node.inode.compressed().is_none()
+        && !node.inode.advise().intersects(Advise::ENCRYPT.union(Advise::VERITY));
+    if !is_plain {
+        let (expected, found) = (Detail::Text("a plain file with blocks"), Detail::Text("something else"));
+        return Err(Corrupt::new("quota file", expected, found).at(At::Inode(ino)).into());
+    }
+    Ok(node)
+}
+
+/// How many bytes a quota file can have: what its inode says, but no more than the volume has.
+pub(crate) fn size(store: &Store, node: &Node) -> u64 {
+    node.inode.size().min(BlockAddr(store.geometry().main_blocks).byte())
+}
+
+/// True where the checkpoint says that the quota files are not right.
+pub(crate) fn need_repair(store: &Store) -> bool {
+    store.checkpoint().flags().contains(CheckpointFlags::QUOTA_NEED_FSCK)
+}
+
+/// Reads all quota files.
+pub(crate) fn read(store: &Store) -> Result<Quotas> {
+    let mut quotas = Quotas { files: Vec::new(), need_repair: need_repair(store) };
+    for (kind, ino) in QuotaKind::ALL.into_iter().zip(files(store)?) {
+        let Some(ino) = ino else { continue };
+        let node = inode(store, ino)?;
+        let size = size(store, &node);
+        let mut quota = Quota::open(Reading { store, node }, kind, size).map_err(|error| placed(error, ino))?;
+        let mut entries = quota.entries().map_err(|error| placed(error, ino))?;
+        entries.sort_by_key(|entry| entry.dqb_id.get());
+        quotas.files.push((kind, entries));
+    }
+    Ok(quotas)
+}
+
+/// An error with the file that it is about.
+pub(crate) fn placed(error: Error, ino: Nid) -> Error {
+    match error {
+        Error::Corrupt(corrupt) => Error::Corrupt(corrupt.at(At::Inode(ino))),
+        other => other,
+    }
+}
+
+/// Bytes of blocks, as quota files count them.
+pub(crate) fn bytes_of(blocks: i64) -> i64 {
+    let block = i64::try_from(to_u64(f2fs_disk::BLOCK_SIZE)).unwrap_or(0);
+    blocks.saturating_mul(block)
+}
