@@ -26,6 +26,7 @@ const MAGIC: &[u8] = b"in memory";
 const FORMATS: &[Format] = &[Format {
     name: "memory",
     magic: magic(0, MAGIC),
+    copies: &[],
     relatives: &[],
     open,
     remedies: |_| Vec::new(),
