@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use crate::check_mount::{READ_BYTES, bytes_read};
 use crate::harness::Bench;
+use crate::mounted::kill;
 
 #[test]
 fn a_sound_image_has_nothing_to_be_said_of() {
@@ -90,7 +94,7 @@ fn an_f2fs_image_is_checked_as_well() {
 
 /// An image whose data takes a check a while, and the file that marks of its checks are kept in.
 fn image_for_marks() -> (Bench, PathBuf) {
-    let bench = Bench::new();
+    let bench = Bench::in_memory();
     bench.ok("mkfs -q --size 512M --nodesize 4096 a.img");
     let noise: Vec<u8> = (0..200u32 << 18).flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
     std::fs::write(bench.path("noise"), [b"wide ".repeat(1000), noise].concat()).unwrap();
@@ -111,9 +115,17 @@ fn cut_short(bench: &Bench, marks: &Path) -> bool {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    while !marks.exists() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
+    let process = child.id().try_into().unwrap();
+    while bytes_read(child.id()) < READ_BYTES {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
     }
+    // It keeps how far it is when some time has passed, and goes on in the middle of the data.
+    kill(process, Signal::STOP);
+    std::thread::sleep(Duration::from_millis(200));
+    kill(process, Signal::CONT);
+    while child.try_wait().unwrap().is_none() && !marks.exists() {}
     child.kill().unwrap();
     child.wait().unwrap();
     marks.exists()

@@ -116,7 +116,7 @@ fn a_mount_of_f2fs_is_to_be_unmounted_first() {
 }
 
 /// Bytes that a check has read when it is stopped: more than all metadata, less than what there is.
-const READ_BYTES: u64 = 16 << 20;
+pub(crate) const READ_BYTES: u64 = 16 << 20;
 
 /// A check that has read much of the data, and cannot go on. Nothing where it came to its end before.
 fn stopped_check(mounted: &Mounted) -> Option<Child> {
@@ -136,7 +136,7 @@ fn stopped_check(mounted: &Mounted) -> Option<Child> {
 }
 
 /// Bytes that a process has read; none where it has ended.
-fn bytes_read(process: u32) -> u64 {
+pub(crate) fn bytes_read(process: u32) -> u64 {
     let said = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
     said.lines().find_map(|line| line.strip_prefix("rchar: ")).map_or(0, |bytes| bytes.parse().unwrap())
 }

@@ -98,7 +98,7 @@ fn slow_scrub(bench: &Bench, target: &str) -> Child {
 }
 
 fn large_image() -> Bench {
-    let bench = Bench::new();
+    let bench = Bench::in_memory();
     bench.ok("mkfs -q --size 256M a.img");
     let noise: Vec<u8> = (0..80u32 << 18).flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
     std::fs::write(bench.path("noise"), noise).unwrap();
