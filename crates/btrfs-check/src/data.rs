@@ -21,31 +21,14 @@ use crate::threads::in_threads;
 /// Bytes that are read at a time; a multiple of every sector size.
 const READ_BYTES: usize = 1 << 20;
 
-/// A run of sectors with a wrong checksum.
+/// A run of sectors with a wrong checksum, and whose they are.
 #[derive(Clone, Debug)]
 pub(crate) struct BadData {
-    pub(crate) at: u64,
-    len: u64,
-    mirror: u32,
-    /// It could be read.
-    is_read: bool,
-    /// Another copy is right.
-    has_other: bool,
+    pub(crate) run: BadRun,
     pub(crate) holder: Option<Ref>,
 }
 
-impl BadData {
-    /// As an earlier check marked it.
-    fn of_mark(run: BadRun) -> Self {
-        let BadRun { at, len, mirror, is_read, has_other } = run;
-        Self { at, len, mirror, is_read, has_other, holder: None }
-    }
-
-    fn mark(&self) -> BadRun {
-        let Self { at, len, mirror, is_read, has_other, holder: _ } = *self;
-        BadRun { at, len, mirror, is_read, has_other }
-    }
-
+impl BadRun {
     fn code(&self) -> Code {
         match (self.has_other, self.is_read) {
             (true, _) => Code::DataMirror,
@@ -54,22 +37,25 @@ impl BadData {
         }
     }
 
-    /// True where `at` goes on with this run on the same copy, in the same way.
+    /// True where another run goes on with this one on the same copy, in the same way.
     fn goes_on(&self, other: &Self) -> bool {
         self.at.saturating_add(self.len) == other.at && (self.code(), self.mirror) == (other.code(), other.mirror)
     }
+}
 
+impl BadData {
     pub(crate) fn report(&self, cx: &Context<'_>) {
+        let BadRun { at, len, mirror, is_read, .. } = self.run;
         let place = match self.holder {
             Some(Ref::Data(root, inode, _)) => Place::inode(tree_number(root), inode),
-            Some(Ref::Leaf(leaf)) => holder_of_leaf(&cx.media, leaf, self.at).unwrap_or_default(),
+            Some(Ref::Leaf(leaf)) => holder_of_leaf(&cx.media, leaf, at).unwrap_or_default(),
             _ => Place::default(),
         };
-        let device = cx.media.place(self.at, self.mirror);
-        let place = Place { device, ..place.at(self.at) };
-        let expected = format!("{} bytes that match their checksums", self.len);
-        let why = if self.is_read { "others" } else { "a read error" };
-        cx.findings.add(self.code(), place, expected, why);
+        let device = cx.media.place(at, mirror);
+        let place = Place { device, ..place.at(at) };
+        let expected = format!("{len} bytes that match their checksums");
+        let why = if is_read { "others" } else { "a read error" };
+        cx.findings.add(self.run.code(), place, expected, why);
     }
 }
 
@@ -83,7 +69,7 @@ pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
         cx.watch.skip_bytes(mark.bytes);
     }
     let next = AtomicUsize::new(usize::try_from(mark.leaves).unwrap_or(leaves.len()));
-    let found = Mutex::new(mark.bad.into_iter().map(BadData::of_mark).collect::<Vec<_>>());
+    let found = Mutex::new(mark.bad);
     in_threads(cx.threads, || {
         let mut buffers = Buffers::default();
         loop {
@@ -93,7 +79,7 @@ pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
             if let Some(block) = cx.media.read_block(*leaf) {
                 check_leaf(cx, &block, &mut buffers);
             }
-            marking.done(number, buffers.bytes, buffers.bad.iter().map(BadData::mark));
+            marking.done(number, buffers.bytes, &buffers.bad);
             let mut found = lock(&found);
             let room = BAD_MAX.saturating_sub(found.len());
             found.extend(buffers.bad.drain(..).take(room));
@@ -101,8 +87,8 @@ pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
     });
     marking.end();
     let mut found = found.into_inner().unwrap_or_default();
-    found.sort_unstable_by_key(|bad| bad.at);
-    found
+    found.sort_unstable_by_key(|run| run.at);
+    found.into_iter().map(|run| BadData { run, holder: None }).collect()
 }
 
 /// The state whose data is read.
@@ -120,7 +106,7 @@ struct Buffers {
     wrong: Vec<Option<(u32, bool)>>,
     /// What was read for a leaf, and the runs that were bad.
     bytes: u64,
-    bad: Vec<BadData>,
+    bad: Vec<BadRun>,
 }
 
 impl Buffers {
@@ -187,10 +173,10 @@ fn collect(at: u64, sector: u64, buffers: &mut Buffers) {
     let before = bad.len();
     for (at, (right, wrong)) in sectors.zip(right.iter().zip(wrong)) {
         let Some((mirror, is_read)) = *wrong else { continue };
-        let run = BadData { at, len: sector, mirror, is_read, has_other: *right, holder: None };
+        let run = BadRun { at, len: sector, mirror, is_read, has_other: *right };
         // A piece begins a run of its own, so that runs do not depend on what was read at once.
         let is_full = bad.len() >= BAD_MAX;
-        match bad.get_mut(before..).and_then(<[BadData]>::last_mut) {
+        match bad.get_mut(before..).and_then(<[BadRun]>::last_mut) {
             Some(last) if last.goes_on(&run) => last.len = last.len.saturating_add(sector),
             _ if is_full => {}
             _ => bad.push(run),

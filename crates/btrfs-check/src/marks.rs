@@ -100,10 +100,10 @@ impl<'a> Marking<'a> {
     }
 
     /// The data of a leaf was read.
-    pub(crate) fn done(&self, leaf: usize, bytes: u64, bad: impl Iterator<Item = BadRun>) {
+    pub(crate) fn done(&self, leaf: usize, bytes: u64, bad: &[BadRun]) {
         let Some(marks) = self.marks else { return };
         let mut so_far = lock(&self.so_far);
-        so_far.add(to_u64(leaf), bytes, bad.collect());
+        so_far.add(to_u64(leaf), bytes, bad.to_vec());
         if so_far.kept.elapsed() >= so_far.interval {
             marks.save(&self.state, &so_far.mark);
             so_far.kept = Instant::now();

@@ -18,7 +18,7 @@ pub(crate) fn run(cx: &Context<'_>, collected: &Collected, bad: Vec<BadData>) {
     if cx.lost.has_extents() {
         cx.note("extents, space: not compared, as blocks of the extent tree are lost");
     }
-    let mut bad: BTreeMap<u64, BadData> = bad.into_iter().map(|bad| (bad.at, bad)).collect();
+    let mut bad: BTreeMap<u64, BadData> = bad.into_iter().map(|bad| (bad.run.at, bad)).collect();
     let mut space = Space::new(cx, &collected.facts, &collected.free);
     let mut orphans = Orphans::new(cx, &collected.csums);
     let mut log = LogBlocks::new(cx);

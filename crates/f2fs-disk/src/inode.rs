@@ -226,6 +226,18 @@ impl Inode {
         is_kept.then(|| self.extra.i_projid.get())
     }
 
+    /// Whose quotas it counts for, in the order of [`crate::quota::QuotaKind::ALL`].
+    #[must_use]
+    pub fn owners(&self, features: Features) -> [u32; 3] {
+        [self.fields.i_uid.get(), self.fields.i_gid.get(), self.project(features).unwrap_or(0)]
+    }
+
+    /// Blocks that quotas count: all but its own.
+    #[must_use]
+    pub fn charged_blocks(&self) -> u64 {
+        self.fields.i_blocks.get().saturating_sub(1)
+    }
+
     /// How its contents are compressed.
     #[must_use]
     pub const fn compressed(&self) -> Option<Compressed> {

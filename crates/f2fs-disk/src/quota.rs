@@ -16,11 +16,27 @@ use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Una
 use crate::OnDisk;
 use crate::convert::{to_u64, u32_len, usize_from};
 use crate::error::{Corrupt, Detail, equal, within};
+use crate::{BLOCK_SIZE, Block};
 
 /// Bytes of a block of a quota file.
 pub const QUOTA_BLOCK_SIZE: usize = 1024;
 /// A block of a quota file.
 pub type QuotaBlock = [u8; QUOTA_BLOCK_SIZE];
+
+/// Where a block of a quota file lies: the block of the file, and which part of that.
+#[must_use]
+pub fn place_of(number: u32) -> (u64, usize) {
+    let per_block = u32_len(BLOCK_SIZE / QUOTA_BLOCK_SIZE);
+    let (index, part) = (number.checked_div(per_block), number.checked_rem(per_block));
+    (u64::from(index.unwrap_or(0)), usize_from(part.unwrap_or(0)))
+}
+
+/// A part of a block of a quota file.
+#[must_use]
+pub fn part_of(block: &Block, part: usize) -> QuotaBlock {
+    let (parts, _) = block.as_chunks::<QUOTA_BLOCK_SIZE>();
+    parts.get(part).copied().unwrap_or([0; QUOTA_BLOCK_SIZE])
+}
 
 /// The root of the tree.
 const ROOT: u32 = 1;

@@ -21,9 +21,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     pub(crate) fn of(inode: &Inode, features: Features) -> Self {
-        let fields = inode.fields();
-        let owners = [fields.i_uid.get(), fields.i_gid.get(), inode.project(features).unwrap_or(0)];
-        Self { owners, blocks: fields.i_blocks.get().saturating_sub(1) }
+        Self { owners: inode.owners(features), blocks: inode.charged_blocks() }
     }
 }
 

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use f2fs_disk::convert::{to_u64, usize_from};
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::{Advise, CheckpointFlags, Features, InlineFlags};
 use f2fs_disk::inode::Kind;
 use f2fs_disk::node::verify_nid;
-use f2fs_disk::quota::{QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaEntry, QuotaFile, QuotaKind};
+use f2fs_disk::quota::{self, QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaEntry, QuotaFile, QuotaKind};
 use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
 
 use crate::error::{Error, Result};
 use crate::map;
 use crate::store::{Node, Store};
-
-/// Blocks of quota files in a block of the volume.
-const PER_BLOCK: u32 = 4;
 
 /// What the quota files of a volume say.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +38,7 @@ impl QuotaFile for Reading<'_> {
 
 /// A block of a quota file; where it has a hole, zeros.
 pub(crate) fn block(store: &Store, node: &Node, number: u32) -> Result<QuotaBlock> {
-    let index = u64::from(number / PER_BLOCK);
+    let (index, part) = quota::place_of(number);
     let page = match store.page(node.ino(), index) {
         Some(page) => Arc::clone(page),
         None => match map::run(store, node, index, 1)?.at {
@@ -49,13 +46,7 @@ pub(crate) fn block(store: &Store, node: &Node, number: u32) -> Result<QuotaBloc
             _ => return Ok([0; QUOTA_BLOCK_SIZE]),
         },
     };
-    let (blocks, _) = page.as_chunks::<QUOTA_BLOCK_SIZE>();
-    Ok(blocks.get(place_in_page(number)).copied().unwrap_or([0; QUOTA_BLOCK_SIZE]))
-}
-
-/// Which part of its page a block of a quota file is.
-pub(crate) fn place_in_page(number: u32) -> usize {
-    usize_from(number % PER_BLOCK)
+    Ok(quota::part_of(&page, part))
 }
 
 /// The inodes of the quota files that the volume has.

@@ -34,10 +34,9 @@ impl Edit<'_> {
             return Ok(0);
         }
         let mut puts = Puts { items: Vec::new(), free: leaf::free_space(path.leaf_bytes()) };
-        let (mut slot, mut done) = (path.slot(), 0);
+        let mut done = 0;
         for (index, key) in std::iter::once(first).chain(keys).enumerate() {
-            let Some(found) = slot_from(path.leaf_bytes(), slot, &key) else { break };
-            slot = found;
+            let Ok(slot) = raw::search(path.leaf_bytes(), &key) else { break };
             match f(index, leaf::data(path.leaf_bytes(), slot))? {
                 EditItem::Keep => {}
                 EditItem::Put(bytes) => {
@@ -80,47 +79,5 @@ impl Puts {
             items => leaf::replace_many(block, items),
         }
         self.items.clear();
-    }
-}
-
-/// The slot of `key`, at `from` or behind it. Keys that follow each other lie close together.
-fn slot_from(block: &[u8], from: usize, key: &Key) -> Option<usize> {
-    let mut step = 1;
-    let mut low = from;
-    let count = raw::nritems(block);
-    // The first slot that may have it, and one that has a larger key.
-    let mut high = from;
-    while high < count && raw::key_at(block, high) < *key {
-        low = high.saturating_add(1);
-        high = high.saturating_add(step);
-        step = step.saturating_mul(2);
-    }
-    let mut high = high.min(count);
-    while low < high {
-        let middle = usize::midpoint(low, high);
-        if raw::key_at(block, middle) < *key { low = middle.saturating_add(1) } else { high = middle }
-    }
-    (low < count && raw::key_at(block, low) == *key).then_some(low)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_is_found_from_any_slot_before_it() {
-        let mut block = raw::empty_block(4096, 0);
-        let key = |number: u64| Key::new(number * 10, 1, 0);
-        for (slot, number) in (0..60).enumerate() {
-            leaf::insert(&mut block, slot, &[(key(number), b"x")]);
-        }
-        for (slot, number) in (0..60).enumerate() {
-            for from in 0..=slot {
-                assert_eq!(slot_from(&block, from, &key(number)), Some(slot));
-                assert_eq!(slot_from(&block, from, &Key::new(number * 10 + 5, 1, 0)), None);
-            }
-            assert_eq!(slot_from(&block, slot + 1, &key(number)), None);
-        }
-        assert_eq!(slot_from(&block, 0, &key(60)), None);
     }
 }

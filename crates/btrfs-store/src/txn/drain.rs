@@ -34,7 +34,7 @@ impl Engine {
 
     /// True when [`Self::drain`] has something to do.
     pub(crate) fn is_drain_due(&self) -> bool {
-        self.pending.refs.entry_count() >= ENTRIES_MIN && !self.quota.is_on()
+        self.drains_due() > 0
     }
 
     /// Applies some of what is queued, in the running transaction; nothing (false) while a commit is under way, which

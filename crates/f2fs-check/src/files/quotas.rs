@@ -4,19 +4,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use f2fs_disk::convert::{to_u64, usize_from};
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::Features;
 use f2fs_disk::inode::Inode;
-use f2fs_disk::quota::{QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaFile, QuotaKind};
+use f2fs_disk::quota::{self, QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaFile, QuotaKind};
 use f2fs_disk::{BLOCK_SIZE, BlockAddr, Corrupt, Nid};
 
 use super::{LedBy, Walk};
 use crate::code::Code;
 use crate::finding::Place;
 use crate::volume::{Media, Volume};
-
-/// Blocks of quota files in a block of the volume.
-const PER_BLOCK: u32 = 4;
 
 /// Inodes and bytes.
 type Use = (u64, u64);
@@ -51,10 +48,10 @@ impl QuotaFile for Reading<'_, '_> {
     type Error = Unread;
 
     fn block(&mut self, number: u32) -> Result<QuotaBlock, Unread> {
-        let Some(at) = self.blocks.get(&u64::from(number / PER_BLOCK)) else { return Ok([0; QUOTA_BLOCK_SIZE]) };
+        let (index, part) = quota::place_of(number);
+        let Some(at) = self.blocks.get(&index) else { return Ok([0; QUOTA_BLOCK_SIZE]) };
         let block: Arc<_> = self.media.get(*at).map_err(Unread::Device)?;
-        let (parts, _) = block.as_chunks::<QUOTA_BLOCK_SIZE>();
-        Ok(parts.get(usize_from(number % PER_BLOCK)).copied().unwrap_or([0; QUOTA_BLOCK_SIZE]))
+        Ok(quota::part_of(&block, part))
     }
 }
 
@@ -65,10 +62,8 @@ impl Walk<'_, '_> {
         if !features.contains(Features::QUOTA_INO) || matches!(from, LedBy::Quota(_)) {
             return;
         }
-        let fields = inode.fields();
-        let owners = [fields.i_uid.get(), fields.i_gid.get(), inode.project(features).unwrap_or(0)];
-        let bytes = fields.i_blocks.get().saturating_sub(1).saturating_mul(to_u64(BLOCK_SIZE));
-        for (uses, owner) in self.quotas.uses.iter_mut().zip(owners) {
+        let bytes = inode.charged_blocks().saturating_mul(to_u64(BLOCK_SIZE));
+        for (uses, owner) in self.quotas.uses.iter_mut().zip(inode.owners(features)) {
             let found = uses.entry(owner).or_default();
             *found = (found.0.saturating_add(1), found.1.saturating_add(bytes));
         }

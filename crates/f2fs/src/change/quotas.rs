@@ -11,7 +11,7 @@ use std::sync::Arc;
 use f2fs_disk::convert::{to_u64, u32_len};
 use f2fs_disk::flags::Features;
 use f2fs_disk::inode::Inode;
-use f2fs_disk::quota::{QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaFile, QuotaFileMut, QuotaKind};
+use f2fs_disk::quota::{self, QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaFile, QuotaFileMut, QuotaKind};
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::data::NODES_PER_WAY;
@@ -43,8 +43,7 @@ impl QuotaFile for Changing<'_> {
 impl QuotaFileMut for Changing<'_> {
     fn put(&mut self, number: u32, block: &QuotaBlock) -> Result<()> {
         let (store, ino) = (&mut *self.store, self.ino);
-        let at = u64::from(number) * to_u64(QUOTA_BLOCK_SIZE);
-        let index = at / to_u64(f2fs_disk::BLOCK_SIZE);
+        let (index, place) = quota::place_of(number);
         let layout = store.inode(ino)?.inode;
         let writer = store.writer()?;
         let is_known = writer.page(ino, index).is_some();
@@ -55,13 +54,13 @@ impl QuotaFileMut for Changing<'_> {
         let slot = store.slot_made(&layout, index)?;
         let (mut page, is_new) = store.page_to_change(&layout, &slot, index, false)?;
         let (parts, _) = Arc::make_mut(&mut page).as_chunks_mut::<QUOTA_BLOCK_SIZE>();
-        if let Some(part) = parts.get_mut(quotas::place_in_page(number)) {
+        if let Some(part) = parts.get_mut(place) {
             *part = *block;
         }
         store.writer_mut()?.put_page(ino, index, page);
         store.count_blocks(ino, i64::from(is_new))?;
         store.forget_extent(ino)?;
-        let end = at + to_u64(QUOTA_BLOCK_SIZE);
+        let end = (u64::from(number) + 1) * to_u64(QUOTA_BLOCK_SIZE);
         if store.inode(ino)?.inode.size() < end {
             store.edit_fields(ino)?.i_size = end.into();
         }
@@ -73,9 +72,7 @@ impl Store {
     /// An inode is about to change; `block` is what it was.
     pub(super) fn note_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
         if self.writer()?.charges.wants(ino) {
-            // Its checksum was looked at when it was read.
-            let features = self.features().difference(Features::INODE_CHKSUM);
-            let before = Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features);
+            let before = self.charge_of(ino, block)?;
             self.writer_mut()?.charges.note(ino, Some(before), None);
         }
         Ok(())
@@ -84,11 +81,16 @@ impl Store {
     /// An inode is made.
     pub(super) fn note_new_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
         if self.writer()?.charges.wants(ino) {
-            let features = self.features().difference(Features::INODE_CHKSUM);
-            let now = Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features);
+            let now = self.charge_of(ino, block)?;
             self.writer_mut()?.charges.note(ino, None, Some(now));
         }
         Ok(())
+    }
+
+    /// What an inode in memory counts for: its checksum was looked at when it was read, or is not made yet.
+    fn charge_of(&self, ino: Nid, block: &Block) -> Result<Charge> {
+        let features = self.features().difference(Features::INODE_CHKSUM);
+        Ok(Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features))
     }
 
     /// Adds to the quota files what changed since the last commit.
@@ -96,10 +98,10 @@ impl Store {
     /// # Errors
     /// What the device says. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
     pub(super) fn count_quotas(&mut self) -> Result<()> {
-        if self.writer()?.charges.files().next().is_none() {
+        let files: Vec<_> = self.writer()?.charges.files().collect();
+        if files.is_empty() {
             return Ok(());
         }
-        let files: Vec<_> = self.writer()?.charges.files().collect();
         let mores = self.changed_charges()?;
         for (index, kind, ino) in files {
             let more: More =

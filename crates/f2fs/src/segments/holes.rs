@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use f2fs_disk::convert::to_u64;
+
 /// Logs of data, and of nodes.
 const LOGS_OF_KIND: usize = 3;
 /// Blocks that a log may leave unused in the segment whose holes it fills, at most.
@@ -73,7 +75,7 @@ impl Holes {
     /// Holes that logs of data, or of nodes, find whatever each of them leaves unused in the segment that it fills.
     pub(super) fn room(&self, is_node: bool) -> u64 {
         let count = self.counts.get(usize::from(is_node)).copied().unwrap_or(0);
-        count.saturating_sub(LEFT_IN_LOG * 3)
+        count.saturating_sub(LEFT_IN_LOG * to_u64(LOGS_OF_KIND))
     }
 }
 
