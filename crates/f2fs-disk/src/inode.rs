@@ -484,6 +484,20 @@ pub fn seal(block: &mut Block, ino: Nid, features: Features, seed: u32) {
     }
 }
 
+/// An inode's block without the times of its last access and changes, and without the checksum, which covers them.
+#[must_use]
+pub fn without_times(block: &Block) -> Block {
+    let mut block = *block;
+    let fields = fields_mut(&mut block);
+    let has_checksum = InlineFlags::from_bits_retain(fields.i_inline).contains(InlineFlags::EXTRA_ATTR);
+    (fields.i_atime, fields.i_mtime, fields.i_ctime) = (0.into(), 0.into(), 0.into());
+    (fields.i_atime_nsec, fields.i_mtime_nsec, fields.i_ctime_nsec) = (0.into(), 0.into(), 0.into());
+    if let Some(extra) = extra_mut(&mut block).filter(|_| has_checksum) {
+        extra.i_inode_checksum = 0.into();
+    }
+    block
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

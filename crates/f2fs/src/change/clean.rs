@@ -10,6 +10,7 @@ use f2fs_disk::summary::{Summary, SummaryBlock};
 use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
 
 use super::addresses::Slot;
+use super::in_place::Rewrite;
 use crate::error::Result;
 use crate::policy::COLD_DATA;
 use crate::store::{Node, Store};
@@ -85,7 +86,7 @@ impl Store {
         let Owner { node, slot, index } = self.owner(at, entry)?;
         let ino = node.ino();
         if self.page(ino, index).is_some() {
-            return self.flush_file(ino);
+            return self.flush_file(ino, Rewrite::Elsewhere);
         }
         let version = self.nat_entry(slot.nid)?.version;
         let contents = self.blocks.read(at)?;

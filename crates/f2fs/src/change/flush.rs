@@ -9,6 +9,7 @@ use f2fs_disk::inode::Kind;
 use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
+use super::in_place::Rewrite;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, COLD_DATA, HOT_DATA, WARM_DATA};
 use crate::store::{Node, Store};
@@ -25,35 +26,38 @@ impl Store {
     pub(crate) fn flush_all(&mut self) -> Result<()> {
         let mut files: Vec<Nid> = self.writer()?.pages.keys().copied().collect();
         files.sort_unstable();
-        files.into_iter().try_for_each(|ino| self.flush_file(ino))
+        files.into_iter().try_for_each(|ino| self.flush_file(ino, Rewrite::Usual))
     }
 
     /// Writes the pages of a file, in the order of the file: all of them get their places, and are submitted, before
     /// another file's.
-    pub(crate) fn flush_file(&mut self, ino: Nid) -> Result<()> {
+    pub(crate) fn flush_file(&mut self, ino: Nid, rewrite: Rewrite) -> Result<()> {
         let Some(pages) = self.writer()?.pages.get(&ino).cloned() else { return Ok(()) };
-        let written = self.write_file(ino, &pages);
-        self.noted(written)?;
+        let written = self.write_file(ino, &pages, rewrite);
+        let placed = self.noted(written)?;
         let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
         let writer = self.writer_mut()?;
         if let Some(pages) = writer.pages.remove(&ino) {
-            let count = f2fs_disk::convert::to_u64(pages.len());
-            writer.page_count -= count;
-            writer.chain.wrote_pages(ino, count, blocks);
+            writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
+            writer.chain.wrote_pages(ino, placed, blocks);
         }
         Ok(())
     }
 
-    fn write_file(&mut self, ino: Nid, pages: &crate::writer::Pages) -> Result<()> {
+    /// How many of the pages got other blocks than they had.
+    fn write_file(&mut self, ino: Nid, pages: &crate::writer::Pages, rewrite: Rewrite) -> Result<u64> {
         let node = self.inode(ino)?;
-        let log = self.data_log(&node)?;
-        let mut batch = Batch::default();
+        let (log, overwrites) = (self.data_log(&node)?, self.may_overwrite(&node, rewrite)?);
+        let (mut batch, mut placed) = (Batch::default(), 0);
         for (index, page) in pages {
-            let slot = self.slot_made(&node.inode, *index)?;
-            let version = self.nat_entry(slot.nid)?.version;
-            let summary = Summary::new(slot.nid, version, u16::try_from(slot.index).unwrap_or(0));
-            let at = self.allocate(log, summary)?;
-            self.set_address(&node.inode, &slot, at)?;
+            let old = if overwrites { self.block_of(&node, *index)? } else { None };
+            let at = match old {
+                Some(at) => at,
+                None => {
+                    placed += 1;
+                    self.place_page(&node, *index, log)?
+                }
+            };
             let follows =
                 batch.at.is_some_and(|start| start.0 + f2fs_disk::convert::u32_len(batch.blocks.len()) == at.0);
             if !follows {
@@ -62,7 +66,18 @@ impl Store {
             }
             batch.blocks.push(Arc::clone(page));
         }
-        self.submit(&mut batch)
+        self.submit(&mut batch)?;
+        Ok(placed)
+    }
+
+    /// The next block of a log becomes that of a page.
+    fn place_page(&mut self, node: &Node, index: u64, log: usize) -> Result<BlockAddr> {
+        let slot = self.slot_made(&node.inode, index)?;
+        let version = self.nat_entry(slot.nid)?.version;
+        let summary = Summary::new(slot.nid, version, u16::try_from(slot.index).unwrap_or(0));
+        let at = self.allocate(log, summary)?;
+        self.set_address(&node.inode, &slot, at)?;
+        Ok(at)
     }
 
     /// The log that the contents of an inode go to.

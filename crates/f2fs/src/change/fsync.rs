@@ -13,6 +13,7 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a volume, bounded by the superblock")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use f2fs_disk::convert::to_u64;
@@ -20,8 +21,10 @@ use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::node::Footer;
 use f2fs_disk::{Block, BlockAddr, Nid};
+use vfs::file_system::SyncWhat;
 
 use super::commit::Marks;
+use super::in_place::{self, Rewrite};
 use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
@@ -34,17 +37,18 @@ const NEED_CHECKPOINT: Advise =
 const REPLAY_SLACK_BLOCKS: u64 = 64;
 
 impl Store {
-    /// Makes a file durable, and that its name leads to it; everything, where nodes cannot say that.
+    /// Makes a file durable, and that its name leads to it; everything, where nodes cannot say that. Data alone takes
+    /// no node where nothing but times changed in them.
     ///
     /// # Errors
     /// What the device says; nothing is written any more then.
-    pub(crate) fn sync_file(&mut self, ino: Nid) -> Result<()> {
+    pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
         self.writer()?.check()?;
         let node = self.inode(ino)?;
         if !self.can_be_said(&node)? {
             return self.commit(false);
         }
-        let done = self.write_chain(ino, self.writer()?.chain.is_fresh(ino));
+        let done = self.write_chain(ino, what);
         self.noted(done)
     }
 
@@ -93,25 +97,36 @@ impl Store {
         Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
-    fn write_chain(&mut self, ino: Nid, is_fresh: bool) -> Result<()> {
-        self.flush_file(ino)?;
-        let mut nodes: Vec<(u32, Nid)> = Vec::new();
+    fn write_chain(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
+        let is_data = what == SyncWhat::Data;
+        let pages = self.writer()?.pages.get(&ino).map_or(0, BTreeMap::len);
+        let is_in_place = is_data || pages <= in_place::PAGES_MAX;
+        self.flush_file(ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual })?;
+        let (mut nodes, mut has_nodes, mut has_news): (Vec<(u32, Nid)>, _, _) = (Vec::new(), false, false);
         for (nid, block) in self.writer()?.nodes.of(ino) {
+            has_nodes = true;
             let footer = Footer::of(block);
             // Indirect nodes are made anew by who replays; one with attributes did not change, or it would be barred.
-            if footer.is_direct() {
+            if !footer.is_direct() || !self.is_news(nid, block, !is_data)? {
+                continue;
+            }
+            has_news = true;
+            if nid != ino {
                 nodes.push((footer.offset(), nid));
             }
         }
-        if nodes.is_empty() {
+        if !has_nodes {
             return Ok(());
         }
-        nodes.retain(|(_, nid)| *nid != ino);
+        if is_data && !has_news {
+            // Addresses and size are those that the disk has.
+            return self.barrier();
+        }
         nodes.sort_unstable();
         // The inode is the last: it has the size that counts.
         self.edit_inode(ino)?;
         nodes.push((0, ino));
-        let cp_ver = self.checkpoint().mark_of_next();
+        let (cp_ver, is_fresh) = (self.checkpoint().mark_of_next(), self.writer()?.chain.is_fresh(ino));
         let mut placed = Vec::new();
         for (_, nid) in &nodes {
             let is_inode = *nid == ino;

@@ -244,7 +244,8 @@ impl Store {
     }
 }
 
-/// True for a name with an extension of the volume's lists, also in front of a further one.
+/// True for a name with an extension that begins as one of the volume's lists does ("mp" stands for mp3 and mp4), also
+/// in front of a further one; what a hidden file is called is none.
 fn has_extension(name: &[u8], extension: &[u8]) -> bool {
     if extension.is_empty() {
         return false;
@@ -252,8 +253,10 @@ fn has_extension(name: &[u8], extension: &[u8]) -> bool {
     if extension == b"*" {
         return true;
     }
-    let parts = name.split(|byte| *byte == b'.').skip(1);
-    parts.into_iter().any(|part| part.eq_ignore_ascii_case(extension))
+    name.windows(extension.len() + 1).skip(1).any(|part| match part {
+        [b'.', begin @ ..] => begin.eq_ignore_ascii_case(extension),
+        _ => false,
+    })
 }
 
 /// The name under which, and the directory where, an inode was made or moved to last.
@@ -262,4 +265,21 @@ pub(super) fn set_name(fields: &mut DiskInode, dir: Nid, name: &[u8]) {
     fields.i_namelen = u32_len(name.len()).into();
     fields.i_name = [0; inode::NAME_BYTES_MAX];
     fields.i_name.iter_mut().zip(name).for_each(|(to, byte)| *to = *byte);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_are_known_by_how_they_begin() {
+        // As `is_extension_exist` of the kernel says.
+        for name in ["a.mp4", "a.MP", "film.mp4.part", "b.c.mpeg", ".x.mp3"] {
+            assert!(has_extension(name.as_bytes(), b"mp"), "{name}");
+        }
+        for name in [".mp4", "mp4", "a.xmp", "amp", "a.m", "a.", ""] {
+            assert!(!has_extension(name.as_bytes(), b"mp"), "{name}");
+        }
+        assert!(has_extension(b"anything", b"*") && !has_extension(b"a.b", b""));
+    }
 }

@@ -3,7 +3,7 @@
 //! - `open`: what a volume that is open for writing needs to know: segments, logs, numbers, orphans
 //! - `room`: whether there is room for a change; `clean`: how there comes to be; `background`: before it is needed
 //! - `nodes`: nodes and their numbers; `addresses`: those of the blocks of a file
-//! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
+//! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data, or `in_place`
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
 //! - `commit`: nodes, tables and a checkpoint; `discard`: the device is told what is free then
 //! - `quotas`: what changed is added to the quota files
@@ -24,6 +24,7 @@ mod data;
 mod discard;
 mod flush;
 mod fsync;
+mod in_place;
 mod inodes;
 mod names;
 mod nodes;
@@ -35,6 +36,7 @@ mod shape;
 mod xattrs;
 
 pub(crate) use discard::Trimmed;
+pub(crate) use in_place::Rewrite;
 pub(crate) use inodes::NewInode;
 pub(crate) use names::check_name;
 pub(crate) use room::Urgency;

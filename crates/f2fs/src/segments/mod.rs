@@ -378,7 +378,7 @@ impl Segments {
 }
 
 /// The segment of a block and its index there.
-fn place_of(geometry: &Geometry, at: BlockAddr) -> (u32, u32) {
+pub(crate) fn place_of(geometry: &Geometry, at: BlockAddr) -> (u32, u32) {
     match at.0.checked_sub(geometry.main.0) {
         Some(within) => (within / SEGMENT_BLOCKS, within % SEGMENT_BLOCKS),
         None => (u32::MAX, 0),

@@ -169,15 +169,15 @@ impl F2fs {
         }
     }
 
-    /// Makes a node durable. Data alone takes what all takes: the inode has the size.
-    pub(super) fn sync_node(&self, node: NodeId, handle: Handle, _what: SyncWhat) -> Answer<()> {
+    /// Makes a node durable.
+    pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let mut store = self.store.write();
         if store.writer.is_none() {
             return Ok(());
         }
         node_of(&store, node).map_err(|error| self.faults.told(error))?;
-        let synced = ino_of(&store, node).and_then(|ino| store.sync_file(ino));
+        let synced = ino_of(&store, node).and_then(|ino| store.sync_file(ino, what));
         drop(store);
         let told = match synced {
             // Who had it open when writing stopped hears once why.
@@ -330,7 +330,7 @@ pub(super) fn sync_marked(store: &mut Store, ino: Nid) -> Result<()> {
         marks |= InodeFlags::DIRSYNC;
     }
     match node.inode.flags().intersects(marks) {
-        true => store.sync_file(ino),
+        true => store.sync_file(ino, SyncWhat::All),
         false => Ok(()),
     }
 }

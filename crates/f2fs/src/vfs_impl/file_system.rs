@@ -11,7 +11,7 @@ use vfs::file_system::{
 
 use super::data::{allocate, sync_marked};
 use super::{F2fs, attr, check_is_file, ino_of, names, node_of, xattr};
-use crate::change::Trimmed;
+use crate::change::{Rewrite, Trimmed};
 use crate::store::Store;
 use crate::{file, xattrs};
 
@@ -268,7 +268,7 @@ impl F2fs {
         if !has_pages {
             return Ok(());
         }
-        self.change(|store| store.flush_file(ino_of(store, node)?))
+        self.change(|store| store.flush_file(ino_of(store, node)?, Rewrite::Usual))
     }
 }
 

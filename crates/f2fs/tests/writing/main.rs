@@ -10,6 +10,7 @@ mod background;
 mod folding;
 mod fsync;
 mod holes;
+mod in_place;
 mod life;
 mod options;
 mod property;

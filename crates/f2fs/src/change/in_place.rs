@@ -1,0 +1,106 @@
+//! Contents that are written where they were, as the kernel's policy of in-place updates has it.
+//!
+//! An fsync of few pages, or one of data alone, writes them over their old blocks: addresses stay, so that no node
+//! says anything new, and of an fdatasync nothing else may be left to write. Contents that are kept together
+//! (`Advise::COLD`), or that shall stay where they are (pinned), are always written so. A crash leaves old and new contents mixed then, as anywhere that writes in
+//! place, but only within the size that the file has on the disk too: beyond that a block has zeros, or what another
+//! size would show.
+
+use std::sync::Arc;
+
+use f2fs_disk::convert::usize_from;
+use f2fs_disk::flags::{Advise, InlineFlags};
+use f2fs_disk::inode::{self, Kind};
+use f2fs_disk::node::{self, Footer};
+use f2fs_disk::summary::{Summary, SummaryBlock};
+use f2fs_disk::{Block, BlockAddr, Nid};
+
+use crate::error::Result;
+use crate::policy::{HOT_NODE, Mode};
+use crate::segments::place_of;
+use crate::store::{Node, Store};
+
+/// Pages of a file up to which an fsync writes them in place (the kernel's `min_fsync_blocks`).
+pub(super) const PAGES_MAX: usize = 8;
+
+/// Where pages go whose file has blocks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rewrite {
+    /// To other blocks: the old ones are to come free.
+    Elsewhere,
+    /// To other blocks, unless the file's contents are kept together or pinned.
+    Usual,
+    /// To the same blocks, where that can be.
+    InPlace,
+}
+
+impl Store {
+    /// True where blocks of a file may be written over.
+    pub(super) fn may_overwrite(&self, node: &Node, rewrite: Rewrite) -> Result<bool> {
+        let is_wanted = match rewrite {
+            Rewrite::Elsewhere => false,
+            Rewrite::Usual => {
+                node.inode.advise().contains(Advise::COLD) || node.inode.inline().contains(InlineFlags::PIN_FILE)
+            }
+            Rewrite::InPlace => true,
+        };
+        let is_plain = node.inode.kind() == Kind::File && !node.inode.inline().contains(InlineFlags::DATA);
+        if !is_wanted || !is_plain || self.writer()?.policy.mode != Mode::Adaptive {
+            return Ok(false);
+        }
+        let Some(block) = self.durable(node.ino())? else { return Ok(false) };
+        let old = self.inode_in(&block, node.ino())?;
+        Ok(old.size() == node.inode.size() && !old.inline().contains(InlineFlags::DATA))
+    }
+
+    /// The block of a file that may be written over: one that is in use, and this file's for the segment's summary too.
+    pub(super) fn block_of(&self, node: &Node, index: u64) -> Result<Option<BlockAddr>> {
+        let Some(slot) = self.slot(node, index)? else { return Ok(None) };
+        let at = self.address_in(&node.inode, &slot)?;
+        if !at.is_block() {
+            return Ok(None);
+        }
+        crate::map::check_is_data(self, node.ino(), index, at)?;
+        let is_own = self.owner_of(at)? == Some((slot.nid, slot.index));
+        Ok(is_own.then_some(at))
+    }
+
+    /// The node that leads to a block of data which is in use, and from where in it, as the segment's summary says.
+    fn owner_of(&self, at: BlockAddr) -> Result<Option<(Nid, u32)>> {
+        let (number, index) = place_of(self.geometry(), at);
+        let writer = self.writer()?;
+        if !writer.segments.segment(number).is_some_and(|segment| segment.is_in_use(index)) {
+            return Ok(None);
+        }
+        let of = |entries: &[Summary]| {
+            let owner = entries.get(usize_from(index))?;
+            Some((Nid(owner.nid.get()), u32::from(owner.ofs_in_node.get())))
+        };
+        if let Some(open) = writer.logs.iter().take(HOT_NODE).find(|open| open.segment == number) {
+            return Ok(of(&open.summaries));
+        }
+        let block = self.blocks.get(self.geometry().summary_block(number))?;
+        let summary = SummaryBlock::verify(&block).ok().filter(|summary| summary.footer.entry_type == 0);
+        Ok(summary.and_then(|summary| of(&summary.entries)))
+    }
+
+    /// The node as a crash would leave it; `None` for one that was never written.
+    fn durable(&self, nid: Nid) -> Result<Option<Arc<Block>>> {
+        self.address(nid)?.map(|at| self.blocks.get(at)).transpose()
+    }
+
+    /// True where a node that changed says something else than on the disk; times that an inode has do not count where
+    /// `has_times` is false.
+    pub(super) fn is_news(&self, nid: Nid, block: &Block, has_times: bool) -> Result<bool> {
+        let Some(old) = self.durable(nid)? else { return Ok(true) };
+        if Footer::of(&old).offset() != Footer::of(block).offset() {
+            return Ok(true);
+        }
+        if !Footer::of(block).is_inode() || has_times {
+            return Ok(node::contents(&old) != node::contents(block));
+        }
+        let timeless = [&*old, block].map(|block| inode::without_times(block));
+        let [old, new] = &timeless;
+        Ok(node::contents(old) != node::contents(new))
+    }
+}
