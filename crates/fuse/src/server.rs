@@ -15,6 +15,7 @@ use std::fmt;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::FileSystem;
@@ -140,6 +141,7 @@ pub struct Prepared {
     /// How long a worker polls: that depends on the processors, some limits to which are in files.
     poll: Duration,
     write_back: Option<WriteBack>,
+    writer: Arc<AtomicU32>,
     socket: Option<[u64; 2]>,
 }
 
@@ -155,6 +157,7 @@ impl Prepared {
             spares: open_spares(options.worker_count().saturating_sub(1)),
             poll: options.poll(),
             write_back: None,
+            writer: Arc::default(),
             socket: None,
             queues: queues.unwrap_or_else(|error| {
                 tracing::debug!(%error, "no io_uring: /dev/fuse it is");
@@ -165,10 +168,12 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// The same, with what makes the kernel write before a request that takes the contents of files as they are.
+    /// The same, with what makes the kernel write before a request that takes the contents of files as they are; and
+    /// the number of the thread that does it by `syncfs(2)`, 0 while there is none: of its calls nothing is made durable.
     #[must_use]
-    pub fn with_write_back(mut self, write_back: WriteBack) -> Self {
+    pub fn with_write_back(mut self, write_back: WriteBack, writer: Arc<AtomicU32>) -> Self {
         self.write_back = Some(write_back);
+        self.writer = writer;
         self
     }
 
@@ -223,7 +228,7 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues, poll, write_back, socket } = prepared;
+        let Prepared { spares, queues, poll, write_back, writer, socket } = prepared;
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
@@ -252,6 +257,7 @@ impl Server {
                 has_epochs: agreement.has_epochs(),
                 has_idmaps: agreement.flags.contains(InitFlags::ALLOW_IDMAP),
                 write_back,
+                writer,
                 socket,
             },
         ));

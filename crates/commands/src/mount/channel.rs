@@ -75,6 +75,9 @@ pub(crate) enum Message {
         errno: i32,
         /// The directory that came with the question is mounted for reading only, or cannot be looked at.
         read_only: bool,
+        /// The thread that had the kernel write. When the kernel asks for it that everything be made durable, nobody
+        /// wants that. 0 where there is none.
+        thread: u32,
     },
     /// Make everything durable and end.
     Stop,

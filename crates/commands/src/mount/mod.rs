@@ -33,6 +33,7 @@ mod signals;
 mod supervisor;
 mod umount;
 mod watchdog;
+mod write_back;
 
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt as _;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
@@ -69,7 +70,8 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         tracing::debug!("no short time slices: {error}");
     }
     let asker = Arc::new(Asker::default());
-    let mut prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
+    let write_back = asker.write_back(channel)?;
+    let mut prepared = fuse::Prepared::new(&options).with_write_back(write_back, Arc::clone(&asker.writer));
     let look = asker.look(channel)?;
     let door = make_door(&settings);
     if let Some(door) = &door {
@@ -162,6 +164,8 @@ struct Asker {
     is_asking: Mutex<()>,
     /// Where the answer goes.
     waiting: Mutex<Option<mpsc::Sender<(i32, bool)>>>,
+    /// The supervisor's thread that has the kernel write, as soon as it did so once.
+    writer: Arc<AtomicU32>,
 }
 
 impl Asker {
@@ -246,7 +250,10 @@ impl Control {
             }
             match self.channel.receive() {
                 Ok(Some((Message::Stop, _))) => self.end(),
-                Ok(Some((Message::WrittenBack { errno, read_only }, _))) => self.asker.answered(errno, read_only),
+                Ok(Some((Message::WrittenBack { errno, read_only, thread }, _))) => {
+                    self.asker.writer.store(thread, Ordering::Relaxed);
+                    self.asker.answered(errno, read_only);
+                }
                 Ok(Some((Message::Ping, _))) => {
                     let now = self.activity.glance();
                     let gets_on = now.busy_since(&seen) == 0;

@@ -13,20 +13,18 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::io::Errno;
 
 use super::channel::{Channel, Message};
 use super::settings::Settings;
 use super::signals::{self, Signals};
 use super::watchdog::{Due, Watchdog};
+use super::write_back::Writer;
 use super::{Mount, Role, log};
 use crate::failure::{self, Failure, Status};
 use crate::image::ImagePath;
@@ -81,8 +79,8 @@ struct Supervisor {
     state: State,
     is_stopping: bool,
     watchdog: Watchdog,
-    /// The kernel is writing what it keeps, because the server asked for it.
-    is_writing_back: Arc<AtomicBool>,
+    /// Has the kernel write what it keeps, once the server asked for it.
+    writer: Option<Writer>,
 }
 
 /// How far a mount has come.
@@ -148,7 +146,7 @@ impl Supervisor {
             mounted: None,
             state: State::Starting,
             is_stopping: false,
-            is_writing_back: Arc::default(),
+            writer: None,
         })
     }
 
@@ -179,7 +177,10 @@ impl Supervisor {
             Message::Opened { read_only, is_apart } => self.mount(read_only, is_apart),
             Message::Ready => self.ready(front),
             Message::Signal => self.stop(),
-            Message::WriteBack => self.write_back(fd),
+            Message::WriteBack => {
+                self.write_back(fd);
+                Ok(())
+            }
             Message::Pong { gets_on } => {
                 if self.watchdog.answered(gets_on) {
                     tracing::warn!("{}: the server answers again", self.dir.display());
@@ -227,33 +228,23 @@ impl Supervisor {
     }
 
     /// Has the kernel write what it keeps of this mount, and tells the server.
-    fn write_back(&self, dir: Option<OwnedFd>) -> Result<()> {
-        if self.is_writing_back.swap(true, Ordering::SeqCst) {
-            bail!("the server asked to write back twice at a time");
-        }
+    fn write_back(&mut self, dir: Option<OwnedFd>) {
         if let Err(error) = self.start_writing_back(dir) {
             // Threads or descriptors are short. That fails the request, and not the mount.
             tracing::warn!("{error:#}");
-            self.is_writing_back.store(false, Ordering::SeqCst);
             let errno = Errno::AGAIN.raw_os_error();
-            let _ = self.channel.send(&Message::WrittenBack { errno, read_only: true }, None);
+            let _ = self.channel.send(&Message::WrittenBack { errno, read_only: true, thread: 0 }, None);
         }
-        Ok(())
     }
 
-    fn start_writing_back(&self, asked: Option<OwnedFd>) -> Result<()> {
-        let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
-        // Where the mount was moved, what it keeps cannot be asked for.
-        let dir = self.any_dir();
-        let write = move || {
-            let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
-            let errno = written.err().map_or(0, Errno::raw_os_error);
-            let read_only = asked.is_some_and(|asked| is_read_only(&asked));
-            is_writing.store(false, Ordering::SeqCst);
-            // A server that is gone waits for nothing.
-            let _ = channel.send(&Message::WrittenBack { errno, read_only }, None);
+    fn start_writing_back(&mut self, dir: Option<OwnedFd>) -> Result<()> {
+        let mount = self.any_dir();
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => Writer::start(self.channel.try_clone()?)?,
         };
-        std::thread::Builder::new().name("write-back".to_owned()).spawn(write)?;
+        let has_begun = self.writer.insert(writer).write(mount, dir);
+        ensure!(has_begun, "the server asked to write back twice at a time");
         Ok(())
     }
 
@@ -473,23 +464,11 @@ impl Supervisor {
     }
 }
 
-/// Has the kernel write all that it keeps of a mount.
-fn write_all(dir: &Path) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(dir, flags, Mode::empty())?;
-    rustix::fs::syncfs(root)
-}
-
 /// True for a process that was ended, and has a thread that cannot end.
 fn is_half_dead(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before it may have any characters.
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
-}
-
-/// True where a directory is mounted for reading only, or cannot be looked at.
-fn is_read_only(dir: &OwnedFd) -> bool {
-    rustix::fs::fstatvfs(dir).map_or(true, |place| place.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Starts a supervisor in the background and waits until the mount is usable.
@@ -531,7 +510,7 @@ mod tests {
             (Message::Signal, vec![State::Starting, State::Mounted, State::Serving]),
             (Message::Serve { device: None }, vec![]),
             (Message::Ping, vec![]),
-            (Message::WrittenBack { errno: 0, read_only: false }, vec![]),
+            (Message::WrittenBack { errno: 0, read_only: false, thread: 1 }, vec![]),
             (Message::Stop, vec![]),
         ] {
             for state in [State::Starting, State::Mounted, State::Serving] {

@@ -2,6 +2,7 @@
 
 use super::opcode;
 use super::requests::InHeader;
+use std::sync::Arc;
 use vfs::file_system::{Caller, Errno, NodeId, Result};
 use zerocopy::FromBytes;
 
@@ -19,9 +20,16 @@ pub(crate) struct OwnedRequest {
     header: InHeader,
     fixed: Vec<u8>,
     rest: Vec<u8>,
+    /// It is one of those of which there may be only so many.
+    _counted: Option<Arc<()>>,
 }
 
 impl OwnedRequest {
+    /// The same, counted by who has `one` until it is answered.
+    pub(crate) fn counted(self, one: Arc<()>) -> Self {
+        Self { _counted: Some(one), ..self }
+    }
+
     pub(crate) fn borrow(&self) -> Request<'_> {
         Request { header: self.header, fixed: &self.fixed, rest: &self.rest }
     }
@@ -30,7 +38,7 @@ impl OwnedRequest {
 impl<'a> Request<'a> {
     /// A copy to be answered later.
     pub(crate) fn keep(&self) -> OwnedRequest {
-        OwnedRequest { header: self.header, fixed: self.fixed.to_vec(), rest: self.rest.to_vec() }
+        OwnedRequest { header: self.header, fixed: self.fixed.to_vec(), rest: self.rest.to_vec(), _counted: None }
     }
 
     /// The header alone, from bytes that may hold anything. `None` when they are too few: then

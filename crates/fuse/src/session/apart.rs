@@ -5,17 +5,24 @@
 //! syncs the mount (a [`WriteBack`] asks one to), and these writes are requests to this server. So no
 //! worker may wait for them: such a request is answered on a thread of its own. (The kernel can be
 //! made to write by a notification too, but its sender waits in a way that no signal ends.)
+//!
+//! Syncs of everything have threads of their own too, some at a time: they take as long as a commit, and with several
+//! of them, and a few syncs of files, no worker would be left for requests that wait for nothing.
 
 use super::{Answer, Session};
 use crate::protocol::requests::IoctlIn;
 use crate::protocol::{OwnedRequest, Request, opcode};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vfs::file_system::{Control, Errno, NodeFlags, Result};
 
 /// Has the kernel write all that it keeps of the mount, and waits until it has. Called from any thread; the server goes
 /// on answering meanwhile.
 pub type WriteBack = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// Syncs of everything that have a thread of their own at a time.
+const SYNCS_APART_MAX: usize = 4;
 
 /// Room for the answer of such a request.
 const REPLY_BYTES_MAX: usize = 128 * 1024;
@@ -27,6 +34,19 @@ impl Session {
             return false;
         }
         self.may_keep_data() && self.takes_data(request)
+    }
+
+    /// A place among the syncs of everything that have threads of their own, where the request is one and there is one.
+    pub(super) fn syncs_apart(&self, request: &Request<'_>) -> Option<Arc<()>> {
+        let is_sync = request.header.opcode == opcode::SYNCFS && !self.is_own_sync(request);
+        // The session has one, too.
+        (is_sync && Arc::strong_count(&self.syncs_apart) <= SYNCS_APART_MAX).then(|| Arc::clone(&self.syncs_apart))
+    }
+
+    /// True for a sync that is there to have the kernel write, and for nothing else.
+    pub(super) fn is_own_sync(&self, request: &Request<'_>) -> bool {
+        let writer = self.writer.load(Ordering::Relaxed);
+        writer != 0 && request.header.pid == writer
     }
 
     fn may_keep_data(&self) -> bool {
@@ -53,8 +73,12 @@ impl Session {
         }
     }
 
-    /// Answers a request once the kernel has written what it kept.
+    /// Answers a request once the kernel has written what it kept; a sync of everything at once.
     pub(crate) fn serve_with_data(&self, request: &OwnedRequest) -> Apart {
+        if request.borrow().header.opcode == opcode::SYNCFS {
+            let reply = self.fs.sync_fs().map(|()| Vec::new()).map_err(Errno::from);
+            return Apart { reply, stale: None };
+        }
         let mut out = vec![0; REPLY_BYTES_MAX];
         let mut kept = self.write_kept();
         if request.borrow().header.opcode == opcode::GETATTR {

@@ -51,6 +51,7 @@ use lost::Lost;
 use mappable::Mappable;
 use room::Room;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, NodeId, Result, SyncTicket, SyncWhat};
@@ -127,6 +128,9 @@ pub(crate) struct Session {
     has_idmaps: bool,
     is_read_only: bool,
     write_back: Option<WriteBack>,
+    writer: Arc<AtomicU32>,
+    /// Syncs of everything that are under way on threads of their own.
+    syncs_apart: Arc<()>,
     socket: Option<[u64; 2]>,
 }
 
@@ -144,6 +148,8 @@ pub(crate) struct SessionOptions {
     pub(crate) has_idmaps: bool,
     /// What makes the kernel write; without it, it writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
+    /// The thread that makes it write; 0 while there is none.
+    pub(crate) writer: Arc<AtomicU32>,
     /// Where clients besides the kernel are taken.
     pub(crate) socket: Option<[u64; 2]>,
 }
@@ -171,15 +177,20 @@ impl Session {
             has_idmaps: options.has_idmaps,
             is_read_only,
             write_back: options.write_back,
+            writer: options.writer,
+            syncs_apart: Arc::new(()),
             socket: options.socket,
         }
     }
 
     /// Answers a request into `out`.
     pub(crate) fn serve(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
-        let answer = match self.waits_for_data(request) || self.waits_for_room(request) {
-            true => Answer::Apart(request.keep()),
-            false => self.dispatch(request, out),
+        let answer = if self.waits_for_data(request) || self.waits_for_room(request) {
+            Answer::Apart(request.keep())
+        } else if let Some(one) = self.syncs_apart(request) {
+            Answer::Apart(request.keep().counted(one))
+        } else {
+            self.dispatch(request, out)
         };
         if tracing::enabled!(tracing::Level::TRACE) {
             let header = &request.header;
@@ -219,7 +230,7 @@ impl Session {
             opcode::WRITE => return self.write(request, out).unwrap_or_else(Answer::Failed),
             opcode::FSYNC => return self.fsync(request).unwrap_or_else(Answer::Failed),
             opcode::FSYNCDIR => self.fsyncdir(request),
-            opcode::SYNCFS => self.sync_fs(),
+            opcode::SYNCFS => self.sync_fs(request),
             opcode::DESTROY => {
                 self.ending.ask_and_wait();
                 Ok(0)
@@ -291,8 +302,10 @@ impl Session {
         Ok(0)
     }
 
-    fn sync_fs(&self) -> Result<usize> {
-        self.fs.sync_fs()?;
+    fn sync_fs(&self, request: &Request<'_>) -> Result<usize> {
+        if !self.is_own_sync(request) {
+            self.fs.sync_fs()?;
+        }
         Ok(0)
     }
 }

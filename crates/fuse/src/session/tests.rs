@@ -20,6 +20,7 @@ fn session() -> Session {
         tells_each_reader: false,
         writeback: false,
         write_back: None,
+        writer: Arc::default(),
         socket: None,
     };
     // Little room, so that no request for space makes the test slow.
