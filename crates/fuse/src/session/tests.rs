@@ -5,12 +5,17 @@ use crate::ending::{Done, Ending};
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use vfs::file_system::Errno;
 use vfs_conformance::{MemoryFs, MemoryOptions};
 use zerocopy::IntoBytes;
 
 fn session() -> Session {
+    session_with(Arc::default())
+}
+
+fn session_with(writer: Arc<AtomicU32>) -> Session {
     let options = SessionOptions {
         has_epochs: false,
         has_idmaps: false,
@@ -20,7 +25,7 @@ fn session() -> Session {
         tells_each_reader: false,
         writeback: false,
         write_back: None,
-        writer: Arc::default(),
+        writer,
         socket: None,
     };
     // Little room, so that no request for space makes the test slow.
@@ -153,4 +158,27 @@ fn nothing_is_made_that_would_belong_to_nobody() {
             }
         }
     }
+}
+
+#[test]
+fn some_syncs_of_everything_have_threads_of_their_own_and_those_of_the_writer_sync_nothing() {
+    let writer = Arc::<AtomicU32>::default();
+    let session = session_with(Arc::clone(&writer));
+    let sync = |pid: u32| {
+        let len = u32::try_from(size_of::<InHeader>() + 8).unwrap();
+        let header = InHeader { len, opcode: opcode::SYNCFS, unique: 2, nodeid: 1, pid, ..InHeader::default() };
+        let bytes = [header.as_bytes(), &[0; 8]].concat();
+        session.serve(&Request::parse(header, &bytes).unwrap(), &mut [0; 64])
+    };
+    // Nobody is the writer yet, not even who has no number here.
+    let mut apart = vec![sync(7), sync(0), sync(7), sync(8)];
+    assert!(apart.iter().all(|answer| matches!(answer, Answer::Apart(_))), "{apart:?}");
+    assert_eq!(sync(7), Answer::Done(0), "the worker does it, where there are many");
+    apart.pop();
+    let Answer::Apart(request) = sync(7) else { panic!("one has ended") };
+    assert_eq!(session.serve_with_data(&request).reply, Ok(Vec::new()));
+    drop((request, apart));
+    writer.store(7, Ordering::Relaxed);
+    assert!(matches!(sync(8), Answer::Apart(_)));
+    assert_eq!(sync(7), Answer::Done(0));
 }
