@@ -168,8 +168,8 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// The same, with what makes the kernel write before a request that takes the contents of files as they are; and
-    /// the number of the thread that does it by `syncfs(2)`, 0 while there is none: of its calls nothing is made durable.
+    /// The same, with what makes the kernel write before a request that takes the contents of files as they are, and
+    /// the number of the thread that does it by `syncfs(2)`, 0 while there is none: its calls make nothing durable.
     #[must_use]
     pub fn with_write_back(mut self, write_back: WriteBack, writer: Arc<AtomicU32>) -> Self {
         self.write_back = Some(write_back);

@@ -2,9 +2,9 @@
 //!
 //! An fsync of few pages, or one of data alone, writes them over their old blocks: addresses stay, so that no node
 //! says anything new, and of an fdatasync nothing else may be left to write. Contents that are kept together
-//! (`Advise::COLD`), or that shall stay where they are (pinned), are always written so. A crash leaves old and new contents mixed then, as anywhere that writes in
-//! place, but only within the size that the file has on the disk too: beyond that a block has zeros, or what another
-//! size would show.
+//! (`Advise::COLD`), or that shall stay where they are (pinned), are always written so. A crash leaves old and new
+//! contents mixed then, as anywhere that writes in place, but only within the size that the file has on the disk too:
+//! beyond that a block has zeros, or another size would show what lies there.
 
 use std::sync::Arc;
 
