@@ -13,8 +13,8 @@ use vfs::{Metadata, Volume};
 pub(super) const LIST: &str = "system.posix_acl_access";
 /// Names of extended attributes that are set.
 pub(super) const NAMES: [&str; 3] = ["user.one", "user.two", "trusted.three"];
-/// Bytes of the longest value.
-pub(super) const VALUE_BYTES_MAX: u64 = 2000;
+/// Bytes of the longest value: one of each name, with an access list, are within the 4 KiB that f2fs has for a file's.
+pub(super) const VALUE_BYTES_MAX: u64 = 1200;
 /// Flags that forbid nothing.
 pub(super) const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
 /// Flags of an inode, and what `chattr` calls them.
