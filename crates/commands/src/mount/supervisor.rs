@@ -159,7 +159,8 @@ impl Supervisor {
                     Ok(())
                 }
                 Ok(Event::Told(message, fd)) => self.heard(&message, fd, front),
-                Ok(Event::Signal | Event::FrontGone) => self.stop(),
+                Ok(Event::Signal) => self.stop("a signal came"),
+                Ok(Event::FrontGone) => self.stop("nobody waits for it any more"),
                 Ok(Event::Step) => self.watch_server(),
                 Ok(Event::ServerGone) => break Ok(()),
                 Err(error) => Err(error),
@@ -176,7 +177,7 @@ impl Supervisor {
         match *message {
             Message::Opened { read_only, is_apart } => self.mount(read_only, is_apart),
             Message::Ready => self.ready(front),
-            Message::Signal => self.stop(),
+            Message::Signal => self.stop("a signal came to its server"),
             Message::WriteBack => {
                 self.write_back(fd);
                 Ok(())
@@ -251,12 +252,16 @@ impl Supervisor {
     fn next_event(&mut self, front: Option<&Channel>) -> Result<Event> {
         loop {
             let channel = self.channel.as_fd();
-            // The front part says nothing; it is asked only whether it still waits.
-            let front = front.filter(|_| self.state != State::Serving).map_or(channel, |front| front.as_fd());
             let step = self.watchdog.wait(Instant::now());
             let time_max = (self.state == State::Serving).then_some(step);
-            let fds = [channel, self.signals.as_fd(), front];
-            let [told, signalled, left] = signals::wait_for(fds, time_max)?;
+            // The front part says nothing; it is asked only whether it still waits.
+            let [told, signalled, left] = match front.filter(|_| self.state != State::Serving) {
+                Some(front) => signals::wait_for([channel, self.signals.as_fd(), front.as_fd()], time_max)?,
+                None => {
+                    let [told, signalled] = signals::wait_for([channel, self.signals.as_fd()], time_max)?;
+                    [told, signalled, false]
+                }
+            };
             if told {
                 return Ok(match self.channel.receive()? {
                     Some((message, fd)) => Event::Told(message, fd),
@@ -324,7 +329,7 @@ impl Supervisor {
         }
         tracing::info!("{} is mounted on {}", self.source, self.dir.display());
         match front {
-            Some(front) if front.send(&Message::Ready, None).is_err() => self.stop(),
+            Some(front) if front.send(&Message::Ready, None).is_err() => self.stop("nobody waits for it any more"),
             _ => Ok(()),
         }
     }
@@ -363,7 +368,7 @@ impl Supervisor {
 
     /// Ends the mount: at once where nobody uses it; else it disappears, what was written so far
     /// is made durable, and then who still uses it is cut off.
-    fn stop(&mut self) -> Result<()> {
+    fn stop(&mut self, why: &str) -> Result<()> {
         self.is_stopping = true;
         if self.mounted.is_none() {
             // Nothing was changed yet.
@@ -373,7 +378,7 @@ impl Supervisor {
         let elsewhere = self.elsewhere();
         for dir in &elsewhere {
             if fuse::unmount(dir, false).is_err() {
-                tracing::warn!("{} is in use; its users are cut off", dir.display());
+                tracing::warn!("{}: {why}; it is in use, and its users are cut off", dir.display());
                 fuse::unmount(dir, true)?;
             }
         }
@@ -381,7 +386,7 @@ impl Supervisor {
             return Ok(());
         }
         if self.is_mounted() {
-            tracing::warn!("{} is in use; its users are cut off", self.dir.display());
+            tracing::warn!("{}: {why}; it is in use, and its users are cut off", self.dir.display());
             // The kernel may have collected writes that the server does not know of.
             if let Ok(root) = File::open(&self.dir) {
                 let _ = rustix::fs::syncfs(&root);

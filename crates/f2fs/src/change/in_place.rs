@@ -99,7 +99,7 @@ impl Store {
         if !Footer::of(block).is_inode() || has_times {
             return Ok(node::contents(&old) != node::contents(block));
         }
-        let timeless = [&*old, block].map(|block| inode::without_times(block));
+        let timeless = [&*old, block].map(inode::without_times);
         let [old, new] = &timeless;
         Ok(node::contents(old) != node::contents(new))
     }
