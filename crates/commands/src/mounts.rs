@@ -4,8 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
 
 /// The types under which the kernel lists our mounts: those that it treats as any FUSE mount, and
 /// those on a block device, which it syncs as a whole.
@@ -14,6 +18,9 @@ const TYPE_SYNCED: &str = "fuseblk.spinney";
 
 /// Where the kernel lists the mounts of this process's view.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// How long a mount may take to say that it is dead, which the kernel does by itself.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// `STATX_MNT_ID_UNIQUE`.
 const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -89,6 +96,17 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
     let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
     let has_it = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
     has_it.then_some(found.stx_mnt_id)
+}
+
+/// True where a mount is seen at `dir` whose server is gone. Who does not say so soon is somebody's server.
+pub(crate) fn is_dead(dir: &Path) -> bool {
+    let (tell, told) = mpsc::channel();
+    let dir = dir.to_owned();
+    let ask = move || tell.send(rustix::fs::statfs(&dir).err()).unwrap_or_default();
+    // A server that hangs would hold up who asks.
+    let asked = thread::Builder::new().name("is-dead".to_owned()).spawn(ask);
+    let error = asked.ok().and_then(|_| told.recv_timeout(ANSWER_MAX).ok()).flatten();
+    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// The one of our mounts that a file is of.

@@ -72,6 +72,26 @@ fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
 }
 
 #[test]
+fn a_supervisor_that_is_late_leaves_the_mounts_of_others_alone() {
+    if !can_mount() {
+        return;
+    }
+    let first = Mounted::mount_in_memory();
+    let supervisor = first.processes("supervisor")[0];
+    kill(supervisor, Signal::STOP);
+    kill(first.processes("server")[0], Signal::KILL);
+    let unmounted = Command::new("umount").arg("--lazy").arg(first.dir()).status().unwrap();
+    assert!(unmounted.success());
+    // What it is mounted from often has the number that is free now.
+    let second = Mounted::mount_in_memory();
+    kill(supervisor, Signal::CONT);
+    first.wait_until_gone();
+    fs::write(second.dir().join("file"), b"contents").unwrap();
+    assert!(second.is_mounted(), "it was unmounted by the other one's supervisor");
+    second.unmount();
+}
+
+#[test]
 fn who_keeps_a_mount_busy_is_told() {
     let Some(mounted) = Mounted::mount_if_possible("") else {
         return;

@@ -435,7 +435,8 @@ impl Supervisor {
         // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
         let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
         let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
-        for dir in dead {
+        // Numbers of devices are used again: what has ours by now may be the mount of another server.
+        for dir in dead.filter(|dir| table::is_dead(dir)) {
             if let Err(error) = fuse::unmount(&dir, true) {
                 tracing::error!("a dead mount is left behind: {error}");
             }

@@ -190,8 +190,33 @@ impl Store {
         self.free_range(ino, whole)
     }
 
+    /// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
+    pub(crate) fn zero_range(&mut self, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
+        let size = self.inode(ino)?.inode.size();
+        // What may find no room comes first: then nothing is lost.
+        self.reserve(ino, offset, len, grows)?;
+        self.settle()?;
+        let end = offset.saturating_add(len).min(size);
+        if offset >= end {
+            return Ok(());
+        }
+        let whole = offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
+        if whole.start > whole.end {
+            return self.zero_part(ino, offset, end);
+        }
+        self.zero_part(ino, offset, whole.start * BLOCK_BYTES)?;
+        self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
+        let whole = if end == size { whole.start..end.div_ceil(BLOCK_BYTES) } else { whole };
+        self.give_range(ino, whole, BlockAddr::NEW)
+    }
+
     /// Gives back the blocks of a range; nodes stay.
     pub(super) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
+        self.give_range(ino, range, BlockAddr::NULL)
+    }
+
+    /// Gives back the blocks of a range, which has holes then, or reserved blocks for those.
+    fn give_range(&mut self, ino: Nid, range: Range<u64>, to: BlockAddr) -> Result<()> {
         let mut index = range.start;
         while index < range.end {
             let node = self.inode(ino)?;
@@ -202,10 +227,10 @@ impl Store {
                 for index in index..index + run.count {
                     self.writer_mut()?.drop_page(ino, index);
                     let slot = self.slot_made(&node.inode, index)?;
-                    self.set_address(&node.inode, &slot, BlockAddr::NULL)?;
+                    self.set_address(&node.inode, &slot, to)?;
                 }
                 let count = i64::try_from(run.count).unwrap_or(i64::MAX);
-                self.count_blocks(ino, -count)?;
+                self.count_blocks(ino, if to == BlockAddr::NULL { -count } else { 0 })?;
             }
             index += run.count;
             if index < range.end {

@@ -362,7 +362,7 @@ pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, ra
     let found = node_of(store, node)?;
     check_is_file(&found)?;
     let (offset, len) = range;
-    let (ino, end) = (found.ino(), offset.checked_add(len).ok_or(CallerError::TooLarge)?);
+    let ino = found.ino();
     if len == 0 {
         return Err(CallerError::InvalidArgument.into());
     }
@@ -379,11 +379,7 @@ pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, ra
         KEEP => store.reserve(ino, offset, len, false)?,
         flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => store.punch(ino, offset, len)?,
         flags if flags == AllocateFlags::ZERO_RANGE || flags == KEEP | AllocateFlags::ZERO_RANGE => {
-            let grows = !flags.contains(KEEP);
-            store.punch(ino, offset, end.min(found.inode.size()).saturating_sub(offset))?;
-            // A hole is zeros, too.
-            store.settle()?;
-            store.reserve(ino, offset, len, grows)?;
+            store.zero_range(ino, offset, len, !flags.contains(KEEP))?;
         }
         _ => return Err(CallerError::NotSupported.into()),
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use f2fs::{F2fs, MakeOptions};
-use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, OpenFlags, WriteFlags};
-use vfs::{FileSystem, Volume};
+use vfs::file_system::{AllocateFlags, Caller, NewNode, NodeId, NodeKind, OpenFlags, WriteFlags};
+use vfs::{FileOptions, FileSystem, Volume};
 
 use crate::{check, make, open};
 
@@ -95,6 +95,42 @@ fn a_write_at_the_end_of_the_room_is_short() {
     fs.finish().unwrap();
     drop(fs);
     check(image.path());
+}
+
+#[test]
+fn a_range_that_cannot_be_made_zeros_for_want_of_room_keeps_what_it_had() {
+    const LEN: usize = 1 << 20;
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 64 << 20, &MakeOptions::default());
+    let fs = open(image.path());
+    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
+    // Data, and behind it a hole of the same length.
+    volume.write("file", vec![7; LEN]).unwrap();
+    let file = FileOptions::new().read(true).write(true).open(&volume, "file").unwrap();
+    file.set_len(2 << 20).unwrap();
+    volume.sync().unwrap();
+    for len in [100_000, 4096] {
+        for number in 0.. {
+            if volume.write(format!("{len}-{number}"), vec![1; len]).is_err() {
+                break;
+            }
+        }
+    }
+    let zeroed = file.allocate(AllocateFlags::ZERO_RANGE, 0, 2 << 20);
+    assert!(zeroed.is_err(), "there is room for the hole");
+    let mut data = vec![7; LEN];
+    data.resize(2 << 20, 0);
+    assert!(volume.read("file").unwrap() == data, "what was there is lost");
+    // What has blocks needs no others.
+    file.allocate(AllocateFlags::ZERO_RANGE, 5000, 900_000).unwrap();
+    data[5000..905_000].fill(0);
+    assert!(volume.read("file").unwrap() == data);
+    drop(file);
+    volume.close().unwrap();
+    drop(fs);
+    check(image.path());
+    let fs = open(image.path());
+    assert!(Volume::new(Arc::<F2fs>::clone(&fs)).read("file").unwrap() == data);
 }
 
 /// A checkpoint that room is made with holds whole operations: no inode without its name, no name too many.
