@@ -32,10 +32,6 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// As in the program: what is fuzzed and crashed here makes and drops small things all the time.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The project's own tasks.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]

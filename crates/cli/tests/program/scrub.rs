@@ -190,7 +190,13 @@ fn a_scrub_of_a_mount_is_asked_paused_and_resumed() {
     assert_eq!(bench.run("scrub pause mnt").status, 1);
     std::fs::write(mounted.dir().join("large"), vec![9; 80 << 20]).unwrap();
     bench.ok("scrub start --background --limit 8M mnt");
-    let running = wait_for(bench, "mnt", "running");
+    // It is not known at once how much there is.
+    let mut running = wait_for(bench, "mnt", "running");
+    let begin = Instant::now();
+    while running["bytes_total"] == 0 && begin.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+        running = wait_for(bench, "mnt", "running");
+    }
     assert!(running["bytes_total"].as_u64() >= Some(80 << 20), "{running}");
     assert_eq!(bench.run("scrub start mnt").status, 7);
     // It goes on though who began it has ended.
