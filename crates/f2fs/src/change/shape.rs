@@ -179,15 +179,7 @@ impl Store {
             area.get_mut(to_usize(offset)..to_usize(end)).unwrap_or_default().fill(0);
             return Ok(());
         }
-        let whole = offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
-        if whole.start > whole.end {
-            return self.zero_part(ino, offset, end);
-        }
-        self.zero_part(ino, offset, whole.start * BLOCK_BYTES)?;
-        self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
-        // A size that ends within a block leaves nothing behind it.
-        let whole = if end == node.inode.size() { whole.start..end.div_ceil(BLOCK_BYTES) } else { whole };
-        self.free_range(ino, whole)
+        self.empty_range(ino, offset..end, node.inode.size(), BlockAddr::NULL)
     }
 
     /// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
@@ -200,14 +192,20 @@ impl Store {
         if offset >= end {
             return Ok(());
         }
-        let whole = offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
+        self.empty_range(ino, offset..end, size, BlockAddr::NEW)
+    }
+
+    /// Makes a range of a file of `size` bytes zeros: whole blocks are given back, parts of others written.
+    fn empty_range(&mut self, ino: Nid, range: Range<u64>, size: u64, to: BlockAddr) -> Result<()> {
+        let whole = range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES;
         if whole.start > whole.end {
-            return self.zero_part(ino, offset, end);
+            return self.zero_part(ino, range.start, range.end);
         }
-        self.zero_part(ino, offset, whole.start * BLOCK_BYTES)?;
-        self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
-        let whole = if end == size { whole.start..end.div_ceil(BLOCK_BYTES) } else { whole };
-        self.give_range(ino, whole, BlockAddr::NEW)
+        self.zero_part(ino, range.start, whole.start * BLOCK_BYTES)?;
+        self.zero_part(ino, whole.end * BLOCK_BYTES, range.end)?;
+        // A size that ends within a block leaves nothing behind it.
+        let whole = if range.end == size { whole.start..range.end.div_ceil(BLOCK_BYTES) } else { whole };
+        self.give_range(ino, whole, to)
     }
 
     /// Gives back the blocks of a range; nodes stay.

@@ -4,8 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use blockdev::Device as _;
-use blockdev::backends::FileDevice;
-use blockdev::trace::{Counts, TracingDevice};
+use blockdev::trace::Counts;
 use f2fs::{F2fs, MakeOptions, Mode, OpenOptions};
 use f2fs_disk::superblock::{SUPERBLOCK_SIZE, UncheckedSuperblock, copy_offset};
 use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS};
@@ -13,22 +12,15 @@ use tempfile::NamedTempFile;
 use vfs::file_system::NodeId;
 use vfs::{File, FileOptions, FileSystem, Volume};
 
-use crate::{WITH_EXTRA, check, device, make};
+use crate::{Traced as Bench, WITH_EXTRA, check, device, make};
 
 const BLOCK: u64 = 4096;
 /// Of a file that lies in an inode and two direct nodes.
 const PAGES: u64 = 2500;
 
-struct Bench {
-    image: NamedTempFile,
-    device: Arc<TracingDevice<Arc<FileDevice>>>,
-    fs: Arc<F2fs>,
-    volume: Volume,
-}
-
 impl Bench {
     /// A volume with two files of [`PAGES`] pages, one of which is kept with cold data.
-    fn new(options: OpenOptions) -> Self {
+    fn with_files(options: OpenOptions) -> Self {
         let image = NamedTempFile::new().unwrap();
         make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
         let bench = Self::open(image, options);
@@ -37,14 +29,6 @@ impl Bench {
         }
         bench.volume.sync().unwrap();
         bench
-    }
-
-    fn open(image: NamedTempFile, options: OpenOptions) -> Self {
-        let device = Arc::new(TracingDevice::counting(device(image.path())));
-        let fs = options.writable(true).open(Arc::<TracingDevice<Arc<FileDevice>>>::clone(&device)).unwrap();
-        let fs = Arc::new(fs);
-        let volume = Volume::new(Arc::<F2fs>::clone(&fs));
-        Self { image, device, fs, volume }
     }
 
     fn file(&self, name: &str) -> File {
@@ -90,7 +74,7 @@ impl Bench {
 
 #[test]
 fn an_fdatasync_of_old_blocks_writes_them_and_nothing_else() {
-    let bench = Bench::new(OpenOptions::new());
+    let bench = Bench::with_files(OpenOptions::new());
     let (file, blocks) = (bench.file("file"), bench.blocks("file"));
     let mut data = vec![1; usize::try_from(PAGES * BLOCK).unwrap()];
     for (round, page) in [0, 900, 1000, 2000, PAGES - 1, 3].into_iter().enumerate() {
@@ -133,7 +117,7 @@ fn an_fsync_writes_few_pages_in_place_and_many_elsewhere() {
     for (mode, pages, is_in_place) in
         [(Mode::Adaptive, 8, true), (Mode::Adaptive, 9, false), (Mode::Lfs, 1, false), (Mode::Adaptive, 1, true)]
     {
-        let bench = Bench::new(OpenOptions::new().mode(mode));
+        let bench = Bench::with_files(OpenOptions::new().mode(mode));
         let (file, blocks) = (bench.file("file"), bench.blocks("file"));
         for page in 0..pages {
             file.write_at(&[7; 10], page * 3 * BLOCK).unwrap();
@@ -152,7 +136,7 @@ fn an_fsync_writes_few_pages_in_place_and_many_elsewhere() {
 #[test]
 fn cold_contents_stay_where_they_are() {
     for (mode, is_in_place) in [(Mode::Adaptive, true), (Mode::Lfs, false)] {
-        let bench = Bench::new(OpenOptions::new().mode(mode));
+        let bench = Bench::with_files(OpenOptions::new().mode(mode));
         let blocks = bench.blocks("film.mp4");
         bench.file("film.mp4").write_at(&[7; 100_000], 3_000_000).unwrap();
         bench.volume.sync().unwrap();
@@ -168,7 +152,7 @@ fn cold_contents_stay_where_they_are() {
 #[test]
 fn another_size_than_that_on_the_disk_keeps_old_blocks() {
     // A crash would show what lies behind the old end, once a file is made longer.
-    let bench = Bench::new(OpenOptions::new());
+    let bench = Bench::with_files(OpenOptions::new());
     let file = bench.file("file");
     file.set_len(10).unwrap();
     file.sync_all().unwrap();
@@ -191,7 +175,7 @@ fn another_size_than_that_on_the_disk_keeps_old_blocks() {
 
 #[test]
 fn a_block_that_another_file_may_own_is_not_written_over() {
-    let bench = Bench::new(OpenOptions::new());
+    let bench = Bench::with_files(OpenOptions::new());
     let first = BlockAddr(u32::try_from(bench.blocks("file")[0] / BLOCK).unwrap());
     bench.volume.close().unwrap();
     let Bench { image, device, fs, .. } = bench;

@@ -22,8 +22,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::trace::TracingDevice;
 use f2fs::{F2fs, MakeOptions, OpenOptions};
 use f2fs_disk::flags::Features;
+use tempfile::NamedTempFile;
+use vfs::Volume;
 
 /// Features that a volume has in the tests: all that say how inodes are laid out, or none.
 const WITH_EXTRA: Features = Features::EXTRA_ATTR
@@ -46,6 +49,24 @@ fn make(path: &Path, size_bytes: u64, options: &MakeOptions) {
 
 fn open(path: &Path) -> Arc<F2fs> {
     Arc::new(OpenOptions::new().writable(true).open(device(path)).unwrap())
+}
+
+/// A volume that is open for writing, its image, and a device that counts what it is asked for.
+struct Traced {
+    image: NamedTempFile,
+    device: Arc<TracingDevice<Arc<FileDevice>>>,
+    fs: Arc<F2fs>,
+    volume: Volume,
+}
+
+impl Traced {
+    fn open(image: NamedTempFile, options: OpenOptions) -> Self {
+        let device = Arc::new(TracingDevice::counting(device(image.path())));
+        let fs = options.writable(true).open(Arc::<TracingDevice<Arc<FileDevice>>>::clone(&device)).unwrap();
+        let fs = Arc::new(fs);
+        let volume = Volume::new(Arc::<F2fs>::clone(&fs));
+        Self { image, device, fs, volume }
+    }
 }
 
 /// Has `fsck.f2fs` look at an image; false where that is not installed.

@@ -2,32 +2,19 @@
 
 use std::sync::Arc;
 
-use blockdev::backends::FileDevice;
-use blockdev::trace::TracingDevice;
 use f2fs::{ActiveLogs, F2fs, FsyncMode, MakeOptions, OpenOptions};
 use f2fs_disk::flags::Features;
 use tempfile::NamedTempFile;
 use vfs::file_system::{ExtentKind, XattrMode};
 use vfs::{FileOptions, FileSystem, Volume};
 
-use crate::{WITH_EXTRA, check, device, make};
-
-struct Bench {
-    image: NamedTempFile,
-    device: Arc<TracingDevice<Arc<FileDevice>>>,
-    fs: Arc<F2fs>,
-    volume: Volume,
-}
+use crate::{Traced as Bench, WITH_EXTRA, check, device, make};
 
 impl Bench {
     fn new(features: Features, options: OpenOptions) -> Self {
         let image = NamedTempFile::new().unwrap();
         make(image.path(), 128 << 20, &MakeOptions { features, ..MakeOptions::default() });
-        let device = Arc::new(TracingDevice::counting(device(image.path())));
-        let fs = options.writable(true).open(Arc::<TracingDevice<Arc<FileDevice>>>::clone(&device)).unwrap();
-        let fs = Arc::new(fs);
-        let volume = Volume::new(Arc::<F2fs>::clone(&fs));
-        Self { image, device, fs, volume }
+        Self::open(image, options)
     }
 
     /// Writes a file and syncs it; true where that made no checkpoint.
