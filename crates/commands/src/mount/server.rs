@@ -206,8 +206,9 @@ impl Asker {
         }
     }
 
-    /// Nobody will answer any more.
+    /// Nobody will answer any more. The number of the thread that did may become that of anybody, whose syncs count.
     fn give_up(&self) {
+        self.writer.store(0, Ordering::Relaxed);
         self.waiting.lock().take();
     }
 }
