@@ -62,7 +62,7 @@ fn data(cx: &Context<'_>, root: &RootItem) {
     let geometry = csum_geometry(cx);
     let mut found = lock(&cx.log);
     let mut has_checksums = (0, true);
-    for leaf in order::runs(&cx.media, root.bytenr.get(), root.level).into_iter().flat_map(|run| run.leaves) {
+    for leaf in order::leaves(&cx.media, root.bytenr.get(), root.level) {
         let Some(block) = cx.media.read_block(leaf) else { continue };
         for (key, data) in LeafView::new(&block).iter() {
             if found.extents.len().max(found.csums.len()) >= EXTENTS_MAX {
@@ -95,13 +95,11 @@ fn data(cx: &Context<'_>, root: &RootItem) {
 
 fn logs(cx: &Context<'_>, at: u64, level: u8) -> Vec<(Key, RootItem)> {
     let mut logs = Vec::new();
-    for run in order::runs(&cx.media, at, level) {
-        for leaf in run.leaves {
-            let Some(block) = cx.media.read_block(leaf) else { continue };
-            let items = LeafView::new(&block);
-            let roots = items.iter().filter(|(key, _)| key.item_type == item_type::ROOT_ITEM);
-            logs.extend(roots.filter_map(|(key, data)| RootItem::read(data).ok().map(|item| (key, item))));
-        }
+    for leaf in order::leaves(&cx.media, at, level) {
+        let Some(block) = cx.media.read_block(leaf) else { continue };
+        let items = LeafView::new(&block);
+        let roots = items.iter().filter(|(key, _)| key.item_type == item_type::ROOT_ITEM);
+        logs.extend(roots.filter_map(|(key, data)| RootItem::read(data).ok().map(|item| (key, item))));
     }
     logs
 }

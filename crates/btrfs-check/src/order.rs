@@ -1,25 +1,47 @@
-//! A tree in the order of its keys: the leaves below each node of level 1, and searches.
+//! A tree in the order of its keys: its leaves, in runs that other trees may have too, and searches.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use btrfs_disk::node::{LEVELS_MAX, LeafView, NodeView, header};
 use btrfs_disk::{Key, Logical};
 
 use crate::media::Media;
 
-/// Leaves that stand side by side below one node.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Run {
-    /// The node of level 1, or the leaf of a tree that has no other.
-    pub(crate) node: u64,
-    pub(crate) leaves: Vec<u64>,
+/// Leaves of a run: about so many, and at most.
+const RUN_LEAVES_LOG2: u32 = 5;
+const RUN_LEAVES_MAX: usize = 128;
+
+/// Leaves that stand side by side in a tree.
+pub(crate) type Run = Arc<[u64]>;
+
+/// All leaves of a tree, in order, in runs that end where a leaf's address says so: a tree that differs from another in a
+/// few leaves differs in a few runs.
+pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
+    split(&leaves(media, root, level))
+}
+
+fn split(leaves: &[u64]) -> Vec<Run> {
+    let (mut runs, mut start) = (Vec::new(), 0);
+    for (index, leaf) in leaves.iter().enumerate() {
+        let end = index.saturating_add(1);
+        if ends_run(*leaf) || end.saturating_sub(start) >= RUN_LEAVES_MAX || end == leaves.len() {
+            runs.push(leaves.get(start..end).unwrap_or_default().into());
+            start = end;
+        }
+    }
+    runs
+}
+
+fn ends_run(leaf: u64) -> bool {
+    leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RUN_LEAVES_LOG2) == 0
 }
 
 /// All leaves of a tree, in order. What cannot be read is left out: the walk has reported it.
-pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
-    let mut runs = Vec::new();
+pub(crate) fn leaves(media: &Media, root: u64, level: u8) -> Vec<u64> {
+    let mut leaves = Vec::new();
     if level == 0 {
-        return vec![Run { node: root, leaves: vec![root] }];
+        return vec![root];
     }
     let mut todo = vec![(root, level)];
     // No tree has a node twice; damaged ones that lead there again and again would have leaves without end.
@@ -32,7 +54,7 @@ pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
         let node = NodeView::new(&block);
         let children = (0..node.nritems()).map(|slot| node.ptr(slot).0.0);
         if level == 1 {
-            runs.push(Run { node: at, leaves: children.collect() });
+            leaves.extend(children);
         } else {
             let below = level.saturating_sub(1);
             let start = todo.len();
@@ -42,7 +64,7 @@ pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
             }
         }
     }
-    runs
+    leaves
 }
 
 fn read(media: &Media, at: u64, level: u8) -> Option<Vec<u8>> {
@@ -81,4 +103,24 @@ pub(crate) fn at_or_after(media: &Media, root: (u64, u8), key: &Key) -> Option<(
         wanted = next?;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_that_differ_in_few_leaves_differ_in_few_runs() {
+        let leaves: Vec<u64> = (0..10_000).map(|n| (1 << 30) + n * 16384).collect();
+        let runs = split(&leaves);
+        assert!((150..600).contains(&runs.len()), "{} runs", runs.len());
+        assert!(runs.iter().all(|run| (1..=RUN_LEAVES_MAX).contains(&run.len())));
+        assert!(runs.iter().flat_map(|run| run.iter()).eq(&leaves));
+        let mut other = leaves.clone();
+        other.splice(5000..5001, [7 << 40, 8 << 40]);
+        let known: HashSet<Run> = runs.into_iter().collect();
+        let new = split(&other).into_iter().filter(|run| !known.contains(run)).count();
+        assert!((1..=4).contains(&new), "{new} runs are new");
+        assert!(split(&[]).is_empty());
+    }
 }

@@ -22,6 +22,8 @@ use crate::{chunks, csums, data, files, log, names, quota, roots, supers, sweep}
 
 /// The part of the memory that one sorter may use: so many are in use at once.
 const SORTERS: usize = 10;
+/// Threads at most: more would only begin and end.
+const THREADS_MAX: usize = 256;
 /// Least memory, bytes.
 const MEMORY_MIN: usize = 16 << 20;
 
@@ -82,7 +84,7 @@ pub fn check_held(
 fn check_opened(opened: Opened, findings: Findings, options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
     let threads = match options.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
-        count => count,
+        count => count.min(THREADS_MAX),
     };
     let mut cx = Context {
         media: opened.media,

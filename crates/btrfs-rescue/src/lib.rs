@@ -43,7 +43,7 @@ mod watch;
 
 pub use error::Error;
 pub use losses::Loss;
-pub use rescue::{LostFile, Missing, Rescue, Undeleted, View};
+pub use rescue::{LostFile, Missing, Older, Rescue, Undeleted, View};
 pub use roots::{Root, Source};
 pub use scan::RECORDS_MAX;
 pub use undelete::Deleted;

@@ -53,6 +53,17 @@ pub struct Missing {
     pub inodes: (u64, u64),
 }
 
+/// A subvolume whose newest state is lost, or may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Older {
+    /// Number of the subvolume.
+    pub subvolume: u64,
+    /// The commit that what is left of it is from, or an earlier one.
+    pub generation: u64,
+    /// The last commit of the file system.
+    pub last: u64,
+}
+
 /// What was found deleted, and how to read it.
 pub struct Undeleted {
     /// By path.
@@ -180,6 +191,14 @@ impl View {
         let mut files: Vec<LostFile> = files.collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files
+    }
+
+    /// The subvolumes of which an older state is shown, since nothing leads to the last one.
+    #[must_use]
+    pub fn older(&self) -> Vec<Older> {
+        let state = &self.tree.state;
+        let older = state.older().into_iter();
+        older.map(|(subvolume, generation)| Older { subvolume, generation, last: state.last }).collect()
     }
 
     /// What is missing of the trees that were read: inodes whose items no block was found for.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use btrfs_disk::items::{DirEntry, RootItem, RootRefEntry};
 use btrfs_disk::key::item_type;
+use btrfs_disk::node::NodeView;
 use btrfs_disk::{Key, TreeId, Uuid};
 
 use crate::blocks::{At, Blocks};
@@ -36,6 +37,8 @@ pub(crate) struct Pick {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     root: Option<(At, u8)>,
+    /// The root was chosen among several of one commit, of which only one can be the last.
+    is_chosen: bool,
     /// Number of the directory at its top.
     pub(crate) top: u64,
     uuid: Uuid,
@@ -53,8 +56,16 @@ impl Info {
         self.root
     }
 
-    const UNKNOWN: Self =
-        Self { root: None, top: 256, uuid: Uuid::NIL, parent_uuid: Uuid::NIL, otransid: 0, seconds: 0, place: None };
+    const UNKNOWN: Self = Self {
+        root: None,
+        is_chosen: false,
+        top: 256,
+        uuid: Uuid::NIL,
+        parent_uuid: Uuid::NIL,
+        otransid: 0,
+        seconds: 0,
+        place: None,
+    };
 }
 
 /// A subvolume in a directory.
@@ -72,6 +83,8 @@ pub(crate) struct State {
     pub(crate) infos: BTreeMap<u64, Info>,
     /// Subvolumes by tree and directory.
     pub(crate) placed: HashMap<(u64, u64), Vec<Placed>>,
+    /// The commit that is meant; the newest that left a trace, where nothing says which.
+    pub(crate) last: u64,
     trees: Mutex<HashMap<u64, Arc<Leaves>>>,
 }
 
@@ -82,7 +95,8 @@ impl State {
         let roots = Leaves::read(blocks, &Spec { root: pick.root, owners, is_strict: pick.is_strict });
         let blocks = Arc::clone(blocks);
         let (infos, placed, trees) = (BTreeMap::new(), HashMap::new(), Mutex::default());
-        let mut state = Self { blocks, pick, roots, infos, placed, trees };
+        let last = if pick.generation_max == u64::MAX { newest_commit(&blocks) } else { pick.generation_max };
+        let mut state = Self { blocks, pick, roots, infos, placed, last, trees };
         state.list();
         if state.roots.is_damaged() && !pick.is_strict {
             state.find_others();
@@ -100,7 +114,7 @@ impl State {
             {
                 let mut info = Info { place: infos.get(&tree).and_then(|info| info.place), ..of_item(&item) };
                 if roots.is_filled(key, key) && !pick.is_strict {
-                    info.root = newest_root(blocks, tree, info.root, pick.generation_max);
+                    (info.root, info.is_chosen) = newest_root(blocks, tree, info.root, pick.generation_max);
                 }
                 infos.insert(tree, info);
             }
@@ -121,8 +135,8 @@ impl State {
             let tree = TreeId(owner);
             let is_wanted = tree.is_subvolume() || tree == TreeId::CSUM;
             if is_wanted && !self.infos.contains_key(&owner) && self.infos.len() < TREES_MAX && self.is_lost(owner) {
-                let root = newest_root(&self.blocks, owner, None, self.pick.generation_max);
-                self.infos.insert(owner, Info { root, ..Info::UNKNOWN });
+                let (root, is_chosen) = newest_root(&self.blocks, owner, None, self.pick.generation_max);
+                self.infos.insert(owner, Info { root, is_chosen, ..Info::UNKNOWN });
             }
         }
     }
@@ -232,6 +246,25 @@ impl State {
         owners
     }
 
+    /// Subvolumes that may have been changed after what is left of them, and the generation that is left: the root tree
+    /// that named their newest roots is lost, and an older one stands in for it. Within a commit a tree may have had
+    /// several roots, so that the last generation is not always the last state.
+    pub(crate) fn older(&self) -> Vec<(u64, u64)> {
+        let of = |tree: u64| {
+            let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
+            let info = self.infos.get(&tree)?;
+            let root = info.root.map(|(at, _)| at.generation);
+            let (from, to) = (item(0), item(u64::MAX));
+            let named_in = match self.pick.root {
+                Some((at, _)) if !self.roots.is_filled(from, to) && !self.roots.may_lack(from, to) => at.generation,
+                _ => self.roots.generation_at(from).unwrap_or(0),
+            };
+            let newest = root.map_or(named_in, |root| root.max(named_in));
+            (newest < self.last || info.is_chosen).then_some((tree, newest))
+        };
+        self.subvolumes().into_iter().filter_map(of).collect()
+    }
+
     /// Numbers of the subvolumes, the top level first.
     pub(crate) fn subvolumes(&self) -> Vec<u64> {
         let all = self.infos.keys().copied();
@@ -245,6 +278,7 @@ fn of_item(item: &RootItem) -> Info {
     let times = [item.ctime.sec.get(), item.otime.sec.get(), item.inode.ctime.sec.get()];
     Info {
         root: Some((at, item.level)),
+        is_chosen: false,
         top: item.root_dirid.get().max(256),
         uuid: item.uuid,
         parent_uuid: item.parent_uuid,
@@ -254,20 +288,49 @@ fn of_item(item: &RootItem) -> Info {
     }
 }
 
-/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root.
-fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_max: u64) -> Option<(At, u8)> {
+/// The newest commit that left a block. Logs are ahead of it.
+fn newest_commit(blocks: &Blocks) -> u64 {
+    let all = blocks.table().all().iter().filter(|found| found.owner != TreeId::TREE_LOG.0);
+    all.map(|found| found.generation).max().unwrap_or(0)
+}
+
+/// Roots of a tree that one commit left and that are compared.
+const ROOTS_MAX: usize = 64;
+
+/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root; and whether
+/// there were several of that commit.
+fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_max: u64) -> (Option<(At, u8)>, bool) {
     let table = blocks.table();
     let levels = 0..btrfs_disk::node::LEVELS_MAX;
     let newest = levels.filter_map(|level| table.of(tree, level).find(|found| found.generation <= generation_max));
     let newest = newest.max_by_key(|found| (found.generation, found.level));
-    let Some(newest) = newest else { return known };
-    let at = At { logical: newest.logical, generation: newest.generation };
+    let Some(newest) = newest else { return (known, false) };
+    let (generation, level) = (newest.generation, newest.level);
     match known {
-        Some((known_at, level)) if known_at.generation >= newest.generation => Some((known_at, level)),
+        Some((known_at, _)) if known_at.generation >= generation => return (known, false),
         // The root of that commit is lost, and its leaves may not be.
-        Some((_, level)) if newest.level < level => None,
-        Some(_) => Some((at, newest.level)),
-        None if newest.level > 0 || table.of(tree, 1).next().is_none() => Some((at, newest.level)),
-        None => None,
+        Some((_, known_level)) if level < known_level => return (None, false),
+        None if level == 0 && table.of(tree, 1).next().is_some() => return (None, false),
+        _ => {}
     }
+    // What was written out before the commit's end was copied again: later roots lead to more that is new.
+    let mut roots: Vec<At> = Vec::new();
+    for found in table.of(tree, level).skip_while(|found| found.generation > generation) {
+        let at = At { logical: found.logical, generation };
+        if found.generation < generation || roots.len() >= ROOTS_MAX {
+            break;
+        }
+        if roots.last() != Some(&at) {
+            roots.push(at);
+        }
+    }
+    let root = roots.iter().copied().max_by_key(|at| (new_children(blocks, *at, level), at.logical));
+    (root.map(|at| (at, level)), roots.len() > 1)
+}
+
+/// Children of a node that are as new as it is.
+fn new_children(blocks: &Blocks, at: At, level: u8) -> usize {
+    let Some(block) = blocks.read(at, level).filter(|_| level > 0) else { return 0 };
+    let ptrs = NodeView::new(&block).ptrs().iter();
+    ptrs.filter(|ptr| ptr.generation.get() == at.generation).count()
 }

@@ -126,8 +126,12 @@ fn all_codes() -> impl Iterator<Item = Meaning> {
     btrfs::check::codes().chain(f2fs::check::codes())
 }
 
+/// Devices, and what each of them is.
+type Opened = (Vec<Arc<dyn Device>>, Vec<btrfs::check::Holder>);
+
 impl Check {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         if self.list_passes {
             return self.list(out);
         }
@@ -147,7 +151,7 @@ impl Check {
             let checked = self.check_btrfs(btrfs::check::Source::Mount(image))?.map_err(failed)?;
             return checked.report(image, wanted, out);
         }
-        let devices = self.devices(image).map_err(failed)?;
+        let (devices, holders) = self.devices(image).map_err(failed)?;
         let first = devices.first().filter(|device| is_f2fs(image, &***device));
         if let Some(device) = first {
             self.check_f2fs_arguments()?;
@@ -155,7 +159,7 @@ impl Check {
                 .map_err(failed)?
                 .report(image, wanted, out);
         }
-        let checked = self.check_btrfs(btrfs::check::Source::Devices(&devices))?.map_err(failed)?;
+        let checked = self.check_btrfs(btrfs::check::Source::Devices(&devices, &holders))?.map_err(failed)?;
         checked.report(image, wanted, out)
     }
 
@@ -174,13 +178,16 @@ impl Check {
         Ok(btrfs::check::run(&how))
     }
 
-    fn devices(&self, image: &Path) -> Result<Vec<Arc<dyn Device>>> {
-        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    /// Opens the devices, and says what each of them is.
+    fn devices(&self, image: &Path) -> Result<Opened> {
+        let (mut devices, mut holders) = Opened::default();
         for path in std::iter::once(image).chain(self.device.iter().map(PathBuf::as_path)) {
             let options = FileOptions { read_only: true, ..FileOptions::default() };
-            devices.push(Arc::new(FileDevice::open(path, &options)?));
+            let device = FileDevice::open(path, &options)?;
+            holders.push(btrfs::check::Holder::of(&device.metadata()?));
+            devices.push(Arc::new(device));
         }
-        Ok(devices)
+        Ok((devices, holders))
     }
 
     /// What f2fs has of the arguments.

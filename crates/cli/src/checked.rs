@@ -32,7 +32,7 @@ impl Ended {
     /// Errors were found, and are left.
     pub(crate) const ERRORS: u8 = 4;
     /// The check could not be done.
-    const FAILED: u8 = 8;
+    pub(crate) const FAILED: u8 = 8;
     /// The arguments make no sense.
     pub(crate) const USAGE: u8 = 16;
 

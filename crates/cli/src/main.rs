@@ -48,10 +48,12 @@ fn main() -> ExitCode {
     format::know(FORMATS);
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
     let words = short::lengthen(words, Cli::command);
+    // Their exit statuses are those of fsck(8).
+    let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
-        Err(error) if error.use_stderr() && words.get(1).is_some_and(|word| word == "check" || word == "repair") => {
+        Err(error) if error.use_stderr() && is_fsck => {
             let _ = error.print();
             return ExitCode::from(Ended::USAGE);
         }
@@ -66,7 +68,8 @@ fn main() -> ExitCode {
             output::warn(&failure::one_line(&error));
             advise(&error, &words);
             let ended = error.downcast_ref::<Ended>().map(Ended::status);
-            ExitCode::from(ended.unwrap_or_else(|| failure::status_of(&error).code()))
+            let other = || if is_fsck { Ended::FAILED } else { failure::status_of(&error).code() };
+            ExitCode::from(ended.unwrap_or_else(other))
         }
     }
 }

@@ -18,6 +18,7 @@ use super::names;
 pub struct Output {
     out: BufWriter<Box<dyn Write>>,
     is_terminal: bool,
+    outlives_reader: bool,
 }
 
 impl Default for Output {
@@ -37,7 +38,24 @@ impl Output {
     /// Reports go to `out`, behind which a person may look at them.
     #[must_use]
     pub fn to(out: impl Write + 'static, is_terminal: bool) -> Self {
-        Self { out: BufWriter::with_capacity(64 << 10, Box::new(out)), is_terminal }
+        Self { out: BufWriter::with_capacity(64 << 10, Box::new(out)), is_terminal, outlives_reader: false }
+    }
+
+    /// For commands whose exit status says more than their report: where its reader goes away, the rest is not written,
+    /// and the command goes on to its end.
+    pub fn outlive_reader(&mut self) {
+        self.outlives_reader = true;
+    }
+
+    /// What became of writing; without the reader that it is given up for.
+    fn written<T>(&mut self, result: io::Result<T>, without_reader: T) -> io::Result<T> {
+        match result {
+            Err(error) if self.outlives_reader && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.out = BufWriter::new(Box::new(io::sink()));
+                Ok(without_reader)
+            }
+            result => result,
+        }
     }
 
     /// True when a person looks at it.
@@ -59,29 +77,31 @@ impl Output {
     /// Writes a name.
     pub fn put_name(&mut self, bytes: &[u8]) -> Result<()> {
         let name = self.name(bytes);
-        Ok(self.out.write_all(&name)?)
+        Ok(self.write_all(&name)?)
     }
 
     /// Writes a report as JSON, indented, with a newline behind it.
     pub fn json(&mut self, report: &impl Serialize) -> Result<()> {
-        serde_json::to_writer_pretty(&mut self.out, report).map_err(io::Error::from)?;
-        self.out.write_all(b"\n")?;
+        serde_json::to_writer_pretty(&mut *self, report).map_err(io::Error::from)?;
+        self.write_all(b"\n")?;
         self.finish()
     }
 
     /// Writes everything out, so that a failure is seen.
     pub fn finish(&mut self) -> Result<()> {
-        Ok(self.out.flush()?)
+        Ok(self.flush()?)
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
+        let result = self.out.write(bytes);
+        self.written(result, bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        let result = self.out.flush();
+        self.written(result, ())
     }
 }
 

@@ -184,5 +184,5 @@ fn items_from(cx: &Context<'_>, tree: u64, from: Key, mut each: impl FnMut(&Key,
 
 /// Leaves of all runs, in order.
 fn leaves(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
-    runs.iter().flat_map(|run| run.leaves.iter().copied())
+    runs.iter().flat_map(|run| run.iter().copied())
 }

@@ -5,8 +5,9 @@
 //! added up as hashes of (inode, directory, position, name, type); where the sums of a subvolume are equal, so are the
 //! names, and only where they are not `links` looks for those that differ.
 //!
-//! The leaves below one node of level 1 are a run, which a thread takes at a time. An inode belongs to the run where
-//! its items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they have alone.
+//! A few leaves side by side are a run, which a thread takes at a time. An inode belongs to the run where its items
+//! begin. What a run came to is kept by its leaves and those around it that were read, so that snapshots cost what they
+//! have alone.
 //!
 //! Failure: findings only; blocks that cannot be read are left out, and sums are not compared then.
 
@@ -16,8 +17,8 @@ mod scan;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use btrfs_disk::TreeId;
 use btrfs_disk::convert::to_u64;
@@ -48,12 +49,21 @@ struct Shared<'a> {
     cx: &'a Context<'a>,
     needs: Needs,
     has_no_holes: bool,
-    /// Runs that were looked at, by what they are and what surrounds them.
-    known: Mutex<HashMap<RunKey, Found>>,
+    /// Runs that were looked at, each behind several others.
+    known: Mutex<HashMap<RunKey, Vec<Kept>>>,
 }
 
-/// A run and the leaves before and behind it: equal for equal items.
-type RunKey = (u64, u64, u64);
+/// A run and the leaf before it.
+type RunKey = (Option<u64>, Run);
+
+/// What a run came to, and the leaves behind it where its last inode goes on: equal for equal items.
+struct Kept {
+    behind: Vec<u64>,
+    found: Found,
+}
+
+/// Runs that are alike and are kept: they differ in what is behind them.
+const KEPT_MAX: usize = 4;
 
 /// Looks at the inodes of every subvolume.
 ///
@@ -94,7 +104,9 @@ impl Shared<'_> {
                     break;
                 }
                 own.add(&self.run(tree, runs, index, keeps, &mut needs));
-                self.needs.take(&mut needs);
+                if !needs.is_empty() {
+                    self.needs.take(&mut needs);
+                }
             }
             lock(&sum).add(&own);
         });
@@ -103,20 +115,29 @@ impl Shared<'_> {
 
     fn run(&self, tree: u64, runs: &[Run], index: usize, keeps: bool, needs: &mut Vec<Record<4>>) -> Found {
         let Some(run) = runs.get(index) else { return Found::default() };
-        let before = index.checked_sub(1).and_then(|index| runs.get(index)?.leaves.last()).copied();
-        let behind = runs.get(index.saturating_add(1)).and_then(|run| run.leaves.first()).copied();
-        let key = (before.unwrap_or(0), run.node, behind.unwrap_or(0));
-        if let Some(found) = lock(&self.known).get(&key).filter(|_| keeps) {
-            return found.clone();
+        let before = index.checked_sub(1).and_then(|index| runs.get(index)?.last()).copied();
+        let further = || {
+            let behind = runs.get(index.saturating_add(1)..).unwrap_or_default();
+            behind.iter().flat_map(|run| run.iter().copied())
+        };
+        let key = (before, Arc::clone(run));
+        if keeps && let Some(kept) = lock(&self.known).get(&key) {
+            let same = kept.iter().find(|kept| scan::goes_on(&kept.behind, further()));
+            if let Some(kept) = same {
+                return kept.found.clone();
+            }
         }
         let mut scan = Scan::new(self.cx, tree, self.has_no_holes, needs);
-        let further = runs.get(index.saturating_add(1)..).unwrap_or_default().iter().flat_map(|run| &run.leaves);
-        let leaves_behind = scan.run(before, &run.leaves, further.copied());
+        let behind = scan.run(before, run, further());
         let found = scan.finish();
         self.cx.watch.add_inodes(found.inodes);
-        // An inode that goes on beyond the next leaf depends on more than the key says.
-        if keeps && leaves_behind <= 1 {
-            lock(&self.known).insert(key, found.clone());
+        if keeps {
+            let mut known = lock(&self.known);
+            let kept = known.entry(key).or_default();
+            if kept.len() >= KEPT_MAX {
+                kept.remove(0);
+            }
+            kept.push(Kept { behind, found: found.clone() });
         }
         found
     }

@@ -47,6 +47,14 @@ impl Found {
     }
 }
 
+/// Stands for the end of the tree among the leaves that were read behind a run.
+const NO_LEAF: u64 = u64::MAX;
+
+/// Whether a scan of a run would read the same leaves behind it.
+pub(super) fn goes_on(read: &[u64], behind: impl Iterator<Item = u64>) -> bool {
+    read.iter().copied().eq(behind.chain([NO_LEAF]).take(read.len()))
+}
+
 /// Looks at the inodes whose items begin in some leaves.
 pub(super) struct Scan<'a> {
     pub(super) cx: &'a Context<'a>,
@@ -62,8 +70,13 @@ impl<'a> Scan<'a> {
         Self { cx, tree, has_no_holes, needs, now: None, found: Found::default() }
     }
 
-    /// Returns how many leaves behind the run were read, where the last inode goes on.
-    pub(super) fn run(&mut self, before: Option<u64>, leaves: &[u64], behind: impl Iterator<Item = u64>) -> usize {
+    /// Returns the leaves behind the run that were read, where the last inode goes on, for [`goes_on`].
+    pub(super) fn run(
+        &mut self,
+        before: Option<u64>,
+        leaves: &[u64],
+        mut behind: impl Iterator<Item = u64>,
+    ) -> Vec<u64> {
         // The inode whose items begin before the run is not the run's.
         let skipped = before.and_then(|leaf| self.cx.media.read_block(leaf)).and_then(|block| {
             let leaf = LeafView::new(&block);
@@ -77,10 +90,13 @@ impl<'a> Scan<'a> {
                 }
             }
         }
-        let mut count = 0;
-        for leaf in behind {
-            let Some(number) = self.now.as_ref().map(|inode| inode.number) else { break };
-            count += 1;
+        let mut read = Vec::new();
+        while let Some(number) = self.now.as_ref().map(|inode| inode.number) {
+            let Some(leaf) = behind.next() else {
+                read.push(NO_LEAF);
+                break;
+            };
+            read.push(leaf);
             let Some(block) = self.cx.media.read_block(leaf) else { continue };
             let items = LeafView::new(&block);
             for (key, data) in items.iter().take_while(|(key, _)| key.objectid == number) {
@@ -90,7 +106,7 @@ impl<'a> Scan<'a> {
                 break;
             }
         }
-        count
+        read
     }
 
     pub(super) fn finish(mut self) -> Found {
@@ -204,5 +220,19 @@ impl<'a> Scan<'a> {
             self.found.unnamed.push(inode.number);
         }
         inode.judge(&View { cx: self.cx, tree: self.tree, has_no_holes: self.has_no_holes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_behind_a_run_has_to_be_there_again() {
+        let goes_on_in = |read: &[u64], behind: &[u64]| goes_on(read, behind.iter().copied());
+        assert!(goes_on_in(&[], &[]) && goes_on_in(&[], &[7]));
+        assert!(goes_on_in(&[7], &[7]) && goes_on_in(&[7], &[7, 8]) && goes_on_in(&[7, NO_LEAF], &[7]));
+        assert!(!goes_on_in(&[7], &[]) && !goes_on_in(&[7], &[8]) && !goes_on_in(&[7, 8], &[7]));
+        assert!(!goes_on_in(&[7, NO_LEAF], &[7, 8]) && !goes_on_in(&[NO_LEAF], &[7]));
     }
 }

@@ -88,6 +88,7 @@ fn parse_step(id: &str) -> Result<Step, String> {
 
 impl Repair {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         if self.list_steps {
             return self.list(out);
         }

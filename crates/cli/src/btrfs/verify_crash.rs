@@ -116,6 +116,7 @@ struct Failed {
 
 impl VerifyCrash {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         let steps = self.steps()?;
         let options = FileOptions { read_only: true, ..FileOptions::default() };
         let device = FileDevice::open(&self.image, &options).map_err(|error| explain(&self.image, error.into()))?;

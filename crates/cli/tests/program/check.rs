@@ -160,6 +160,16 @@ fn a_check_that_was_ended_in_the_data_goes_on() {
     std::fs::write(&marks, &kept).unwrap();
     let (said, anew) = report_of("check --data --json a.img");
     assert!(said.contains("--resume") && bytes_skipped(&anew) == 0 && bytes(&anew) == bytes(&whole), "{said}");
+    // A copy may hold other data in the same state, and so may the image itself once somebody wrote to it.
+    std::fs::copy(bench.path("a.img"), bench.path("copy.img")).unwrap();
+    std::fs::write(&marks, &kept).unwrap();
+    let (said, anew) = report_of("check --data --resume --json copy.img");
+    assert!(said.contains("begins at the beginning") && bytes_skipped(&anew) == 0, "{said}");
+    std::fs::write(&marks, &kept).unwrap();
+    let file = std::fs::File::options().write(true).open(bench.path("a.img")).unwrap();
+    file.set_modified(std::time::SystemTime::now()).unwrap();
+    let (said, anew) = report_of("check --data --resume --json a.img");
+    assert!(said.contains("begins at the beginning") && bytes_skipped(&anew) == 0, "{said}");
     // What was kept is of another state, or makes no sense.
     bench.ok("mkdir a.img /later");
     let text = String::from_utf8(kept.clone()).unwrap();
@@ -172,4 +182,45 @@ fn a_check_that_was_ended_in_the_data_goes_on() {
     }
     let run = bench.run("check --resume a.img");
     assert!(run.status == 16 && run.err.contains("--data"), "{} {}", run.status, run.err);
+}
+
+/// Without a reader the exit status is all that is told.
+#[test]
+fn a_reader_that_went_away_changes_no_verdict() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    bench.ok("mkdir a.img /dir");
+    std::fs::write(bench.path("data"), b"wide ".repeat(5000)).unwrap();
+    bench.ok("put -q a.img data /data");
+    bench.rot("a.img", bench.sectors_of("a.img", b"wide wide")[0]);
+    let status = |line: &str, takes_report: bool| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = Some(reader).filter(|_| takes_report);
+        let run = Command::new(env!("CARGO_BIN_EXE_spinney"))
+            .args(line.split(' '))
+            .current_dir(&bench.dir)
+            .stdout(writer)
+            .stderr(Stdio::null())
+            .status();
+        drop(reader);
+        run.unwrap().code()
+    };
+    for (line, verdict) in [
+        ("check --data -q a.img", 4),
+        ("check --data -q --json a.img", 4),
+        ("scrub start -q --readonly a.img", 3),
+        ("rescue get -q a.img out", 1),
+        ("rescue get -q --json a.img again", 1),
+    ] {
+        assert_eq!((status(line, false), line), (Some(verdict), line));
+    }
+    assert_eq!(status("ls a.img", false), Some(0), "a reader that has enough is no failure");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_spinney"))
+        .args(["check", "-q", "a.img"])
+        .current_dir(&bench.dir)
+        .stdout(full)
+        .stderr(Stdio::null())
+        .status();
+    assert_eq!(run.unwrap().code(), Some(8), "as fsck(8) has it");
 }

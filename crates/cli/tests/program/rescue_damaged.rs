@@ -271,10 +271,37 @@ fn a_lost_tree_and_a_short_image_are_told() {
     assert!(Image::open(&bench.path("a.img")).wipe(|owner, _| owner == 5) > 0);
     for line in ["rescue get --quiet a.img out", "rescue ls a.img"] {
         let run = bench.run(line);
-        let out = String::from_utf8_lossy(&run.out).into_owned();
-        assert_eq!(run.status, 1, "{line}: {}", run.err);
+        let out = [String::from_utf8_lossy(&run.out).into_owned(), run.err].concat();
+        assert_eq!(run.status, 1, "{line}: {out}");
         assert!(out.contains("missing: subvolume 5"), "{line}: {out}");
     }
+    let run = bench.run("rescue ls --json a.img");
+    assert!(run.status == 1 && run.err.contains("missing: subvolume 5"), "{}", run.err);
+    report(&run.out);
+}
+
+/// An older root tree, or what mkfs left, stood in for the lost one, and was called whole.
+#[test]
+fn an_older_state_is_not_called_whole() {
+    let bench = image();
+    bench.ok("subvolume create a.img sub");
+    bench.ok("put --quiet a.img src/dir0/below/large /sub/large");
+    bench.ok("mkdir a.img /last");
+    let image = Image::open(&bench.path("a.img"));
+    let (root, last) = (u64_at(&image.superblock, 80), u64_at(&image.superblock, 72));
+    assert!(image.wipe(|_, at| at == root) > 0);
+    let run = bench.run("rescue get --quiet --json a.img out");
+    let json = report(&run.out);
+    assert_eq!(run.status, 1, "{json}");
+    let older = json["older_subvolumes"].as_array().unwrap();
+    assert!(older.iter().any(|older| older["last_generation"] == last && older["subvolume"] == 256), "{json}");
+    assert_eq!((&json["whole"], &json["uncertain"]), (&Value::from(0), &json["entries"]));
+    let run = bench.run("rescue ls a.img");
+    assert!(run.status == 1 && run.err.contains("older: subvolume 256"), "{}", run.err);
+    // Nothing names a root any more.
+    assert!(image.wipe(|owner, _| owner == 1) > 0);
+    let run = bench.run("rescue get --quiet --json a.img other");
+    assert_eq!(run.status, 1, "{}", String::from_utf8_lossy(&run.out));
 }
 
 #[test]

@@ -167,7 +167,11 @@ fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: boo
     Mode::from_raw_mode(if is_safe { bits } else { bits & !SET_ID })
 }
 
+/// The last nanosecond of a second.
+pub(super) const NSEC_MAX: u32 = 999_999_999;
+
 fn times(metadata: &Metadata) -> Timestamps {
-    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) };
+    // An image may say anything; the host takes no more than a second.
+    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec.min(NSEC_MAX)) };
     Timestamps { last_access: time(metadata.atime), last_modification: time(metadata.mtime) }
 }

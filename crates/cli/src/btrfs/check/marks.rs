@@ -1,7 +1,12 @@
 //! How far a check has read the data, in a file of the user who checks: `$XDG_STATE_HOME/spinney/check.UUID`.
 //!
+//! It counts only for the same state in the same file or device: a copy, or a file that somebody wrote to since, may hold
+//! other data under the same superblock.
+//!
 //! Failure: what cannot be kept or read is said once, and the check begins at the beginning. Caller: the check.
 
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_check::{BadRun, Mark, Marks, StateId};
@@ -12,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::super::kept::Kept;
 
 /// Version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest file that is read, in bytes: more than all runs take that a mark may have.
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -20,9 +25,29 @@ const BYTES_MAX: u64 = 4 << 20;
 struct Contents {
     version: u32,
     state: State,
+    /// What the state was read from; nothing for a mount, whose server tells of what it writes.
+    holders: Vec<Holder>,
     leaves: u64,
     bytes: u64,
     bad: Vec<Bad>,
+}
+
+/// A file or device that holds a file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    device: u64,
+    inode: u64,
+    /// When the file was written last, in seconds and nanoseconds.
+    written: (i64, i64),
+}
+
+impl Holder {
+    pub(crate) fn of(found: &Metadata) -> Self {
+        if found.file_type().is_block_device() {
+            return Self { device: found.rdev(), inode: 0, written: (0, 0) };
+        }
+        Self { device: found.dev(), inode: found.ino(), written: (found.mtime(), found.mtime_nsec()) }
+    }
 }
 
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
@@ -47,12 +72,13 @@ struct Bad {
 pub(super) struct MarkFile {
     /// The check goes on from what is in it.
     resumes: bool,
+    holders: Vec<Holder>,
     has_warned: AtomicBool,
 }
 
 impl MarkFile {
-    pub(super) fn new(resumes: bool) -> Self {
-        Self { resumes, has_warned: AtomicBool::new(false) }
+    pub(super) fn new(resumes: bool, holders: &[Holder]) -> Self {
+        Self { resumes, holders: holders.to_vec(), has_warned: AtomicBool::new(false) }
     }
 
     fn file(state: &StateId) -> Option<Kept> {
@@ -75,6 +101,7 @@ impl Marks for MarkFile {
         });
         let wanted = State::of(state);
         let found = found.filter(|found| found.version == VERSION && found.state == wanted);
+        let found = found.filter(|found| found.holders == self.holders);
         match (found, self.resumes) {
             (Some(found), true) => Some(found.mark()),
             (Some(found), false) => {
@@ -94,7 +121,7 @@ impl Marks for MarkFile {
         let Some(file) = Self::file(state) else {
             return self.warn("how far the check comes is not kept: neither XDG_STATE_HOME nor HOME is set");
         };
-        if let Err(error) = file.write(&Contents::of(state, mark)) {
+        if let Err(error) = file.write(&Contents::of(state, &self.holders, mark)) {
             self.warn(&format!("how far the check comes is not kept: {error:#}"));
         }
     }
@@ -114,13 +141,13 @@ impl State {
 }
 
 impl Contents {
-    fn of(state: &StateId, mark: &Mark) -> Self {
+    fn of(state: &StateId, holders: &[Holder], mark: &Mark) -> Self {
         let bad = mark.bad.iter().map(|run| {
             let BadRun { at, len, mirror, is_read, has_other } = *run;
             Bad { at, len, mirror, is_read, has_other }
         });
-        let bad = bad.collect();
-        Self { version: VERSION, state: State::of(state), leaves: mark.leaves, bytes: mark.bytes, bad }
+        let (state, holders, bad) = (State::of(state), holders.to_vec(), bad.collect());
+        Self { version: VERSION, state, holders, leaves: mark.leaves, bytes: mark.bytes, bad }
     }
 
     fn mark(self) -> Mark {

@@ -19,13 +19,16 @@ use crate::checked::{self, Checked, Meaning, PassRow, Place, Shown};
 use commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
+pub(crate) use marks::Holder;
+
 /// As the row of the format has it, which knows of mounts, whose jobs know of this.
 const FORMAT: &str = "btrfs";
 
 /// Where a volume is.
 #[derive(Debug)]
 pub(crate) enum Source<'a> {
-    Devices(&'a [Arc<dyn Device>]),
+    /// Devices, and what each of them is.
+    Devices(&'a [Arc<dyn Device>], &'a [Holder]),
     /// A directory of a mount.
     Mount(&'a Path),
 }
@@ -63,18 +66,22 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked<At>> {
         }
         passes.push(Pass::Data);
     }
+    let holders = match wanted.source {
+        Source::Devices(_, holders) => holders,
+        Source::Mount(_) => &[],
+    };
     let options = Options {
         passes,
         memory_bytes: usize::try_from(wanted.memory).unwrap_or(usize::MAX),
         folder: std::env::temp_dir(),
         threads: wanted.threads,
-        marks: wanted.data.then(|| -> Arc<dyn Marks> { Arc::new(MarkFile::new(wanted.resumes)) }),
+        marks: wanted.data.then(|| -> Arc<dyn Marks> { Arc::new(MarkFile::new(wanted.resumes, holders)) }),
     };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !wanted.quiet);
     let watch = Shown(Arc::clone(&progress));
     let report = match wanted.source {
-        Source::Devices(devices) => check(devices, &options, &watch).map_err(Error::from),
+        Source::Devices(devices, _) => check(devices, &options, &watch).map_err(Error::from),
         Source::Mount(dir) => mounted::check_mount(dir, &options, &watch),
     };
     drop(bar);

@@ -74,7 +74,7 @@ pub(super) struct Roots {
 /// List a directory of what can be rescued
 ///
 /// The top is the top level of the file system, with all subvolumes; lost+found has files and subvolumes that no
-/// directory names any more.
+/// directory names any more. What is lost is told on the standard error.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -94,8 +94,9 @@ pub(super) struct Ls {
 /// Copy out what can be rescued, and report what is whole, in part, lost
 ///
 /// Without PATH everything is copied: the top level with all subvolumes and snapshots, and lost+found with what no
-/// directory names any more. Bytes that are lost are zeros in the copy, and named in the report. Nothing is written
-/// outside DEST, whatever the image says.
+/// directory names any more. Bytes that are lost are zeros in the copy, and named in the report. Where nothing leads to
+/// the last state of a subvolume, an older one is copied, and named as such. Nothing is written outside DEST, whatever the
+/// image says.
 #[derive(Debug, Args)]
 #[command(override_usage = "spinney rescue get [OPTIONS] <IMAGE> [PATH]... <DEST>")]
 #[command(after_help = concat!(
@@ -120,7 +121,8 @@ pub(super) struct Get {
     pub(super) root: Option<u64>,
     #[command(flatten)]
     pub(super) copy: CopyOut,
-    /// Report as JSON: {entries, bytes, whole, part: [{path, lost_ranges, ...}], lost, unverified, missing, notes}
+    /// Report as JSON: {entries, bytes, whole, part: [{path, lost_ranges, ...}], lost, unverified, missing,
+    /// older_subvolumes, notes}
     #[arg(long)]
     pub(super) json: bool,
 }

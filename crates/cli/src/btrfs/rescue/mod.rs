@@ -9,7 +9,7 @@ mod args;
 mod report;
 
 use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,8 +38,14 @@ impl Rescue {
         match &self.command {
             Command::Roots(command) => command.run(out),
             Command::Ls(command) => command.run(out),
-            Command::Get(command) => command.run(out),
-            Command::Undelete(command) => command.run(out),
+            Command::Get(command) => {
+                out.outlive_reader();
+                command.run(out)
+            }
+            Command::Undelete(command) => {
+                out.outlive_reader();
+                command.run(out)
+            }
         }
     }
 }
@@ -200,11 +206,16 @@ impl Ls {
         let (found, _) = self.devices.open(true)?;
         let view = found.view(self.root).map_err(|error| status(error.into()))?;
         self.listing.run(&view.volume(), out)?;
+        out.finish()?;
         let losses = Losses::of(&view);
         if losses.is_none() {
             return Ok(());
         }
-        losses.print(out)?;
+        // Apart from the listing, in which a name may look like a loss, and which may be JSON.
+        let is_terminal = std::io::stderr().is_terminal();
+        let mut apart = Output::to(std::io::stderr(), is_terminal);
+        losses.print(&mut apart)?;
+        apart.finish()?;
         Err(not_whole(&self.devices.image))
     }
 }
@@ -238,7 +249,7 @@ impl Get {
         let losses = Losses::of(&view);
         let (part, lost) = losses.count();
         let (entries, bytes, failed) = (copied.report.entries, copied.report.bytes, copied.report.failed);
-        let uncertain = losses.uncertain();
+        let uncertain = losses.uncertain(entries);
         let whole = entries.saturating_sub(part).saturating_sub(uncertain);
         let is_lost = !losses.is_none();
         let is_over = copied.result.is_ok();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Write as _;
 
 use anyhow::Result;
-use btrfs_rescue::{LostFile, View};
+use btrfs_rescue::{LostFile, Older, View};
 use serde::Serialize;
 
 use commands::human;
@@ -28,6 +28,15 @@ pub(super) struct Losses {
     maybe_older: Vec<JsonPath>,
     /// Inodes of which items may be missing, since no block with them was found.
     missing: Vec<Missing>,
+    /// Subvolumes of which an older state was saved: nothing leads to the last one.
+    older_subvolumes: Vec<OlderSubvolume>,
+}
+
+#[derive(Debug, Serialize)]
+struct OlderSubvolume {
+    subvolume: u64,
+    generation: u64,
+    last_generation: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,6 +88,14 @@ impl Losses {
         losses.missing = missing
             .map(|missing| Missing { subvolume: missing.subvolume, inodes: [missing.inodes.0, missing.inodes.1] })
             .collect();
+        let older = view.older().into_iter();
+        losses.older_subvolumes = older
+            .map(|Older { subvolume, generation, last }| OlderSubvolume {
+                subvolume,
+                generation,
+                last_generation: last,
+            })
+            .collect();
         losses
     }
 
@@ -110,8 +127,11 @@ impl Losses {
         }
     }
 
-    /// Files that were copied, and of which nothing says that they are as they were.
-    pub(super) fn uncertain(&self) -> u64 {
+    /// Of so many entries that were copied, those of which nothing says that they are as they were.
+    pub(super) fn uncertain(&self, entries: u64) -> u64 {
+        if !self.older_subvolumes.is_empty() {
+            return entries.saturating_sub(self.count().0);
+        }
         let part: HashSet<&[u8]> = self.part.iter().map(|part| part.path.0.as_slice()).collect();
         let unverified = self.unverified.iter().map(|file| file.path.0.as_slice());
         let older = self.maybe_older.iter().map(|path| path.0.as_slice());
@@ -121,7 +141,8 @@ impl Losses {
 
     /// Whether nothing was lost, and nothing is doubtful.
     pub(super) fn is_none(&self) -> bool {
-        self.count() == (0, 0) && self.uncertain() == 0 && self.missing.is_empty()
+        let is_certain = self.unverified.is_empty() && self.maybe_older.is_empty() && self.older_subvolumes.is_empty();
+        self.count() == (0, 0) && is_certain && self.missing.is_empty()
     }
 
     /// Files that are not whole.
@@ -148,6 +169,22 @@ impl Losses {
             writeln!(
                 out,
                 "missing: subvolume {subvolume}: no block was found for inodes {first} to {last}; what they had is lost"
+            )?;
+        }
+        for older in self.older_subvolumes.iter().take(SHOWN_MAX) {
+            let OlderSubvolume { subvolume, generation, last_generation } = older;
+            if generation == last_generation {
+                writeln!(
+                    out,
+                    "older: subvolume {subvolume}: there are several states of its last generation, {generation}, and \
+                     nothing says which was the last: this may be an earlier one"
+                )?;
+                continue;
+            }
+            writeln!(
+                out,
+                "older: subvolume {subvolume}: this is its state of generation {generation} or before, and the last is \
+                 {last_generation}: what was changed since is lost"
             )?;
         }
         for file in self.unverified.iter().take(SHOWN_MAX) {

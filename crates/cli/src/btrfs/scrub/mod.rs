@@ -156,6 +156,7 @@ struct Ask {
 
 impl Scrub {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         match &self.command {
             Command::Start(start) => start.run(out),
             Command::Resume(Resume { image, how }) => run::resume(image, *how, out),
