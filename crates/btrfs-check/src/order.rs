@@ -15,8 +15,8 @@ const RUN_LEAVES_MAX: usize = 128;
 /// Leaves that stand side by side in a tree.
 pub(crate) type Run = Arc<[u64]>;
 
-/// All leaves of a tree, in order, in runs that end where a leaf's address says so: a tree that differs from another in a
-/// few leaves differs in a few runs.
+/// All leaves of a tree, in order, in runs that end where a leaf's address says so: a tree that differs from another in
+/// a few leaves differs in a few runs.
 pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
     split(&leaves(media, root, level))
 }

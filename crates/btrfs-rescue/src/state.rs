@@ -297,8 +297,8 @@ fn newest_commit(blocks: &Blocks) -> u64 {
 /// Roots of a tree that one commit left and that are compared.
 const ROOTS_MAX: usize = 64;
 
-/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root; and whether
-/// there were several of that commit.
+/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root; and
+/// whether there were several of that commit.
 fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_max: u64) -> (Option<(At, u8)>, bool) {
     let table = blocks.table();
     let levels = 0..btrfs_disk::node::LEVELS_MAX;

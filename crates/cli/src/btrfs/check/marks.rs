@@ -1,7 +1,7 @@
 //! How far a check has read the data, in a file of the user who checks: `$XDG_STATE_HOME/spinney/check.UUID`.
 //!
-//! It counts only for the same state in the same file or device: a copy, or a file that somebody wrote to since, may hold
-//! other data under the same superblock.
+//! It counts only for the same state in the same file or device: a copy, or a file that somebody wrote to since, may
+//! hold other data under the same superblock.
 //!
 //! Failure: what cannot be kept or read is said once, and the check begins at the beginning. Caller: the check.
 

@@ -95,8 +95,8 @@ pub(super) struct Ls {
 ///
 /// Without PATH everything is copied: the top level with all subvolumes and snapshots, and lost+found with what no
 /// directory names any more. Bytes that are lost are zeros in the copy, and named in the report. Where nothing leads to
-/// the last state of a subvolume, an older one is copied, and named as such. Nothing is written outside DEST, whatever the
-/// image says.
+/// the last state of a subvolume, an older one is copied, and named as such. Nothing is written outside DEST, whatever
+/// the image says.
 #[derive(Debug, Args)]
 #[command(override_usage = "spinney rescue get [OPTIONS] <IMAGE> [PATH]... <DEST>")]
 #[command(after_help = concat!(
