@@ -42,6 +42,9 @@ impl<const N: usize> Sorter<N> {
 
     /// Takes all records of `from`, which keeps its allocation.
     pub(crate) fn take(&self, from: &mut Vec<Record<N>>) {
+        if from.is_empty() {
+            return;
+        }
         let mut inner = lock(&self.inner);
         if inner.buffer.len().saturating_add(from.len()) > self.records_max {
             inner.spill(&self.folder);

@@ -49,7 +49,7 @@ struct Shared<'a> {
     cx: &'a Context<'a>,
     needs: Needs,
     has_no_holes: bool,
-    /// Runs that were looked at, each behind several others.
+    /// Runs that were looked at, each with what was behind it.
     known: Mutex<HashMap<RunKey, Vec<Kept>>>,
 }
 
@@ -104,9 +104,7 @@ impl Shared<'_> {
                     break;
                 }
                 own.add(&self.run(tree, runs, index, keeps, &mut needs));
-                if !needs.is_empty() {
-                    self.needs.take(&mut needs);
-                }
+                self.needs.take(&mut needs);
             }
             lock(&sum).add(&own);
         });

@@ -167,11 +167,13 @@ fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: boo
     Mode::from_raw_mode(if is_safe { bits } else { bits & !SET_ID })
 }
 
-/// The last nanosecond of a second.
-pub(super) const NSEC_MAX: u32 = 999_999_999;
+/// The nanoseconds that the host is given: an image may say anything, the host takes no more than a second.
+pub(super) fn nanos(time: Time) -> i64 {
+    const NSEC_MAX: u32 = 999_999_999;
+    time.nsec.min(NSEC_MAX).into()
+}
 
 fn times(metadata: &Metadata) -> Timestamps {
-    // An image may say anything; the host takes no more than a second.
-    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec.min(NSEC_MAX)) };
+    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: nanos(time) };
     Timestamps { last_access: time(metadata.atime), last_modification: time(metadata.mtime) }
 }

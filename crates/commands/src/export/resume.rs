@@ -17,7 +17,7 @@ use vfs::file_system::NodeKind;
 use vfs::{FileOptions, Metadata};
 
 use super::Export;
-use super::metadata::NSEC_MAX;
+use super::metadata::nanos;
 use crate::beneath::path_of;
 
 /// Bytes of a piece that are compared in one go.
@@ -56,8 +56,7 @@ pub(super) fn look(
     let mode_is_done = metadata.is_symlink() || !is_private || is_meant_private;
     let has_size = !metadata.is_file() || size == metadata.size;
     let time = metadata.mtime;
-    let has_time =
-        (found.st_mtime, i64::try_from(found.st_mtime_nsec)?) == (time.sec, i64::from(time.nsec.min(NSEC_MAX)));
+    let has_time = (found.st_mtime, i64::try_from(found.st_mtime_nsec)?) == (time.sec, nanos(time));
     if mode_is_done && has_size && has_time {
         return Ok(Found::Whole);
     }

@@ -38,14 +38,8 @@ impl Rescue {
         match &self.command {
             Command::Roots(command) => command.run(out),
             Command::Ls(command) => command.run(out),
-            Command::Get(command) => {
-                out.outlive_reader();
-                command.run(out)
-            }
-            Command::Undelete(command) => {
-                out.outlive_reader();
-                command.run(out)
-            }
+            Command::Get(command) => command.run(out),
+            Command::Undelete(command) => command.run(out),
         }
     }
 }
@@ -240,6 +234,7 @@ struct JsonGet {
 
 impl Get {
     fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         let Some((dest, paths)) = self.words.split_last() else { return Ok(()) };
         let whole = [PathBuf::from("/")];
         let paths = if paths.is_empty() { &whole } else { paths };
@@ -317,6 +312,7 @@ impl JsonDeleted {
 
 impl Undelete {
     fn run(&self, out: &mut Output) -> Result<()> {
+        out.outlive_reader();
         let (found, is_own) = self.devices.open(self.copy.shows_progress())?;
         let undeleted = found.undelete(self.pattern.as_bytes());
         if !self.json {
