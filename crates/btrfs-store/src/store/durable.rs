@@ -43,4 +43,13 @@ impl Store {
         }
         self.0.commit_if_large()
     }
+
+    /// Writes what a handle that was alone ([`Self::begin_exclusive`]) left to be written of the transaction before it.
+    /// Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn write_settled(&self) -> Result<()> {
+        self.0.write_settled()
+    }
 }

@@ -376,8 +376,9 @@ impl Store {
         Some(Txn::new(Arc::clone(&self.0), generation, reservation, false))
     }
 
-    /// Commits, and returns the first handle of the next transaction; nobody else gets one while it lives. This is
-    /// where snapshots are taken. After a [`Self::commit`] without locks, others wait for little.
+    /// Ends the transaction, and returns the first handle of the next one; nobody else gets one while it lives. This is
+    /// where snapshots are taken. After a [`Self::commit`] without locks, others wait for little. What ended is written
+    /// by the next commit, or by [`Self::write_settled`], so that others need not wait for that.
     ///
     /// # Errors
     /// As [`Self::reserve`] and [`Self::commit`].

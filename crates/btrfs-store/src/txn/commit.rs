@@ -3,7 +3,8 @@
 //! What has settled does not change any more, and nothing on the device leads to it before its superblock is there. So
 //! where the device has no room for it (a sparse image on a full host) it waits in memory, and the next commit writes
 //! it first: the caller is told, and nothing else is lost. Changes join the transaction after it meanwhile, which is
-//! committed, and has a log, only when the one before is durable.
+//! committed, and has a log, only when the one before is durable. It waits, too, while a handle is alone in the
+//! transaction after it, since everybody else waits for that one's end.
 
 use std::sync::Arc;
 
@@ -71,8 +72,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Commits, and starts the next transaction with a handle that is alone in it: no block
-    /// belongs to the new generation yet.
+    /// Settles the transaction, and starts the next one with a handle that is alone in it: no block belongs to the new
+    /// generation yet. What has settled is written by whoever commits next, or [`Self::write_settled`].
     pub(crate) fn begin_exclusive(self: &Arc<Self>, reservation: Reservation) -> Result<Txn> {
         self.health.check()?;
         self.log.unreplayed.check()?;
@@ -96,19 +97,22 @@ impl Engine {
             Next::OneHandle => self.gate.open_exclusive(serial, advance),
         };
         self.reader.set_running(running);
-        if let Some(settled) = settled {
-            let written = self.finish(serial, settled, &mut on_device);
-            if let Err(error) = written {
-                if next == Next::OneHandle {
-                    self.gate.leave_exclusive();
-                }
-                return Err(error);
-            }
+        match (settled, next) {
+            (Some(settled), Next::Everybody) => self.finish(serial, settled, &mut on_device)?,
+            (Some(settled), Next::OneHandle) => self.pending.unfinished.keep(settled),
+            (None, _) => {}
         }
         Ok(running)
     }
 
-    /// Writes the transaction that an earlier commit found no room for.
+    /// Writes what settled before a handle that was alone, and has not been written meanwhile.
+    pub(crate) fn write_settled(&self) -> Result<()> {
+        let serial = self.gate.serialize();
+        self.health.check()?;
+        self.finish_earlier(&serial)
+    }
+
+    /// Writes the transaction that settled before a handle that was alone, or that an earlier commit found no room for.
     fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
         let Some(settled) = self.pending.unfinished.take() else { return Ok(()) };
         self.finish(serial, settled, &mut self.log.lock_superblock())

@@ -16,7 +16,7 @@ pub(crate) struct Pending {
     pub(crate) dirty: DirtyBlocks,
     /// Staged items, for their trees.
     pub(crate) deferred: Deferred,
-    /// The transaction before, when the device had no room for it.
+    /// The transaction before, when it settled and is not written.
     pub(crate) unfinished: Unfinished,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Settled {
     pub(super) pinned: Pinned,
 }
 
-/// The transaction that settled and found no room on the device.
+/// The transaction that settled and is not written: there was no room on the device, or others were not to wait for it.
 pub(crate) struct Unfinished(Mutex<Option<Settled>>);
 
 impl Unfinished {

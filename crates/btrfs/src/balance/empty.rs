@@ -76,10 +76,11 @@ impl Leaving {
             });
             (moved?, from.elapsed())
         };
-        pace.note(held);
         if pace.is_served() {
             // An fsync in the transaction of a move could not use the log.
+            let from = Instant::now();
             core.store.commit()?;
+            pace.note(held, from.elapsed());
         }
         let moved_bytes = moved.data_bytes.saturating_add(moved.block_bytes);
         if moved.is_all {

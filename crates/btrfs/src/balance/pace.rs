@@ -1,8 +1,9 @@
 //! How much one step of a balance moves: as much as others can wait for.
 //!
-//! While a step moves things, programs that change something wait for it. On a volume that is served, a step that took
-//! long makes the next one smaller, and one that took little makes it larger. A balance that nobody waits for takes
-//! steps of one size, so that the same volume becomes the same volume.
+//! While a step moves things, programs that change something wait for it; and those that sync wait for the commit that
+//! writes what it moved. On a volume that is served, a step of which either took long makes the next one smaller, and one
+//! that took little makes it larger. A balance that nobody waits for takes steps of one size, so that the same volume
+//! becomes the same volume.
 
 use std::time::Duration;
 
@@ -21,6 +22,12 @@ const FIRST_DIVISOR: u8 = 8;
 const HELD_MAX: Duration = Duration::from_millis(10);
 /// One that took less than this makes the next one larger by a quarter.
 const HELD_MIN: Duration = Duration::from_millis(4);
+
+/// A commit that took longer makes the next step half as large, though not smaller than this: what others have to write
+/// is in that commit, too, and smaller steps would not make it shorter.
+const COMMIT_MAX: Duration = Duration::from_millis(25);
+const COMMIT_DATA_BYTES_MIN: u64 = DATA_BYTES_MIN * 2;
+const COMMIT_BLOCKS_MIN: usize = BLOCKS_MIN * 4;
 
 /// Longest rest between two steps.
 const REST_MAX: Duration = Duration::from_millis(60);
@@ -72,18 +79,25 @@ impl Pace {
         self.took = took;
     }
 
-    /// Notes how long a step kept others waiting.
-    pub(crate) fn note(&mut self, held: Duration) {
+    /// Notes how long a step kept others waiting, and how long the commit after it took.
+    pub(crate) fn note(&mut self, held: Duration, commit: Duration) {
         if !self.is_served {
             return;
         }
         if held > HELD_MAX {
-            self.data_bytes = (self.data_bytes / 2).max(DATA_BYTES_MIN);
-            self.blocks = (self.blocks / 2).max(BLOCKS_MIN);
+            self.halve(DATA_BYTES_MIN, BLOCKS_MIN);
+        } else if commit > COMMIT_MAX {
+            self.halve(COMMIT_DATA_BYTES_MIN, COMMIT_BLOCKS_MIN);
         } else if held < HELD_MIN {
             self.data_bytes = (self.data_bytes + self.data_bytes / 4).min(DATA_BYTES_MAX);
             self.blocks = (self.blocks + self.blocks / 4).min(BLOCKS_MAX);
         }
+    }
+
+    /// Half as much, if it is not less than that.
+    fn halve(&mut self, data_bytes_min: u64, blocks_min: usize) {
+        self.data_bytes = (self.data_bytes / 2).max(data_bytes_min.min(self.data_bytes));
+        self.blocks = (self.blocks / 2).max(blocks_min.min(self.blocks));
     }
 }
 
@@ -95,20 +109,24 @@ mod tests {
     fn steps_become_as_long_as_others_can_wait() {
         let mut pace = Pace::served();
         let first = pace;
-        pace.note(HELD_MAX);
+        pace.note(HELD_MAX, COMMIT_MAX);
         assert_eq!(pace, first);
         pace.note_whole(HELD_MAX);
         assert_eq!((first.rest(), pace.rest()), (Duration::ZERO, HELD_MAX));
-        (0..100).for_each(|_| pace.note(Duration::from_millis(80)));
-        assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MIN, BLOCKS_MIN));
-        (0..100).for_each(|_| pace.note(Duration::ZERO));
+        (0..100).for_each(|_| pace.note(Duration::ZERO, Duration::ZERO));
         assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MAX, BLOCKS_MAX));
+        (0..100).for_each(|_| pace.note(Duration::ZERO, Duration::from_millis(80)));
+        assert_eq!((pace.data_bytes(), pace.blocks()), (COMMIT_DATA_BYTES_MIN, COMMIT_BLOCKS_MIN));
+        (0..100).for_each(|_| pace.note(Duration::from_millis(80), Duration::ZERO));
+        assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MIN, BLOCKS_MIN));
+        pace.note(Duration::ZERO, Duration::from_millis(80));
+        assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MIN, BLOCKS_MIN), "no reason for larger ones");
     }
 
     #[test]
     fn where_nobody_waits_steps_stay_as_they_are() {
         let mut pace = Pace::WHOLE;
-        pace.note(Duration::from_secs(1));
+        pace.note(Duration::from_secs(1), Duration::from_secs(1));
         assert_eq!(pace, Pace::WHOLE);
         pace.note_whole(Duration::from_secs(1));
         assert_eq!(pace.rest(), Duration::ZERO);

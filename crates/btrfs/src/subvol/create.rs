@@ -88,6 +88,11 @@ pub(crate) fn snapshot(
     // Others go on during this commit, which leaves little to the one that they wait for, with what is locked for it.
     core.store.commit_if_large()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
+    match core.store.write_settled() {
+        // The snapshot is made. The next commit tries again, and tells.
+        Err(error) if error.is_device_full() => {}
+        written => written?,
+    }
     drop_nameless(namespace, id)?;
     Ok(id)
 }
