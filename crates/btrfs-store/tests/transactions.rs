@@ -135,6 +135,44 @@ fn snapshots_keep_what_they_saw_and_go_without_a_trace() {
 }
 
 #[test]
+fn what_settled_before_a_handle_that_was_alone_is_written_after_it() {
+    let (device, store) = make(64 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    let committed = store.commit().unwrap();
+    let put = |n| {
+        let txn = store.begin(store.reserve(need(1)).unwrap()).unwrap();
+        txn.put(&tree, &key(n), b"x").unwrap();
+    };
+    let on_device = || {
+        let copy = Arc::new(MemoryDevice::from_bytes(&device.to_bytes()));
+        let store = Store::open(vec![copy], &StoreOptions::default()).unwrap();
+        let there = contents(&store.tree(TreeId(256)).unwrap());
+        [1, 2, 3].map(|n| there.contains_key(&key(n)))
+    };
+    put(1);
+    let alone = store.begin_exclusive(need(1)).unwrap();
+    alone.put(&tree, &key(2), b"x").unwrap();
+    assert_eq!(store.durable(), committed, "nobody waits for the device while one is alone");
+    assert_eq!(on_device(), [false; 3]);
+    drop(alone);
+    put(3);
+    store.write_settled().unwrap();
+    assert_eq!((store.durable().0, on_device()), (committed.0 + 1, [true, false, false]));
+    store.write_settled().unwrap();
+    assert_eq!((store.durable().0, on_device()), (committed.0 + 1, [true, false, false]));
+    store.commit().unwrap();
+    assert_eq!(on_device(), [true; 3]);
+    // Or by the next commit, and by the next that is alone.
+    put(4);
+    drop(store.begin_exclusive(need(1)).unwrap());
+    put(5);
+    drop(store.begin_exclusive(need(1)).unwrap());
+    assert_eq!(store.durable().0, committed.0 + 3);
+    store.commit().unwrap();
+    assert_eq!(store.durable().0, committed.0 + 4);
+}
+
+#[test]
 fn the_original_can_go_before_its_snapshots() {
     let (_device, store) = make(256 << 20, &MakeOptions::default());
     let tree = create(&store, 256);
