@@ -33,15 +33,17 @@ impl Store {
         self.0.commit()
     }
 
-    /// Commits if there is so much to commit that others would wait long for it, were they locked out.
+    /// Does before [`Self::begin_exclusive`] what that would wait for, so that the caller's locks are held for less:
+    /// applies what is queued, in parts between which others go on, and waits for the commit that is under way. Not to be
+    /// called with an open handle.
     ///
     /// # Errors
     /// As [`Self::commit`].
-    pub fn commit_if_large(&self) -> Result<()> {
+    pub fn make_way(&self) -> Result<()> {
         if self.0.options.read_only {
             return Err(Error::ReadOnly);
         }
-        self.0.commit_if_large()
+        self.0.make_way()
     }
 
     /// Writes what a handle that was alone ([`Self::begin_exclusive`]) left to be written of the transaction before it.

@@ -377,7 +377,7 @@ impl Store {
     }
 
     /// Ends the transaction, and returns the first handle of the next one; nobody else gets one while it lives. This is
-    /// where snapshots are taken. After a [`Self::commit`] without locks, others wait for little. What ended is written
+    /// where snapshots are taken. After [`Self::make_way`] without locks, others wait for little. What ended is written
     /// by the next commit, or by [`Self::write_settled`], so that others need not wait for that.
     ///
     /// # Errors

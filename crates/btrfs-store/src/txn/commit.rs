@@ -34,9 +34,6 @@ const ROUNDS_MAX: usize = 64;
 /// item, which frees the block, which brings the item back.
 const ROUNDS_FREEING: usize = 8;
 
-/// Changed blocks from which on others wait long for a commit.
-const BLOCKS_LARGE: usize = if cfg!(debug_assertions) { 8 } else { 128 };
-
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -50,12 +47,7 @@ impl Engine {
         self.health.check()?;
         self.log.unreplayed.check()?;
         let wanted = self.gate.running();
-        // Handles wait while the commit applies what is queued; in parts they get in between. What they queue meanwhile
-        // is left: it could go on without end.
-        let mut parts = self.drains_due();
-        while parts > 0 && self.is_drain_due() && self.drain()? {
-            parts -= 1;
-        }
+        self.drain_in_parts()?;
         let serial = self.gate.serialize();
         self.health.check()?;
         if self.gate.durable() < wanted {
@@ -64,11 +56,22 @@ impl Engine {
         Ok(self.gate.durable())
     }
 
-    /// Commits where others would wait long for the next commit.
-    pub(crate) fn commit_if_large(&self) -> Result<()> {
-        if self.is_drain_due() || self.pending.dirty.count() >= BLOCKS_LARGE {
-            self.commit()?;
+    /// Handles wait while the commit applies what is queued; in parts they get in between. What they queue meanwhile is
+    /// left: it could go on without end.
+    fn drain_in_parts(&self) -> Result<()> {
+        let mut parts = self.drains_due();
+        while parts > 0 && self.is_drain_due() && self.drain()? {
+            parts -= 1;
         }
+        Ok(())
+    }
+
+    /// Does what would keep [`Self::begin_exclusive`] waiting.
+    pub(crate) fn make_way(&self) -> Result<()> {
+        self.health.check()?;
+        self.log.unreplayed.check()?;
+        self.drain_in_parts()?;
+        drop(self.gate.serialize());
         Ok(())
     }
 
@@ -112,10 +115,23 @@ impl Engine {
         self.finish_earlier(&serial)
     }
 
+    /// As [`Self::write_settled`], for who has a handle, and must not wait for a commit, which may wait for that. False
+    /// where one is under way, or the device has no room: the next commit tells.
+    pub(crate) fn try_write_settled(&self) -> Result<bool> {
+        let Some(serial) = self.gate.try_serialize() else { return Ok(false) };
+        self.health.check()?;
+        match self.finish_earlier(&serial) {
+            Err(error) if error.is_device_full() => Ok(false),
+            written => written.map(|()| true),
+        }
+    }
+
     /// Writes the transaction that settled before a handle that was alone, or that an earlier commit found no room for.
     fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
+        // First, so that a sync of the log waits instead of finding the one before.
+        let mut on_device = self.log.lock_superblock();
         let Some(settled) = self.pending.unfinished.take() else { return Ok(()) };
-        self.finish(serial, settled, &mut self.log.lock_superblock())
+        self.finish(serial, settled, &mut on_device)
     }
 
     /// True when a commit would write nothing new.

@@ -85,14 +85,9 @@ pub(crate) fn snapshot(
     check_is_free(namespace, dir, name)?;
     let _waiting = core.data.synced.wait();
     writeback::flush_tree(core, source.id)?;
-    // Others go on during this commit, which leaves little to the one that they wait for, with what is locked for it.
-    core.store.commit_if_large()?;
+    core.store.make_way()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
-    match core.store.write_settled() {
-        // The snapshot is made. The next commit tries again, and tells.
-        Err(error) if error.is_device_full() => {}
-        written => written?,
-    }
+    writeback::write_settled_soon(core)?;
     drop_nameless(namespace, id)?;
     Ok(id)
 }

@@ -1,7 +1,8 @@
 //! A thread that writes back what is to be compressed before writers have to: it begins at a half of what may be dirty,
 //! and they wait for it at the end. So data is compressed and written while more of it is made. (Where nothing is
 //! compressed, writers are held up by the memory and the trees that they share with the thread: 4 KiB writes at random
-//! places by two and four threads came to 0.8 of the rate without it. There they write back themselves.)
+//! places by two and four threads came to 0.8 of the rate without it. There they write back themselves.) It writes, too,
+//! what a snapshot left of the transaction before it.
 //!
 //! A volume whose store has no worker threads has none either: all work is done by who asks for it. What it fails to
 //! write stays dirty, and it does nothing more until a writer, who then writes back itself and hears of the failure,
@@ -72,9 +73,29 @@ pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
         || core.data.dirty_file_count() > super::DIRTY_FILES_MAX / 8 * eighths
 }
 
+/// Has what a handle that was alone left to be written by the thread, where there is one, so that nobody waits for it.
+pub(crate) fn write_settled_soon(core: &Core) -> Result<()> {
+    if core.data.rounds.wake() {
+        return Ok(());
+    }
+    write_settled(core)
+}
+
+fn write_settled(core: &Core) -> Result<()> {
+    match core.store.write_settled() {
+        // The next commit tries again, and tells.
+        Err(error) if error.is_device_full() => Ok(()),
+        written => Ok(written?),
+    }
+}
+
 /// Writes one batch of the oldest dirty files that nobody is editing.
 fn step(core: &Core) -> Result<Step> {
-    if !(is_above_while_synced(core, SYNCED_BYTES.1) || is_much(core, END_EIGHTHS)) || core.store.poisoned().is_some() {
+    if core.store.poisoned().is_some() {
+        return Ok(Step::Done);
+    }
+    write_settled(core)?;
+    if !(is_above_while_synced(core, SYNCED_BYTES.1) || is_much(core, END_EIGHTHS)) {
         return Ok(Step::Done);
     }
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use btrfs_store::Need;
 
-pub(crate) use flusher::Flusher;
+pub(crate) use flusher::{Flusher, write_settled_soon};
 
 pub(crate) use direct::{DirectWrite, write_direct, write_encoded};
 pub(crate) use disk::{give_up, is_in_one_group};
