@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 
 use btrfs::{CallerError, Volume};
 use common::check;
@@ -44,6 +46,31 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     let volume = Volume::open(file.path()).unwrap();
     assert_eq!(volume.read("/trial/again/last").unwrap(), b"last");
     volume.close().unwrap();
+    check(file.path());
+}
+
+/// Nobody waits for the devices in a fork; what was before it and what comes after it are written in their order.
+#[test]
+fn a_sync_after_a_fork_writes_what_the_fork_left() {
+    let (file, volume) = make(600 * MIB);
+    populate(&volume);
+    volume.close().unwrap();
+    let generation = || {
+        let mut bytes = [0; 8];
+        fs::File::open(file.path()).unwrap().read_exact_at(&mut bytes, (64 << 10) + 0x48).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    // Nobody but the caller works on it.
+    let volume = Volume::options().workers(1).open(file.path()).unwrap();
+    volume.write("/sub/before", b"before").unwrap();
+    let committed = generation();
+    let fork = volume.fork("/sub", "/fork").unwrap();
+    assert_eq!(generation(), committed, "a fork makes nothing durable");
+    let after = File::create(&volume, "/sub/after").unwrap();
+    after.write_at(b"after", 0).unwrap();
+    after.sync_all().unwrap();
+    assert_eq!(generation(), committed + 2, "what was before the fork, and the fork with what came after");
+    drop((after, fork, volume));
     check(file.path());
 }
 

@@ -230,9 +230,9 @@ impl Txn {
         if log.is_useless(self.generation) {
             return Ok(LogSync::NeedsCommit);
         }
-        let before = self.superblock_before()?;
+        let is_next = self.is_next_after(&log.lock_superblock());
         self.engine.health.check()?;
-        if before.is_none() {
+        if !is_next {
             return Ok(LogSync::NeedsCommit);
         }
         if !mutated(Mutation::NoFlushWithoutNews) {
@@ -241,23 +241,17 @@ impl Txn {
         Ok(LogSync::Done)
     }
 
-    /// The superblock on the device; `None` while the commit before this transaction is still on its way there. One that
-    /// waits until somebody writes it is written now.
-    fn superblock_before(&self) -> Result<Option<Superblock>> {
-        let read = || {
-            let on_device = self.engine.log.lock_superblock();
-            (on_device.generation().0 + 1 == self.generation.0).then(|| on_device.clone())
-        };
-        let before = read();
-        if before.is_some() || !self.engine.try_write_settled()? {
-            return Ok(before);
-        }
-        Ok(read())
+    /// False while the commit before this transaction is still on its way to the devices.
+    fn is_next_after(&self, on_device: &Superblock) -> bool {
+        on_device.generation().0 + 1 == self.generation.0
     }
 
     fn lead_sync(&self) -> Result<LogSync> {
         let log = &self.engine.log;
-        let Some(mut superblock) = self.superblock_before()? else { return Ok(LogSync::NeedsCommit) };
+        let mut superblock = log.lock_superblock().clone();
+        if !self.is_next_after(&superblock) {
+            return Ok(LogSync::NeedsCommit);
+        }
         let (batch, root) = {
             let _alone = log.gate.write();
             if log.is_useless(self.generation) {

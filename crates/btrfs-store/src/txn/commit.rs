@@ -115,23 +115,10 @@ impl Engine {
         self.finish_earlier(&serial)
     }
 
-    /// As [`Self::write_settled`], for who has a handle, and must not wait for a commit, which may wait for that. False
-    /// where one is under way, or the device has no room: the next commit tells.
-    pub(crate) fn try_write_settled(&self) -> Result<bool> {
-        let Some(serial) = self.gate.try_serialize() else { return Ok(false) };
-        self.health.check()?;
-        match self.finish_earlier(&serial) {
-            Err(error) if error.is_device_full() => Ok(false),
-            written => written.map(|()| true),
-        }
-    }
-
     /// Writes the transaction that settled before a handle that was alone, or that an earlier commit found no room for.
     fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
-        // First, so that a sync of the log waits instead of finding the one before.
-        let mut on_device = self.log.lock_superblock();
         let Some(settled) = self.pending.unfinished.take() else { return Ok(()) };
-        self.finish(serial, settled, &mut on_device)
+        self.finish(serial, settled, &mut self.log.lock_superblock())
     }
 
     /// True when a commit would write nothing new.

@@ -54,17 +54,14 @@ impl Rounds {
         self.changed.notify_all();
     }
 
-    /// Asks for a round, where one is of use. True where one is to begin: not, that is, where one is under way, which
-    /// may be at its end.
-    pub(crate) fn wake(&self) -> bool {
+    /// Asks for a round, where one is of use.
+    pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
         if state.is_open && state.round == Round::None && !state.has_failed {
             state.round = Round::Wanted;
             drop(state);
             self.changed.notify_all();
-            return true;
         }
-        state.is_open && state.round == Round::Wanted
     }
 
     /// Asks for a round, and waits as long as there is one and `is_needed` holds, which is asked after each step.

@@ -87,7 +87,7 @@ pub(crate) fn snapshot(
     writeback::flush_tree(core, source.id)?;
     core.store.make_way()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
-    writeback::write_settled_soon(core)?;
+    writeback::write_settled_soon(core);
     drop_nameless(namespace, id)?;
     Ok(id)
 }

@@ -55,8 +55,8 @@ impl Volume {
 
     /// Makes a snapshot of the subvolume at `source` that can be changed, and returns it as a volume: a handle whose
     /// paths begin at the root of the fork. What a fork takes does not depend on how much is in the subvolume: what was
-    /// written to it is flushed, and one transaction is committed. Both share everything until one of them changes it.
-    /// Subvolumes inside `source` are empty directories in the fork.
+    /// written to it is flushed, and a transaction ends, which the next sync or commit makes durable. Both share
+    /// everything until one of them changes it. Subvolumes inside `source` are empty directories in the fork.
     ///
     /// The handle shares the volume with the others: whichever is dropped last closes it. The fork is deleted as any
     /// subvolume, by its path from another handle; what goes on with it through this one fails.

@@ -73,12 +73,10 @@ pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
         || core.data.dirty_file_count() > super::DIRTY_FILES_MAX / 8 * eighths
 }
 
-/// Has what a handle that was alone left to be written by the thread, where there is one, so that nobody waits for it.
-pub(crate) fn write_settled_soon(core: &Core) -> Result<()> {
-    if core.data.rounds.wake() {
-        return Ok(());
-    }
-    write_settled(core)
+/// Has what a snapshot left to be written by the thread, so that nobody waits for it. Where there is none, or it is at
+/// work, the next sync or commit writes it.
+pub(crate) fn write_settled_soon(core: &Core) {
+    core.data.rounds.wake();
 }
 
 fn write_settled(core: &Core) -> Result<()> {
