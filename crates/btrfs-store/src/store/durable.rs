@@ -34,8 +34,8 @@ impl Store {
     }
 
     /// Does before [`Self::begin_exclusive`] what that would wait for, so that the caller's locks are held for less:
-    /// applies what is queued, in parts between which others go on, and waits for the commit that is under way. Not to be
-    /// called with an open handle.
+    /// applies what is queued, in parts between which others go on, and waits for the commit that is under way. Not to
+    /// be called with an open handle.
     ///
     /// # Errors
     /// As [`Self::commit`].

@@ -1,9 +1,9 @@
 //! How much one step of a balance moves: as much as others can wait for.
 //!
 //! While a step moves things, programs that change something wait for it; and those that sync wait for the commit that
-//! writes what it moved. On a volume that is served, a step of which either took long makes the next one smaller, and one
-//! that took little makes it larger. A balance that nobody waits for takes steps of one size, so that the same volume
-//! becomes the same volume.
+//! writes what it moved. On a volume that is served, a step of which either took long makes the next one smaller, and
+//! one that took little makes it larger. A balance that nobody waits for takes steps of one size, so that the same
+//! volume becomes the same volume.
 
 use std::time::Duration;
 

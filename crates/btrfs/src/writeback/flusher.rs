@@ -1,8 +1,8 @@
 //! A thread that writes back what is to be compressed before writers have to: it begins at a half of what may be dirty,
 //! and they wait for it at the end. So data is compressed and written while more of it is made. (Where nothing is
 //! compressed, writers are held up by the memory and the trees that they share with the thread: 4 KiB writes at random
-//! places by two and four threads came to 0.8 of the rate without it. There they write back themselves.) It writes, too,
-//! what a snapshot left of the transaction before it.
+//! places by two and four threads came to 0.8 of the rate without it. There they write back themselves.) It writes,
+//! too, what a snapshot left of the transaction before it.
 //!
 //! A volume whose store has no worker threads has none either: all work is done by who asks for it. What it fails to
 //! write stays dirty, and it does nothing more until a writer, who then writes back itself and hears of the failure,
