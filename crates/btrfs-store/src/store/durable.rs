@@ -43,11 +43,12 @@ impl Store {
         if self.0.options.read_only {
             return Err(Error::ReadOnly);
         }
-        self.0.make_way()
+        self.0.make_way().map(drop)
     }
 
-    /// Writes what a handle that was alone ([`Self::begin_exclusive`]) left to be written of the transaction before it.
-    /// Not to be called with an open handle.
+    /// Writes what a handle that was alone ([`Self::begin_exclusive`]) left to be written of the transaction before it,
+    /// unless somebody has begun to; then, and where nothing was left, it waits for nobody. Not to be called with an
+    /// open handle.
     ///
     /// # Errors
     /// As [`Self::commit`].

@@ -44,11 +44,8 @@ enum Next {
 impl Engine {
     /// Commits; everything changed before the call is durable after it.
     pub(crate) fn commit(&self) -> Result<Generation> {
-        self.health.check()?;
-        self.log.unreplayed.check()?;
         let wanted = self.gate.running();
-        self.drain_in_parts()?;
-        let serial = self.gate.serialize();
+        let serial = self.make_way()?;
         self.health.check()?;
         if self.gate.durable() < wanted {
             self.commit_then(&serial, Next::Everybody)?;
@@ -56,23 +53,17 @@ impl Engine {
         Ok(self.gate.durable())
     }
 
-    /// Handles wait while the commit applies what is queued; in parts they get in between. What they queue meanwhile is
-    /// left: it could go on without end.
-    fn drain_in_parts(&self) -> Result<()> {
+    /// Does what would keep a commit or [`Self::begin_exclusive`] waiting, and bars the next commit. Handles wait while
+    /// a commit applies what is queued; in parts they get in between. What they queue meanwhile is left: it could go on
+    /// without end.
+    pub(crate) fn make_way(&self) -> Result<Serial<'_>> {
+        self.health.check()?;
+        self.log.unreplayed.check()?;
         let mut parts = self.drains_due();
         while parts > 0 && self.is_drain_due() && self.drain()? {
             parts -= 1;
         }
-        Ok(())
-    }
-
-    /// Does what would keep [`Self::begin_exclusive`] waiting.
-    pub(crate) fn make_way(&self) -> Result<()> {
-        self.health.check()?;
-        self.log.unreplayed.check()?;
-        self.drain_in_parts()?;
-        drop(self.gate.serialize());
-        Ok(())
+        Ok(self.gate.serialize())
     }
 
     /// Settles the transaction, and starts the next one with a handle that is alone in it: no block belongs to the new
@@ -108,8 +99,11 @@ impl Engine {
         Ok(running)
     }
 
-    /// Writes what settled before a handle that was alone, and has not been written meanwhile.
+    /// Writes what settled before a handle that was alone, unless somebody has begun to.
     pub(crate) fn write_settled(&self) -> Result<()> {
+        if self.pending.unfinished.is_none() {
+            return Ok(());
+        }
         let serial = self.gate.serialize();
         self.health.check()?;
         self.finish_earlier(&serial)

@@ -26,6 +26,10 @@ impl Unfinished {
         Self(Mutex::new(Rank::Counters, None))
     }
 
+    pub(super) fn is_none(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
     pub(super) fn keep(&self, settled: Settled) {
         *self.0.lock() = Some(settled);
     }
