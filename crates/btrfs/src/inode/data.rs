@@ -148,10 +148,15 @@ impl DataState {
     /// written there.
     pub(crate) fn end_growth(&self) -> Option<(Logical, u64)> {
         let at = self.grows_at()?;
-        let bytes_of = |dirty: &PageCache| to_u64(dirty.page_count()) * dirty.page_bytes();
-        let waiting = self.inner.read().dirty.as_ref().map_or(0, bytes_of);
+        let waiting = self.dirty_bytes();
         self.set_grows_at(Some(at).filter(|_| waiting > 0));
         Some((at, waiting))
+    }
+
+    /// Bytes of the pages that are to be written.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        let bytes_of = |dirty: &PageCache| to_u64(dirty.page_count()) * dirty.page_bytes();
+        self.inner.read().dirty.as_ref().map_or(0, bytes_of)
     }
 
     /// The items changed: what was read of them is forgotten.

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use crate::error::Result;
-use crate::inode::Core;
-use crate::inode::Step;
+use crate::inode::{Core, Inode, Step};
 
-use super::{BATCH_FILES_MAX, flush_batch};
+use super::{BATCH_FILES_MAX, DIRTY_FILES_MAX, GROWTH_WINDOW_BYTES, flush_batch};
 
 /// It begins when dirty bytes and files are above so many eighths of what may be.
 pub(super) const BEGIN_EIGHTHS: usize = 4;
@@ -23,7 +22,7 @@ pub(super) const BEGIN_EIGHTHS: usize = 4;
 const END_EIGHTHS: usize = 3;
 
 /// Where syncs of the volume follow each other, which would have to write it, it begins when so many bytes are dirty,
-/// and ends when no more than so many are.
+/// and ends when no more than so many are. It leaves a file to the sync that somebody makes longer ([`is_being_made`]).
 const SYNCED_BYTES: (usize, usize) = (1 << 20, 256 << 10);
 
 /// The thread; ended and waited for when dropped.
@@ -93,12 +92,29 @@ fn step(core: &Core) -> Result<Step> {
         return Ok(Step::Done);
     }
     write_settled(core)?;
-    if !(is_above_while_synced(core, SYNCED_BYTES.1) || is_much(core, END_EIGHTHS)) {
+    let oldest = if is_much(core, END_EIGHTHS) {
+        core.data.dirty_inodes(BATCH_FILES_MAX)
+    } else if is_above_while_synced(core, SYNCED_BYTES.1) {
+        let mut complete = core.data.dirty_inodes(DIRTY_FILES_MAX);
+        complete.retain(|inode| !is_being_made(inode));
+        complete.truncate(BATCH_FILES_MAX);
+        complete
+    } else {
         return Ok(Step::Done);
-    }
-    let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
+    };
     let _stay = core.data.stay();
     let (count, busy, result) = flush_batch(core, &oldest);
     result?;
     Ok(if busy.len() < count { Step::More } else { Step::Done })
+}
+
+/// True where a program has the file open and wrote behind its end on disk, so that more is likely to follow: what is
+/// written of it now would lie apart from the rest. (Half as many runs again, and files beside each other in pieces, is
+/// what volumes came to on which files grew while one sync followed the other.) Much of it lies well on its own.
+fn is_being_made(inode: &Inode) -> bool {
+    let grows = {
+        let state = inode.state();
+        state.size > state.disk_size
+    };
+    grows && inode.is_open() && inode.data.dirty_bytes() < GROWTH_WINDOW_BYTES
 }
