@@ -15,8 +15,8 @@ use vfs::file_system::ExtentKind;
 
 use super::{AllocateMode, CloneRange};
 use crate::dir::{Namespace, NewInode};
-use crate::inode::{Core, FileType, Inode, InodeFlags, Settings};
-use crate::writeback::{flush_all, flush_inode};
+use crate::inode::{Core, FileType, Inode, InodeFlags, Settings, Step};
+use crate::writeback::{flush_all, flush_inode, flusher_step};
 
 const K: usize = 4096;
 const DEFAULT: &str = "no-holes";
@@ -469,6 +469,45 @@ fn threads_see_whole_writes() {
         }
     });
     volume.reopen(files);
+}
+
+/// Where one sync of the volume follows the other, what a program makes longer waits for the next, and what is complete,
+/// or lies inside of a file, or is much, does not.
+#[test]
+fn a_file_that_is_being_made_waits_for_the_sync() {
+    // Longer ones go to the disk at once.
+    const PIECE: usize = 16 << 10;
+    let volume = Volume::new(256 << 20, 64 << 20, DEFAULT);
+    let core = volume.core();
+    let write = |file: &Arc<Inode>, pieces: std::ops::Range<usize>| {
+        for piece in pieces {
+            super::write_at(core, file, (piece * PIECE) as u64, &[7; PIECE]).unwrap();
+        }
+    };
+    let waits = |file: &Arc<Inode>| file.data.dirty_bytes() > 0;
+    let flush_early = || while flusher_step(core).unwrap() == Step::More {};
+    let [grows, complete, overwritten] = ["grows", "complete", "overwritten"].map(|name| volume.create(name));
+    write(&overwritten, 0..128);
+    flush_inode(core, &overwritten).unwrap();
+    [&grows, &overwritten].into_iter().for_each(|file| file.open().unwrap());
+    [&grows, &complete, &overwritten].into_iter().for_each(|file| write(file, 0..128));
+    flush_early();
+    assert!(waits(&complete) && waits(&overwritten), "nobody syncs the volume");
+    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    flush_early();
+    assert!(!waits(&complete) && !waits(&overwritten) && waits(&grows));
+    write(&grows, 128..512);
+    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    flush_early();
+    assert!(!waits(&grows), "8 MiB lie well on their own");
+    write(&grows, 512..640);
+    flush_early();
+    assert!(waits(&grows));
+    grows.close();
+    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    flush_early();
+    assert!(!waits(&grows), "nobody has it open");
+    overwritten.close();
 }
 
 /// Reading changes the access time, where that is due, and nothing else.

@@ -87,7 +87,7 @@ fn write_settled(core: &Core) -> Result<()> {
 }
 
 /// Writes one batch of the oldest dirty files that nobody is editing.
-fn step(core: &Core) -> Result<Step> {
+pub(crate) fn step(core: &Core) -> Result<Step> {
     if core.store.poisoned().is_some() {
         return Ok(Step::Done);
     }

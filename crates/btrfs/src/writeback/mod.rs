@@ -40,6 +40,8 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use btrfs_store::Need;
 
+#[cfg(test)]
+pub(crate) use flusher::step as flusher_step;
 pub(crate) use flusher::{Flusher, write_settled_soon};
 
 pub(crate) use direct::{DirectWrite, write_direct, write_encoded};

@@ -375,3 +375,31 @@ fn a_mount_is_remounted_as_far_as_its_server_can_write() {
     mounted.unmount();
     mounted.bench.check("a.img");
 }
+
+/// What one commit needs is what the one before needed: memory that a server gave back to the system meanwhile would
+/// have to be had from it again, page by page.
+#[test]
+fn a_server_that_is_busy_keeps_its_memory() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let stat = format!("/proc/{}/stat", mounted.processes("server")[0]);
+    // Behind the name, which may have spaces: the state, and the minor faults as the eighth.
+    let faults = || -> u64 {
+        let text = fs::read_to_string(&stat).unwrap();
+        text.rsplit(") ").next().unwrap().split(' ').nth(7).unwrap().parse().unwrap()
+    };
+    let dir = File::open(mounted.dir()).unwrap();
+    let round = |index: usize| {
+        let path = mounted.dir().join(format!("f{}", index % 4));
+        fs::write(path, pattern(1 << 20)).unwrap();
+        rustix::fs::syncfs(&dir).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+    };
+    (0..10).for_each(round);
+    let before = faults();
+    (0..20).for_each(round);
+    drop(dir);
+    let faults = faults() - before;
+    // A round has 256 pages of data. Each was asked for again, and blocks and buffers besides.
+    assert!(faults < 20 * 128, "{faults} page faults in 20 rounds");
+    mounted.unmount();
+}
