@@ -17,7 +17,7 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::quota::Quota;
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
+use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -182,6 +182,7 @@ impl Parts {
             pending: Pending::none(),
             gate: Gate::new(durable),
             log: Log::new(superblock.clone()),
+            buffers: Buffers::none(),
             views: Views::none(),
             superblock: Mutex::new(Rank::Device, superblock),
             health: Health::default(),

@@ -252,7 +252,7 @@ impl Txn {
         if !self.is_next_after(&superblock) {
             return Ok(LogSync::NeedsCommit);
         }
-        let (batch, root) = {
+        let (mut batch, root) = {
             let _alone = log.gate.write();
             if log.is_useless(self.generation) {
                 return Ok(LogSync::NeedsCommit);
@@ -261,12 +261,13 @@ impl Txn {
                 Err(Error::NoSpace { .. }) => return Ok(LogSync::NeedsCommit),
                 root => root?,
             };
-            (Batch::copy(&log.dirty.take_sorted()), root)
+            (self.engine.copy(&log.dirty.take_sorted()), root)
         };
         let fields = superblock.fields_mut();
         fields.log_root = root.at.0.into();
         fields.log_root_level = root.level;
-        if let Err(error) = self.write_synced(batch, &superblock) {
+        let written = self.write_synced(&mut batch, &superblock);
+        if let Err(error) = self.engine.end(batch, written) {
             self.engine.health.poison_unless_full(&error);
             // Of what was taken out to be written, some is not on the device.
             self.require_commit();
@@ -277,7 +278,7 @@ impl Txn {
     }
 
     /// In the order that a crash at any point allows: what the superblock leads to is durable first.
-    fn write_synced(&self, batch: Batch, superblock: &Superblock) -> Result<()> {
+    fn write_synced(&self, batch: &mut Batch, superblock: &Superblock) -> Result<()> {
         let engine = &self.engine;
         if mutated(Mutation::LeavesAfterSuperblock) {
             engine.pool().write_primary_superblock(superblock)?;

@@ -20,6 +20,7 @@ use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, l
 use crate::tree::Tree;
 use crate::{Error, Result};
 
+use super::buffers::Buffers;
 use super::gate::Gate;
 use super::log_state::Log;
 use super::pending::Pending;
@@ -47,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) pending: Pending,
     pub(crate) gate: Gate,
     pub(crate) log: Log,
+    pub(crate) buffers: Buffers,
     pub(crate) views: Views,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) health: Health,

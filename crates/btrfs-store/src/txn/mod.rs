@@ -23,6 +23,7 @@
 //!
 //! Callers: the store's front, and through it the file system.
 
+mod buffers;
 mod commit;
 mod deferred;
 mod dirty;
@@ -45,6 +46,7 @@ mod viewing;
 mod views;
 mod write_out;
 
+pub(crate) use buffers::Buffers;
 pub use drop_tree::DropProgress;
 pub(crate) use drop_tree::{remove_whole, step as drop_tree_step};
 pub(crate) use engine::{CoreTrees, Engine, Health};

@@ -30,9 +30,11 @@ impl Engine {
     /// superblock points to is on the device before the superblock is written. `on_device` is the one that it replaces.
     pub(super) fn write_out(&self, settled: &Settled, on_device: &Superblock) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
-            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(Batch::copy).collect();
-            let write = |batch| self.write_batch(batch, settled.generation);
-            self.pool().workers().map(batches, write).into_iter().collect::<Result<()>>()?;
+            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(|blocks| self.copy(blocks)).collect();
+            let write = |mut batch| (self.write_batch(&mut batch, settled.generation), batch);
+            let written = self.pool().workers().map(batches, write);
+            let answers: Result<Vec<()>> = written.into_iter().map(|(answer, batch)| self.end(batch, answer)).collect();
+            answers?;
         }
         if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
             // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
@@ -46,7 +48,26 @@ impl Engine {
         self.pool().write_superblock(&settled.superblock)
     }
 
-    pub(crate) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
+    /// Copies blocks, to be written and given to [`Self::end`].
+    pub(crate) fn copy(&self, blocks: &[Block]) -> Batch {
+        let nodesize = self.pool().node_bytes();
+        let mut bytes = self.buffers.take(blocks.len() * nodesize, BATCH_BLOCKS * nodesize);
+        let mut places = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let locked = block.read_own();
+            bytes.extend_from_slice(&locked.data);
+            places.push((locked.at, block.generation()));
+        }
+        Batch { bytes, places }
+    }
+
+    /// Keeps the memory of a batch, of which `answer` says how it went.
+    pub(crate) fn end(&self, batch: Batch, answer: Result<()>) -> Result<()> {
+        self.buffers.give_back(batch.bytes);
+        answer
+    }
+
+    pub(crate) fn write_batch(&self, batch: &mut Batch, generation: Generation) -> Result<()> {
         let nodesize = self.pool().node_bytes();
         for (bytes, (at, written)) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
             // Nothing stale, the checksum, and the check that a reader would make.
@@ -55,20 +76,5 @@ impl Engine {
             verify::content(bytes, &self.reader.expect_for_write(*at, generation, *written))?;
         }
         self.pool().write_blocks(batch.places.iter().map(|(at, _)| *at).zip(batch.bytes.chunks(nodesize)))
-    }
-}
-
-impl Batch {
-    pub(crate) fn copy(blocks: &[Block]) -> Batch {
-        let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
-        for block in blocks {
-            let locked = block.read_own();
-            if batch.bytes.is_empty() {
-                batch.bytes.reserve_exact(locked.data.len() * blocks.len());
-            }
-            batch.bytes.extend_from_slice(&locked.data);
-            batch.places.push((locked.at, block.generation()));
-        }
-        batch
     }
 }

@@ -1,0 +1,58 @@
+//! Memory that blocks are copied to on their way to the devices, kept from one commit to the next.
+//!
+//! A commit of some hundred blocks copies megabytes. Memory that an allocator gave back to the system meanwhile comes
+//! again page by page, filled with zeros each time: commits took several times as long for it (on a virtual machine
+//! 20 ms for 450 blocks, that are copied in one).
+
+use crate::locks::{Mutex, Rank};
+
+/// Bytes that are kept.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+
+/// Buffers that wait for what is to be copied next.
+pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    pub(crate) fn none() -> Self {
+        Self(Mutex::new(Rank::Counters, Vec::new()))
+    }
+
+    /// One for `bytes`, empty; `usual_bytes` are what most are asked for.
+    pub(super) fn take(&self, bytes: usize, usual_bytes: usize) -> Vec<u8> {
+        let mut buffer = self.0.lock().pop().unwrap_or_else(|| Vec::with_capacity(bytes.max(usual_bytes)));
+        buffer.reserve_exact(bytes);
+        buffer
+    }
+
+    /// Keeps one for who comes next, where there are not enough.
+    pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut kept = self.0.lock();
+        let bytes = kept.iter().chain([&buffer]).map(Vec::capacity).sum::<usize>();
+        if bytes <= KEPT_BYTES_MAX {
+            kept.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_again_and_what_is_kept_is_bounded() {
+        let buffers = Buffers::none();
+        let mut first = buffers.take(100, 4096);
+        assert!(first.is_empty() && first.capacity() >= 4096);
+        first.extend([1; 100]);
+        let place = first.as_ptr();
+        buffers.give_back(first);
+        let again = buffers.take(4096, 4096);
+        assert!(again.is_empty() && again.as_ptr() == place);
+        buffers.give_back(again);
+        let all: Vec<_> = (0..40).map(|_| buffers.take(1 << 20, 1 << 20)).collect();
+        all.into_iter().for_each(|buffer| buffers.give_back(buffer));
+        let kept: usize = buffers.0.lock().iter().map(Vec::capacity).sum();
+        assert!((15 << 20..=KEPT_BYTES_MAX).contains(&kept), "{kept}");
+    }
+}
