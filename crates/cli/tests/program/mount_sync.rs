@@ -389,17 +389,22 @@ fn a_server_that_is_busy_keeps_its_memory() {
     };
     let dir = File::open(mounted.dir()).unwrap();
     let round = |index: usize| {
-        let path = mounted.dir().join(format!("f{}", index % 4));
-        fs::write(path, pattern(1 << 20)).unwrap();
+        for file in 0..200 {
+            fs::write(mounted.dir().join(format!("f{}-{file}", index % 2)), pattern(12 << 10)).unwrap();
+        }
         rustix::fs::syncfs(&dir).unwrap();
         std::thread::sleep(Duration::from_millis(30));
     };
     (0..10).for_each(round);
-    let before = faults();
-    (0..20).for_each(round);
+    // It may give back something in one of these, once in ten seconds.
+    let least = (0..3).map(|_| {
+        let before = faults();
+        (0..20).for_each(round);
+        faults() - before
+    });
+    let least = least.min().unwrap();
     drop(dir);
-    let faults = faults() - before;
-    // A round has 256 pages of data. Each was asked for again, and blocks and buffers besides.
-    assert!(faults < 20 * 128, "{faults} page faults in 20 rounds");
+    // With 10 ms, as the allocator has by itself, it was 498.
+    assert!(least < 100, "{least} page faults in 20 rounds");
     mounted.unmount();
 }
