@@ -192,10 +192,10 @@ Signals:
 }
 
 /// How long a server keeps memory that it freed before it gives it back to the system, for its allocator, in
-/// milliseconds. What each commit copies its blocks to is as much as the one before had: with the 10 ms that mimalloc
-/// waits by itself the system took it away and filled it with zeros again each time, 33,000 pages a second of a busy
-/// volume, and single commits waited tens of milliseconds for it.
-const KEEPS_MEMORY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "10000");
+/// milliseconds. One commit needs what the one before had. With the 10 ms that mimalloc waits by itself the system took
+/// it away and filled it with zeros again each time, 33,000 pages a second of a busy volume, and single commits waited
+/// tens of milliseconds for it; with 10 s it was so once in ten seconds.
+const KEEPS_MEMORY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "3600000");
 
 impl Mount {
     /// Runs the command.
