@@ -471,8 +471,8 @@ fn threads_see_whole_writes() {
     volume.reopen(files);
 }
 
-/// Where one sync of the volume follows the other, what a program makes longer waits for the next, and what is complete,
-/// or lies inside of a file, or is much, does not.
+/// Where one sync of the volume follows the other, what a program makes longer waits for the next; what is complete, or
+/// lies inside of a file, or is much, does not.
 #[test]
 fn a_file_that_is_being_made_waits_for_the_sync() {
     // Longer ones go to the disk at once.
