@@ -19,8 +19,6 @@ const DELETE_ITEMS: u32 = 10;
 /// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it, and
 /// for what it queues to be applied, which are hundreds of changes for a leaf full of extents.
 const DROP_STEP_BLOCKS: u32 = 16;
-/// The same for a sync that follows another: 16 take 15 ms of a processor's time.
-const SYNC_STEP_BLOCKS: u32 = 4;
 /// Steps that a sync waits for: a quarter of a GiB of tree blocks.
 const SYNC_STEPS_MAX: u32 = 1024;
 /// For how long a sync begins further steps while others use the volume, who wait for the processors or the sync.
@@ -107,14 +105,11 @@ pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
     let is_often = namespace.core.data.synced.is_often();
     let patient_until = Instant::now().checked_add(if is_often { Duration::ZERO } else { SYNC_SHARED_MAX });
     let begun = namespace.core.store.changes_begun();
-    let step_blocks = if is_often { SYNC_STEP_BLOCKS } else { DROP_STEP_BLOCKS };
-    drop_dead(namespace, &mut Patience { step_blocks, steps_left: SYNC_STEPS_MAX, patient_until, begun })
+    drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, patient_until, begun })
 }
 
 /// How long who takes trees apart goes on.
 struct Patience {
-    /// Tree blocks of a step.
-    step_blocks: u32,
     steps_left: u32,
     /// Until when it goes on though others use the volume; for ever where that is not said.
     patient_until: Option<Instant>,
@@ -124,7 +119,7 @@ struct Patience {
 
 impl Patience {
     const fn endless() -> Self {
-        Self { step_blocks: DROP_STEP_BLOCKS, steps_left: u32::MAX, patient_until: None, begun: 0 }
+        Self { steps_left: u32::MAX, patient_until: None, begun: 0 }
     }
 
     /// Notes that the caller began a change.
@@ -148,9 +143,6 @@ fn drop_dead(namespace: &Namespace, patience: &mut Patience) -> Result<()> {
             dead.add(id);
             break;
         }
-        if !patience.goes_on(namespace.core.store.changes_begun()) {
-            break;
-        }
     }
     Ok(())
 }
@@ -167,13 +159,14 @@ pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
 /// False when the caller is to wait no longer, and something of the tree is left.
 fn drop_in_steps(namespace: &Namespace, id: TreeId, patience: &mut Patience) -> Result<bool> {
     let store = &namespace.core.store;
-    while store.drop_tree_step(id, patience.step_blocks)? == DropProgress::More {
+    while store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
         if !patience.goes_on(store.changes_begun()) {
             return Ok(false);
         }
     }
     remove_note(namespace, id)?;
-    // The last step is one, and so is the note, which the caller's next look counts.
+    // Of the last step, and of the note.
+    patience.note_change();
     patience.note_change();
     Ok(true)
 }
@@ -234,11 +227,11 @@ mod tests {
     #[test]
     fn a_sync_goes_on_for_long_only_where_nobody_else_changes_anything() {
         let now = Instant::now();
-        let mut alone = Patience { step_blocks: 1, steps_left: SYNC_STEPS_MAX, patient_until: Some(now), begun: 7 };
+        let mut alone = Patience { steps_left: SYNC_STEPS_MAX, patient_until: Some(now), begun: 7 };
         assert!((8..100).all(|begun| alone.goes_on(begun)), "every change was the caller's own");
         assert!(!alone.goes_on(102), "somebody else began one");
         let later = now.checked_add(Duration::from_secs(3600));
-        let mut early = Patience { step_blocks: 1, steps_left: 3, patient_until: later, begun: 7 };
+        let mut early = Patience { steps_left: 3, patient_until: later, begun: 7 };
         assert!(early.goes_on(100) && early.goes_on(100));
         assert!(!early.goes_on(100), "there are no steps left");
         let mut endless = Patience::endless();
