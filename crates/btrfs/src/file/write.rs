@@ -74,6 +74,12 @@ fn write_until(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> (usi
     if permitted.is_err() {
         return (0, permitted);
     }
+    // What a full device did not take waits in memory: no more is taken before that is written, by however many files.
+    if core.data.budget.is_exceeded()
+        && let Err(error) = core.with_room(|| writeback::relieve(core, inode))
+    {
+        return (0, Err(error));
+    }
     let mut done = 0;
     while done < buf.len() {
         match write_next(core, inode, offset + to_u64(done), &buf[done..]) {
