@@ -100,6 +100,39 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
     }
 }
 
+/// What is refused is not kept: by however many files it was tried.
+#[test]
+fn what_a_full_host_refuses_takes_no_memory() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: this needs root");
+        return;
+    }
+    let (mounted, host) = mount_on_host("rw", "512M");
+    let status = format!("/proc/{}/status", mounted.processes("server")[0]);
+    let resident_kib = || -> u64 {
+        let text = fs::read_to_string(&status).unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let bytes = pattern(256 << 10);
+    let refused = |files: std::ops::Range<usize>| {
+        files.filter(|index| fs::write(mounted.dir().join(format!("f{index}")), &bytes).is_err()).count()
+    };
+    // The host's room, what may be dirty, and somewhat more.
+    assert!(refused(0..800) > 100);
+    let before = resident_kib();
+    assert_eq!(refused(800..1200), 400);
+    let after = resident_kib();
+    assert!(after < before + (20 << 10), "{before} KiB, and after 100 MiB that were refused {after} KiB");
+    mounted.bench.run("umount mnt");
+    mounted.wait_until_gone();
+    drop(mounted);
+    drop(host);
+}
+
 /// Files that are written again and again fit on a host that has room for them, and a little more.
 #[test]
 fn what_was_deleted_makes_room_on_a_full_host() {
