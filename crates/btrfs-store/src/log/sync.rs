@@ -267,7 +267,8 @@ impl Txn {
         fields.log_root = root.at.0.into();
         fields.log_root_level = root.level;
         let written = self.write_synced(&mut batch, &superblock);
-        if let Err(error) = self.engine.end(batch, written) {
+        self.engine.end(batch);
+        if let Err(error) = written {
             self.engine.health.poison_unless_full(&error);
             // Of what was taken out to be written, some is not on the device.
             self.require_commit();

@@ -30,11 +30,11 @@ impl Engine {
     /// superblock points to is on the device before the superblock is written. `on_device` is the one that it replaces.
     pub(super) fn write_out(&self, settled: &Settled, on_device: &Superblock) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
-            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(|blocks| self.copy(blocks)).collect();
-            let write = |mut batch| (self.write_batch(&mut batch, settled.generation), batch);
-            let written = self.pool().workers().map(batches, write);
-            let answers: Result<Vec<()>> = written.into_iter().map(|(answer, batch)| self.end(batch, answer)).collect();
-            answers?;
+            let mut batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(|blocks| self.copy(blocks)).collect();
+            let write = |batch| self.write_batch(batch, settled.generation);
+            let written = self.pool().workers().map(batches.iter_mut().collect(), write);
+            batches.into_iter().for_each(|batch| self.end(batch));
+            written.into_iter().collect::<Result<()>>()?;
         }
         if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
             // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
@@ -61,10 +61,9 @@ impl Engine {
         Batch { bytes, places }
     }
 
-    /// Keeps the memory of a batch, of which `answer` says how it went.
-    pub(crate) fn end(&self, batch: Batch, answer: Result<()>) -> Result<()> {
+    /// Keeps the memory of a batch for the next.
+    pub(crate) fn end(&self, batch: Batch) {
         self.buffers.give_back(batch.bytes);
-        answer
     }
 
     pub(crate) fn write_batch(&self, batch: &mut Batch, generation: Generation) -> Result<()> {

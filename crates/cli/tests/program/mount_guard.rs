@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::pattern;
-use crate::mounted::{END_MAX, Mounted, can_mount, kill};
+use crate::mounted::{END_MAX, Mounted, can_mount_as_root, kill};
 
 /// Every way of serving.
 const MODES: [&str; 4] = ["rw", "writeback", "io_uring", "zero_open,nodatacow"];
@@ -21,17 +21,9 @@ fn rounds() -> usize {
     std::env::var("SPINNEY_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("SKIPPED: this needs root");
-    }
-    is_root
-}
-
 #[test]
 fn a_container_that_is_killed_leaves_no_server() {
-    if !can_mount() || !is_root() {
+    if !can_mount_as_root() {
         return;
     }
     for mode in MODES {
@@ -120,7 +112,7 @@ fn a_server_that_works_is_not_given_up() {
 /// On a machine without `/dev/log` nothing said why a server was gone.
 #[test]
 fn why_a_server_ended_is_found_in_a_file_where_there_is_no_log() {
-    if !can_mount() || !is_root() {
+    if !can_mount_as_root() {
         return;
     }
     let mounted = Mounted::new();
@@ -143,7 +135,7 @@ fn why_a_server_ended_is_found_in_a_file_where_there_is_no_log() {
 /// A connection that was aborted left a mount that was gone, a clean image, and no word.
 #[test]
 fn that_a_connection_was_aborted_is_in_the_log() {
-    if !can_mount() || !is_root() {
+    if !can_mount_as_root() {
         return;
     }
     for options in ["rw", "nosynced", "io_uring"] {

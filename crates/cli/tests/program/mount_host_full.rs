@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Bench, pattern};
-use crate::mounted::{Mounted, can_mount};
+use crate::mounted::{Mounted, can_mount_as_root};
 
 /// A tmpfs with so much room, until the value goes.
 struct Host(PathBuf);
@@ -54,11 +54,7 @@ fn write_synced(path: &Path, contents: &[u8]) -> std::io::Result<()> {
 
 #[test]
 fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
-    if !can_mount() {
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: this needs root");
+    if !can_mount_as_root() {
         return;
     }
     for mode in ["rw", "writeback", "io_uring", "nodatacow"] {
@@ -103,11 +99,7 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
 /// What is refused is not kept: by however many files it was tried.
 #[test]
 fn what_a_full_host_refuses_takes_no_memory() {
-    if !can_mount() {
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: this needs root");
+    if !can_mount_as_root() {
         return;
     }
     let (mounted, host) = mount_on_host("rw", "512M");
@@ -136,11 +128,7 @@ fn what_a_full_host_refuses_takes_no_memory() {
 /// Files that are written again and again fit on a host that has room for them, and a little more.
 #[test]
 fn what_was_deleted_makes_room_on_a_full_host() {
-    if !can_mount() {
-        return;
-    }
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: this needs root");
+    if !can_mount_as_root() {
         return;
     }
     for mode in ["rw", "nodatacow"] {

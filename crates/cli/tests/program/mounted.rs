@@ -23,6 +23,14 @@ pub(crate) fn can_mount() -> bool {
     can
 }
 
+pub(crate) fn can_mount_as_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED: this needs root");
+    }
+    is_root && can_mount()
+}
+
 /// An image `a.img` and a directory `mnt`.
 pub(crate) struct Mounted {
     pub(crate) bench: Bench,
