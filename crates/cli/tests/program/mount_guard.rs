@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::harness::pattern;
-use crate::mounted::{END_MAX, Mounted, can_mount_as_root, kill};
+use crate::mounted::{END_MAX, Mounted, can_mount, can_mount_as_root, kill};
 
 /// Every way of serving.
 const MODES: [&str; 4] = ["rw", "writeback", "io_uring", "zero_open,nodatacow"];
