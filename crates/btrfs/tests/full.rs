@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use btrfs::{FsOptions, MakeOptions, Volume};
-use common::{empty, fill};
+use common::{check, empty, fill};
 use vfs::file_system::{AllocateFlags, Caller, Errno, Handle, NewNode, NodeId, SetAttr, SyncWhat, WriteFlags};
 use vfs::{Blame, Error};
 use vfs::{File, SnapshotMode};
@@ -303,4 +303,24 @@ fn many_attributes_fit_a_small_volume() {
     empty(&volume);
     volume.close().unwrap();
     common::check(file.path());
+}
+
+/// Space is asked for in a block group that nobody has read yet, and of which much was given up since the last commit.
+#[test]
+fn what_is_written_after_many_removals_finds_room() {
+    let (file, volume) = make(256 * MIB, None);
+    let bytes = vec![7; 9000];
+    for number in 0..600 {
+        volume.write(format!("/{number}"), &bytes).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = Volume::open(file.path()).unwrap();
+    for number in 0..590 {
+        volume.remove_file(format!("/{number}")).unwrap();
+    }
+    volume.write("/new", &bytes).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.read("/new").unwrap(), bytes);
+    volume.close().unwrap();
+    check(file.path());
 }

@@ -240,6 +240,16 @@ impl BlockGroup {
         let Space::Unloaded { held, counted } = &state.space else {
             return Ok(None);
         };
+        // The running transaction may have applied changes that are not in the tree yet.
+        let (allocated, freed) = net(state.changes.clone());
+        for run in freed {
+            map.insert(run).map_err(|_| freed_twice(run))?;
+        }
+        for run in allocated {
+            if map.subtract(run) < run.len {
+                return Err(allocated_twice(run));
+            }
+        }
         let expected = self.len.saturating_sub(state.used);
         if map.bytes() != expected {
             let at = At::Data(Logical(self.start));
@@ -564,6 +574,12 @@ fn freed_twice(run: Run) -> Corrupt {
         .at(At::Data(Logical(run.start)))
 }
 
+#[cold]
+fn allocated_twice(run: Run) -> Corrupt {
+    Corrupt::new("use of the range being allocated", Detail::Text("free"), Detail::Text("allocated already"))
+        .at(At::Data(Logical(run.start)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -598,6 +614,7 @@ mod tests {
         let group = group();
         group.note_freed(run(1000, 50), true).unwrap();
         group.pin(run(1000, 50));
+        group.take_changes().unwrap();
         let on_disk = free(&[run(1000, 50), run(1100, 900)]);
         assert_eq!(group.install(on_disk).unwrap(), Some((836, 836)));
         assert_eq!(group.take(SpaceKind::Metadata, &want(10), true), Some(run(1100, 10)));
@@ -615,9 +632,38 @@ mod tests {
         let group = group();
         group.note_freed(run(1000, 50), true).unwrap();
         group.pin(run(1000, 50));
+        group.take_changes().unwrap();
         assert_eq!(group.unpin(&group.take_pinned()).unwrap(), Given::Unloaded);
         let on_disk = free(&[run(1000, 50), run(1100, 900)]);
         assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
+    }
+
+    /// As between a drain and the commit after it.
+    #[test]
+    fn a_group_is_loaded_while_the_tree_does_not_know_all_changes() {
+        let group = group();
+        group.note_freed(run(1000, 50), true).unwrap();
+        group.pin(run(1000, 50));
+        group.note_allocated(run(1100, 20), true).unwrap();
+        let on_disk = free(&[run(1100, 900)]);
+        assert_eq!(group.install(on_disk).unwrap(), Some((836, 816)));
+        assert!(!group.take_at(SpaceKind::Metadata, run(1000, 50), 0), "pinned");
+        assert!(!group.take_at(SpaceKind::Metadata, run(1119, 2), 0), "allocated");
+        assert!(group.take_at(SpaceKind::Metadata, run(1120, 10), 0));
+        let changes = group.take_changes().unwrap();
+        assert_eq!((changes.allocated, changes.freed), (vec![run(1100, 20)], vec![run(1000, 50)]));
+        assert_eq!(group.unpin(&group.take_pinned()).unwrap(), Given::Loaded);
+        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50), 0));
+    }
+
+    #[test]
+    fn changes_that_the_tree_contradicts_are_corrupt() {
+        let freed = group();
+        freed.note_freed(run(1100, 50), true).unwrap();
+        assert!(freed.install(free(&[run(1100, 900)])).is_err());
+        let allocated = group();
+        allocated.note_allocated(run(1040, 50), true).unwrap();
+        assert!(allocated.install(free(&[run(1100, 900)])).is_err());
     }
 
     #[test]
