@@ -4,8 +4,8 @@
 //! closes its files one after the other. Every system is on a loop device over a file in memory, and so what the device
 //! counted is the same for all: write requests, bytes, flushes. Every round has every system, each in another order.
 //!
-//! Of f2fs there is no older way to compare with: one thread at a time changes a volume of it, so that the pages of two
-//! files cannot get their places in turn.
+//! `f2fs-apart` is f2fs as it was before its mechanism: the pages of files that are written together get their blocks
+//! in turn, and requests are cut there (mount option `older=apart`, of a program with the feature `ablation`).
 //!
 //! Failure: what fails ends the run, and nothing stays mounted.
 
@@ -30,10 +30,10 @@ use crate::table::{append, median, shuffled};
 #[command(after_help = "\
 As root. `cargo xtask bench` builds what it needs, and runs this:
   cargo xtask bench fs-mark                          16 threads, 250 files of 16 KiB each
-  cargo xtask bench fs-mark --systems f2fs,ext4 --files 50")]
+  cargo xtask bench fs-mark --systems f2fs,f2fs-apart --bytes 65536")]
 pub(crate) struct Options {
-    /// Systems: f2fs and btrfs are Spinney's, ext4 is the kernel's.
-    #[arg(long, value_delimiter = ',', default_values = ["f2fs", "btrfs", "ext4", "fuse2fs"])]
+    /// Systems: f2fs, f2fs-apart and btrfs are Spinney's, ext4 is the kernel's.
+    #[arg(long, value_delimiter = ',', default_values = SYSTEMS)]
     systems: Vec<String>,
     /// Threads.
     #[arg(long, default_value_t = 16)]
@@ -62,7 +62,7 @@ pub(crate) struct Options {
 }
 
 /// The systems, in the order of the table.
-const SYSTEMS: &[&str] = &["f2fs", "btrfs", "ext4", "fuse2fs"];
+const SYSTEMS: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs"];
 /// How long a server may take to let its device go.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
@@ -185,12 +185,13 @@ impl Up {
         let spinney = || Command::new(&up.program);
         let (point, device) = (&up.point, &up.device);
         match system {
-            "f2fs" => said(spinney().args(["mkfs", "-q", "-t", "f2fs", device]))?,
+            "f2fs" | "f2fs-apart" => said(spinney().args(["mkfs", "-q", "-t", "f2fs", device]))?,
             "btrfs" => said(spinney().args(["mkfs", "-q", device]))?,
             _ => said(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard", device]))?,
         };
         match system {
             "f2fs" | "btrfs" => said(spinney().args(["mount", "-o", "allow_other", device]).arg(point))?,
+            "f2fs-apart" => said(spinney().args(["mount", "-o", "allow_other,older=apart", device]).arg(point))?,
             "ext4" => said(Command::new("mount").args(["-t", "ext4", device]).arg(point))?,
             _ => said(Command::new("fuse2fs").arg(device).arg(point).args(["-o", "allow_other"]))?,
         };
@@ -215,7 +216,7 @@ impl Up {
         if self.is_mounted {
             self.is_mounted = false;
             match self.system {
-                "f2fs" | "btrfs" => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
+                "f2fs" | "f2fs-apart" | "btrfs" => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
                 _ => said(Command::new("umount").arg(&self.point))?,
             };
         }

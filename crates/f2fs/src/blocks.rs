@@ -85,11 +85,14 @@ impl Blocks {
         Ok(self.device.write_at(at.byte(), blocks)?)
     }
 
-    /// Writes a block of metadata, which is looked for again.
-    pub(crate) fn write_metadata(&self, at: BlockAddr, block: &Arc<Block>) -> Result<()> {
-        self.cache.lock().forget(at);
-        self.device.write_at(at.byte(), &[block.as_slice()])?;
-        self.cache.lock().put(at, block);
+    /// Writes blocks of metadata one behind the other, which are looked for again.
+    pub(crate) fn write_metadata(&self, at: BlockAddr, blocks: &[Arc<Block>]) -> Result<()> {
+        let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
+        self.write(at, &parts)?;
+        let mut cache = self.cache.lock();
+        for (at, block) in (at.0..).zip(blocks) {
+            cache.put(BlockAddr(at), block);
+        }
         Ok(())
     }
 

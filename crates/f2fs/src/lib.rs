@@ -29,6 +29,10 @@
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+#[cfg(feature = "ablation")]
+pub mod ablation;
+#[cfg(not(feature = "ablation"))]
+mod ablation;
 mod blocks;
 mod chain;
 mod change;

@@ -1,6 +1,6 @@
 //! The ranks of this crate's locks, outermost first; debug builds assert the order ([`host::locks`]).
 
-pub(crate) use host::locks::{Mutex, RwLock};
+pub(crate) use host::locks::{Condvar, Mutex, RwLock};
 
 host::ranks! {
     /// Position in the lock order.
@@ -9,14 +9,16 @@ host::ranks! {
         Due = 0,
         /// All that is known of the volume.
         Store = 1,
+        /// Fsyncs that wait for who has the volume.
+        Syncs = 2,
         /// Nodes that servers refer to.
-        Refs = 2,
+        Refs = 3,
         /// The decompressed cluster that was read last.
-        Cluster = 3,
+        Cluster = 4,
         /// The cache of blocks.
-        Cache = 4,
+        Cache = 5,
         /// Failures that were logged, and who was told of what stopped writing.
-        Logged = 5,
+        Logged = 6,
     }
     nests: []
 }

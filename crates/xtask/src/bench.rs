@@ -44,10 +44,10 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     };
     let mut bench = Command::new(target.join("release/bench"));
     bench.current_dir(root).args(&options.words);
-    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots" | "fs-mark") {
+    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots") {
         bench.arg("--program").arg(target.join("release/spinney"));
     }
-    if which == "seeds" {
+    if matches!(which, "seeds" | "fs-mark") {
         build(&["--package", "spinney-cli", "--features", "ablation", "--target-dir", ABLATION])?;
         bench.arg("--program").arg(Path::new(ABLATION).join("release/spinney"));
     }

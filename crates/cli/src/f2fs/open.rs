@@ -52,6 +52,8 @@ const NAMES: &[&str] = &[
     "mode",
     "norecovery",
     "disable_roll_forward",
+    #[cfg(feature = "ablation")]
+    "older",
 ];
 
 /// Of these, those that choose the state that is shown.
@@ -134,6 +136,11 @@ fn wanted(request: &Request) -> Result<OpenOptions> {
                 Some("lfs") => Mode::Lfs,
                 _ => return Err(wrong_value("mode", value.as_deref(), "adaptive or lfs")),
             }),
+            #[cfg(feature = "ablation")]
+            ("older", Some(way)) if way == "apart" => {
+                f2fs::ablation::set_places_in_turn(true);
+                options
+            }
             (name, None) if SKIPS_RECOVERY.contains(&name) => options.skip_recovery(true),
             (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
             (name, _) => return Err(unknown(name)),

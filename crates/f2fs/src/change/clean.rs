@@ -86,7 +86,7 @@ impl Store {
         let Owner { node, slot, index } = self.owner(at, entry)?;
         let ino = node.ino();
         if self.page(ino, index).is_some() {
-            return self.flush_file(ino, Rewrite::Elsewhere);
+            return self.flush_files(&[(ino, Rewrite::Elsewhere)]);
         }
         let version = self.nat_entry(slot.nid)?.version;
         let contents = self.blocks.read(at)?;

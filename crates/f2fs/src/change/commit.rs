@@ -182,7 +182,7 @@ impl Store {
             }
             flip(&mut bitmap, number);
             let (new, _) = geometry.nat_block(first, &bitmap);
-            self.blocks.write_metadata(new, &block)
+            self.blocks.write_metadata(new, &[block])
         });
         if written.is_err() {
             self.nat = entries;
@@ -222,7 +222,7 @@ impl Store {
             }
             flip(&mut bitmap, number);
             let (new, _) = geometry.sit_block(first, &bitmap);
-            self.blocks.write_metadata(new, &block)?;
+            self.blocks.write_metadata(new, &[block])?;
         }
         self.writer_mut()?.sit_journal.clear();
         Ok((bitmap, sit_journal_of(&[])))

@@ -4,70 +4,134 @@
 
 use std::sync::Arc;
 
+use f2fs_disk::convert::u32_len;
 use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::in_place::Rewrite;
+use crate::ablation;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, COLD_DATA, HOT_DATA, WARM_DATA};
 use crate::store::{Node, Store};
 
+/// Pages that have their places after which they are written, and no longer kept as changed.
+const PLACED_MAX: usize = 256;
+
 /// Blocks that lie one behind the other.
 #[derive(Debug, Default)]
-struct Batch {
+struct Run {
     at: Option<BlockAddr>,
     blocks: Vec<Arc<Block>>,
+}
+
+/// Files whose pages have their places, with how many of these got other blocks than they had.
+#[derive(Debug, Default)]
+struct Placed {
+    /// What is not submitted yet.
+    run: Run,
+    files: Vec<(Nid, u64)>,
+    pages: usize,
+}
+
+/// Where the pages of a file go.
+#[derive(Debug)]
+struct Target {
+    node: Node,
+    log: usize,
+    overwrites: bool,
 }
 
 impl Store {
     /// Writes the pages of all files; nothing is durable by that.
     pub(crate) fn flush_all(&mut self) -> Result<()> {
-        let mut files: Vec<Nid> = self.writer()?.pages.keys().copied().collect();
-        files.sort_unstable();
-        files.into_iter().try_for_each(|ino| self.flush_file(ino, Rewrite::Usual))
+        let mut files: Vec<_> = self.writer()?.pages.keys().map(|ino| (*ino, Rewrite::Usual)).collect();
+        files.sort_unstable_by_key(|(ino, _)| *ino);
+        self.flush_files(&files)
     }
 
-    /// Writes the pages of a file, in the order of the file: all of them get their places, and are submitted, before
-    /// another file's.
-    pub(crate) fn flush_file(&mut self, ino: Nid, rewrite: Rewrite) -> Result<()> {
-        let Some(pages) = self.writer()?.pages.get(&ino).cloned() else { return Ok(()) };
-        let written = self.write_file(ino, &pages, rewrite);
-        let placed = self.noted(written)?;
-        let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
-        let writer = self.writer_mut()?;
-        if let Some(pages) = writer.pages.remove(&ino) {
-            writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
-            writer.chain.wrote_pages(ino, placed, blocks);
+    /// Writes the pages of files, each in the order of the file: all pages of one get their places before another
+    /// file's, and what lies together is submitted as one request.
+    pub(crate) fn flush_files(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
+        let flushed = if ablation::places_in_turn() { self.flush_in_turn(files) } else { self.flush_one_by_one(files) };
+        self.noted(flushed)
+    }
+
+    fn flush_one_by_one(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
+        let mut placed = Placed::default();
+        for (ino, rewrite) in files {
+            let Some(pages) = self.writer()?.pages.get(ino).cloned() else { continue };
+            let to = self.target(*ino, *rewrite)?;
+            let mut count = 0;
+            for (index, page) in &pages {
+                count += u64::from(self.place(&to, *index, page, &mut placed.run)?);
+            }
+            placed.files.push((*ino, count));
+            placed.pages += pages.len();
+            if placed.pages >= PLACED_MAX {
+                self.end_placed(std::mem::take(&mut placed))?;
+            }
+        }
+        self.end_placed(placed)
+    }
+
+    /// The older way: as threads that write files at the same time, and ask for one block after the other. Requests of
+    /// one file are cut where another one got a block.
+    fn flush_in_turn(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
+        let mut open = Vec::new();
+        for (ino, rewrite) in files {
+            let Some(pages) = self.writer()?.pages.get(ino).cloned() else { continue };
+            open.push((self.target(*ino, *rewrite)?, pages.into_iter(), Run::default(), 0));
+        }
+        let mut is_done = open.is_empty();
+        while !is_done {
+            is_done = true;
+            for (to, pages, run, count) in &mut open {
+                let Some((index, page)) = pages.next() else { continue };
+                is_done = false;
+                *count += u64::from(self.place(to, index, &page, run)?);
+            }
+        }
+        for (to, _, run, count) in open {
+            self.end_placed(Placed { run, files: vec![(to.node.ino(), count)], pages: 0 })?;
         }
         Ok(())
     }
 
-    /// How many of the pages got other blocks than they had.
-    fn write_file(&mut self, ino: Nid, pages: &crate::writer::Pages, rewrite: Rewrite) -> Result<u64> {
-        let node = self.inode(ino)?;
-        let (log, overwrites) = (self.data_log(&node)?, self.may_overwrite(&node, rewrite)?);
-        let (mut batch, mut placed) = (Batch::default(), 0);
-        for (index, page) in pages {
-            let old = if overwrites { self.block_of(&node, *index)? } else { None };
-            let at = match old {
-                Some(at) => at,
-                None => {
-                    placed += 1;
-                    self.place_page(&node, *index, log)?
-                }
-            };
-            let follows =
-                batch.at.is_some_and(|start| start.0 + f2fs_disk::convert::u32_len(batch.blocks.len()) == at.0);
-            if !follows {
-                self.submit(&mut batch)?;
-                batch.at = Some(at);
+    /// Submits what is left, and keeps the pages no longer.
+    fn end_placed(&mut self, mut placed: Placed) -> Result<()> {
+        self.submit(&mut placed.run)?;
+        for (ino, count) in placed.files {
+            let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
+            let writer = self.writer_mut()?;
+            if let Some(pages) = writer.pages.remove(&ino) {
+                writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
+                writer.chain.wrote_pages(ino, count, blocks);
             }
-            batch.blocks.push(Arc::clone(page));
         }
-        self.submit(&mut batch)?;
-        Ok(placed)
+        Ok(())
+    }
+
+    fn target(&self, ino: Nid, rewrite: Rewrite) -> Result<Target> {
+        let node = self.inode(ino)?;
+        Ok(Target { log: self.data_log(&node)?, overwrites: self.may_overwrite(&node, rewrite)?, node })
+    }
+
+    /// Gives a page its place, behind a run where it follows. True where that is another block than it had.
+    fn place(&mut self, to: &Target, index: u64, page: &Arc<Block>, run: &mut Run) -> Result<bool> {
+        let old = if to.overwrites { self.block_of(&to.node, index)? } else { None };
+        let at = match old {
+            Some(at) => at,
+            None => self.place_page(&to.node, index, to.log)?,
+        };
+        let follows = run.at.is_some_and(|start| start.plus(u32_len(run.blocks.len())) == at);
+        if !follows {
+            self.submit(run)?;
+            run.at = Some(at);
+        }
+        run.blocks.push(Arc::clone(page));
+        Ok(old.is_none())
     }
 
     /// The next block of a log becomes that of a page.
@@ -92,8 +156,8 @@ impl Store {
         })
     }
 
-    fn submit(&mut self, batch: &mut Batch) -> Result<()> {
-        let Batch { at, blocks } = std::mem::take(batch);
+    fn submit(&mut self, run: &mut Run) -> Result<()> {
+        let Run { at, blocks } = std::mem::take(run);
         let Some(at) = at else { return Ok(()) };
         let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
         self.write_blocks(at, &parts)

@@ -1,4 +1,4 @@
-//! Fsync: the nodes of one file are written behind the last checkpoint, where the next opening, or the kernel's, finds
+//! Fsync: the nodes of files are written behind the last checkpoint, where the next opening, or the kernel's, finds
 //! them ("roll-forward recovery").
 //!
 //! ```text
@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use f2fs_disk::convert::to_u64;
+use f2fs_disk::convert::{to_u64, u32_len};
 use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::node::Footer;
@@ -36,24 +36,55 @@ const NEED_CHECKPOINT: Advise =
 /// Blocks that a replay finds room for beyond those it takes.
 const REPLAY_SLACK_BLOCKS: u64 = 64;
 
+/// What of a file's nodes an fsync has to write.
+enum News {
+    /// These: direct ones, and the inode as the last.
+    Nodes(Vec<Nid>),
+    /// None: addresses and size are those that the disk has.
+    Contents,
+    /// Nothing was written since the last fsync.
+    Nothing,
+}
+
 impl Store {
-    /// Makes a file durable, and that its name leads to it; everything, where nodes cannot say that. Data alone takes
-    /// no node where nothing but times changed in them.
+    /// Makes a file durable: [`Self::sync_files`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
+        self.sync_files(&[(ino, what)])
+    }
+
+    /// Makes files durable, none of them named twice, and that their names lead to them; everything, where nodes cannot
+    /// say that. Data alone takes no node where nothing but times changed in them.
     ///
     /// # Errors
     /// What the device says; nothing is written any more then.
-    pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
+    pub(crate) fn sync_files(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<()> {
         self.writer()?.check()?;
-        let node = self.inode(ino)?;
-        if !self.can_be_said(&node)? {
+        if !self.can_be_said(wanted)? {
             return self.commit(false);
         }
-        let done = self.write_chain(ino, what);
+        let done = self.write_chain(wanted);
         self.noted(done)
     }
 
     /// True where nodes say all that is promised.
-    fn can_be_said(&self, node: &Node) -> Result<bool> {
+    fn can_be_said(&self, wanted: &[(Nid, SyncWhat)]) -> Result<bool> {
+        let (mut pages, mut nodes) = (0, 0);
+        for (ino, _) in wanted {
+            let writer = self.writer()?;
+            pages += writer.pages.get(ino).map_or(0, |pages| to_u64(pages.len()));
+            nodes += to_u64(writer.nodes.of(*ino).count()) + 1;
+            if !self.can_say(&self.inode(*ino)?, nodes)? {
+                return Ok(false);
+            }
+        }
+        self.can_be_replayed(pages + nodes)
+    }
+
+    /// True where `nodes` nodes more say what is promised of a file.
+    fn can_say(&self, node: &Node, nodes: u64) -> Result<bool> {
         let (ino, fields) = (node.ino(), node.inode.fields());
         // Another form of its name may have been that of another file.
         let ignores_case = match self.inode(Nid(fields.i_pino.get())) {
@@ -77,10 +108,8 @@ impl Store {
         {
             return Ok(false);
         }
-        let pages = writer.pages.get(&ino).map_or(0, |pages| to_u64(pages.len()));
-        let nodes = to_u64(writer.nodes.of(ino).count()) + 1;
         let place = (dir, node.inode.name().unwrap_or_default());
-        Ok(writer.chain.can_say(ino, place, nodes) && self.can_be_replayed(pages + nodes)?)
+        Ok(writer.chain.can_say(ino, place, nodes))
     }
 
     /// True where an opening finds room to replay all that was fsynced since the checkpoint, and `more` blocks. It
@@ -97,11 +126,49 @@ impl Store {
         Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
-    fn write_chain(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
+    fn write_chain(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<()> {
+        let mut files = Vec::with_capacity(wanted.len());
+        for (ino, what) in wanted {
+            let pages = self.writer()?.pages.get(ino).map_or(0, BTreeMap::len);
+            let is_in_place = *what == SyncWhat::Data || pages <= in_place::PAGES_MAX;
+            files.push((*ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual }));
+        }
+        self.flush_files(&files)?;
+        let cp_ver = self.checkpoint().mark_of_next();
+        let (mut written, mut placed, mut has_contents) = (Vec::new(), Vec::new(), false);
+        for (ino, what) in wanted {
+            let nids = match self.news_of(*ino, *what)? {
+                News::Nodes(nids) => nids,
+                News::Contents => {
+                    has_contents = true;
+                    continue;
+                }
+                News::Nothing => continue,
+            };
+            self.edit_inode(*ino)?;
+            let is_fresh = self.writer()?.chain.is_fresh(*ino);
+            for nid in nids {
+                let is_inode = nid == *ino;
+                let marks = Marks { cp_ver, is_fsync: is_inode, is_dent: is_inode && is_fresh };
+                placed.push(self.place_node(WARM_NODE, nid, marks)?);
+                written.push(nid);
+            }
+        }
+        if !placed.is_empty() {
+            self.write_placed(&placed)?;
+        } else if has_contents {
+            self.barrier()?;
+        }
+        let writer = self.writer_mut()?;
+        for nid in written {
+            writer.nodes.remove(nid);
+            writer.chain.wrote_node(nid);
+        }
+        Ok(())
+    }
+
+    fn news_of(&self, ino: Nid, what: SyncWhat) -> Result<News> {
         let is_data = what == SyncWhat::Data;
-        let pages = self.writer()?.pages.get(&ino).map_or(0, BTreeMap::len);
-        let is_in_place = is_data || pages <= in_place::PAGES_MAX;
-        self.flush_file(ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual })?;
         let (mut nodes, mut has_nodes, mut has_news): (Vec<(u32, Nid)>, _, _) = (Vec::new(), false, false);
         for (nid, block) in self.writer()?.nodes.of(ino) {
             has_nodes = true;
@@ -116,30 +183,14 @@ impl Store {
             }
         }
         if !has_nodes {
-            return Ok(());
+            return Ok(News::Nothing);
         }
         if is_data && !has_news {
-            // Addresses and size are those that the disk has.
-            return self.barrier();
+            return Ok(News::Contents);
         }
         nodes.sort_unstable();
         // The inode is the last: it has the size that counts.
-        self.edit_inode(ino)?;
-        nodes.push((0, ino));
-        let (cp_ver, is_fresh) = (self.checkpoint().mark_of_next(), self.writer()?.chain.is_fresh(ino));
-        let mut placed = Vec::new();
-        for (_, nid) in &nodes {
-            let is_inode = *nid == ino;
-            let marks = Marks { cp_ver, is_fsync: is_inode, is_dent: is_inode && is_fresh };
-            placed.push(self.place_node(WARM_NODE, *nid, marks)?);
-        }
-        self.write_placed(&placed)?;
-        let writer = self.writer_mut()?;
-        for (_, nid) in &nodes {
-            writer.nodes.remove(*nid);
-            writer.chain.wrote_node(*nid);
-        }
-        Ok(())
+        Ok(News::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
     }
 
     fn write_placed(&mut self, placed: &[(BlockAddr, Arc<Block>)]) -> Result<()> {
@@ -148,10 +199,18 @@ impl Store {
         let mut footer = Footer::of(&hidden);
         footer.cp_ver = self.checkpoint().mark_of_past().into();
         footer.put(&mut hidden);
-        self.blocks.write(*start, &[&hidden])?;
-        rest.iter().try_for_each(|(at, block)| self.blocks.write_metadata(*at, block))?;
+        let (mut at, mut run) = (*start, vec![Arc::new(hidden)]);
+        for (next, block) in rest {
+            if at.plus(u32_len(run.len())) != *next {
+                self.blocks.write_metadata(at, &run)?;
+                run.clear();
+                at = *next;
+            }
+            run.push(Arc::clone(block));
+        }
+        self.blocks.write_metadata(at, &run)?;
         self.barrier()?;
-        self.blocks.write_metadata(*start, first)?;
+        self.blocks.write_metadata(*start, std::slice::from_ref(first))?;
         self.barrier()
     }
 

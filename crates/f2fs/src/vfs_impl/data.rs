@@ -172,14 +172,14 @@ impl F2fs {
     /// Makes a node durable.
     pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let mut store = self.store.write();
-        if store.writer.is_none() {
-            return Ok(());
-        }
-        node_of(&store, node).map_err(|error| self.faults.told(error))?;
-        let synced = ino_of(&store, node).and_then(|ino| store.sync_file(ino, what));
-        drop(store);
-        let told = match synced {
+        let ino = {
+            let store = self.store.read();
+            if store.writer.is_none() {
+                return Ok(());
+            }
+            node_of(&store, node).map_err(|error| self.faults.told(error))?.ino()
+        };
+        let told = match self.syncs.sync(&self.store, ino, what) {
             // Who had it open when writing stopped hears once why.
             Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
             Err(error) => {

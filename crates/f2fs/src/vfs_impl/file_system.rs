@@ -268,7 +268,7 @@ impl F2fs {
         if !has_pages {
             return Ok(());
         }
-        self.change(|store| store.flush_file(ino_of(store, node)?, Rewrite::Usual))
+        self.change(|store| store.flush_files(&[(ino_of(store, node)?, Rewrite::Usual)]))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The volume as servers know it: node numbers, references, and errors with their errno.
 //!
 //! - `attr`, `names`, `data`, `xattr`: what is asked for of a node, and what changes
+//! - `syncs`: fsyncs that come together
 //! - `held`: which nodes servers refer to, and who was told of what stopped writing
 //!
 //! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
@@ -15,6 +16,7 @@ mod errno;
 mod file_system;
 mod held;
 mod names;
+mod syncs;
 mod xattr;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +38,7 @@ use crate::store::{Node, Store};
 use attr::kind;
 use errno::FaultLog;
 use held::Held;
+use syncs::Syncs;
 
 /// How a volume is served.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +54,7 @@ pub struct F2fs {
     held: Held,
     clusters: LastCluster,
     faults: FaultLog,
+    syncs: Syncs,
     serving: Serving,
     due: Mutex<Due>,
     /// Changes and syncs that were asked for.
@@ -77,6 +81,7 @@ impl F2fs {
             held: Held::default(),
             clusters: LastCluster::default(),
             faults: FaultLog::default(),
+            syncs: Syncs::default(),
             serving,
             due: Mutex::new(Rank::Due, Due { committed: now, asked: 0, idle_since: now, is_clean: false }),
             asked: AtomicU64::new(0),

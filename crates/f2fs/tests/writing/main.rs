@@ -16,6 +16,7 @@ mod options;
 mod property;
 mod quotas;
 mod suite;
+mod together;
 
 use std::path::Path;
 use std::process::Command;

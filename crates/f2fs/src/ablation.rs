@@ -1,0 +1,31 @@
+//! The older way of writing back, for benchmarks. Without the feature `ablation` it is not in the program.
+
+#[cfg(feature = "ablation")]
+mod kept {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static IN_TURN: AtomicBool = AtomicBool::new(false);
+
+    /// True when files that are written together get their blocks in turn, one page each.
+    pub(crate) fn places_in_turn() -> bool {
+        IN_TURN.load(Ordering::Relaxed)
+    }
+
+    /// Switches to blocks in turn, or back.
+    pub fn set_places_in_turn(is_on: bool) {
+        IN_TURN.store(is_on, Ordering::Relaxed);
+    }
+}
+
+#[cfg(not(feature = "ablation"))]
+mod kept {
+    /// Never.
+    #[inline]
+    pub(crate) const fn places_in_turn() -> bool {
+        false
+    }
+}
+
+pub(crate) use kept::places_in_turn;
+#[cfg(feature = "ablation")]
+pub use kept::set_places_in_turn;
