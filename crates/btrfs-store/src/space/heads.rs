@@ -17,17 +17,19 @@ use crate::error::SpaceKind;
 const HEADS_PER_BLOCK: u64 = 16;
 
 /// Tree blocks that the commit may copy for one queued extent reference: a leaf of the extent
-/// tree, and one of the checksum tree.
-const BLOCKS_PER_HEAD: u64 = 2;
+/// tree, one of the checksum tree, and one of the free-space tree.
+const BLOCKS_PER_HEAD: u64 = 3;
 
 /// Tree blocks that every commit may copy beside those, and of a larger file system one more for
 /// so many of its tree blocks: their references are what the copies themselves change.
 const COMMIT_BLOCKS: u64 = 32;
 const TREE_BLOCKS_PER_BLOCK: u64 = 128;
 
-/// Queued references below which a commit is not worth its while, where the kind is full and
-/// where it is not.
-const HEADS_MIN: (u64, u64) = (64, 4096);
+/// Queued references below which a commit is not worth its while.
+const HEADS_MIN: u64 = 64;
+
+/// Bytes by which a queued reference may make the trees larger: an item or a part of one, in a leaf that is split.
+const GROWTH_PER_HEAD: u64 = 256;
 
 /// Metadata has plenty where one part of so many is left to everybody, and so many bytes: what is applied before the
 /// commit is then no matter of space.
@@ -65,20 +67,25 @@ impl Accounts {
     /// True when there may soon be no room to commit `heads` queued references: what was
     /// charged for them supposes that neighbours share leaves. Were they scattered all over the
     /// trees that every commit changes (of `tree_bytes` bytes, asked for where it matters), more
-    /// would be copied than there is room for.
+    /// would be copied than there is room for. A chunk that could still be had is of no use to a commit.
     #[must_use]
     pub fn is_commit_due(&self, heads: u64, tree_bytes: impl FnOnce() -> u64) -> bool {
-        let account = self.of(SpaceKind::Metadata);
-        let (full_min, min) = HEADS_MIN;
-        if heads < if account.is_full.load(Acquire) { full_min } else { min } {
+        if heads < HEADS_MIN {
             return false;
         }
+        let account = self.of(SpaceKind::Metadata);
         let at_hand = unsigned(account.available.load(Relaxed))
             .saturating_add(account.global.load(Relaxed))
             .saturating_add(self.bytes_for_heads(heads));
         let all_blocks = account.total.load(Relaxed) / self.node_size;
         let scattered = heads * BLOCKS_PER_HEAD + COMMIT_BLOCKS + all_blocks / TREE_BLOCKS_PER_BLOCK;
-        at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
+        let scattered = scattered.saturating_mul(self.node_size);
+        at_hand < scattered && at_hand < tree_bytes().saturating_add(heads.saturating_mul(GROWTH_PER_HEAD))
+    }
+
+    /// True where groups for metadata have room that nobody has read yet.
+    pub(crate) fn has_unloaded_metadata(&self) -> bool {
+        self.of(SpaceKind::Metadata).unloaded.load(Acquire) > 0
     }
 
     /// Room for applying `heads` queued references now ([`Self::take_charges`] adds what was charged for them), where
@@ -177,12 +184,15 @@ mod tests {
         let (free, kept) = (accounts.available(SpaceKind::Metadata), accounts.global().0);
         let everything = accounts.reserve(metadata(free), Urgency::Normal).unwrap();
         let blocks = kept / NODE;
-        assert!(!accounts.is_commit_due(1000, || kept), "all that can be copied fits");
+        let fits = kept + accounts.bytes_for_heads(1000) - 1000 * GROWTH_PER_HEAD;
+        assert!(!accounts.is_commit_due(1000, || fits), "all that can be copied fits, as large as it may become");
+        assert!(accounts.is_commit_due(1000, || fits + 1));
         assert!(accounts.is_commit_due(1000, || 2 * kept));
         assert!(accounts.is_commit_due(blocks / 2, || 2 * kept));
-        assert!(!accounts.is_commit_due(HEADS_MIN.0 - 1, || 2 * kept));
+        assert!(!accounts.is_commit_due(HEADS_MIN - 1, || 2 * kept));
+        // As after an opening: nobody has looked whether a chunk can be had.
         accounts.set_full(SpaceKind::Metadata, false);
-        assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));
+        assert!(accounts.is_commit_due(blocks / 2, || 2 * kept));
         accounts.set_full(SpaceKind::Metadata, true);
         drop(everything);
         assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));

@@ -41,6 +41,9 @@ pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
 pub use scrub::{BadSuperblock, BadUnit, Fate, Scrub, ScrubStep};
 
+/// Groups that one reservation reads for the room that the next commit may lack.
+const LOADS_PER_RESERVE_MAX: usize = 16;
+
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
 
@@ -292,7 +295,7 @@ impl Store {
         }
         // What a log says is committed as a whole, however much that is.
         let may_commit = !engine.log.unreplayed.is_waiting();
-        if may_commit && engine.is_commit_due() {
+        if may_commit && self.needs_commit()? {
             engine.commit()?;
         } else if may_commit && engine.is_drain_due() {
             engine.drain()?;
@@ -341,6 +344,19 @@ impl Store {
             }
         }
         Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: need.metadata, available: 0 })
+    }
+
+    /// True when a commit is due. Room that it may lack is looked for in groups that nobody has read yet first.
+    fn needs_commit(&self) -> Result<bool> {
+        let engine = &self.0;
+        for _ in 0..LOADS_PER_RESERVE_MAX {
+            let is_helped = engine.space.accounts().has_unloaded_metadata() && !engine.is_crowded();
+            if !is_helped || !engine.is_commit_short() {
+                break;
+            }
+            self.load_group(SpaceKind::Metadata)?;
+        }
+        Ok(engine.is_commit_due())
     }
 
     fn load_group(&self, kind: SpaceKind) -> Result<()> {

@@ -221,10 +221,19 @@ impl Engine {
     /// True when the transaction should end before more joins it: it fills the memory, or its commit
     /// may soon find no room.
     pub(crate) fn is_commit_due(&self) -> bool {
+        self.is_crowded() || self.is_commit_short()
+    }
+
+    /// True when what changed takes as much memory as it may.
+    pub(crate) fn is_crowded(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
             || self.pending.refs.is_crowded()
             || self.pending.touched.is_crowded()
-            || self.space.accounts().is_commit_due(to_u64(self.pending.refs.entry_count()), || self.commit_tree_bytes())
+    }
+
+    /// True when there may soon be no room for the commit.
+    pub(crate) fn is_commit_short(&self) -> bool {
+        self.space.accounts().is_commit_due(to_u64(self.pending.refs.entry_count()), || self.commit_tree_bytes())
     }
 
     /// Bytes of the trees that every commit changes.

@@ -35,7 +35,8 @@ const TEXT_LEN_MAX: usize = 4 << 10;
 ///    (gone)                  (gone)
 /// ```
 ///
-/// The server is not trusted: the supervisor takes each of its messages in one state only.
+/// The server is not trusted: the supervisor takes each of its messages in its states only. (`WriteBack` may come
+/// before `Ready`: the kernel's mount is there by then.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The image is open and was found to be sound enough.
