@@ -209,7 +209,8 @@ fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<
         // The last change is one of a subvolume that can be changed: its number is noted before the flag.
         namespace.core.store.commit()?;
     }
-    let reservation = namespace.reserve(1)?;
+    // Only one that can be changed can be deleted, which is how a full volume gets room.
+    let reservation = if read_only { namespace.reserve(1)? } else { namespace.reserve_urgent(1)? };
     namespace.apply(reservation, |txn| {
         txn.update_root_item(id, |item| {
             let mut flags = item.root_flags();
