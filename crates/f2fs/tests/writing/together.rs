@@ -1,6 +1,6 @@
 //! Fsyncs of many threads share flushes and requests, and each keeps its promise.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -16,11 +16,23 @@ use crate::{WITH_EXTRA, check, device, make};
 const THREADS: usize = 6;
 const FILES: usize = 20;
 
-/// A device that takes its time to flush, so that others come meanwhile; it counts.
+/// A device that takes its time to flush, so that others come meanwhile; it counts. While it is held, flushes wait.
 #[derive(Debug)]
 struct Slow {
     inner: Arc<FileDevice>,
     flushes: AtomicU64,
+    is_held: AtomicBool,
+}
+
+impl Slow {
+    fn new(image: &NamedTempFile) -> Arc<Self> {
+        let (flushes, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { inner: device(image.path()), flushes, is_held })
+    }
+
+    fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::SeqCst)
+    }
 }
 
 impl Device for Slow {
@@ -45,8 +57,9 @@ impl Device for Slow {
     }
 
     fn flush(&self) -> blockdev::Result<()> {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(4));
+        wait_until(|| !self.is_held.load(Ordering::SeqCst));
         self.inner.flush()
     }
 
@@ -59,21 +72,27 @@ impl Device for Slow {
     }
 }
 
+fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn contents(thread: usize, number: usize) -> Vec<u8> {
     vec![u8::try_from(thread * FILES + number).unwrap(); 9000 + number * 500]
 }
 
 #[test]
-fn fsyncs_that_come_together_share_their_flushes() {
+fn fsyncs_of_many_threads_keep_their_promises() {
     let image = NamedTempFile::new().unwrap();
     make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
-    let slow = Arc::new(Slow { inner: device(image.path()), flushes: AtomicU64::new(0) });
+    let slow = Slow::new(&image);
     let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Slow>::clone(&slow)).unwrap());
     let volume = Volume::new(Arc::<F2fs>::clone(&fs));
     (0..THREADS).for_each(|thread| volume.create_dir(thread.to_string()).unwrap());
     volume.write("shared", "as it was").unwrap();
     volume.sync().unwrap();
-    let (before, checkpoint) = (slow.flushes.load(Ordering::Relaxed), fs.info().unwrap().checkpoint);
+    let checkpoint = fs.info().unwrap().checkpoint;
     let begin = Barrier::new(THREADS);
     let work = |thread: usize| {
         // All of them sync this one as well, now as data, now as a whole.
@@ -92,9 +111,6 @@ fn fsyncs_that_come_together_share_their_flushes() {
         let work = &work;
         (0..THREADS).for_each(|thread| drop(scope.spawn(move || work(thread))));
     });
-    let (syncs, flushes) = (2 * THREADS * FILES, slow.flushes.load(Ordering::Relaxed) - before);
-    let alone = 2 * u64::try_from(syncs).unwrap();
-    assert!(flushes * 2 < alone, "{flushes} flushes for {syncs} fsyncs, each of which alone takes two");
     assert_eq!(fs.info().unwrap().checkpoint, checkpoint, "nodes say it");
     let cut = NamedTempFile::new().unwrap();
     std::fs::copy(image.path(), cut.path()).unwrap();
@@ -108,6 +124,58 @@ fn fsyncs_that_come_together_share_their_flushes() {
         assert!(shared.len() > 1 << 20 && shared.starts_with(b"as it was"));
         again.close().unwrap();
     }
+    check(cut.path());
+    volume.close().unwrap();
+}
+
+/// While one is flushed the others come, and are one chain with two flushes.
+#[test]
+fn fsyncs_that_wait_share_flushes() {
+    let image = NamedTempFile::new().unwrap();
+    make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
+    let slow = Slow::new(&image);
+    let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Slow>::clone(&slow)).unwrap());
+    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
+    volume.write("first", "makes the checkpoint that fsyncs follow").unwrap();
+    volume.sync().unwrap();
+    let files: Vec<File> = (0..THREADS)
+        .map(|number| {
+            let path = number.to_string();
+            let file = FileOptions::new().write(true).create(true).open(&volume, path).unwrap();
+            file.write_at(&contents(number, 0), 0).unwrap();
+            file
+        })
+        .collect();
+    let before = slow.flushes();
+    slow.is_held.store(true, Ordering::SeqCst);
+    let begun = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for (number, file) in files.iter().enumerate() {
+            let begun = &begun;
+            scope.spawn(move || {
+                begun.fetch_add(1, Ordering::SeqCst);
+                file.sync_all().unwrap();
+            });
+            if number == 0 {
+                wait_until(|| slow.flushes() > before);
+            }
+        }
+        wait_until(|| begun.load(Ordering::SeqCst) == u64::try_from(THREADS).unwrap());
+        // From there it is a few instructions to where they wait.
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(slow.flushes(), before + 1, "one at a time");
+        slow.is_held.store(false, Ordering::SeqCst);
+    });
+    let flushes = slow.flushes() - before;
+    assert!((4..=6).contains(&flushes), "{flushes} flushes for one fsync and {} that waited", THREADS - 1);
+    let cut = NamedTempFile::new().unwrap();
+    std::fs::copy(image.path(), cut.path()).unwrap();
+    check(cut.path());
+    let again = Volume::new(Arc::new(OpenOptions::new().writable(true).open(device(cut.path())).unwrap()));
+    for number in 0..THREADS {
+        assert!(again.read(number.to_string()).unwrap() == contents(number, 0), "{number}");
+    }
+    again.close().unwrap();
     check(cut.path());
     volume.close().unwrap();
 }
