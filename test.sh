@@ -73,7 +73,7 @@ property() {
 # A test that finds something missing says SKIPPED and passes; so its output is kept and looked through. What another
 # kernel lacks is no tool that could be installed: skips for that are told, and allowed.
 tests() {
-  local log=target/tests.log logs=target/tests.d lacks
+  local log=target/tests.log logs=target/tests.d lacks name
   mkdir -p target && rm -rf "$logs" && mkdir "$logs"
   cargo test --quiet $together --no-run --message-format=json > "$logs/built.json" || return 1
   python3 - "$logs/built.json" > "$logs/programs" << 'END' || return 1
