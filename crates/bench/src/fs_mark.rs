@@ -216,8 +216,8 @@ impl Up {
         if self.is_mounted {
             self.is_mounted = false;
             match self.system {
-                "f2fs" | "f2fs-apart" | "btrfs" => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
-                _ => said(Command::new("umount").arg(&self.point))?,
+                "ext4" | "fuse2fs" => said(Command::new("umount").arg(&self.point))?,
+                _ => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
             };
         }
         // A server goes on for a moment.

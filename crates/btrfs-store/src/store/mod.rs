@@ -349,14 +349,19 @@ impl Store {
     /// True when a commit is due. Room that it may lack is looked for in groups that nobody has read yet first.
     fn needs_commit(&self) -> Result<bool> {
         let engine = &self.0;
+        if engine.is_crowded() {
+            return Ok(true);
+        }
         for _ in 0..LOADS_PER_RESERVE_MAX {
-            let is_helped = engine.space.accounts().has_unloaded_metadata() && !engine.is_crowded();
-            if !is_helped || !engine.is_commit_short() {
-                break;
+            if !engine.is_commit_short() {
+                return Ok(false);
+            }
+            if !engine.space.accounts().has_unloaded_metadata() {
+                return Ok(true);
             }
             self.load_group(SpaceKind::Metadata)?;
         }
-        Ok(engine.is_commit_due())
+        Ok(engine.is_commit_short())
     }
 
     fn load_group(&self, kind: SpaceKind) -> Result<()> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use f2fs_disk::convert::u32_len;
+use f2fs_disk::convert::{to_u64, u32_len};
 use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::summary::Summary;
@@ -106,7 +106,7 @@ impl Store {
             let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
             let writer = self.writer_mut()?;
             if let Some(pages) = writer.pages.remove(&ino) {
-                writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
+                writer.page_count -= to_u64(pages.len());
                 writer.chain.wrote_pages(ino, count, blocks);
             }
         }
