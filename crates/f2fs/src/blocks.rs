@@ -1,13 +1,14 @@
-//! The device, and the blocks of metadata that were read last.
+//! The device, the blocks of metadata that were read last, and those on their way to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use blockdev::Device;
+use blockdev::{Device, Tag, Write};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
 
 use crate::error::Result;
 use crate::locks::{Mutex, Rank};
+use crate::outgoing::{self, Outgoing};
 
 /// Blocks of one generation of the cache: 8 MiB. There are two generations.
 const GENERATION_BLOCKS: usize = 2048;
@@ -17,6 +18,21 @@ const GENERATION_BLOCKS: usize = 2048;
 pub(crate) struct Blocks {
     device: Arc<dyn Device>,
     cache: Mutex<Cache>,
+    outgoing: Outgoing,
+}
+
+/// Blocks that lie one behind the other.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) at: BlockAddr,
+    pub(crate) blocks: Vec<Arc<Block>>,
+}
+
+impl Run {
+    /// The block behind it.
+    pub(crate) fn end(&self) -> BlockAddr {
+        self.at.plus(f2fs_disk::convert::u32_len(self.blocks.len()))
+    }
 }
 
 /// Blocks read since the older generation was full, and that one; what is in neither is read again. A block that is
@@ -52,7 +68,11 @@ impl Cache {
 
 impl Blocks {
     pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        Self { device, cache: Mutex::new(Rank::Cache, Cache::default()) }
+        Self { device, cache: Mutex::new(Rank::Cache, Cache::default()), outgoing: Outgoing::default() }
+    }
+
+    pub(crate) const fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -64,7 +84,10 @@ impl Blocks {
         if let Some(block) = self.cache.lock().get(at) {
             return Ok(block);
         }
-        let block = Arc::new(self.read(at)?);
+        let block = match self.outgoing.get(at) {
+            Some(block) => block,
+            None => Arc::new(self.read(at)?),
+        };
         self.cache.lock().put(at, &block);
         Ok(block)
     }
@@ -78,33 +101,90 @@ impl Blocks {
 
     /// Writes blocks one behind the other, none of which is looked for again soon.
     pub(crate) fn write(&self, at: BlockAddr, blocks: &[&[u8]]) -> Result<()> {
-        let mut cache = self.cache.lock();
-        let end = at.0.saturating_add(f2fs_disk::convert::u32_len(blocks.len()));
-        (at.0..end).for_each(|at| cache.forget(BlockAddr(at)));
-        drop(cache);
+        self.outgoing.wait()?;
+        self.forget(at, blocks.len());
         Ok(self.device.write_at(at.byte(), blocks)?)
+    }
+
+    /// As [`Self::write`], for several runs at a time.
+    pub(crate) fn write_runs(&self, runs: &[Run]) -> Result<()> {
+        self.outgoing.wait()?;
+        runs.iter().for_each(|run| self.forget(run.at, run.blocks.len()));
+        self.send(runs)
     }
 
     /// Writes blocks of metadata one behind the other, which are looked for again.
     pub(crate) fn write_metadata(&self, at: BlockAddr, blocks: &[Arc<Block>]) -> Result<()> {
         let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
         self.write(at, &parts)?;
-        let mut cache = self.cache.lock();
-        for (at, block) in (at.0..).zip(blocks) {
-            cache.put(BlockAddr(at), block);
-        }
+        self.cached(at, blocks);
         Ok(())
+    }
+
+    /// Contents that will be sent are found from now on.
+    pub(crate) fn keep(&self, run: &Run) {
+        self.forget(run.at, run.blocks.len());
+        self.outgoing.keep(run.at, &run.blocks);
+    }
+
+    /// A block of metadata that will be sent is found from now on.
+    pub(crate) fn keep_metadata(&self, at: BlockAddr, block: &Arc<Block>) {
+        let block = std::slice::from_ref(block);
+        self.cached(at, block);
+        self.outgoing.keep(at, block);
+    }
+
+    /// Hands runs to the device, whatever is under way.
+    pub(crate) fn send(&self, runs: &[Run]) -> Result<()> {
+        let parts: Vec<Vec<&[u8]>> =
+            runs.iter().map(|run| run.blocks.iter().map(|block| block.as_slice()).collect()).collect();
+        let writes = runs.iter().zip(&parts);
+        let writes: Vec<Write<'_>> =
+            writes.map(|(run, parts)| Write { offset: run.at.byte(), parts, tag: Tag::default() }).collect();
+        match writes.as_slice() {
+            [] => Ok(()),
+            [one] => Ok(self.device.write_at(one.offset, one.parts)?),
+            several => Ok(self.device.submit(several).into_iter().collect::<blockdev::Result<()>>()?),
+        }
+    }
+
+    /// Makes durable what was sent.
+    pub(crate) fn flush_sent(&self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+
+    /// Waits until nothing is under way.
+    ///
+    /// # Errors
+    /// Why something did not arrive.
+    pub(crate) fn arrived(&self) -> Result<()> {
+        self.outgoing.wait()
     }
 
     /// Makes all that was written durable.
     pub(crate) fn flush(&self) -> Result<()> {
-        Ok(self.device.flush()?)
+        self.outgoing.wait()?;
+        self.flush_sent()
     }
 
     /// Tells the device that nothing needs the content of a range any more.
     pub(crate) fn discard(&self, at: BlockAddr, count: u32) -> Result<()> {
+        self.outgoing.wait()?;
         let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
         Ok(self.device.discard(at.byte(), u64::from(count).saturating_mul(block_bytes))?)
+    }
+
+    fn forget(&self, at: BlockAddr, count: usize) {
+        let mut cache = self.cache.lock();
+        let end = at.0.saturating_add(f2fs_disk::convert::u32_len(count));
+        (at.0..end).for_each(|at| cache.forget(BlockAddr(at)));
+    }
+
+    fn cached(&self, at: BlockAddr, blocks: &[Arc<Block>]) {
+        let mut cache = self.cache.lock();
+        for (at, block) in (at.0..).zip(blocks) {
+            cache.put(BlockAddr(at), block);
+        }
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -113,7 +193,13 @@ impl Blocks {
 
     /// Bytes of file data, or others that are needed once.
     pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(self.device.read_at(offset, buf)?)
+        // First: what has arrived meanwhile is read from the device.
+        let outgoing = self.outgoing.within(offset, buf.len());
+        if !outgoing::is_all(offset, buf.len(), &outgoing) {
+            self.device.read_at(offset, buf)?;
+        }
+        outgoing::lay_over(buf, offset, &outgoing);
+        Ok(())
     }
 }
 

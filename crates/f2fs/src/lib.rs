@@ -1,6 +1,7 @@
 //! f2fs images as a [`vfs::FileSystem`].
 //!
-//! - `blocks`: the device, and a cache of blocks of metadata
+//! - `blocks`: the device, and a cache of blocks of metadata; `outgoing`, `departure`: those on their way
+//!   while others change the volume
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
@@ -38,6 +39,7 @@ mod chain;
 mod change;
 mod charges;
 mod cluster;
+mod departure;
 mod dir;
 mod error;
 mod file;
@@ -45,6 +47,7 @@ mod info;
 mod locks;
 mod make;
 mod map;
+mod outgoing;
 mod overlay;
 mod policy;
 mod quotas;

@@ -15,10 +15,12 @@ host::ranks! {
         Refs = 3,
         /// The decompressed cluster that was read last.
         Cluster = 4,
+        /// Blocks on their way to the device.
+        Outgoing = 5,
         /// The cache of blocks.
-        Cache = 5,
+        Cache = 6,
         /// Failures that were logged, and who was told of what stopped writing.
-        Logged = 6,
+        Logged = 7,
     }
     nests: []
 }

@@ -21,7 +21,7 @@ use crate::writer::Writer;
 /// An open volume.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: Arc<Blocks>,
     superblock: Superblock,
     checkpoint: Checkpoint,
     /// Entries that count instead of those of NAT blocks: from the checkpoint's journal, and changed since.
@@ -61,7 +61,7 @@ impl Store {
         nat: HashMap<Nid, NatEntry>,
     ) -> Self {
         let inode_seed = superblock.inode_checksum_seed();
-        Self { blocks, superblock, checkpoint, nat, overlay: Overlay::default(), inode_seed, writer: None }
+        Self { blocks: Arc::new(blocks), superblock, checkpoint, nat, overlay: Overlay::default(), inode_seed, writer: None }
     }
 
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Checkpoint) {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use f2fs_disk::convert::{to_u64, u32_len};
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::summary::Summary;
@@ -12,6 +12,7 @@ use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::in_place::Rewrite;
 use crate::ablation;
+use crate::blocks::Run;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, COLD_DATA, HOT_DATA, WARM_DATA};
 use crate::store::{Node, Store};
@@ -19,20 +20,22 @@ use crate::store::{Node, Store};
 /// Pages that have their places after which they are written, and no longer kept as changed.
 const PLACED_MAX: usize = 256;
 
-/// Blocks that lie one behind the other.
-#[derive(Debug, Default)]
-struct Run {
-    at: Option<BlockAddr>,
-    blocks: Vec<Arc<Block>>,
-}
-
 /// Files whose pages have their places, with how many of these got other blocks than they had.
 #[derive(Debug, Default)]
 struct Placed {
-    /// What is not submitted yet.
-    run: Run,
+    /// What is written as one request each.
+    runs: Vec<Run>,
     files: Vec<(Nid, u64)>,
     pages: usize,
+}
+
+/// When pages that have their places are written.
+#[derive(Debug)]
+enum When<'a> {
+    /// At once.
+    Now,
+    /// With what else is here.
+    Later(&'a mut Vec<Run>),
 }
 
 /// Where the pages of a file go.
@@ -54,54 +57,73 @@ impl Store {
     /// Writes the pages of files, each in the order of the file: all pages of one get their places before another
     /// file's, and what lies together is submitted as one request.
     pub(crate) fn flush_files(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
-        let flushed = if ablation::places_in_turn() { self.flush_in_turn(files) } else { self.flush_one_by_one(files) };
-        self.noted(flushed)
+        self.place_files(files, &mut When::Now)
     }
 
-    fn flush_one_by_one(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
+    /// As [`Self::flush_files`], but writes nothing: what is to be written is added to `runs`, and found by readers.
+    pub(super) fn load_files(&mut self, files: &[(Nid, Rewrite)], runs: &mut Vec<Run>) -> Result<()> {
+        self.place_files(files, &mut When::Later(runs))
+    }
+
+    fn place_files(&mut self, files: &[(Nid, Rewrite)], when: &mut When<'_>) -> Result<()> {
+        let placed = if ablation::places_in_turn() {
+            self.place_in_turn(files, when)
+        } else {
+            self.place_one_by_one(files, when)
+        };
+        self.noted(placed)
+    }
+
+    fn place_one_by_one(&mut self, files: &[(Nid, Rewrite)], when: &mut When<'_>) -> Result<()> {
         let mut placed = Placed::default();
         for (ino, rewrite) in files {
             let Some(pages) = self.writer()?.pages.get(ino).cloned() else { continue };
             let to = self.target(*ino, *rewrite)?;
             let mut count = 0;
             for (index, page) in &pages {
-                count += u64::from(self.place(&to, *index, page, &mut placed.run)?);
+                count += u64::from(self.place(&to, *index, page, &mut placed.runs)?);
             }
             placed.files.push((*ino, count));
             placed.pages += pages.len();
             if placed.pages >= PLACED_MAX {
-                self.end_placed(std::mem::take(&mut placed))?;
+                self.end_placed(std::mem::take(&mut placed), when)?;
             }
         }
-        self.end_placed(placed)
+        self.end_placed(placed, when)
     }
 
     /// The older way: as threads that write files at the same time, and ask for one block after the other. Requests of
     /// one file are cut where another one got a block.
-    fn flush_in_turn(&mut self, files: &[(Nid, Rewrite)]) -> Result<()> {
+    fn place_in_turn(&mut self, files: &[(Nid, Rewrite)], when: &mut When<'_>) -> Result<()> {
         let mut open = Vec::new();
         for (ino, rewrite) in files {
             let Some(pages) = self.writer()?.pages.get(ino).cloned() else { continue };
-            open.push((self.target(*ino, *rewrite)?, pages.into_iter(), Run::default(), 0));
+            open.push((self.target(*ino, *rewrite)?, pages.into_iter(), Vec::new(), 0));
         }
         let mut is_done = open.is_empty();
         while !is_done {
             is_done = true;
-            for (to, pages, run, count) in &mut open {
+            for (to, pages, runs, count) in &mut open {
                 let Some((index, page)) = pages.next() else { continue };
                 is_done = false;
-                *count += u64::from(self.place(to, index, &page, run)?);
+                *count += u64::from(self.place(to, index, &page, runs)?);
             }
         }
-        for (to, _, run, count) in open {
-            self.end_placed(Placed { run, files: vec![(to.node.ino(), count)], pages: 0 })?;
+        for (to, _, runs, count) in open {
+            self.end_placed(Placed { runs, files: vec![(to.node.ino(), count)], pages: 0 }, when)?;
         }
         Ok(())
     }
 
-    /// Submits what is left, and keeps the pages no longer.
-    fn end_placed(&mut self, mut placed: Placed) -> Result<()> {
-        self.submit(&mut placed.run)?;
+    /// Submits what has its place, or has readers find it, and keeps the pages no longer.
+    fn end_placed(&mut self, mut placed: Placed, when: &mut When<'_>) -> Result<()> {
+        match when {
+            When::Now => self.blocks.write_runs(&placed.runs)?,
+            When::Later(runs) => {
+                placed.runs.iter().for_each(|run| self.blocks.keep(run));
+                add_runs(runs, &mut placed.runs);
+            }
+        }
         for (ino, count) in placed.files {
             let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
             let writer = self.writer_mut()?;
@@ -118,19 +140,17 @@ impl Store {
         Ok(Target { log: self.data_log(&node)?, overwrites: self.may_overwrite(&node, rewrite)?, node })
     }
 
-    /// Gives a page its place, behind a run where it follows. True where that is another block than it had.
-    fn place(&mut self, to: &Target, index: u64, page: &Arc<Block>, run: &mut Run) -> Result<bool> {
+    /// Gives a page its place, behind the last run where it follows. True where that is another block than it had.
+    fn place(&mut self, to: &Target, index: u64, page: &Arc<Block>, runs: &mut Vec<Run>) -> Result<bool> {
         let old = if to.overwrites { self.block_of(&to.node, index)? } else { None };
         let at = match old {
             Some(at) => at,
             None => self.place_page(&to.node, index, to.log)?,
         };
-        let follows = run.at.is_some_and(|start| start.plus(u32_len(run.blocks.len())) == at);
-        if !follows {
-            self.submit(run)?;
-            run.at = Some(at);
+        match runs.last_mut() {
+            Some(run) if run.end() == at => run.blocks.push(Arc::clone(page)),
+            _ => runs.push(Run { at, blocks: vec![Arc::clone(page)] }),
         }
-        run.blocks.push(Arc::clone(page));
         Ok(old.is_none())
     }
 
@@ -155,11 +175,13 @@ impl Store {
             _ => WARM_DATA,
         })
     }
+}
 
-    fn submit(&mut self, run: &mut Run) -> Result<()> {
-        let Run { at, blocks } = std::mem::take(run);
-        let Some(at) = at else { return Ok(()) };
-        let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
-        self.write_blocks(at, &parts)
+/// Adds runs behind others; the first may go on where these end.
+fn add_runs(runs: &mut Vec<Run>, more: &mut Vec<Run>) {
+    let follows = runs.last().zip(more.first()).is_some_and(|(last, first)| last.end() == first.at);
+    if let (true, Some(last)) = (follows, runs.last_mut()) {
+        last.blocks.append(&mut more.remove(0).blocks);
     }
+    runs.append(more);
 }

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use f2fs_disk::convert::{to_u64, u32_len};
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::Advise;
 use f2fs_disk::inode::Kind;
 use f2fs_disk::node::Footer;
@@ -25,6 +25,8 @@ use vfs::file_system::SyncWhat;
 
 use super::commit::Marks;
 use super::in_place::{self, Rewrite};
+use crate::blocks::Run;
+use crate::departure::{Departure, Load};
 use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
@@ -47,26 +49,35 @@ enum News {
 }
 
 impl Store {
-    /// Makes a file durable: [`Self::sync_files`].
+    /// Makes a file durable.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::load_files`], and what the device says; nothing is written any more then.
     pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
-        self.sync_files(&[(ino, what)])
+        let sent = self.depart(&[(ino, what)])?.carry_out();
+        self.noted(sent)
     }
 
-    /// Makes files durable, none of them named twice, and that their names lead to them; everything, where nodes cannot
-    /// say that. Data alone takes no node where nothing but times changed in them.
+    /// Begins to make files durable, none of them named twice, and that their names lead to them; everything, where
+    /// nodes cannot say that. Data alone takes no node where nothing but times changed in them.
+    ///
+    /// They are durable once the departure has been carried out, which needs the volume no longer. Where it fails, the
+    /// caller notes that ([`Self::noted`]).
     ///
     /// # Errors
     /// What the device says; nothing is written any more then.
-    pub(crate) fn sync_files(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<()> {
+    pub(crate) fn depart(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Departure> {
         self.writer()?.check()?;
-        if !self.can_be_said(wanted)? {
-            return self.commit(false);
-        }
-        let done = self.write_chain(wanted);
-        self.noted(done)
+        let arrived = self.blocks.arrived();
+        self.noted(arrived)?;
+        let load = if self.can_be_said(wanted)? {
+            let load = self.load(wanted);
+            self.noted(load)?
+        } else {
+            self.commit(false)?;
+            Load { runs: Vec::new(), key: None, is_flushed: false }
+        };
+        Ok(Departure::new(&self.blocks, load))
     }
 
     /// True where nodes say all that is promised.
@@ -126,16 +137,17 @@ impl Store {
         Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
-    fn write_chain(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<()> {
+    fn load(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Load> {
         let mut files = Vec::with_capacity(wanted.len());
         for (ino, what) in wanted {
             let pages = self.writer()?.pages.get(ino).map_or(0, BTreeMap::len);
             let is_in_place = *what == SyncWhat::Data || pages <= in_place::PAGES_MAX;
             files.push((*ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual }));
         }
-        self.flush_files(&files)?;
+        let mut runs = Vec::new();
+        self.load_files(&files, &mut runs)?;
         let cp_ver = self.checkpoint().mark_of_next();
-        let (mut written, mut placed, mut has_contents) = (Vec::new(), Vec::new(), false);
+        let (mut placed, mut has_contents) = (Vec::new(), false);
         for (ino, what) in wanted {
             let nids = match self.news_of(*ino, *what)? {
                 News::Nodes(nids) => nids,
@@ -150,21 +162,18 @@ impl Store {
             for nid in nids {
                 let is_inode = nid == *ino;
                 let marks = Marks { cp_ver, is_fsync: is_inode, is_dent: is_inode && is_fresh };
-                placed.push(self.place_node(WARM_NODE, nid, marks)?);
-                written.push(nid);
+                let (at, block) = self.place_node(WARM_NODE, nid, marks)?;
+                self.blocks.keep_metadata(at, &block);
+                placed.push((at, block));
+                let writer = self.writer_mut()?;
+                writer.nodes.remove(nid);
+                writer.chain.wrote_node(nid);
             }
         }
-        if !placed.is_empty() {
-            self.write_placed(&placed)?;
-        } else if has_contents {
-            self.barrier()?;
-        }
-        let writer = self.writer_mut()?;
-        for nid in written {
-            writer.nodes.remove(nid);
-            writer.chain.wrote_node(nid);
-        }
-        Ok(())
+        let key = placed.first().cloned();
+        self.load_nodes(placed, &mut runs);
+        let waits = self.writer()?.policy.fsync_mode != FsyncMode::Nobarrier;
+        Ok(Load { is_flushed: waits && (key.is_some() || has_contents), runs, key })
     }
 
     fn news_of(&self, ino: Nid, what: SyncWhat) -> Result<News> {
@@ -193,32 +202,21 @@ impl Store {
         Ok(News::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
     }
 
-    fn write_placed(&mut self, placed: &[(BlockAddr, Arc<Block>)]) -> Result<()> {
-        let Some(((start, first), rest)) = placed.split_first() else { return Ok(()) };
-        let mut hidden = **first;
-        let mut footer = Footer::of(&hidden);
-        footer.cp_ver = self.checkpoint().mark_of_past().into();
-        footer.put(&mut hidden);
-        let (mut at, mut run) = (*start, vec![Arc::new(hidden)]);
-        for (next, block) in rest {
-            if at.plus(u32_len(run.len())) != *next {
-                self.blocks.write_metadata(at, &run)?;
-                run.clear();
-                at = *next;
+    /// Nodes, of which the first does not count yet.
+    fn load_nodes(&self, placed: Vec<(BlockAddr, Arc<Block>)>, runs: &mut Vec<Run>) {
+        let mut is_first = true;
+        for (at, mut block) in placed {
+            if is_first {
+                let hidden = Arc::make_mut(&mut block);
+                let mut footer = Footer::of(hidden);
+                footer.cp_ver = self.checkpoint().mark_of_past().into();
+                footer.put(hidden);
             }
-            run.push(Arc::clone(block));
-        }
-        self.blocks.write_metadata(at, &run)?;
-        self.barrier()?;
-        self.blocks.write_metadata(*start, std::slice::from_ref(first))?;
-        self.barrier()
-    }
-
-    /// What was written is on the disk, unless nobody wants to wait for that.
-    fn barrier(&self) -> Result<()> {
-        match self.writer()?.policy.fsync_mode {
-            FsyncMode::Nobarrier => Ok(()),
-            FsyncMode::Posix | FsyncMode::Strict => self.blocks.flush(),
+            match runs.last_mut() {
+                Some(run) if !is_first && run.end() == at => run.blocks.push(block),
+                _ => runs.push(Run { at, blocks: vec![block] }),
+            }
+            is_first = false;
         }
     }
 }

@@ -237,7 +237,7 @@ impl Store {
     }
 
     /// Remembers a failure.
-    pub(super) fn noted<T>(&mut self, result: Result<T>) -> Result<T> {
+    pub(crate) fn noted<T>(&mut self, result: Result<T>) -> Result<T> {
         if let (Err(error), Some(writer)) = (&result, self.writer.as_deref_mut())
             && writer.poison.is_none()
         {

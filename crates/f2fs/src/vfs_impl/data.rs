@@ -9,7 +9,7 @@ use f2fs_disk::flags::InodeFlags;
 use f2fs_disk::inode::Kind;
 use vfs::append_only;
 use vfs::atime::should_update_atime;
-use vfs::file_system::{AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncWhat, WriteFlags, Written};
+use vfs::file_system::{AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncTicket, SyncWhat, WriteFlags, Written};
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};
@@ -171,15 +171,31 @@ impl F2fs {
 
     /// Makes a node durable.
     pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
+        match self.begin_sync_node(node, what)? {
+            Some(begun) => self.end_sync_node(node, handle, begun),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks for a node to be made durable; `None` where nothing is written.
+    pub(super) fn begin_sync_node(&self, node: NodeId, what: SyncWhat) -> Answer<Option<SyncTicket>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let ino = {
             let store = self.store.read();
             if store.writer.is_none() {
-                return Ok(());
+                return Ok(None);
             }
             node_of(&store, node).map_err(|error| self.faults.told(error))?.ino()
         };
-        let told = match self.syncs.sync(&self.store, ino, what) {
+        Ok(Some(SyncTicket([self.syncs.begin(ino, what), u64::from(what == SyncWhat::Data)])))
+    }
+
+    /// Waits until it is durable.
+    pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
+        let SyncTicket([number, is_data]) = begun;
+        let what = if is_data == 0 { SyncWhat::All } else { SyncWhat::Data };
+        let ino = ino_of(&self.store.read(), node).map_err(|error| self.faults.told(error))?;
+        let told = match self.syncs.end(&self.store, number, ino, what) {
             // Who had it open when writing stopped hears once why.
             Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
             Err(error) => {

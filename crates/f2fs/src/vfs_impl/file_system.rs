@@ -6,7 +6,7 @@ use f2fs_disk::flags::Features;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
-    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncWhat, Trim, VolumeStatus, WriteFlags, Written, XattrMode,
+    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags, Written, XattrMode,
 };
 
 use super::data::{allocate, sync_marked};
@@ -125,6 +125,14 @@ impl FileSystem for F2fs {
 
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
         self.sync_node(node, handle, what)
+    }
+
+    fn begin_sync(&self, node: NodeId, _handle: Handle, what: SyncWhat) -> Answer<Option<SyncTicket>> {
+        self.begin_sync_node(node, what)
+    }
+
+    fn end_sync(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
+        self.end_sync_node(node, handle, begun)
     }
 
     fn sync_fs(&self) -> Answer<()> {

@@ -1,15 +1,16 @@
 //! Fsyncs that come together are made durable together.
 //!
 //! ```text
-//!    fsync -> waits -> one of those that wait leads: has the volume to itself, takes all that wait by then -> answers
+//!    fsync -> waits -> one of those that wait leads: has the volume to itself, places what all that wait by then need,
+//!      lets the volume go -> sends it -> answers all
 //! ```
 //!
-//! While one is written others come, so that the next leader has all of these. Data of several files is one request
-//! where it lies together, so are their nodes, and two flushes are for all.
+//! While that is sent others change the volume and come to wait, so that the next leader has all of these. Data of
+//! several files is one request where it lies together, so are their nodes, and two flushes are for all.
 //!
 //! Failure: each hears what its own fsync would have heard.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
 
 use f2fs_disk::Nid;
 use vfs::file_system::SyncWhat;
@@ -17,6 +18,9 @@ use vfs::file_system::SyncWhat;
 use crate::error::Result;
 use crate::locks::{Condvar, Mutex, Rank, RwLock};
 use crate::store::Store;
+
+/// How often a leader lets those run who are about to ask too.
+const GATHER_ROUNDS_MAX: usize = 4;
 
 /// Fsyncs that wait.
 #[derive(Debug)]
@@ -28,15 +32,19 @@ pub(super) struct Syncs {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
+    /// Of those that were asked for, and not asked after since.
+    answers: HashMap<u64, Result<()>>,
+    /// How many were asked for.
+    asked: u64,
     is_led: bool,
 }
 
 /// One of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Waiting {
+    number: u64,
     ino: Nid,
     what: SyncWhat,
-    answer: Arc<OnceLock<Result<()>>>,
 }
 
 impl Default for Syncs {
@@ -56,30 +64,74 @@ impl Drop for Lead<'_> {
 }
 
 impl Syncs {
-    /// Makes a file durable.
+    /// Asks for a file to be made durable; returns the number to ask after it with.
+    pub(super) fn begin(&self, ino: Nid, what: SyncWhat) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.asked = queue.asked.wrapping_add(1);
+        let number = queue.asked;
+        queue.waiting.push(Waiting { number, ino, what });
+        number
+    }
+
+    /// Waits until what was asked for is durable, or sees to it, for all that wait.
     ///
     /// # Errors
     /// As [`Store::sync_file`].
-    pub(super) fn sync(&self, store: &RwLock<Store>, ino: Nid, what: SyncWhat) -> Result<()> {
-        let mine = Waiting { ino, what, answer: Arc::new(OnceLock::new()) };
+    pub(super) fn end(&self, store: &RwLock<Store>, number: u64, ino: Nid, what: SyncWhat) -> Result<()> {
         let mut queue = self.queue.lock();
-        queue.waiting.push(mine.clone());
-        self.answered.wait_while(&mut queue, |queue| queue.is_led && mine.answer.get().is_none());
-        if let Some(answer) = mine.answer.get() {
-            return answer.clone();
+        self.answered.wait_while(&mut queue, |queue| queue.is_led && !queue.answers.contains_key(&number));
+        if let Some(answer) = queue.answers.remove(&number) {
+            return answer;
         }
         queue.is_led = true;
         drop(queue);
         let _lead = Lead(self);
-        let mut store = store.write();
-        let waiting = std::mem::take(&mut self.queue.lock().waiting);
-        answer(&mut store, &waiting);
+        self.gather();
+        let waiting = self.lead(store);
+        let mut queue = self.queue.lock();
+        queue.answers.extend(waiting);
+        let mine = queue.answers.remove(&number);
+        drop(queue);
         // Another leader took it along, and ended in the middle.
-        mine.answer.get_or_init(|| store.sync_file(ino, what)).clone()
+        mine.unwrap_or_else(|| store.write().sync_file(ino, what))
+    }
+
+    /// Lets those run who are about to ask too: one more costs little.
+    fn gather(&self) {
+        let mut asked = None;
+        for _ in 0..GATHER_ROUNDS_MAX {
+            let now = self.queue.lock().asked;
+            if asked.replace(now) == Some(now) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn lead(&self, store: &RwLock<Store>) -> Vec<(u64, Result<()>)> {
+        let (waiting, wanted, begun) = {
+            let mut store = store.write();
+            let waiting = std::mem::take(&mut self.queue.lock().waiting);
+            let wanted = each_once(&waiting);
+            let begun = store.depart(&wanted);
+            (waiting, wanted, begun)
+        };
+        let together = begun.and_then(|departure| {
+            let sent = departure.carry_out();
+            if sent.is_ok() { sent } else { store.write().noted(sent) }
+        });
+        let is_whole = together.is_ok() || wanted.len() == 1;
+        // What is wrong may be wrong with one of them alone. Nothing is written any more where it was the device.
+        let answer = |one: &Waiting| match is_whole {
+            true => together.clone(),
+            false => store.write().sync_file(one.ino, one.what),
+        };
+        waiting.iter().map(|one| (one.number, answer(one))).collect()
     }
 }
 
-fn answer(store: &mut Store, waiting: &[Waiting]) {
+/// Each file once.
+fn each_once(waiting: &[Waiting]) -> Vec<(Nid, SyncWhat)> {
     let mut wanted: Vec<(Nid, SyncWhat)> = Vec::with_capacity(waiting.len());
     for one in waiting {
         match wanted.iter_mut().find(|(ino, _)| *ino == one.ino) {
@@ -88,11 +140,5 @@ fn answer(store: &mut Store, waiting: &[Waiting]) {
             None => wanted.push((one.ino, one.what)),
         }
     }
-    let together = store.sync_files(&wanted);
-    let is_whole = together.is_ok() || wanted.len() == 1;
-    for one in waiting {
-        // What is wrong may be wrong with one of them alone. Nothing is written any more where it was the device.
-        let answer = if is_whole { together.clone() } else { store.sync_file(one.ino, one.what) };
-        let _ = one.answer.set(answer);
-    }
+    wanted
 }
