@@ -62,7 +62,7 @@ pub(crate) struct Options {
 }
 
 /// The systems, in the order of the table.
-const SYSTEMS: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs"];
+const SYSTEMS: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs", "fuse-ll"];
 /// How long a server may take to let its device go.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
@@ -187,12 +187,14 @@ impl Up {
         match system {
             "f2fs" | "f2fs-apart" => said(spinney().args(["mkfs", "-q", "-t", "f2fs", device]))?,
             "btrfs" => said(spinney().args(["mkfs", "-q", device]))?,
+            "fuse-ll" => String::new(),
             _ => said(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard", device]))?,
         };
         match system {
             "f2fs" | "btrfs" => said(spinney().args(["mount", "-o", "allow_other", device]).arg(point))?,
             "f2fs-apart" => said(spinney().args(["mount", "-o", "allow_other,older=apart", device]).arg(point))?,
             "ext4" => said(Command::new("mount").args(["-t", "ext4", device]).arg(point))?,
+            "fuse-ll" => pass_through(options, point)?,
             _ => said(Command::new("fuse2fs").arg(device).arg(point).args(["-o", "allow_other"]))?,
         };
         up.is_mounted = true;
@@ -216,7 +218,7 @@ impl Up {
         if self.is_mounted {
             self.is_mounted = false;
             match self.system {
-                "ext4" | "fuse2fs" => said(Command::new("umount").arg(&self.point))?,
+                "ext4" | "fuse2fs" | "fuse-ll" => said(Command::new("umount").arg(&self.point))?,
                 _ => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
             };
         }
@@ -238,6 +240,17 @@ impl Drop for Up {
             eprintln!("{error:#}");
         }
     }
+}
+
+/// What any server of a mount may reach at best: libfuse's example over the memory file system, where an fsync is
+/// nothing.
+fn pass_through(options: &Options, point: &Path) -> Result<String> {
+    let program = std::env::var_os("PASSTHROUGH").context("PASSTHROUGH is to say where passthrough_ll is")?;
+    let below = options.dir.join("below");
+    let _ = std::fs::remove_dir_all(&below);
+    std::fs::create_dir(&below)?;
+    let source = format!("source={},cache=always,allow_other,default_permissions,timeout=86400", below.display());
+    said(Command::new(program).args(["-o", &source]).arg(point))
 }
 
 /// What a command prints; what it complains of is the error.

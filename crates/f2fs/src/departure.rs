@@ -5,9 +5,9 @@
 //!      -> sends them -> flush -> sends the one block again that makes them count -> flush -> arrived
 //! ```
 //!
-//! One departure is under way at a time, and whoever writes or flushes otherwise waits for its end ([`Blocks::arrived`]).
-//! So the device sees all writes and flushes in the order in which the volume was changed, as if the volume had been
-//! kept all the while: what others change meanwhile they change in memory.
+//! One departure is under way at a time, and whoever writes or flushes otherwise waits for its end
+//! ([`Blocks::arrived`]). So the device sees all writes and flushes in the order in which the volume was changed, as if
+//! the volume had been kept all the while: what others change meanwhile they change in memory.
 //!
 //! Failure: who sent it hears of it, and whoever writes later.
 

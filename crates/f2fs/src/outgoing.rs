@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use f2fs_disk::convert::{to_u64, to_usize, u32_len};
-use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
+use f2fs_disk::{Block, BlockAddr};
 
 use crate::error::{Error, Result};
 use crate::locks::{Condvar, Mutex, Rank};
+
+const BLOCK_BYTES: u64 = 4096;
 
 /// Blocks that have not arrived.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl Outgoing {
         if state.blocks.is_empty() || len == 0 {
             return Vec::new();
         }
-        let address = |byte: u64| BlockAddr(u32::try_from(byte / to_u64(BLOCK_SIZE)).unwrap_or(u32::MAX));
+        let address = |byte: u64| BlockAddr(u32::try_from(byte / BLOCK_BYTES).unwrap_or(u32::MAX));
         let last = offset.saturating_add(to_u64(len)).saturating_sub(1);
         let found = state.blocks.range(address(offset)..=address(last));
         found.map(|(at, block)| (*at, Arc::clone(block))).collect()
@@ -105,6 +107,7 @@ pub(crate) fn is_all(offset: u64, len: usize, blocks: &[(BlockAddr, Arc<Block>)]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use f2fs_disk::BLOCK_SIZE;
 
     fn kept(numbers: &[u32]) -> Outgoing {
         let outgoing = Outgoing::default();

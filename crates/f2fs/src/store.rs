@@ -61,7 +61,8 @@ impl Store {
         nat: HashMap<Nid, NatEntry>,
     ) -> Self {
         let inode_seed = superblock.inode_checksum_seed();
-        Self { blocks: Arc::new(blocks), superblock, checkpoint, nat, overlay: Overlay::default(), inode_seed, writer: None }
+        let (blocks, overlay) = (Arc::new(blocks), Overlay::default());
+        Self { blocks, superblock, checkpoint, nat, overlay, inode_seed, writer: None }
     }
 
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Checkpoint) {

@@ -9,7 +9,9 @@ use f2fs_disk::flags::InodeFlags;
 use f2fs_disk::inode::Kind;
 use vfs::append_only;
 use vfs::atime::should_update_atime;
-use vfs::file_system::{AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncTicket, SyncWhat, WriteFlags, Written};
+use vfs::file_system::{
+    AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncTicket, SyncWhat, WriteFlags, Written,
+};
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};

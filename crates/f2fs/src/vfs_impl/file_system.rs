@@ -6,7 +6,8 @@ use f2fs_disk::flags::Features;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
-    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags, Written, XattrMode,
+    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags, Written,
+    XattrMode,
 };
 
 use super::data::{allocate, sync_marked};

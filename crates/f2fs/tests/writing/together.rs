@@ -1,12 +1,12 @@
-//! Fsyncs of many threads share flushes and requests, and each keeps its promise.
+//! Fsyncs of many threads share flushes and requests, and each keeps its promise, whatever others change meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use blockdev::Device;
 use blockdev::backends::FileDevice;
+use blockdev::{Device, Op};
 use f2fs::{F2fs, MakeOptions, OpenOptions};
 use tempfile::NamedTempFile;
 use vfs::{File, FileOptions, Volume};
@@ -16,22 +16,37 @@ use crate::{WITH_EXTRA, check, device, make};
 const THREADS: usize = 6;
 const FILES: usize = 20;
 
-/// A device that takes its time to flush, so that others come meanwhile; it counts. While it is held, flushes wait.
+/// A device that takes its time to flush, so that others come meanwhile; it counts. While it is held, flushes wait;
+/// while `writes` is locked, no write ends.
 #[derive(Debug)]
 struct Slow {
     inner: Arc<FileDevice>,
     flushes: AtomicU64,
     is_held: AtomicBool,
+    fails: AtomicBool,
+    writes: Mutex<()>,
 }
 
 impl Slow {
-    fn new(image: &NamedTempFile) -> Arc<Self> {
-        let (flushes, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { inner: device(image.path()), flushes, is_held })
+    /// A new volume on such a device, with a checkpoint that fsyncs follow.
+    fn with_volume(image: &NamedTempFile) -> (Arc<Self>, Arc<F2fs>, Volume) {
+        make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
+        let (flushes, is_held, fails) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let slow = Arc::new(Self { inner: device(image.path()), flushes, is_held, fails, writes: Mutex::new(()) });
+        let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Self>::clone(&slow)).unwrap());
+        let volume = Volume::new(Arc::<F2fs>::clone(&fs));
+        (0..THREADS).for_each(|thread| volume.create_dir(thread.to_string()).unwrap());
+        volume.write("shared", "as it was").unwrap();
+        volume.sync().unwrap();
+        (slow, fs, volume)
     }
 
     fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::SeqCst)
+    }
+
+    fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Ordering::SeqCst);
     }
 }
 
@@ -53,6 +68,7 @@ impl Device for Slow {
     }
 
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
+        let _one = self.writes.lock().unwrap();
         self.inner.write_at(offset, parts)
     }
 
@@ -60,6 +76,10 @@ impl Device for Slow {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(4));
         wait_until(|| !self.is_held.load(Ordering::SeqCst));
+        if self.fails.load(Ordering::SeqCst) {
+            let source = std::io::Error::other("the disk is gone");
+            return Err(blockdev::Error::io(Op::Flush, "slow", 0, 0, source));
+        }
         self.inner.flush()
     }
 
@@ -82,49 +102,72 @@ fn contents(thread: usize, number: usize) -> Vec<u8> {
     vec![u8::try_from(thread * FILES + number).unwrap(); 9000 + number * 500]
 }
 
+/// What a power cut leaves at this moment: every write that has ended is on the disk.
+fn cut(slow: &Slow, image: &NamedTempFile) -> NamedTempFile {
+    let cut = NamedTempFile::new().unwrap();
+    let _no_write = slow.writes.lock().unwrap();
+    std::fs::copy(image.path(), cut.path()).unwrap();
+    cut
+}
+
+/// Opens what a power cut left, at first only to read, and checks it before and after.
+fn after_cut(cut: &NamedTempFile, look: impl Fn(&Volume)) {
+    check(cut.path());
+    for is_writable in [false, true] {
+        let again = Volume::new(Arc::new(OpenOptions::new().writable(is_writable).open(device(cut.path())).unwrap()));
+        look(&again);
+        again.close().unwrap();
+    }
+    check(cut.path());
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    FileOptions::new().write(true).create(true).open(volume, path).unwrap()
+}
+
 #[test]
 fn fsyncs_of_many_threads_keep_their_promises() {
+    const CUTS: usize = 5;
     let image = NamedTempFile::new().unwrap();
-    make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
-    let slow = Slow::new(&image);
-    let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Slow>::clone(&slow)).unwrap());
-    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
-    (0..THREADS).for_each(|thread| volume.create_dir(thread.to_string()).unwrap());
-    volume.write("shared", "as it was").unwrap();
-    volume.sync().unwrap();
+    let (slow, fs, volume) = Slow::with_volume(&image);
     let checkpoint = fs.info().unwrap().checkpoint;
-    let begin = Barrier::new(THREADS);
+    let (begin, promised) = (Barrier::new(THREADS), Mutex::new(Vec::new()));
     let work = |thread: usize| {
         // All of them sync this one as well, now as data, now as a whole.
         let shared = FileOptions::new().write(true).open(&volume, "shared").unwrap();
         begin.wait();
         for number in 0..FILES {
-            let path = format!("{thread}/{number}");
-            let file: File = FileOptions::new().write(true).create(true).open(&volume, &path).unwrap();
+            let file = create(&volume, &format!("{thread}/{number}"));
             file.write_at(&contents(thread, number), 0).unwrap();
             file.sync_all().unwrap();
+            promised.lock().unwrap().push((thread, number));
             shared.write_at(&contents(thread, number), 1 << 20).unwrap();
             if number % 2 == 0 { shared.sync_data() } else { shared.sync_all() }.unwrap();
         }
     };
+    let mut cuts = Vec::new();
     thread::scope(|scope| {
         let work = &work;
-        (0..THREADS).for_each(|thread| drop(scope.spawn(move || work(thread))));
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        for part in 1..CUTS {
+            let is_there = || promised.lock().unwrap().len() >= part * THREADS * FILES / CUTS;
+            wait_until(|| is_there() || threads.iter().any(thread::ScopedJoinHandle::is_finished));
+            let promised = promised.lock().unwrap().clone();
+            cuts.push((cut(&slow, &image), promised));
+        }
     });
     assert_eq!(fs.info().unwrap().checkpoint, checkpoint, "nodes say it");
-    let cut = NamedTempFile::new().unwrap();
-    std::fs::copy(image.path(), cut.path()).unwrap();
-    check(cut.path());
-    for is_writable in [false, true] {
-        let again = Volume::new(Arc::new(OpenOptions::new().writable(is_writable).open(device(cut.path())).unwrap()));
-        for (thread, number) in (0..THREADS).flat_map(|thread| (0..FILES).map(move |number| (thread, number))) {
-            assert!(again.read(format!("{thread}/{number}")).unwrap() == contents(thread, number), "{thread}/{number}");
-        }
-        let shared = again.read("shared").unwrap();
-        assert!(shared.len() > 1 << 20 && shared.starts_with(b"as it was"));
-        again.close().unwrap();
+    cuts.push((cut(&slow, &image), promised.into_inner().unwrap()));
+    assert_eq!(cuts.last().unwrap().1.len(), THREADS * FILES);
+    for (cut, promised) in cuts {
+        after_cut(&cut, |again| {
+            for (thread, number) in &promised {
+                let found = again.read(format!("{thread}/{number}")).unwrap();
+                assert!(found == contents(*thread, *number), "{thread}/{number} of {}", promised.len());
+            }
+            assert!(again.read("shared").unwrap().starts_with(b"as it was"));
+        });
     }
-    check(cut.path());
     volume.close().unwrap();
 }
 
@@ -132,22 +175,16 @@ fn fsyncs_of_many_threads_keep_their_promises() {
 #[test]
 fn fsyncs_that_wait_share_flushes() {
     let image = NamedTempFile::new().unwrap();
-    make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
-    let slow = Slow::new(&image);
-    let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Slow>::clone(&slow)).unwrap());
-    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
-    volume.write("first", "makes the checkpoint that fsyncs follow").unwrap();
-    volume.sync().unwrap();
+    let (slow, _fs, volume) = Slow::with_volume(&image);
     let files: Vec<File> = (0..THREADS)
         .map(|number| {
-            let path = number.to_string();
-            let file = FileOptions::new().write(true).create(true).open(&volume, path).unwrap();
+            let file = create(&volume, &format!("{number}/file"));
             file.write_at(&contents(number, 0), 0).unwrap();
             file
         })
         .collect();
     let before = slow.flushes();
-    slow.is_held.store(true, Ordering::SeqCst);
+    slow.hold(true);
     let begun = AtomicU64::new(0);
     thread::scope(|scope| {
         for (number, file) in files.iter().enumerate() {
@@ -164,18 +201,96 @@ fn fsyncs_that_wait_share_flushes() {
         // From there it is a few instructions to where they wait.
         thread::sleep(Duration::from_millis(300));
         assert_eq!(slow.flushes(), before + 1, "one at a time");
-        slow.is_held.store(false, Ordering::SeqCst);
+        slow.hold(false);
     });
     let flushes = slow.flushes() - before;
     assert!((4..=6).contains(&flushes), "{flushes} flushes for one fsync and {} that waited", THREADS - 1);
-    let cut = NamedTempFile::new().unwrap();
-    std::fs::copy(image.path(), cut.path()).unwrap();
-    check(cut.path());
-    let again = Volume::new(Arc::new(OpenOptions::new().writable(true).open(device(cut.path())).unwrap()));
-    for number in 0..THREADS {
-        assert!(again.read(number.to_string()).unwrap() == contents(number, 0), "{number}");
-    }
-    again.close().unwrap();
-    check(cut.path());
+    after_cut(&cut(&slow, &image), |again| {
+        for number in 0..THREADS {
+            assert!(again.read(format!("{number}/file")).unwrap() == contents(number, 0), "{number}");
+        }
+    });
     volume.close().unwrap();
+}
+
+/// While blocks are on their way the volume is changed in memory, also what is on its way; what else is to be written
+/// waits.
+#[test]
+fn an_fsync_lets_others_change_the_volume() {
+    let image = NamedTempFile::new().unwrap();
+    let (slow, _fs, volume) = Slow::with_volume(&image);
+    let [kept, cut_short, gone] = ["0/kept", "0/cut", "0/gone"].map(|path| create(&volume, path));
+    [&kept, &cut_short, &gone].into_iter().for_each(|file| file.write_at(&contents(1, 1), 0).unwrap());
+    gone.sync_all().unwrap();
+    let before = slow.flushes();
+    slow.hold(true);
+    let is_synced = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (volume, slow, is_synced) = (&volume, &slow, &is_synced);
+        let fsync = scope.spawn(|| kept.sync_all().unwrap());
+        wait_until(|| slow.flushes() > before);
+        let meanwhile = scope.spawn(|| {
+            assert!(volume.read("0/kept").unwrap() == contents(1, 1), "it has not arrived");
+            kept.write_at(b"newer", 4096).unwrap();
+            assert_eq!(volume.read("0/kept").unwrap().get(4096..4101).unwrap(), b"newer");
+            cut_short.set_len(5000).unwrap();
+            volume.remove_file("0/gone").unwrap();
+            volume.rename("0/cut", "1/moved").unwrap();
+            volume.write("2/new", "made meanwhile").unwrap();
+            assert_eq!(volume.read("2/new").unwrap(), b"made meanwhile");
+        });
+        let start = std::time::Instant::now();
+        wait_until(|| meanwhile.is_finished() || start.elapsed() > Duration::from_secs(20));
+        if !meanwhile.is_finished() {
+            slow.hold(false);
+        }
+        assert!(slow.is_held.load(Ordering::SeqCst), "changes wait for the device");
+        assert!(!fsync.is_finished(), "the device has not answered");
+        meanwhile.join().unwrap();
+        scope.spawn(|| {
+            volume.sync().unwrap();
+            is_synced.store(true, Ordering::SeqCst);
+        });
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(slow.flushes(), before + 1, "a checkpoint waits for what is under way");
+        assert!(!is_synced.load(Ordering::SeqCst));
+        slow.hold(false);
+        fsync.join().unwrap();
+        after_cut(&cut(slow, &image), |again| {
+            assert!(again.read("0/kept").unwrap().starts_with(contents(1, 1).get(..4096).unwrap()));
+        });
+    });
+    after_cut(&cut(&slow, &image), |again| {
+        let kept = again.read("0/kept").unwrap();
+        assert_eq!((kept.len(), kept.get(4096..4101).unwrap()), (contents(1, 1).len(), &b"newer"[..]));
+        assert!(again.read("1/moved").unwrap() == contents(1, 1).get(..5000).unwrap());
+        assert_eq!(again.read("2/new").unwrap(), b"made meanwhile");
+        assert!(again.read("0/gone").is_err());
+    });
+    volume.close().unwrap();
+}
+
+#[test]
+fn what_fails_on_its_way_is_told_and_still_read() {
+    let image = NamedTempFile::new().unwrap();
+    let (slow, _fs, volume) = Slow::with_volume(&image);
+    let file = create(&volume, "0/file");
+    file.write_at(&contents(1, 1), 0).unwrap();
+    let other = create(&volume, "0/other");
+    other.write_at(&contents(2, 2), 0).unwrap();
+    let before = slow.flushes();
+    slow.hold(true);
+    thread::scope(|scope| {
+        let fsync = scope.spawn(|| file.sync_all());
+        wait_until(|| slow.flushes() > before);
+        let late = scope.spawn(|| volume.sync());
+        slow.fails.store(true, Ordering::SeqCst);
+        slow.hold(false);
+        assert!(fsync.join().unwrap().is_err() && late.join().unwrap().is_err());
+    });
+    assert!(other.sync_all().is_err() && volume.write("0/later", "").is_err());
+    assert!(volume.read("0/file").unwrap() == contents(1, 1) && volume.read("0/other").unwrap() == contents(2, 2));
+    slow.fails.store(false, Ordering::SeqCst);
+    assert!(volume.sync().is_err(), "nothing is known of what was written");
+    after_cut(&cut(&slow, &image), |again| assert_eq!(again.read("shared").unwrap(), b"as it was"));
 }
