@@ -3,16 +3,17 @@
 #
 # Runs anywhere with Rust and a C compiler. As root it installs from Debian what it needs, and also runs what needs loop
 # devices and the kernel's btrfs; otherwise it names what is missing and skips that. With CI=true nothing may be
-# skipped. SPINNEY_SEEDS (default 200, in CI 120) is the length of the property test. The images go to target/images,
+# skipped. SPINNEY_SEEDS (default 200, in CI 90) is the length of the property test. The images go to target/images,
 # or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
-packages="$packages fuse3 perl-base git f2fs-tools"
+packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git groff mkfs.f2fs sload.f2fs dump.f2fs"
+needed="$needed qemu-system-x86_64 busybox cpio fsverity"
 images=${SPINNEY_IMAGES:-target/images}
-[ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-120} || seeds=${SPINNEY_SEEDS:-200}
+[ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-90} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
 
@@ -117,6 +118,14 @@ mutations() {
 kernel_walk() {
   xtask images --dir "$images" && xtask diff-walk "$images"/*.img
 }
+# A kernel that has f2fs, in qemu, has images of ours: states of crashes, which it recovers, and some that the program
+# makes. It changes them, and we read them again.
+f2fs_guest() {
+  local seed=$(($(date +%s) / 86400)) states=target/f2fs-states
+  rm -rf "$states" && mkdir -p "$states" &&
+    xtask crash-explore --format f2fs --states 3200 --seed $seed --judge-every 200 --keep-states "$states" &&
+    xtask f2fs-guest --make --small --seed $seed "$states"/*
+}
 round_trip() {
   programs && xtask round-trip --dir "$images"
 }
@@ -140,7 +149,8 @@ modprobe btrfs 2> /dev/null
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
 step damaged xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
-with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs power-cut log-replay mount-checks"
+with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
+with_kernel="$with_kernel mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore xtask crash-explore --ci --judge-every 0
@@ -156,6 +166,7 @@ else
   step attack xtask attack --ci
   step kill-mount xtask kill-mount --times 4
   step kill-f2fs xtask kill-mount --format f2fs --times 4
+  step f2fs-guest f2fs_guest
   step power-cut xtask power-cut --ci
   step log-replay xtask log-replay --count 4
   # The other suites have to be installed first (cargo xtask mount-checks --help).

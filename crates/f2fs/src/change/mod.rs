@@ -9,8 +9,9 @@
 //! - `quotas`: what changed is added to the quota files
 //! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
-//! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
-//! submitted as one run, so that requests of different files are never mixed.
+//! All of it is done by one thread at a time, who has the volume to itself; an fsync lets it go while the device works
+//! (`departure`). A file's pages are given their places and submitted as one run, so that requests of different files
+//! are never mixed.
 //!
 //! Every change finds room for itself first ([`Store::make_room`]); what fails later is the device, or the image is
 //! damaged, and then nothing is written any more. A checkpoint comes only between two operations, or where one may be

@@ -5,7 +5,8 @@
 //! - `held`: which nodes servers refer to, and who was told of what stopped writing
 //!
 //! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
-//! servers expect. Any number of threads read at once; who changes something has the volume to itself.
+//! servers expect. Any number of threads read at once; who changes something has the volume to itself, but for what an
+//! fsync has on its way to the device.
 //!
 //! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed
 //! any more: every later one is `EROFS`, in words, and reads go on.

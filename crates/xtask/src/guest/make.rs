@@ -8,8 +8,22 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use testkit::Random;
 
-/// Names in a tree.
-const FILES: u32 = 400;
+/// How large the trees are, and how many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    /// Names in the random part of a tree.
+    files: u32,
+    /// Names of its large folder.
+    many: usize,
+    /// Sets of features that images are made with.
+    turns: usize,
+}
+
+impl Scale {
+    pub(super) const WHOLE: Self = Self { files: 400, many: 2000, turns: FEATURES.len() };
+    /// What a slow guest walks in seconds: one set of features, which the seed chooses.
+    pub(super) const SMALL: Self = Self { files: 60, many: 300, turns: 1 };
+}
 /// Features of the images, by turns.
 const FEATURES: &[&str] = &[
     "",
@@ -18,15 +32,16 @@ const FEATURES: &[&str] = &[
 ];
 
 /// All of them, in `dir`.
-pub(super) fn all(program: &Path, dir: &Path, seed: u64) -> Result<Vec<PathBuf>> {
+pub(super) fn all(program: &Path, dir: &Path, seed: u64, scale: Scale) -> Result<Vec<PathBuf>> {
     let program = program.canonicalize().with_context(|| format!("{}: build it first", program.display()))?;
     let _ = std::fs::remove_dir_all(dir);
     std::fs::create_dir_all(dir)?;
     let spinney = |words: &[&str]| system::run(&program.to_string_lossy(), words);
     let mut images = Vec::new();
-    for (index, features) in (0_u64..).zip(FEATURES) {
+    let first = usize::try_from(seed % u64::try_from(FEATURES.len())?)?;
+    for (index, features) in (0_u64..).zip(FEATURES.iter().cycle().skip(first).take(scale.turns)) {
         let tree = dir.join(format!("tree-{index}"));
-        grow(&tree, &mut Random::new(seed.wrapping_add(index)))?;
+        grow(&tree, &mut Random::new(seed.wrapping_add(index)), scale)?;
         let from = tree.to_string_lossy().into_owned();
         let made = ["empty", "mkfs", "put"].map(|kind| dir.join(format!("{kind}-{index}.img")));
         let [empty, mkfs, put] = made.each_ref().map(|path| path.to_string_lossy().into_owned());
@@ -41,12 +56,12 @@ pub(super) fn all(program: &Path, dir: &Path, seed: u64) -> Result<Vec<PathBuf>>
 }
 
 /// A tree with every kind of node, holes, a folder of many names and a file whose addresses reach the second level.
-fn grow(tree: &Path, random: &mut Random) -> Result<()> {
+fn grow(tree: &Path, random: &mut Random, scale: Scale) -> Result<()> {
     std::fs::create_dir(tree)?;
-    populate::populate(&tree.join("random"), FILES, random)?;
+    populate::populate(&tree.join("random"), scale.files, random)?;
     let many = tree.join("many");
     std::fs::create_dir(&many)?;
-    for number in 0..2000 {
+    for number in 0..scale.many {
         std::fs::write(many.join(format!("name-{number}-{}", "x".repeat(number % 60))), [])?;
     }
     let sparse = std::fs::File::create(tree.join("sparse"))?;

@@ -30,7 +30,7 @@ const SHOWN: usize = 8;
 
 /// What is judged.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask f2fs-guest --make\n  \
+#[command(after_help = "Examples:\n  cargo xtask f2fs-guest --make\n  cargo xtask f2fs-guest --make --small\n  \
     cargo xtask crash-explore --format f2fs --judge-every 200 --keep-states states; cargo xtask f2fs-guest states/*")]
 pub(crate) struct Options {
     /// Images, which stay as they are.
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Also images that the program makes: empty, by `mkfs --rootdir` and by `put`.
     #[arg(long)]
     make: bool,
+    /// Make few and small ones: a run of a minute.
+    #[arg(long, requires = "make")]
+    small: bool,
     /// What is made, and what the guest changes, follow from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -66,7 +69,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.dir)?;
     let mut images = options.images.clone();
     if options.make {
-        images.extend(make::all(&options.program, &options.dir.join("made"), options.seed)?);
+        let scale = if options.small { make::Scale::SMALL } else { make::Scale::WHOLE };
+        images.extend(make::all(&options.program, &options.dir.join("made"), options.seed, scale)?);
     }
     ensure!(!images.is_empty(), "no images: name some, or --make");
     let start = Instant::now();
