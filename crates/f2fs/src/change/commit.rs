@@ -82,9 +82,15 @@ impl Store {
         self.count_quotas()?;
         self.flush_all()?;
         self.write_nodes()?;
-        let nat_bitmap = self.write_nat()?;
+        let (nat_bitmap, nat_journal) = self.write_nat()?;
         let (sit_bitmap, sit_journal) = self.write_sit()?;
-        self.write_pack(is_last, &sit_bitmap, &nat_bitmap, &sit_journal)
+        let nat = (&nat_bitmap[..], nat_journal.as_slice());
+        self.write_pack(is_last, (&sit_bitmap, &sit_journal), nat)?;
+        if nat_journal.is_empty() {
+            // Not earlier: who reads after a failure is led by the blocks that the checkpoint before counts.
+            self.nat.clear();
+        }
+        Ok(())
     }
 
     /// Writes all nodes that changed.
@@ -160,35 +166,32 @@ impl Store {
         Ok(if is_dir { HOT_NODE } else { WARM_NODE })
     }
 
-    /// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count.
-    fn write_nat(&mut self) -> Result<Vec<u8>> {
+    /// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count, and
+    /// what the journal has.
+    fn write_nat(&self) -> Result<(Vec<u8>, Vec<(Nid, NatEntry)>)> {
         let mut bitmap = self.checkpoint().nat_bitmap().to_vec();
-        if self.nat.len() <= NAT_JOURNAL_MAX {
-            return Ok(bitmap);
-        }
-        let entries = std::mem::take(&mut self.nat);
-        let mut by_block: BTreeMap<u32, Vec<(Nid, NatEntry)>> = BTreeMap::new();
-        for (nid, entry) in &entries {
-            by_block.entry(nid.0 / NAT_ENTRIES_PER_BLOCK).or_default().push((*nid, *entry));
+        let mut entries: Vec<(Nid, NatEntry)> = self.nat.iter().map(|(nid, entry)| (*nid, *entry)).collect();
+        entries.sort_unstable_by_key(|(nid, _)| *nid);
+        if entries.len() <= NAT_JOURNAL_MAX {
+            return Ok((bitmap, entries));
         }
         let geometry = *self.geometry();
-        let written = by_block.into_iter().try_for_each(|(number, entries)| {
+        let number_of = |nid: Nid| nid.0 / NAT_ENTRIES_PER_BLOCK;
+        for entries in entries.chunk_by(|(one, _), (other, _)| number_of(*one) == number_of(*other)) {
+            let Some((nid, _)) = entries.first() else { continue };
+            let number = number_of(*nid);
             let first = Nid(number * NAT_ENTRIES_PER_BLOCK);
             let (old, _) = geometry.nat_block(first, &bitmap);
             let mut block = self.blocks.get(old)?;
             let contents = Arc::make_mut(&mut block);
-            for (nid, entry) in &entries {
+            for (nid, entry) in entries {
                 nat::put(contents, usize_from(nid.0 % NAT_ENTRIES_PER_BLOCK), entry);
             }
             flip(&mut bitmap, number);
             let (new, _) = geometry.nat_block(first, &bitmap);
-            self.blocks.write_metadata(new, &[block])
-        });
-        if written.is_err() {
-            self.nat = entries;
+            self.blocks.write_metadata(new, &[block])?;
         }
-        written?;
-        Ok(bitmap)
+        Ok((bitmap, Vec::new()))
     }
 
     /// Writes entries of the SIT into blocks where they are too many for the journal; which copies of blocks count,
@@ -228,11 +231,16 @@ impl Store {
         Ok((bitmap, sit_journal_of(&[])))
     }
 
-    fn write_pack(&mut self, is_last: bool, sit: &[u8], nat: &[u8], sit_journal: &[u8; JOURNAL_SIZE]) -> Result<()> {
+    fn write_pack(
+        &mut self,
+        is_last: bool,
+        (sit, sit_journal): (&[u8], &[u8; JOURNAL_SIZE]),
+        (nat, nat_journal): (&[u8], &[(Nid, NatEntry)]),
+    ) -> Result<()> {
         let payload = self.geometry().cp_payload;
         let orphans = self.orphan_blocks_of()?;
         let mut fields = self.next_fields(is_last, u32_len(orphans.len()))?;
-        let summaries = self.pack_summaries(is_last, sit_journal)?;
+        let summaries = self.pack_summaries(is_last, sit_journal, &nat_journal_of(nat_journal))?;
         let total = FIRST_AND_LAST + payload + u32_len(orphans.len() + summaries.len());
         fields.cp_pack_total_block_count = total.into();
         let head = checkpoint::encode(&fields, sit, nat, payload);
@@ -261,16 +269,18 @@ impl Store {
     }
 
     /// Summaries of the logs of data, with the journals, and of those of nodes where the volume is closed.
-    fn pack_summaries(&self, is_last: bool, sit_journal: &[u8; JOURNAL_SIZE]) -> Result<Vec<Block>> {
-        let mut entries: Vec<(Nid, NatEntry)> = self.nat.iter().map(|(nid, entry)| (*nid, *entry)).collect();
-        entries.sort_unstable_by_key(|(nid, _)| *nid);
-        let nat_journal = nat_journal_of(&entries);
+    fn pack_summaries(
+        &self,
+        is_last: bool,
+        sit_journal: &[u8; JOURNAL_SIZE],
+        nat_journal: &[u8; JOURNAL_SIZE],
+    ) -> Result<Vec<Block>> {
         let none = [0; JOURNAL_SIZE];
         let count = if is_last { LOGS } else { HOT_NODE };
         let logs = self.writer()?.logs.iter().enumerate().take(count);
         let blocks = logs.map(|(log, open)| {
             let journal = match log {
-                HOT_DATA => &nat_journal,
+                HOT_DATA => nat_journal,
                 COLD_DATA => sit_journal,
                 _ => &none,
             };

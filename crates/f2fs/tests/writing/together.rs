@@ -23,7 +23,8 @@ struct Slow {
     inner: Arc<FileDevice>,
     flushes: AtomicU64,
     is_held: AtomicBool,
-    fails: AtomicBool,
+    /// All flushes after so many fail.
+    good_flushes: AtomicU64,
     writes: Mutex<()>,
 }
 
@@ -31,8 +32,9 @@ impl Slow {
     /// A new volume on such a device, with a checkpoint that fsyncs follow.
     fn with_volume(image: &NamedTempFile) -> (Arc<Self>, Arc<F2fs>, Volume) {
         make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
-        let (flushes, is_held, fails) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let slow = Arc::new(Self { inner: device(image.path()), flushes, is_held, fails, writes: Mutex::new(()) });
+        let (flushes, is_held, good_flushes) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        let (inner, writes) = (device(image.path()), Mutex::new(()));
+        let slow = Arc::new(Self { inner, flushes, is_held, good_flushes, writes });
         let fs = Arc::new(OpenOptions::new().writable(true).open(Arc::<Self>::clone(&slow)).unwrap());
         let volume = Volume::new(Arc::<F2fs>::clone(&fs));
         (0..THREADS).for_each(|thread| volume.create_dir(thread.to_string()).unwrap());
@@ -73,10 +75,10 @@ impl Device for Slow {
     }
 
     fn flush(&self) -> blockdev::Result<()> {
-        self.flushes.fetch_add(1, Ordering::SeqCst);
+        let number = self.flushes.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(4));
         wait_until(|| !self.is_held.load(Ordering::SeqCst));
-        if self.fails.load(Ordering::SeqCst) {
+        if number >= self.good_flushes.load(Ordering::SeqCst) {
             let source = std::io::Error::other("the disk is gone");
             return Err(blockdev::Error::io(Op::Flush, "slow", 0, 0, source));
         }
@@ -284,13 +286,38 @@ fn what_fails_on_its_way_is_told_and_still_read() {
         let fsync = scope.spawn(|| file.sync_all());
         wait_until(|| slow.flushes() > before);
         let late = scope.spawn(|| volume.sync());
-        slow.fails.store(true, Ordering::SeqCst);
+        slow.good_flushes.store(0, Ordering::SeqCst);
         slow.hold(false);
         assert!(fsync.join().unwrap().is_err() && late.join().unwrap().is_err());
     });
     assert!(other.sync_all().is_err() && volume.write("0/later", "").is_err());
     assert!(volume.read("0/file").unwrap() == contents(1, 1) && volume.read("0/other").unwrap() == contents(2, 2));
-    slow.fails.store(false, Ordering::SeqCst);
+    slow.good_flushes.store(u64::MAX, Ordering::SeqCst);
     assert!(volume.sync().is_err(), "nothing is known of what was written");
     after_cut(&cut(&slow, &image), |again| assert_eq!(again.read("shared").unwrap(), b"as it was"));
+}
+
+/// More changes than fit the journal of a checkpoint, which fails at either of its flushes.
+#[test]
+fn what_a_failed_checkpoint_had_is_still_read() {
+    for good in 0..2 {
+        let image = NamedTempFile::new().unwrap();
+        let (slow, _fs, volume) = Slow::with_volume(&image);
+        (0..FILES).for_each(|number| volume.write(format!("0/{number}"), "older").unwrap());
+        volume.sync().unwrap();
+        let newer = |number: usize| format!("0/newer-{number}");
+        for number in 0..100 {
+            volume.write(newer(number), contents(1, 1)).unwrap();
+        }
+        volume.write("0/1", "newest").unwrap();
+        volume.remove_file("0/2").unwrap();
+        slow.good_flushes.store(slow.flushes() + good, Ordering::SeqCst);
+        assert!(volume.sync().is_err());
+        for number in 0..100 {
+            assert!(volume.read(newer(number)).unwrap() == contents(1, 1), "{number}, flush {good}");
+        }
+        assert_eq!(volume.read("0/1").unwrap(), b"newest");
+        assert!(volume.read("0/2").is_err(), "flush {good}");
+        assert_eq!(volume.read("0/3").unwrap(), b"older");
+    }
 }
