@@ -44,6 +44,9 @@ pub(super) struct Marks {
     pub(super) is_dent: bool,
 }
 
+/// Entries of the NAT, in order.
+type NatEntries = Vec<(Nid, NatEntry)>;
+
 /// Blocks of a pack that every one has.
 const FIRST_AND_LAST: u32 = 2;
 
@@ -168,9 +171,9 @@ impl Store {
 
     /// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count, and
     /// what the journal has.
-    fn write_nat(&self) -> Result<(Vec<u8>, Vec<(Nid, NatEntry)>)> {
+    fn write_nat(&self) -> Result<(Vec<u8>, NatEntries)> {
         let mut bitmap = self.checkpoint().nat_bitmap().to_vec();
-        let mut entries: Vec<(Nid, NatEntry)> = self.nat.iter().map(|(nid, entry)| (*nid, *entry)).collect();
+        let mut entries: NatEntries = self.nat.iter().map(|(nid, entry)| (*nid, *entry)).collect();
         entries.sort_unstable_by_key(|(nid, _)| *nid);
         if entries.len() <= NAT_JOURNAL_MAX {
             return Ok((bitmap, entries));
