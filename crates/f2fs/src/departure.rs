@@ -28,6 +28,36 @@ pub(crate) struct Load {
     pub(crate) is_flushed: bool,
 }
 
+/// While blocks get their places, and are no longer kept as changed. Dropped before its end, by a panic, they count as
+/// lost: nothing is written any more, or a checkpoint would lead to what was never sent.
+#[derive(Debug)]
+#[must_use = "it guards what follows"]
+pub(crate) struct Placing(Option<Arc<Blocks>>);
+
+impl Placing {
+    pub(crate) fn new(blocks: &Arc<Blocks>) -> Self {
+        Self(Some(Arc::clone(blocks)))
+    }
+
+    /// They have their places, or whoever placed them has noted why not.
+    pub(crate) fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Placing {
+    fn drop(&mut self) {
+        if let Some(blocks) = &self.0 {
+            blocks.outgoing().end(&Err(lost()));
+        }
+    }
+}
+
+fn lost() -> Error {
+    let (expected, found) = (Detail::Text("an end of what was begun"), Detail::Text("none"));
+    Error::Bug(Box::new(Corrupt::new("fsync", expected, found).at(At::Unknown)))
+}
+
 /// What is under way. Dropped before it was carried out, it counts as failed.
 #[derive(Debug)]
 #[must_use = "others wait for it"]
@@ -72,9 +102,38 @@ impl Departure {
 impl Drop for Departure {
     fn drop(&mut self) {
         if !self.is_over {
-            let (expected, found) = (Detail::Text("an end of what was under way"), Detail::Text("none"));
-            let lost = Corrupt::new("fsync", expected, found).at(At::Unknown);
-            self.blocks.outgoing().end(&Err(Error::Bug(Box::new(lost))));
+            self.blocks.outgoing().end(&Err(lost()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockdev::backends::MemoryDevice;
+    use f2fs_disk::BLOCK_SIZE;
+
+    fn blocks() -> Arc<Blocks> {
+        Arc::new(Blocks::new(Arc::new(MemoryDevice::new(1 << 20))))
+    }
+
+    fn load() -> Load {
+        let run = Run { at: BlockAddr(3), blocks: vec![Arc::new([7; BLOCK_SIZE])] };
+        Load { runs: vec![run], key: None, is_flushed: true }
+    }
+
+    #[test]
+    fn what_ends_in_the_middle_is_lost_for_all() {
+        let placed = blocks();
+        Placing::new(&placed).end();
+        assert!(placed.flush().is_ok());
+        drop(Placing::new(&placed));
+        assert!(placed.flush().is_err() && placed.write(BlockAddr(1), &[&[0; BLOCK_SIZE]]).is_err());
+
+        let sent = blocks();
+        Departure::new(&sent, load()).carry_out().unwrap();
+        assert!(sent.flush().is_ok() && sent.read(BlockAddr(3)).unwrap() == [7; BLOCK_SIZE]);
+        drop(Departure::new(&sent, load()));
+        assert!(sent.flush().is_err(), "nobody waits for ever, and nobody goes on");
     }
 }

@@ -26,7 +26,7 @@ use vfs::file_system::SyncWhat;
 use super::commit::Marks;
 use super::in_place::{self, Rewrite};
 use crate::blocks::Run;
-use crate::departure::{Departure, Load};
+use crate::departure::{Departure, Load, Placing};
 use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
@@ -71,7 +71,9 @@ impl Store {
         let arrived = self.blocks.arrived();
         self.noted(arrived)?;
         let load = if self.can_be_said(wanted)? {
+            let placing = Placing::new(&self.blocks);
             let load = self.load(wanted);
+            placing.end();
             self.noted(load)?
         } else {
             self.commit(false)?;
