@@ -66,6 +66,8 @@ pub(crate) struct Options {
 const USUAL: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs"];
 /// The systems, in the order of the table.
 const SYSTEMS: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs", "fuse-ll"];
+/// What is passed through lies here, beside the image.
+const BELOW: &str = "below";
 /// How long a server may take to let its device go.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
@@ -225,6 +227,7 @@ impl Up {
                 _ => said(Command::new(&self.program).arg("umount").arg(&self.point))?,
             };
         }
+        let _ = std::fs::remove_dir_all(self.image.with_file_name(BELOW));
         // A server goes on for a moment.
         let start = Instant::now();
         while let Err(error) = said(Command::new("losetup").args(["-d", &self.device])) {
@@ -249,8 +252,7 @@ impl Drop for Up {
 /// nothing.
 fn pass_through(options: &Options, point: &Path) -> Result<String> {
     let program = std::env::var_os("PASSTHROUGH").context("PASSTHROUGH is to say where passthrough_ll is")?;
-    let below = options.dir.join("below");
-    let _ = std::fs::remove_dir_all(&below);
+    let below = options.dir.join(BELOW);
     std::fs::create_dir(&below)?;
     let source = format!("source={},cache=always,allow_other,default_permissions,timeout=86400", below.display());
     said(Command::new(program).args(["-o", &source]).arg(point))

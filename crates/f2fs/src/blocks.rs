@@ -33,6 +33,24 @@ impl Run {
     pub(crate) fn end(&self) -> BlockAddr {
         self.at.plus(f2fs_disk::convert::u32_len(self.blocks.len()))
     }
+
+    /// Adds a block behind the last run, where it follows, or as another one.
+    pub(crate) fn add(runs: &mut Vec<Self>, at: BlockAddr, block: Arc<Block>) {
+        match runs.last_mut() {
+            Some(last) if last.end() == at => last.blocks.push(block),
+            _ => runs.push(Self { at, blocks: vec![block] }),
+        }
+    }
+
+    /// Adds runs, the same way.
+    pub(crate) fn append(runs: &mut Vec<Self>, more: Vec<Self>) {
+        for mut run in more {
+            match runs.last_mut() {
+                Some(last) if last.end() == run.at => last.blocks.append(&mut run.blocks),
+                _ => runs.push(run),
+            }
+        }
+    }
 }
 
 /// Blocks read since the older generation was full, and that one; what is in neither is read again. A block that is
@@ -151,14 +169,6 @@ impl Blocks {
     /// Makes durable what was sent.
     pub(crate) fn flush_sent(&self) -> Result<()> {
         Ok(self.device.flush()?)
-    }
-
-    /// Waits until nothing is under way.
-    ///
-    /// # Errors
-    /// Why something did not arrive.
-    pub(crate) fn arrived(&self) -> Result<()> {
-        self.outgoing.wait()
     }
 
     /// Makes all that was written durable.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One departure is under way at a time, and whoever writes or flushes otherwise waits for its end
-//! ([`Blocks::arrived`]). So the device sees all writes and flushes in the order in which the volume was changed, as if
+//! (`Outgoing::wait`). So the device sees all writes and flushes in the order in which the volume was changed, as if
 //! the volume had been kept all the while: what others change meanwhile they change in memory.
 //!
 //! Failure: who sent it hears of it, and whoever writes later.
@@ -19,7 +19,7 @@ use crate::blocks::{Blocks, Run};
 use crate::error::{Error, Result};
 
 /// What is to be sent, in this order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Load {
     pub(crate) runs: Vec<Run>,
     /// What is written over one of these blocks once all are on the disk, and makes them count.
@@ -28,82 +28,77 @@ pub(crate) struct Load {
     pub(crate) is_flushed: bool,
 }
 
-/// While blocks get their places, and are no longer kept as changed. Dropped before its end, by a panic, they count as
-/// lost: nothing is written any more, or a checkpoint would lead to what was never sent.
+/// From where blocks get their places, and are no longer kept as changed, until they have arrived. Dropped before its
+/// end, by a panic, they count as lost: nothing is written any more, or a checkpoint would lead to what was never sent.
 #[derive(Debug)]
 #[must_use = "it guards what follows"]
-pub(crate) struct Placing(Option<Arc<Blocks>>);
+pub(crate) struct Underway(Option<Arc<Blocks>>);
 
-impl Placing {
+impl Underway {
     pub(crate) fn new(blocks: &Arc<Blocks>) -> Self {
         Self(Some(Arc::clone(blocks)))
     }
 
-    /// They have their places, or whoever placed them has noted why not.
+    /// The blocks have their places. The caller has the volume, and keeps it until this returns; nothing else is under
+    /// way.
+    pub(crate) fn depart(self, load: Load) -> Departure {
+        if let Some(blocks) = &self.0 {
+            blocks.outgoing().depart();
+        }
+        Departure { underway: self, load }
+    }
+
+    /// They have arrived, or whoever had them knows why not.
     pub(crate) fn end(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Placing {
+impl Drop for Underway {
     fn drop(&mut self) {
         if let Some(blocks) = &self.0 {
-            blocks.outgoing().end(&Err(lost()));
+            let (expected, found) = (Detail::Text("an end of what was begun"), Detail::Text("none"));
+            let lost = Corrupt::new("fsync", expected, found).at(At::Unknown);
+            blocks.outgoing().end(&Err(Error::Bug(Box::new(lost))));
         }
     }
 }
 
-fn lost() -> Error {
-    let (expected, found) = (Detail::Text("an end of what was begun"), Detail::Text("none"));
-    Error::Bug(Box::new(Corrupt::new("fsync", expected, found).at(At::Unknown)))
-}
-
-/// What is under way. Dropped before it was carried out, it counts as failed.
+/// What is under way.
 #[derive(Debug)]
 #[must_use = "others wait for it"]
 pub(crate) struct Departure {
-    blocks: Arc<Blocks>,
+    underway: Underway,
     load: Load,
-    is_over: bool,
 }
 
 impl Departure {
-    /// The caller has the volume, and keeps it until this returns; nothing is under way.
-    pub(crate) fn new(blocks: &Arc<Blocks>, load: Load) -> Self {
-        blocks.outgoing().depart();
-        Self { blocks: Arc::clone(blocks), load, is_over: false }
-    }
-
     /// Sends all of it.
     ///
     /// # Errors
     /// What the device says.
-    pub(crate) fn carry_out(mut self) -> Result<()> {
-        let sent = self.send();
-        self.is_over = true;
-        self.blocks.outgoing().end(&sent);
+    pub(crate) fn carry_out(self) -> Result<()> {
+        let Self { underway, load } = self;
+        let Some(blocks) = &underway.0 else { return Ok(()) };
+        let sent = load.send(blocks);
+        blocks.outgoing().end(&sent);
+        underway.end();
         sent
-    }
-
-    fn send(&self) -> Result<()> {
-        self.blocks.send(&self.load.runs)?;
-        if let Some((at, block)) = &self.load.key {
-            self.flush()?;
-            self.blocks.send(&[Run { at: *at, blocks: vec![Arc::clone(block)] }])?;
-        }
-        self.flush()
-    }
-
-    fn flush(&self) -> Result<()> {
-        if self.load.is_flushed { self.blocks.flush_sent() } else { Ok(()) }
     }
 }
 
-impl Drop for Departure {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.blocks.outgoing().end(&Err(lost()));
+impl Load {
+    fn send(&self, blocks: &Blocks) -> Result<()> {
+        blocks.send(&self.runs)?;
+        if let Some((at, block)) = &self.key {
+            self.flush(blocks)?;
+            blocks.send(&[Run { at: *at, blocks: vec![Arc::clone(block)] }])?;
         }
+        self.flush(blocks)
+    }
+
+    fn flush(&self, blocks: &Blocks) -> Result<()> {
+        if self.is_flushed { blocks.flush_sent() } else { Ok(()) }
     }
 }
 
@@ -125,15 +120,15 @@ mod tests {
     #[test]
     fn what_ends_in_the_middle_is_lost_for_all() {
         let placed = blocks();
-        Placing::new(&placed).end();
+        Underway::new(&placed).end();
         assert!(placed.flush().is_ok());
-        drop(Placing::new(&placed));
+        drop(Underway::new(&placed));
         assert!(placed.flush().is_err() && placed.write(BlockAddr(1), &[&[0; BLOCK_SIZE]]).is_err());
 
         let sent = blocks();
-        Departure::new(&sent, load()).carry_out().unwrap();
+        Underway::new(&sent).depart(load()).carry_out().unwrap();
         assert!(sent.flush().is_ok() && sent.read(BlockAddr(3)).unwrap() == [7; BLOCK_SIZE]);
-        drop(Departure::new(&sent, load()));
+        drop(Underway::new(&sent).depart(load()));
         assert!(sent.flush().is_err(), "nobody waits for ever, and nobody goes on");
     }
 }

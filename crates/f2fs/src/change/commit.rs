@@ -29,6 +29,7 @@ use f2fs_disk::summary::{
 };
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, orphan};
 
+use crate::blocks::Run;
 use crate::error::{Error, Result};
 use crate::policy::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, Mode, WARM_NODE};
 use crate::store::Store;
@@ -103,30 +104,15 @@ impl Store {
             nids.push((self.node_log(block)?, nid));
         }
         nids.sort_unstable();
-        let mut batch: Vec<Arc<Block>> = Vec::new();
-        let mut start = BlockAddr::NULL;
         // They end the chain of fsynced nodes.
         let marks = Marks { cp_ver: self.checkpoint().mark_of_past(), is_fsync: false, is_dent: false };
+        let mut runs = Vec::new();
         for (log, nid) in nids {
             let (at, block) = self.place_node(log, nid, marks)?;
-            if batch.is_empty() || start.plus(u32_len(batch.len())) != at {
-                self.write_batch(start, &mut batch)?;
-                start = at;
-            }
-            batch.push(block);
+            Run::add(&mut runs, at, block);
         }
-        self.write_batch(start, &mut batch)?;
+        self.blocks.write_runs(&runs)?;
         self.writer_mut()?.nodes.clear();
-        Ok(())
-    }
-
-    fn write_batch(&mut self, start: BlockAddr, batch: &mut Vec<Arc<Block>>) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let parts: Vec<&[u8]> = batch.iter().map(|block| block.as_slice()).collect();
-        self.write_blocks(start, &parts)?;
-        batch.clear();
         Ok(())
     }
 

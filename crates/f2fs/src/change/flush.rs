@@ -116,12 +116,12 @@ impl Store {
     }
 
     /// Submits what has its place, or has readers find it, and keeps the pages no longer.
-    fn end_placed(&mut self, mut placed: Placed, when: &mut When<'_>) -> Result<()> {
+    fn end_placed(&mut self, placed: Placed, when: &mut When<'_>) -> Result<()> {
         match when {
             When::Now => self.blocks.write_runs(&placed.runs)?,
             When::Later(runs) => {
                 placed.runs.iter().for_each(|run| self.blocks.keep(run));
-                add_runs(runs, &mut placed.runs);
+                Run::append(runs, placed.runs);
             }
         }
         for (ino, count) in placed.files {
@@ -147,10 +147,7 @@ impl Store {
             Some(at) => at,
             None => self.place_page(&to.node, index, to.log)?,
         };
-        match runs.last_mut() {
-            Some(run) if run.end() == at => run.blocks.push(Arc::clone(page)),
-            _ => runs.push(Run { at, blocks: vec![Arc::clone(page)] }),
-        }
+        Run::add(runs, at, Arc::clone(page));
         Ok(old.is_none())
     }
 
@@ -175,13 +172,4 @@ impl Store {
             _ => WARM_DATA,
         })
     }
-}
-
-/// Adds runs behind others; the first may go on where these end.
-fn add_runs(runs: &mut Vec<Run>, more: &mut Vec<Run>) {
-    let follows = runs.last().zip(more.first()).is_some_and(|(last, first)| last.end() == first.at);
-    if let (true, Some(last)) = (follows, runs.last_mut()) {
-        last.blocks.append(&mut more.remove(0).blocks);
-    }
-    runs.append(more);
 }

@@ -26,7 +26,7 @@ use vfs::file_system::SyncWhat;
 use super::commit::Marks;
 use super::in_place::{self, Rewrite};
 use crate::blocks::Run;
-use crate::departure::{Departure, Load, Placing};
+use crate::departure::{Departure, Load, Underway};
 use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
@@ -52,7 +52,7 @@ impl Store {
     /// Makes a file durable.
     ///
     /// # Errors
-    /// As [`Self::load_files`], and what the device says; nothing is written any more then.
+    /// As [`Self::depart`]: it is one.
     pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
         let sent = self.depart(&[(ino, what)])?.carry_out();
         self.noted(sent)
@@ -68,18 +68,20 @@ impl Store {
     /// What the device says; nothing is written any more then.
     pub(crate) fn depart(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Departure> {
         self.writer()?.check()?;
-        let arrived = self.blocks.arrived();
+        let arrived = self.blocks.outgoing().wait();
         self.noted(arrived)?;
-        let load = if self.can_be_said(wanted)? {
-            let placing = Placing::new(&self.blocks);
-            let load = self.load(wanted);
-            placing.end();
-            self.noted(load)?
-        } else {
+        if !self.can_be_said(wanted)? {
             self.commit(false)?;
-            Load { runs: Vec::new(), key: None, is_flushed: false }
-        };
-        Ok(Departure::new(&self.blocks, load))
+            return Ok(Underway::new(&self.blocks).depart(Load::default()));
+        }
+        let underway = Underway::new(&self.blocks);
+        match self.load(wanted) {
+            Ok(load) => Ok(underway.depart(load)),
+            Err(error) => {
+                underway.end();
+                self.noted(Err(error))
+            }
+        }
     }
 
     /// True where nodes say all that is promised.
@@ -149,7 +151,7 @@ impl Store {
         let mut runs = Vec::new();
         self.load_files(&files, &mut runs)?;
         let cp_ver = self.checkpoint().mark_of_next();
-        let (mut placed, mut has_contents) = (Vec::new(), false);
+        let (mut placed, mut has_contents): (Vec<(BlockAddr, Arc<Block>)>, _) = (Vec::new(), false);
         for (ino, what) in wanted {
             let nids = match self.news_of(*ino, *what)? {
                 News::Nodes(nids) => nids,
@@ -173,7 +175,10 @@ impl Store {
             }
         }
         let key = placed.first().cloned();
-        self.load_nodes(placed, &mut runs);
+        if let Some((_, first)) = placed.first_mut() {
+            self.hide(first);
+        }
+        placed.into_iter().for_each(|(at, block)| Run::add(&mut runs, at, block));
         let waits = self.writer()?.policy.fsync_mode != FsyncMode::Nobarrier;
         Ok(Load { is_flushed: waits && (key.is_some() || has_contents), runs, key })
     }
@@ -204,21 +209,11 @@ impl Store {
         Ok(News::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
     }
 
-    /// Nodes, of which the first does not count yet.
-    fn load_nodes(&self, placed: Vec<(BlockAddr, Arc<Block>)>, runs: &mut Vec<Run>) {
-        let mut is_first = true;
-        for (at, mut block) in placed {
-            if is_first {
-                let hidden = Arc::make_mut(&mut block);
-                let mut footer = Footer::of(hidden);
-                footer.cp_ver = self.checkpoint().mark_of_past().into();
-                footer.put(hidden);
-            }
-            match runs.last_mut() {
-                Some(run) if !is_first && run.end() == at => run.blocks.push(block),
-                _ => runs.push(Run { at, blocks: vec![block] }),
-            }
-            is_first = false;
-        }
+    /// A node that does not count yet: it ends the chain.
+    fn hide(&self, block: &mut Arc<Block>) {
+        let hidden = Arc::make_mut(block);
+        let mut footer = Footer::of(hidden);
+        footer.cp_ver = self.checkpoint().mark_of_past().into();
+        footer.put(hidden);
     }
 }

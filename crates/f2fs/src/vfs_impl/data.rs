@@ -189,15 +189,12 @@ impl F2fs {
             }
             node_of(&store, node).map_err(|error| self.faults.told(error))?.ino()
         };
-        Ok(Some(SyncTicket([self.syncs.begin(ino, what), u64::from(what == SyncWhat::Data)])))
+        Ok(Some(self.syncs.begin(ino, what)))
     }
 
     /// Waits until it is durable.
     pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
-        let SyncTicket([number, is_data]) = begun;
-        let what = if is_data == 0 { SyncWhat::All } else { SyncWhat::Data };
-        let ino = ino_of(&self.store.read(), node).map_err(|error| self.faults.told(error))?;
-        let told = match self.syncs.end(&self.store, number, ino, what) {
+        let told = match self.syncs.end(&self.store, begun) {
             // Who had it open when writing stopped hears once why.
             Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
             Err(error) => {

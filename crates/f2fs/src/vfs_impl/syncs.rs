@@ -13,9 +13,9 @@
 use std::collections::HashMap;
 
 use f2fs_disk::Nid;
-use vfs::file_system::SyncWhat;
+use vfs::file_system::{SyncTicket, SyncWhat};
 
-use crate::error::Result;
+use crate::error::{CallerError, Result};
 use crate::locks::{Condvar, Mutex, Rank, RwLock};
 use crate::store::Store;
 
@@ -64,20 +64,21 @@ impl Drop for Lead<'_> {
 }
 
 impl Syncs {
-    /// Asks for a file to be made durable; returns the number to ask after it with.
-    pub(super) fn begin(&self, ino: Nid, what: SyncWhat) -> u64 {
+    /// Asks for a file to be made durable. The ticket has the number to ask after it with, and the inode.
+    pub(super) fn begin(&self, ino: Nid, what: SyncWhat) -> SyncTicket {
         let mut queue = self.queue.lock();
         queue.asked = queue.asked.wrapping_add(1);
         let number = queue.asked;
         queue.waiting.push(Waiting { number, ino, what });
-        number
+        SyncTicket([number, u64::from(ino.0)])
     }
 
     /// Waits until what was asked for is durable, or sees to it, for all that wait.
     ///
     /// # Errors
     /// As [`Store::sync_file`].
-    pub(super) fn end(&self, store: &RwLock<Store>, number: u64, ino: Nid, what: SyncWhat) -> Result<()> {
+    pub(super) fn end(&self, store: &RwLock<Store>, begun: SyncTicket) -> Result<()> {
+        let SyncTicket([number, ino]) = begun;
         let mut queue = self.queue.lock();
         self.answered.wait_while(&mut queue, |queue| queue.is_led && !queue.answers.contains_key(&number));
         if let Some(answer) = queue.answers.remove(&number) {
@@ -93,7 +94,8 @@ impl Syncs {
         let mine = queue.answers.remove(&number);
         drop(queue);
         // Another leader took it along, and ended in the middle.
-        mine.unwrap_or_else(|| store.write().sync_file(ino, what))
+        let ino = u32::try_from(ino).map_err(|_| CallerError::Stale);
+        mine.unwrap_or_else(|| store.write().sync_file(Nid(ino?), SyncWhat::All))
     }
 
     /// Lets those run who are about to ask too: one more costs little.
