@@ -19,8 +19,8 @@ property SEEDS="200":
 
 # Images by the kernel, walked by the kernel and by Spinney (root).
 walk DIR="/dev/shm/spinney-images":
-    cargo xtask images --dir {{DIR}}
-    cargo xtask diff-walk {{DIR}}/*.img
+    cargo trials images --dir {{DIR}}
+    cargo trials diff-walk {{DIR}}/*.img
 
 # Speed beside the kernel and mkfs.btrfs (root), with a source tree on a memory file system.
 bench SOURCE:

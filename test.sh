@@ -8,10 +8,10 @@
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
-packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity"
+packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity fakeroot pseudo"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git groff mkfs.f2fs sload.f2fs dump.f2fs"
-needed="$needed qemu-system-x86_64 busybox cpio fsverity"
+needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-90} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -62,8 +62,12 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet $together --no-deps; }
 demo() {
   programs && SPINNEY_PROGRAM="${CARGO_TARGET_DIR:-target}/release/spinney" ./demo.sh
 }
+# Needs nothing of the engine, so that the rules of the tree are checked before that is built.
 xtask() {
   cargo build --quiet $together --bin xtask && "${CARGO_TARGET_DIR:-target}/checked/xtask" "$@"
+}
+trials() {
+  cargo build --quiet $together --bin trials && "${CARGO_TARGET_DIR:-target}/checked/trials" "$@"
 }
 property() {
   SPINNEY_SEEDS=$seeds cargo test $together --test property -- --nocapture
@@ -116,61 +120,62 @@ mutations() {
     --test mutations --test sums --test statistics
 }
 kernel_walk() {
-  xtask images --dir "$images" && xtask diff-walk "$images"/*.img
+  trials images --dir "$images" && trials diff-walk "$images"/*.img
 }
 # A kernel that has f2fs, in qemu, has images of ours: states of crashes, which it recovers, and some that the program
 # makes. It changes them, and we read them again.
 f2fs_guest() {
   local seed=$(($(date +%s) / 86400)) states=target/f2fs-states
   rm -rf "$states" && mkdir -p "$states" &&
-    xtask crash-explore --format f2fs --states 3200 --seed $seed --judge-every 200 --keep-states "$states" &&
-    xtask f2fs-guest --make --small --seed $seed "$states"/*
+    trials crash-explore --format f2fs --states 3200 --seed $seed --judge-every 200 --keep-states "$states" &&
+    trials f2fs-guest --make --small --seed $seed "$states"/*
 }
 round_trip() {
-  programs && xtask round-trip --dir "$images"
+  programs && trials round-trip --dir "$images"
 }
 
+# What fails fastest comes first: clippy generates no code, and finds what does not compile.
 step format cargo fmt --all --check
 step tidy xtask tidy
+step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 # `tidy` has checked licences and origins already. The tool also finds wildcards, and takes minutes to install: where it
 # is there it runs, without the list of known vulnerabilities, which has to be fetched.
 cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
-step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 step docs docs
 step tests tests
 step property property
 step mutations mutations
 step benchmarked benchmarked
 step demo demo
-step mutate-images xtask mutate-images --count 500
+step mutate-images trials mutate-images --count 500
 modprobe btrfs 2> /dev/null
 # The program is the one that the demonstration has built.
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
-step damaged xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
+step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
 with_kernel="$with_kernel mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
-  step crash-explore xtask crash-explore --ci --judge-every 0
+  step crash-explore trials crash-explore --ci --judge-every 0
 elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
   for name in $with_kernel; do skip "$name" "this kernel has no btrfs or no free loop device"; done
-  step crash-explore xtask crash-explore --ci --judge-every 0
+  step crash-explore trials crash-explore --ci --judge-every 0
 else
   step kernel-walk kernel_walk
   step round-trip round_trip
-  step send-receive xtask send-receive --seeds 4
-  step crash-explore xtask crash-explore --ci
+  step send-receive trials send-receive --seeds 4
+  step crash-explore trials crash-explore --ci
   # These use the program that round-trip has built.
-  step attack xtask attack --ci
-  step kill-mount xtask kill-mount --times 4
-  step kill-f2fs xtask kill-mount --format f2fs --times 4
+  step attack trials attack --ci
+  step kill-mount trials kill-mount --times 4
+  step kill-f2fs trials kill-mount --format f2fs --times 4
   step f2fs-guest f2fs_guest
-  step power-cut xtask power-cut --ci
-  step log-replay xtask log-replay --count 4
-  # The other suites have to be installed first (cargo xtask mount-checks --help).
-  step mount-checks xtask mount-checks --checks crates/xtask/suites --only git --mode default,writeback
+  step power-cut trials power-cut --ci
+  step log-replay trials log-replay --count 4
+  # The other suites have to be installed first (cargo trials mount-checks --help).
+  step mount-checks trials mount-checks --checks crates/trials/suites --only git --mode default,writeback
 fi
 [ -z "$failures" ] || echo "failed:$failures"
 [ $skipped = 0 ] || echo "$skipped skipped"

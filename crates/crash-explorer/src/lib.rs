@@ -20,7 +20,7 @@
 //! [`faults`] holds the devices that fail or remember, also for other tests; [`Random`] the numbers with a seed.
 //!
 //! A failure names the state, the promise that was broken, and the operations around it. Called by tests,
-//! `cargo xtask crash-explore` and `spinney verify-crash`.
+//! `cargo trials crash-explore` and `spinney verify-crash`.
 
 mod ace;
 mod compare;

@@ -1,6 +1,6 @@
 //! Power cuts, failing devices and rot: nothing that a sync promised is lost, and `btrfs check` agrees.
 //!
-//! The crash explorer tries `SPINNEY_POWER_CUTS` states (default 3000); `cargo xtask crash-explore` tries more of them.
+//! The crash explorer tries `SPINNEY_POWER_CUTS` states (default 3000); `cargo trials crash-explore` tries more.
 //!
 //! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0), `SPINNEY_STATES` (states per seed, 60) and
 //! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images,

@@ -58,7 +58,7 @@ fn subvolumes_can_be_deleted_after_the_volume_was_opened_again() -> Result<()> {
     Ok(())
 }
 
-/// `SPINNEY_SEEDS` (default 3) and `SPINNEY_OPERATIONS` (150) make it longer; `cargo xtask subvolumes` is the long run.
+/// `SPINNEY_SEEDS` (default 3) and `SPINNEY_OPERATIONS` (150) make it longer; as does `cargo trials subvolumes`.
 #[test]
 fn random_trees_of_subvolumes_equal_their_model_at_each_commit() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());

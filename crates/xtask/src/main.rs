@@ -1,38 +1,17 @@
-//! The project's own tasks: `cargo xtask TASK`.
+//! Tasks about the source tree: `cargo xtask TASK`. Trials of what is built are `cargo trials`.
 
-mod balance_resume;
 mod bench;
-mod crash_explore;
-mod cut_short;
-mod damaged;
 mod deb;
-mod deletion_resume;
-mod diff_walk;
-mod f2fs_cleaning;
-mod formats;
-mod fuzz_images;
-mod fuzz_streams;
-mod guest;
-mod images;
-mod log_replay;
-mod mount;
-mod mutate_images;
-mod repair_crash;
-mod rescue_table;
-mod rework;
-mod round_trip;
-mod send_histories;
-mod send_receive;
-mod subvolumes;
 mod system;
 mod tidy;
 
-use anyhow::Result;
-use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The project's own tasks.
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Tasks about the source tree.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 struct Arguments {
@@ -50,95 +29,6 @@ enum Task {
     },
     /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
     Metrics(tidy::metrics::Options),
-    /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of
-    /// f2fs need qemu, and are walked as they are made.
-    Images {
-        /// Of which format.
-        #[arg(long, value_enum, default_value_t = formats::Kind::Btrfs)]
-        format: formats::Kind,
-        /// Where the guest's kernel is kept that makes those of f2fs.
-        #[arg(long, default_value = "target/f2fs-guest")]
-        cache: PathBuf,
-        /// Where they go: target/images if not given, or target/f2fs-images.
-        #[arg(long)]
-        dir: Option<PathBuf>,
-        /// Only those with this in their name.
-        #[arg(long)]
-        only: Option<String>,
-    },
-    /// Make one f2fs image on a block device. Needs root, f2fs-tools and a kernel with f2fs.
-    F2fsImage(images::f2fs::inside::Options),
-    /// Have a kernel with f2fs mount, walk and change images of ours, and read what it wrote. Needs qemu.
-    F2fsGuest(guest::Options),
-    /// Overwrite a full f2fs volume at random, and say what cleaning costs.
-    F2fsCleaning(f2fs_cleaning::Options),
-    /// What `f2fs-guest` runs in the guest.
-    #[command(hide = true)]
-    F2fsJudge(guest::inside::Options),
-    /// Print what the kernel shows below a directory, one JSON object a line.
-    Walk {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// Compare Spinney's walk of images with the kernel's. Needs root, unless the kernel's is kept beside the image.
-    DiffWalk {
-        /// The images; all of target/images when none is given.
-        images: Vec<PathBuf>,
-        /// How many differences of an image are printed.
-        #[arg(long, default_value_t = 20)]
-        shown: usize,
-    },
-    /// Put a tree into images and take it out again, with the kernel as witness. Needs root.
-    RoundTrip(round_trip::Options),
-    /// Receive what the kernel sends of random histories, and compare. Needs root.
-    SendReceive(send_receive::Options),
-    /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
-    Rework(rework::Options),
-    /// Send histories of subvolumes, and have the kernel receive them. Needs root.
-    SendHistories(send_histories::Options),
-    /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
-    LogReplay(log_replay::Options),
-    /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
-    BalanceResume(cut_short::Options),
-    /// Cut deletions of snapshots by the kernel short, and finish them here. Needs root, mkfs.xfs.
-    DeletionResume(cut_short::Options),
-    /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
-    CrashExplore(crash_explore::Options),
-    /// Cut power during repairs and undos of planted damage.
-    RepairCrash(repair_crash::Options),
-    /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
-    MountChecks(mount::checks::Options),
-    /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
-    MountTree(mount::tree::Options),
-    /// Follow the README's tours as an unprivileged account. Needs root to make one.
-    MountTour(mount::tour::Options),
-    /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
-    MountLong(mount::long::Options),
-    /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
-    KillMount(mount::kill::Options),
-    /// Cut the power of the disk below a mount's image, many times. Needs root.
-    PowerCut(mount::power_cut::Options),
-    /// The disk of `power-cut`.
-    #[command(hide = true)]
-    PowerCutDisk(mount::power_cut::disk::Options),
-    /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
-    Xfstests(mount::xfstests::Options),
-    /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
-    Attack(mount::attack::Options),
-    /// Fill volumes to the last byte and empty them, beside the kernel's btrfs. Needs root.
-    Torture(mount::torture::Options),
-    /// Read, change and read again images with wrong fields and right checksums.
-    MutateImages(mutate_images::Options),
-    /// Apply many hostile send streams to a volume in memory.
-    FuzzStreams(fuzz_streams::Options),
-    /// Check, scrub, rescue and repair many small hostile images in memory.
-    FuzzImages(fuzz_images::Options),
-    /// Run every read-only command on damaged images.
-    Damaged(damaged::Options),
-    /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
-    RescueTable(rescue_table::Options),
-    /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
-    Subvolumes(subvolumes::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
     Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
@@ -149,40 +39,6 @@ fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
         Task::Tidy { bless } => tidy::run(&root(), bless),
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
-        Task::Images { format, cache, dir, only } => {
-            images::make_kind(format, &root(), dir, &cache, only.as_deref()).map(|()| ExitCode::SUCCESS)
-        }
-        Task::F2fsImage(options) => images::f2fs::inside::make(&options).map(|()| ExitCode::SUCCESS),
-        Task::F2fsGuest(options) => guest::run(&root(), &options),
-        Task::F2fsCleaning(options) => f2fs_cleaning::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::F2fsJudge(options) => guest::inside::judge(&options).map(|()| ExitCode::SUCCESS),
-        Task::Walk { dir } => diff_walk::print(&dir).map(|()| ExitCode::SUCCESS),
-        Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
-        Task::RoundTrip(options) => round_trip::run(&root(), &options),
-        Task::SendReceive(options) => send_receive::run(&options),
-        Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::DeletionResume(options) => deletion_resume::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::SendHistories(options) => send_histories::run(&options),
-        Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::CrashExplore(options) => crash_explore::run(&options),
-        Task::RepairCrash(options) => repair_crash::run(&options),
-        Task::MountChecks(options) => mount::checks::run(&root(), &options),
-        Task::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
-        Task::MountTour(options) => mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS),
-        Task::MountLong(options) => mount::long::run(&options),
-        Task::KillMount(options) => mount::kill::run(&options),
-        Task::PowerCut(options) => mount::power_cut::run(&options),
-        Task::PowerCutDisk(options) => mount::power_cut::disk::serve(&options).map(|()| ExitCode::SUCCESS),
-        Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
-        Task::Attack(options) => mount::attack::run(&options),
-        Task::Torture(options) => mount::torture::run(&options),
-        Task::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
-        Task::FuzzImages(options) => fuzz_images::run(&options),
-        Task::MutateImages(options) => mutate_images::run(&root(), &options),
-        Task::RescueTable(options) => rescue_table::run(&root(), &options),
-        Task::Damaged(options) => damaged::run(&root(), &options),
-        Task::Subvolumes(options) => subvolumes::run(&options),
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }

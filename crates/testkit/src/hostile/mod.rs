@@ -3,7 +3,7 @@
 //! [`Editor`] changes what an image says and makes the checksums right again. [`trial`] mutates one of
 //! the [`bases`] and sees what reading and changing it comes to. [`hostile_image`] makes small ones fast, with blocks
 //! lost or elsewhere and wrong checksums too. Callers: the tests of what a volume does with such images, and
-//! `cargo xtask mutate-images` and `fuzz-images`.
+//! `cargo trials mutate-images` and `fuzz-images`.
 
 mod base;
 mod editor;

@@ -11,7 +11,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PARAMETERS_MAX: usize = 10;
 const FIELDS_MAX: usize = 10;
 /// Crates that test, measure or check the others and are no part of what users run.
-const TOOL_CRATES: &[&str] = &["bench", "testkit", "vfs-conformance", "xtask"];
+const TOOL_CRATES: &[&str] = &["bench", "testkit", "trials", "vfs-conformance", "xtask"];
 /// Where the commands that serve every format are, in older trees and now.
 const COMMON_COMMANDS: &[&str] = &["crates/cli/src/common/", "crates/commands/src/"];
 /// Folders of crate vfs that only tests use, in older trees.

@@ -1,0 +1,152 @@
+//! Commands of the system, loop devices and mounts. Everything here needs root.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Tries after which a mount that is busy is an error: ten seconds.
+const UNMOUNT_RETRIES: usize = 100;
+
+/// Runs a command to its end; its messages are part of the error.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
+    let words: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+    let output = Command::new(program)
+        .args(&words)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{program} cannot be run; is it installed?"))?;
+    if !output.status.success() {
+        bail!("{program} {words:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A copy of an image, with holes where it has zeros.
+pub(crate) fn copy_sparse(image: &Path, to: &Path) -> Result<()> {
+    run("cp", &[Path::new("--sparse=always"), image, to]).map(drop)
+}
+
+/// `btrfs`, or the program named by the environment variable BTRFS.
+pub(crate) fn btrfs_program() -> String {
+    std::env::var("BTRFS").unwrap_or_else(|_| "btrfs".to_owned())
+}
+
+/// `mkfs.btrfs`, or the program named by the environment variable MKFS_BTRFS.
+pub(crate) fn mkfs_program() -> String {
+    std::env::var("MKFS_BTRFS").unwrap_or_else(|_| "mkfs.btrfs".to_owned())
+}
+
+/// Makes an image of so many bytes with `mkfs.btrfs`, which is given `more` options.
+pub(crate) fn make_image(image: &Path, bytes: u64, more: &[&str]) -> Result<()> {
+    std::fs::File::create(image)?.set_len(bytes)?;
+    run(&mkfs_program(), &[&["-q", "-f"], more, &[&*image.to_string_lossy()]].concat()).map(drop)
+}
+
+/// Whether the process may mount: it runs as root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// How often a loop device is asked for: another process may take the free one first.
+const LOOP_ATTEMPTS_MAX: usize = 10;
+
+/// An empty directory to mount `image` at.
+fn mount_point(image: &Path) -> Result<PathBuf> {
+    let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = std::env::temp_dir().join(format!("spinney-mount-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// An image that is mounted; unmounted when dropped.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    folder: PathBuf,
+    /// The loop device; none where a server of ours reads the image itself.
+    device: Option<String>,
+    is_mounted: bool,
+}
+
+impl Mount {
+    /// Mounts `image` with the kernel's btrfs; `options` are `mount -o`'s.
+    pub(crate) fn new(image: &Path, options: &str) -> Result<Self> {
+        if !is_root() {
+            bail!("mounting {} needs root", image.display());
+        }
+        let read_only = options.split(',').any(|option| option == "ro");
+        let device = attach(image, read_only)?;
+        let mut mount = Self { folder: mount_point(image)?, device: Some(device.clone()), is_mounted: false };
+        let arguments = ["-t", "btrfs", "-o", options, &device, &mount.folder.to_string_lossy()];
+        run("mount", &arguments)?;
+        mount.is_mounted = true;
+        Ok(mount)
+    }
+
+    /// Mounts `image` with `program`, the one that is being built here.
+    pub(crate) fn served(program: &Path, image: &Path, options: &str) -> Result<Self> {
+        let mut mount = Self { folder: mount_point(image)?, device: None, is_mounted: false };
+        let image = image.to_string_lossy();
+        let arguments = ["mount", &image, &mount.folder.to_string_lossy(), "-o", options];
+        run(&program.to_string_lossy(), &arguments)?;
+        mount.is_mounted = true;
+        Ok(mount)
+    }
+
+    /// Where the volume's files are.
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Unmounts and reports what went wrong, which dropping cannot.
+    pub(crate) fn unmount(mut self) -> Result<()> {
+        let mut unmounted = run("umount", &[&self.folder]);
+        // Who looks at all mounts of the system may hold one for a moment.
+        for _ in 0..UNMOUNT_RETRIES {
+            if unmounted.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            unmounted = run("umount", &[&self.folder]);
+        }
+        unmounted?;
+        self.is_mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = !self.is_mounted || run("umount", &[&self.folder]).is_ok();
+        let detached = match &self.device {
+            Some(device) => run("losetup", &["-d", device]).map(drop),
+            None => Ok(()),
+        };
+        if unmounted {
+            // The folder is empty again; that it stays behind harms nobody.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+        if let Err(error) = detached {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// A loop device for an image; who asks gives it back.
+pub(crate) fn attach(image: &Path, read_only: bool) -> Result<String> {
+    let path = image.to_string_lossy();
+    let mut arguments = vec!["--find", "--show"];
+    if read_only {
+        arguments.push("--read-only");
+    }
+    arguments.push(&path);
+    let mut attempt = 1;
+    loop {
+        match run("losetup", &arguments) {
+            Ok(output) => return Ok(output.trim().to_owned()),
+            Err(error) if attempt == LOOP_ATTEMPTS_MAX => return Err(error),
+            Err(_) => attempt = attempt.saturating_add(1),
+        }
+    }
+}
