@@ -1,9 +1,9 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `help` and `manual` lay out their texts. The commands that every format has are a crate, `commands`; those
-//! of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`. `mkfs` lets one of both make a file system of
-//! a `target`, which `blank` found to hold nothing.
+//! is known; `groups` lists the commands in the help; `help` and `manual` lay out their texts. The commands that every
+//! format has are a crate, `commands`; those of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`.
+//! `mkfs` lets one of both make a file system of a `target`, which `blank` found to hold nothing.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 
@@ -14,6 +14,7 @@ mod check;
 mod checked;
 mod f2fs;
 mod formats;
+mod groups;
 mod help;
 mod manual;
 mod mkfs;
@@ -76,6 +77,17 @@ fn main() -> ExitCode {
 
 /// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
 fn advise(error: &anyhow::Error, words: &[OsString]) {
+    if failure::is_host_full(error) {
+        let image = words.iter().skip(2).map(|word| ImagePath::parse(Path::new(word)).path).find(|path| path.is_file());
+        if let Some(image) = image {
+            let image = image.display();
+            output::warn(&format!(
+                "the file system of this machine on which {image} lies is full (`df {image}`); \
+                 the image itself has room"
+            ));
+        }
+        return;
+    }
     let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
     if is_about_it || failure::status_of(error) != Status::Corrupt {
         return;

@@ -56,7 +56,7 @@ pub(super) fn look(
     let mode_is_done = metadata.is_symlink() || !is_private || is_meant_private;
     let has_size = !metadata.is_file() || size == metadata.size;
     let time = metadata.mtime;
-    let has_time = (found.st_mtime, i64::try_from(found.st_mtime_nsec)?) == (time.sec, nanos(time));
+    let has_time = (found.st_mtime, signed(found.st_mtime_nsec)?) == (time.sec, nanos(time));
     if mode_is_done && has_size && has_time {
         return Ok(Found::Whole);
     }
@@ -140,7 +140,12 @@ pub(super) fn enter((dir, name): (&OwnedFd, &OsStr)) -> Result<()> {
     let found = rustix::fs::fstat(&handle)?;
     let is_own = found.st_uid == rustix::process::geteuid().as_raw();
     if is_own && found.st_mode & 0o700 != 0o700 {
-        rustix::fs::chmodat(rustix::fs::CWD, path_of(&handle), Mode::RWXU, AtFlags::empty())?;
+        rustix::fs::chmod(path_of(&handle), Mode::RWXU)?;
     }
     Ok(())
+}
+
+/// Nanoseconds as a signed number. They are of another type in each of the ways to make system calls.
+fn signed<N: TryInto<i64>>(nsec: N) -> Result<i64, N::Error> {
+    nsec.try_into()
 }
