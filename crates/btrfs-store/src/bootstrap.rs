@@ -13,7 +13,7 @@ use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
-use crate::pool::{Access, Chunk, Pool, Workers};
+use crate::pool::{Access, Chunk, Pool, Workers, supers};
 use crate::quota::Quota;
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
@@ -22,10 +22,26 @@ use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
+    match open_state(devices.clone(), options, options.generation) {
+        Err(error @ Error::Corrupt(_)) if options.uses_backup_roots && options.generation.is_none() => {
+            open_earlier(devices, options).ok_or(error)
+        }
+        opened => opened,
+    }
+}
+
+/// The newest state before the last one that can be opened.
+fn open_earlier(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Option<Engine> {
+    let superblock = supers::read(&**devices.first()?, Access::ReadOnly).ok()?;
+    let mut earlier = generations(&superblock).into_iter().skip(1);
+    earlier.find_map(|generation| open_state(devices.clone(), options, Some(generation)).ok())
+}
+
+fn open_state(devices: Vec<Arc<dyn Device>>, options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
     let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, workers)?;
-    if let Some(wanted) = options.generation {
+    if let Some(wanted) = generation {
         use_generation(&mut superblock, wanted, options)?;
     }
     start(pool, superblock, options)

@@ -18,6 +18,9 @@ pub struct StoreOptions {
     /// Open the state that this transaction committed instead of the last one (read-only): as long as the superblock
     /// lists it, and as its blocks were not written over.
     pub generation: Option<Generation>,
+    /// Where the last commit cannot be opened, open the newest earlier state that the superblock lists and that can be
+    /// (read-only).
+    pub uses_backup_roots: bool,
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
@@ -35,6 +38,7 @@ impl Default for StoreOptions {
             worker_count: 0,
             dirty_bytes_max: 64 << 20,
             generation: None,
+            uses_backup_roots: false,
             superblock: None,
             discard: false,
             env: Env::system(),

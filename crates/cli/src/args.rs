@@ -5,26 +5,26 @@ use std::ffi::{OsStr, OsString};
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{btrfs, check, manual, mkfs};
+use crate::{btrfs, check, groups, manual, mkfs};
 use commands::failure::{Failure, STATUS_HELP};
 use commands::output::Output;
 
-/// Make, read, change and mount btrfs images, without root.
+/// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
 #[command(
     name = "spinney",
     version,
     disable_help_subcommand = true,
+    help_template = groups::help_template(),
     after_help = concat!(
         "Examples:\n",
         "  spinney mkfs --rootdir ./site site.img     make an image of a directory\n",
-        "  spinney ls -l site.img /                   list it\n",
-        "  spinney put site.img notes.txt /           copy a file into it\n",
-        "  spinney get site.img / ./copy              copy everything out\n",
         "  spinney mount site.img ./mnt               use it with all programs\n",
-        "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image"
+        "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image\n",
+        "\n",
+        "`spinney COMMAND --help` has the options and examples of a command, `spinney man`\n",
+        "the manual, with the exit statuses and the form of reports in JSON."
     ),
-    after_long_help = LONG_HELP.as_str(),
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -32,7 +32,12 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-static LONG_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+/// The program as the manual describes it: with the texts that every command refers to.
+pub(crate) fn for_manual() -> clap::Command {
+    Cli::command().after_long_help(MANUAL.as_str())
+}
+
+static MANUAL: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "Examples:
   spinney mkfs --rootdir ./site site.img     make an image of a directory
@@ -155,7 +160,7 @@ impl Command {
             Self::Rescue(command) => command.run(out),
             Self::VerifyCrash(command) => command.run(out),
             Self::Completions(command) => command.run(Cli::command(), out),
-            Self::Man(command) => command.run(Cli::command(), out),
+            Self::Man(command) => command.run(for_manual(), out),
         }
     }
 }

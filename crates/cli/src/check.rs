@@ -244,6 +244,10 @@ impl Check {
 /// Why a check could not be done; without a superblock, what to run next.
 fn failed(image: &Path, error: Error) -> Error {
     let has_none = error.downcast_ref::<btrfs_check::Error>().is_some_and(btrfs_check::Error::is_of_superblocks);
+    let part = ImagePath::parse(image);
+    if std::fs::metadata(&part.path).is_ok_and(|found| found.is_file() && found.len() == 0) {
+        return Ended::failed(format!("{}: no {} image: it is empty", part.path.display(), format::names()));
+    }
     let text = one_line(&explain(image, error));
     if !has_none {
         return Ended::failed(text);

@@ -1,7 +1,7 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `help` and `manual` lay out their texts. The commands that every format has are a crate, `commands`; those
+//! is known; `groups` lists the commands in the help; `help` and `manual` lay out their texts. The commands that every format has are a crate, `commands`; those
 //! of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`. `mkfs` lets one of both make a file system of
 //! a `target`, which `blank` found to hold nothing.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
@@ -14,6 +14,7 @@ mod check;
 mod checked;
 mod f2fs;
 mod formats;
+mod groups;
 mod help;
 mod manual;
 mod mkfs;

@@ -85,13 +85,12 @@ fn page(command: clap::Command) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::CommandFactory as _;
+    use crate::args;
 
     #[test]
     fn every_command_gets_a_page() {
         let dir = tempfile::tempdir().unwrap();
-        write_pages(dir.path(), Cli::command()).unwrap();
+        write_pages(dir.path(), args::for_manual()).unwrap();
         for name in ["spinney", "spinney-ls", "spinney-subvolume-snapshot", "spinney-dump-tree"] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
             assert!(page.contains("Example"), "{name}");

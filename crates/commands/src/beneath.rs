@@ -9,8 +9,10 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, openat, openat2};
 use rustix::io::Errno;
+
+use crate::emulation;
 
 /// Longest piece of a path given to the kernel at once, below its `PATH_MAX` of 4096.
 const PIECE_BYTES_MAX: usize = 4000;
@@ -24,6 +26,22 @@ const KEPT_MAX: usize = 256;
 /// take nothing else. It exists where `/proc` is mounted.
 pub(crate) fn path_of(fd: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
+
+/// Gives an open file its owner.
+///
+/// # Errors
+/// As `fchown(2)`.
+pub(crate) fn set_owner(file: &impl AsFd, uid: Option<Uid>, gid: Option<Gid>) -> rustix::io::Result<()> {
+    if emulation::is_there() { rustix::fs::chown(path_of(file), uid, gid) } else { rustix::fs::fchown(file, uid, gid) }
+}
+
+/// Gives an open file its mode.
+///
+/// # Errors
+/// As `fchmod(2)`.
+pub(crate) fn set_mode(file: &impl AsFd, mode: Mode) -> rustix::io::Result<()> {
+    if emulation::is_there() { rustix::fs::chmod(path_of(file), mode) } else { rustix::fs::fchmod(file, mode) }
 }
 
 fn dir_flags() -> OFlags {
@@ -43,7 +61,8 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<
     if path.as_os_str().is_empty() {
         return openat(root, ".", dir_flags(), Mode::empty());
     }
-    if path.as_os_str().len() <= PIECE_BYTES_MAX {
+    // Emulators do not learn of what this call opens.
+    if path.as_os_str().len() <= PIECE_BYTES_MAX && !emulation::is_there() {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match openat2(root, path, dir_flags(), Mode::empty(), resolve) {
             // Old kernels and some sandboxes lack the call.

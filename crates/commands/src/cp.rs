@@ -53,6 +53,9 @@ pub struct Cp {
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "auto",
         default_missing_value = "always", hide_default_value = true)]
     reflink: Reflink,
+    /// Keep the part of a file for whose rest there was no room; it is removed without
+    #[arg(long)]
+    partial: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -206,7 +209,7 @@ impl Copy<'_> {
         };
         self.volume.create_node(to, &node)?;
         let filled = self.fill(name, to);
-        if filled.is_err() && !found.is_dir() {
+        if filled.is_err() && !found.is_dir() && !self.cp.partial {
             self.remove(to);
         }
         filled

@@ -151,6 +151,9 @@ pub fn names() -> String {
 /// `Corrupt` for one that is not known.
 pub fn of(device: &dyn Device) -> Result<&'static Format> {
     let formats = known();
+    if device.size_bytes() == 0 {
+        return Err(Failure::new(Status::Corrupt, format!("no {} image: it is empty", names())).into());
+    }
     let len = device.size_bytes().min(HEAD_BYTES);
     let mut head = vec![0; usize::try_from(len)?];
     device.read_at(0, &mut head)?;

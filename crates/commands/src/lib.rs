@@ -19,6 +19,7 @@ pub mod cp;
 pub mod dedupe;
 pub mod defrag;
 mod dest;
+mod emulation;
 mod export;
 pub mod failure;
 mod files;

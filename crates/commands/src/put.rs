@@ -55,6 +55,9 @@ pub struct Put {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
+    /// Keep the part of a file for whose rest there was no room; it is removed without
+    #[arg(long)]
+    partial: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -115,6 +118,7 @@ impl Put {
             owner: self.owner.or_else(|| is_user.then(own)),
             keeps_ctime: false,
             keeps_privileged: !is_user,
+            keeps_partial: self.partial,
             one_file_system: self.one_file_system,
             skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
         })

@@ -41,10 +41,27 @@ pub enum Error {
     /// The program that mounts for unprivileged users cannot be run.
     #[error("cannot run fusermount3: {0}")]
     Helper(io::Error),
+    /// The program that mounts for unprivileged users is nowhere on the path.
+    #[error("fusermount3 is not installed: install the package fuse3{}", unreadable_note(.unreadable))]
+    HelperMissing {
+        /// Directories of the path that this user may not search.
+        unreadable: Vec<PathBuf>,
+    },
     /// The program that mounts for unprivileged users refused.
-    #[error("{0}")]
-    HelperRefused(String),
-    /// The FUSE device cannot be used.
+    #[error("{text}{}", refusal_advice(.text, *.advice))]
+    HelperRefused {
+        /// What it printed.
+        text: String,
+        /// What this process can find out about the reason.
+        advice: Limit,
+    },
+    /// The FUSE device cannot be opened.
+    #[error("cannot open /dev/fuse: {source}; {}", device_advice(.source))]
+    NoDevice {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The FUSE device failed.
     #[error("/dev/fuse: {0}")]
     Device(io::Error),
     /// The kernel speaks a protocol that is too old, or none.
@@ -64,4 +81,65 @@ pub enum Error {
     /// The file system could not make everything durable in the end.
     #[error("not everything could be written: {0}")]
     FinalSync(Errno),
+}
+
+/// What keeps `fusermount3` from having root's rights, or from using them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// This process is root, without the right to mount: in a container.
+    NoCapability,
+    /// Programs that this process starts never gain rights.
+    NoNewPrivileges,
+    /// This process is in a namespace of users.
+    UserNamespace,
+    /// A security module, as AppArmor, restricts this process or the program.
+    SecurityModule,
+    /// None that can be seen from here.
+    Unknown,
+}
+
+fn unreadable_note(dirs: &[PathBuf]) -> String {
+    if dirs.is_empty() {
+        return String::new();
+    }
+    let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    format!(" (this user may not search {}, which PATH names)", dirs.join(" and "))
+}
+
+fn device_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            "load the kernel module (`modprobe fuse`); a container gets the device with `--device /dev/fuse`"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "root has to let this user use it (`chmod 666 /dev/fuse`); a container gets it with `--device /dev/fuse`"
+        }
+        _ => "load the kernel module (`modprobe fuse`)",
+    }
+}
+
+fn refusal_advice(text: &str, limit: Limit) -> &'static str {
+    if text.contains("allow_other") {
+        return "";
+    }
+    let is_denied = text.contains("ermission denied") || text.contains("not permitted");
+    match limit {
+        Limit::NoCapability if is_denied => {
+            "; this container may not mount: start it with `--device /dev/fuse --cap-add SYS_ADMIN --security-opt \
+             apparmor=unconfined`"
+        }
+        Limit::NoNewPrivileges if is_denied => {
+            "; fusermount3 cannot become root here, as this process was started without the right to gain privileges \
+             (no_new_privs: NoNewPrivileges= of systemd, or `no-new-privileges` of a container)"
+        }
+        Limit::UserNamespace if is_denied => {
+            "; fusermount3 cannot become root in a namespace of users: mount from outside of it, or make a namespace \
+             of mounts as well (`unshare -rm`)"
+        }
+        Limit::SecurityModule if is_denied => {
+            "; AppArmor may forbid it: its profile of fusermount3 allows mounts below the home directory, /mnt, \
+             /media, /tmp and /run/user (`aa-status` and the kernel's log say more)"
+        }
+        _ => "",
+    }
 }

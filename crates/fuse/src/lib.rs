@@ -38,7 +38,7 @@ mod sys;
 
 pub use activity::{Activity, Glance};
 pub use connection::Connection;
-pub use error::{Error, Result};
+pub use error::{Error, Limit, Result};
 pub use mount::{MountOptions, abort, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};

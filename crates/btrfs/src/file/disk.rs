@@ -32,8 +32,8 @@ pub(crate) enum Csums<'a> {
 }
 
 /// Where the checksums of an inode's data are, once it is in the tree.
-pub(super) fn csums_of(inode: &Inode) -> Csums<'static> {
-    match inode.state().flags.contains(InodeFlags::NODATASUM) {
+pub(super) fn csums_of(core: &Core, inode: &Inode) -> Csums<'static> {
+    match inode.state().flags.contains(InodeFlags::NODATASUM) || !core.settings.verifies_data {
         true => Csums::None,
         false => Csums::Tree,
     }
@@ -122,7 +122,7 @@ pub(super) fn read_item(
         copy_zero_padded(&bytes, to_usize(within), buf);
         return Ok(());
     }
-    read(core, item.disk_at(range.start), buf, csums_of(inode))
+    read(core, item.disk_at(range.start), buf, csums_of(core, inode))
 }
 
 /// The bytes of an inline extent.
@@ -184,7 +184,7 @@ pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExten
     for neighbours in wanted.chunk_by(is_next) {
         let Some(first) = neighbours.first() else { continue };
         let mut bytes = vec![0; to_usize(neighbours.iter().map(|item| item.disk_len).sum())];
-        read_sectors(&core.store, first.disk, &mut bytes, csums_of(inode))?;
+        read_sectors(&core.store, first.disk, &mut bytes, csums_of(core, inode))?;
         let mut rest = bytes.as_slice();
         for item in neighbours {
             let (own, behind) = rest.split_at(to_usize(item.disk_len).min(rest.len()));
@@ -209,7 +209,7 @@ pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExten
 /// The bytes on disk of the extent that `item` is a part of.
 fn read_stored(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>> {
     let mut stored = vec![0; to_usize(item.disk_len)];
-    read_sectors(&core.store, item.disk, &mut stored, csums_of(inode))?;
+    read_sectors(&core.store, item.disk, &mut stored, csums_of(core, inode))?;
     Ok(stored)
 }
 

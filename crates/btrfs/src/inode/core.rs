@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) file_flags: InodeFlags,
     /// The flusher writes what is dirty, whatever it is.
     pub(crate) writes_ahead: bool,
+    /// Data is compared with its checksums when it is read.
+    pub(crate) verifies_data: bool,
 }
 
 /// The store, and the inodes in memory.

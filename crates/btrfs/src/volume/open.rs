@@ -45,6 +45,9 @@ impl VolumeOptions {
     /// As [`VolumeOptions::open`].
     pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
         let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
+        if !self.verify_data && !self.read_only {
+            return Err(Error::Unsupported("writing to a volume whose data is not verified".into()));
+        }
         if !self.replay_log && !self.read_only && store.has_log() {
             let what = "writing to a volume whose log is not to be replayed";
             return Err(Error::Unsupported(what.into()));
@@ -102,6 +105,7 @@ impl VolumeOptions {
             read_only: self.read_only,
             superblock: self.superblock,
             generation: self.generation,
+            uses_backup_roots: self.backup_roots && self.read_only,
             cache_bytes: self.cache_bytes,
             worker_count: self.workers,
             discard: self.discard,
@@ -127,6 +131,7 @@ impl VolumeOptions {
             compress: self.compress,
             file_flags: self.file_flags,
             writes_ahead: self.writes_ahead,
+            verifies_data: self.verify_data,
         };
         Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))
     }

@@ -31,6 +31,8 @@ pub struct VolumeOptions {
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
     pub(crate) writes_ahead: bool,
+    pub(crate) verify_data: bool,
+    pub(crate) backup_roots: bool,
     pub(crate) env: Env,
     pub(crate) owner: (u32, u32),
 }
@@ -59,6 +61,8 @@ impl Default for VolumeOptions {
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
             writes_ahead: false,
+            verify_data: true,
+            backup_roots: false,
             env: Env::default(),
             owner: (0, 0),
         }
@@ -85,6 +89,22 @@ impl VolumeOptions {
     #[must_use]
     pub fn replay_log(mut self, replay_log: bool) -> Self {
         self.replay_log = replay_log;
+        self
+    }
+
+    /// Whether data is compared with its checksums when it is read. Only a volume that is only read can do without: it
+    /// then shows what is on the device, damaged or not, as the kernel does with `rescue=ignoredatacsums`.
+    #[must_use]
+    pub fn verify_data(mut self, verify_data: bool) -> Self {
+        self.verify_data = verify_data;
+        self
+    }
+
+    /// Whether the newest earlier state that a superblock lists is shown where the last one cannot be opened for damage;
+    /// only to read. The kernel has it as `rescue=usebackuproot`.
+    #[must_use]
+    pub fn backup_roots(mut self, backup_roots: bool) -> Self {
+        self.backup_roots = backup_roots;
         self
     }
 

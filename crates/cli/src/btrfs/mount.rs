@@ -33,7 +33,15 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       mount with ro). The mount cannot be idmapped, as the server has to know who asks
   generation=N        with ro: shows the state that the transaction N committed, as far as it was not written over;
                       `spinney generations` lists them
-  nologreplay         with ro: shows the last commit, without what a crash left in the log";
+  nologreplay, norecovery, rescue=nologreplay
+                      with ro: shows the last commit, without what a crash left in the log
+  rescue=usebackuproot
+                      with ro: where the last commit cannot be opened, the newest earlier one that can is shown
+  rescue=ignorebadroots, rescue=ignoredatacsums
+                      with ro: trees that reading files does not take are not looked at; data is shown as it is on
+                      the device, damaged or not. rescue=all is all four, and rescue=A:B some of them
+  ssd, space_cache=v2, acl, barrier, treelog, thread_pool=N and other options of the kernel's btrfs
+                      that ask for nothing that a mount of ours does not do anyway are accepted, for fstab";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
 const NAMES: &[&str] = &[
@@ -45,6 +53,8 @@ const NAMES: &[&str] = &[
     "nodatasum",
     "datasum",
     "nologreplay",
+    "norecovery",
+    "rescue",
     "generation",
     "compress",
     "compress-force",
@@ -60,9 +70,7 @@ const NAMES: &[&str] = &[
 
 /// Options that only the kernel's btrfs has, which an `/etc/fstab` may bring along.
 const NOT_HERE: &[&str] = &[
-    "acl",
     "autodefrag",
-    "barrier",
     "clear_cache",
     "degraded",
     "device",
@@ -70,26 +78,35 @@ const NOT_HERE: &[&str] = &[
     "fatal_errors",
     "flushoncommit",
     "noacl",
-    "noautodefrag",
     "nobarrier",
-    "noenospc_debug",
-    "noflushoncommit",
-    "norecovery",
     "nospace_cache",
-    "nossd",
-    "nossd_spread",
     "notreelog",
     "recovery",
     "rescan_uuid_tree",
-    "rescue",
-    "space_cache",
-    "ssd",
-    "ssd_spread",
-    "thread_pool",
-    "treelog",
     "usebackuproot",
     "user_subvol_rm_allowed",
 ];
+
+/// Options of the kernel's btrfs, with the values that they may have, that ask for what a mount does here anyway, or
+/// for an optimisation that has no counterpart: accepted, so that a line of `/etc/fstab` works as it is.
+const ACCEPTED: &[(&str, &[&str])] = &[
+    ("acl", &[]),
+    ("barrier", &[]),
+    ("noautodefrag", &[]),
+    ("noenospc_debug", &[]),
+    ("noflushoncommit", &[]),
+    ("nossd", &[]),
+    ("nossd_spread", &[]),
+    ("space_cache", &["v2"]),
+    ("ssd", &[]),
+    ("ssd_spread", &[]),
+    ("treelog", &[]),
+    ("thread_pool", &["N"]),
+];
+
+/// The parts of `rescue=` and their short names, as the kernel has them.
+const RESCUE_PARTS: &str =
+    "usebackuproot, nologreplay, ignorebadroots (ibadroots), ignoredatacsums (idatacsums) or all";
 
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
@@ -101,7 +118,19 @@ const CACHE_BYTES: usize = 96 << 20;
 
 /// True for the name of an option that btrfs has.
 pub(crate) fn is_option(name: &str) -> bool {
-    NAMES.contains(&name)
+    NAMES.contains(&name) || ACCEPTED.iter().any(|(accepted, _)| *accepted == name)
+}
+
+/// True for an option that changes nothing.
+fn is_accepted(name: &str, value: Option<&str>) -> bool {
+    ACCEPTED.iter().any(|(accepted, values)| {
+        *accepted == name
+            && match value {
+                None => *values != ["N"],
+                Some(value) if *values == ["N"] => value.parse::<u32>().is_ok(),
+                Some(value) => values.contains(&value),
+            }
+    })
 }
 
 /// Refuses unknown mount options and invalid values.
@@ -145,6 +174,9 @@ struct Wanted {
     subvol: Option<String>,
     subvolid: Option<TreeId>,
     replays_log: bool,
+    verifies_data: bool,
+    /// An earlier state is shown where the last one cannot be opened.
+    goes_back: bool,
     is_earlier: bool,
     served: FsOptions,
 }
@@ -162,12 +194,25 @@ impl Wanted {
             pin_known: request.keep_known,
             ..FsOptions::default()
         };
-        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, is_earlier: false, served };
+        let mut wanted = Self {
+            options,
+            subvol: None,
+            subvolid: None,
+            replays_log: true,
+            verifies_data: true,
+            goes_back: false,
+            is_earlier: false,
+            served,
+        };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
         }
         if !wanted.replays_log && !request.read_only {
             let text = "option `nologreplay` needs `ro` beside it: the log that a crash left would be lost";
+            return Err(Failure::usage(text).into());
+        }
+        if (!wanted.verifies_data || wanted.goes_back) && !request.read_only {
+            let text = "option `rescue` needs `ro` beside it: a damaged volume is not written to";
             return Err(Failure::usage(text).into());
         }
         if wanted.is_earlier && !request.read_only {
@@ -178,6 +223,9 @@ impl Wanted {
     }
 
     fn with(mut self, name: &str, value: Option<&str>) -> Result<Self> {
+        if let ("rescue", Some(parts)) = (name, value) {
+            return parts.split(':').try_fold(self, Self::rescue);
+        }
         let options = self.options;
         self.options = match (name, value) {
             ("subvol", None | Some("")) => return Err(needs_value(name, "PATH")),
@@ -229,9 +277,21 @@ impl Wanted {
                 self.is_earlier = true;
                 options.generation(Some(generation(number)?))
             }
-            ("nologreplay", None) => {
+            ("nologreplay" | "norecovery", None) => {
                 self.replays_log = false;
                 options.replay_log(false)
+            }
+            (name, value) if is_accepted(name, value) => options,
+            ("rescue", None) => return Err(needs_value(name, "PART[:PART...]")),
+            ("thread_pool", None) => return Err(needs_value(name, "N")),
+            (name, Some(value)) if let Some((_, values)) = ACCEPTED.iter().find(|(accepted, _)| *accepted == name) => {
+                return Err(match *values {
+                    [] => takes_no_value(name),
+                    values => {
+                        let known = values.join("` or `");
+                        Failure::usage(format!("option `{name}={value}`: expected `{known}`")).into()
+                    }
+                });
             }
             (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
             (name, _) if NOT_HERE.contains(&name) => {
@@ -243,6 +303,37 @@ impl Wanted {
             }
             (name, _) => return Err(unknown(name)),
         };
+        Ok(self)
+    }
+
+    /// What one part of `rescue=` asks for.
+    fn rescue(mut self, part: &str) -> Result<Self> {
+        let is_all = part == "all";
+        match part {
+            // A volume that is only read does not look at the trees that reading files does not take.
+            "all" | "nologreplay" | "ignoredatacsums" | "idatacsums" | "usebackuproot" | "ignorebadroots"
+            | "ibadroots" => {}
+            "ignoremetacsums" | "imetacsums" | "ignoresuperflags" | "isuperflags" => {
+                let text = format!(
+                    "option `rescue={part}` is not supported: metadata is always verified; \
+                     `spinney rescue get IMAGE DIRECTORY` reads past damaged blocks"
+                );
+                return Err(Failure::new(Status::Unsupported, text).into());
+            }
+            _ => return Err(Failure::usage(format!("option `rescue={part}`: {RESCUE_PARTS}")).into()),
+        }
+        if is_all || part == "nologreplay" {
+            self.replays_log = false;
+            self.options = self.options.replay_log(false);
+        }
+        if is_all || ["ignoredatacsums", "idatacsums"].contains(&part) {
+            self.verifies_data = false;
+            self.options = self.options.verify_data(false);
+        }
+        if is_all || part == "usebackuproot" {
+            self.goes_back = true;
+            self.options = self.options.backup_roots(true);
+        }
         Ok(self)
     }
 
@@ -344,6 +435,8 @@ mod tests {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
         check("ro,subvolid=5,nologreplay").unwrap();
         check("ro,generation=17").unwrap();
+        check("ro,norecovery,rescue=all,rescue=usebackuproot:nologreplay:idatacsums:ibadroots").unwrap();
+        check("ssd,nossd,space_cache,space_cache=v2,acl,barrier,noautodefrag,treelog,thread_pool=4").unwrap();
         check("max_inline=2k,subvolid=0").unwrap();
         check("discard,discard=async,nodiscard").unwrap();
         check("bg_reclaim_threshold=30,bg_reclaim_threshold=0,skip_balance").unwrap();
@@ -363,6 +456,16 @@ mod tests {
             ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
             ("discard=now", "sync, async or nothing"),
             ("degraded", "the kernel's btrfs"),
+            ("rescue=all", "needs `ro`"),
+            ("norecovery", "needs `ro`"),
+            ("rescue=idatacsums", "`rescue` needs `ro`"),
+            ("ro,rescue=imetacsums", "metadata is always verified"),
+            ("ro,rescue=sorcery", "`rescue=sorcery`: usebackuproot"),
+            ("rescue", "`rescue` needs a value"),
+            ("space_cache=v1", "expected `v2`"),
+            ("ssd=1", "`ssd` takes no value"),
+            ("thread_pool=many", "expected `N`"),
+            ("thread_pool", "`thread_pool` needs a value"),
             ("bg_reclaim_threshold", "bg_reclaim_threshold=PERCENT"),
             ("bg_reclaim_threshold=91", "a percentage from 0 to 90"),
             ("skip_balance=1", "`skip_balance` takes no value"),

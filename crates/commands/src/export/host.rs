@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::OpenDirs;
+use crate::emulation;
 use crate::failure::{Failure, Status};
 
 /// The directory that everything is written into. Paths below are relative to it.
@@ -23,6 +24,7 @@ pub(super) struct Root {
 impl Root {
     /// Opens a directory; `path` itself is the user's, so it may be a symbolic link.
     pub(super) fn open(path: &Path) -> Result<Self> {
+        emulation::check()?;
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()).map_err(|errno| at(path, errno))?;

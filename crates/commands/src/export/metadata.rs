@@ -16,7 +16,8 @@ use vfs::Metadata;
 use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 
 use super::Export;
-use crate::beneath::path_of;
+use crate::beneath::{path_of, set_mode, set_owner};
+use crate::emulation;
 
 /// For an open file or directory.
 pub(super) fn apply_open(
@@ -25,12 +26,12 @@ pub(super) fn apply_open(
     image: &Path,
     (metadata, xattrs): (&Metadata, Option<&Xattrs>),
 ) -> Result<()> {
-    let has_owner = give_owner(export, metadata, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
+    let has_owner = give_owner(export, metadata, |uid, gid| set_owner(fd, uid, gid))?;
     let withheld = each_xattr(export, image, (metadata, xattrs), |name, value| {
         rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
     })?;
     rustix::fs::futimens(fd, &times(metadata))?;
-    Ok(rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?)
+    Ok(set_mode(fd, mode(export, metadata, has_owner, withheld))?)
 }
 
 /// For what cannot be opened: symbolic links and special files.
@@ -42,17 +43,24 @@ pub(super) fn apply_name(
 ) -> Result<()> {
     let metadata = &known.attr;
     let handle = handle_of_made((dir, name), metadata)?;
-    let has_owner =
-        give_owner(export, metadata, |uid, gid| rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH))?;
+    // An emulator follows the path of a handle by itself, and behind a symbolic link goes on to its target.
+    let by_name = emulation::is_there();
+    let has_owner = give_owner(export, metadata, |uid, gid| match by_name {
+        true => rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+        false => rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH),
+    })?;
     // What a handle refers to has no other name that leads to it alone; a link there is not followed further.
     let path = path_of(&handle);
     let withheld = each_xattr(export, image, (metadata, known.xattrs.as_ref()), |name, value| {
         rustix::fs::setxattr(&path, name, value, XattrFlags::empty())
     })?;
-    rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?;
+    match by_name {
+        true => rustix::fs::utimensat(dir, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?,
+        false => rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?,
+    }
     if !metadata.is_symlink() {
         let mode = mode(export, metadata, has_owner, withheld);
-        rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty())?;
+        rustix::fs::chmod(&path, mode)?;
     }
     Ok(())
 }

@@ -140,7 +140,7 @@ pub(super) fn enter((dir, name): (&OwnedFd, &OsStr)) -> Result<()> {
     let found = rustix::fs::fstat(&handle)?;
     let is_own = found.st_uid == rustix::process::geteuid().as_raw();
     if is_own && found.st_mode & 0o700 != 0o700 {
-        rustix::fs::chmodat(rustix::fs::CWD, path_of(&handle), Mode::RWXU, AtFlags::empty())?;
+        rustix::fs::chmod(path_of(&handle), Mode::RWXU)?;
     }
     Ok(())
 }

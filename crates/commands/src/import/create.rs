@@ -13,6 +13,7 @@ use vfs::{Errno, FileOptions, Times};
 
 use super::source::{self, Name, SourceDir, Xattrs};
 use super::{Existing, Import, data};
+use crate::emulation;
 
 /// Files up to this size are made together with others.
 const BATCH_FILE_BYTES_MAX: u64 = 64 << 10;
@@ -170,8 +171,13 @@ fn regular(import: &Import<'_>, buffer: &mut [u8], fd: &OwnedFd, stat: &Stat, ta
         return Ok(());
     }
     let file = FileOptions::new().read(true).write(true).open(import.volume, target)?;
-    data::stream(fd.as_fd(), stat, &file, buffer, import.progress)?;
+    let filled = data::stream(fd.as_fd(), stat, &file, buffer, import.progress);
     drop(file);
+    if filled.is_err() && !import.options.keeps_partial {
+        // The failure before is what the caller hears of; where even this fails, the part stays.
+        let _ = import.volume.remove_file(target);
+    }
+    filled?;
     // Writing has changed the times.
     Ok(import.volume.set_times(target, &times(import, stat))?)
 }
@@ -193,8 +199,10 @@ fn directory(
 
 fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path) -> Result<()> {
     let make = || {
-        let xattrs = source::xattrs_of(handle)?;
         let is_link = source::kind(stat)?.is_symlink();
+        // An emulator would tell those of the link's target.
+        let has_none = is_link && emulation::is_there();
+        let xattrs = if has_none { Xattrs::new() } else { source::xattrs_of(handle)? };
         let link = if is_link { source::read_link(handle)? } else { c"".to_owned() };
         make(import, target, stat, &xattrs, (link.to_bytes(), &[]))
     };

@@ -14,7 +14,8 @@
 //! * A directory gets its times when its last name was made, since every name changes them.
 //! * With one thread the volume sees the same calls in the same order for the same source.
 //!
-//! Failure: the first one ends the import and is returned; what was made by then stays. Callers:
+//! Failure: the first one ends the import and is returned; what was made by then stays, but for the file that it was
+//! about. Callers:
 //! `put`, `mkfs`. Nothing here knows of arguments or terminals: [`Progress`] is a set of counters.
 
 mod create;
@@ -47,6 +48,8 @@ pub struct ImportOptions {
     pub keeps_ctime: bool,
     /// Attributes that only root may set come along (`security.`, `trusted.`).
     pub keeps_privileged: bool,
+    /// A file that could not be copied whole stays, as far as it came; otherwise it is removed.
+    pub keeps_partial: bool,
     /// Leaves out what lies on another file system than the source.
     pub one_file_system: bool,
     /// Device and inode number of a file to leave out: the image itself.
@@ -70,6 +73,7 @@ impl Default for ImportOptions {
             owner: None,
             keeps_ctime: false,
             keeps_privileged: true,
+            keeps_partial: false,
             one_file_system: false,
             skip: None,
         }

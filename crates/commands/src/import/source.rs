@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vfs::file_system::{NodeKind, Time};
 
 use crate::beneath::{OpenDirs, path_of};
+use crate::emulation;
 
 /// Room for the names of all attributes of most files; more is asked for when it is not enough.
 const XATTR_NAMES_BYTES: usize = 1024;
@@ -46,6 +47,7 @@ pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 impl Source {
     /// Opens a directory of the host; `path` itself may be a symbolic link.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        emulation::check()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()).map_err(|errno| at(path, errno))?;
         Ok(Self { fd, path: path.to_owned(), kept: OpenDirs::default() })
@@ -182,10 +184,14 @@ pub(crate) fn kind(stat: &Stat) -> Result<NodeKind> {
 
 /// Last access, last change of the contents, last change of the inode.
 pub(crate) fn times(stat: &Stat) -> [Time; 3] {
-    let time = |sec: i64, nsec: u64| Time::new(sec, u32::try_from(nsec).unwrap_or_default());
     [
         time(stat.st_atime, stat.st_atime_nsec),
         time(stat.st_mtime, stat.st_mtime_nsec),
         time(stat.st_ctime, stat.st_ctime_nsec),
     ]
+}
+
+/// Nanoseconds are of another type in each of the ways to make system calls.
+fn time(sec: i64, nsec: impl TryInto<u32>) -> Time {
+    Time::new(sec, nsec.try_into().unwrap_or_default())
 }

@@ -150,9 +150,9 @@ Options for -o:
   workers=N           threads that answer requests; twice as many as processors, at most 8 more
   trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
 {LOCKS_HELP}{own}
-  nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites
+  nosuid, nodev, noexec, sync, dirsync, nodiratime, nosymfollow and their opposites
                       as mount(8) has them
-  defaults, auto, noauto, user, users, nofail, _netdev, x-...
+  defaults, auto, noauto, user, users, nofail, _netdev, lazytime, iversion, x-...
                       accepted, for fstab
 Of options that contradict each other, the last one counts. A name that is not listed is refused.
 

@@ -27,6 +27,7 @@ const FLAGS: &[(&str, MountFlags)] = &[
     ("nodev", MountFlags::NODEV),
     ("noexec", MountFlags::NOEXEC),
     ("nodiratime", MountFlags::NODIRATIME),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 
 /// What the server of a mount was started with.

@@ -44,6 +44,15 @@ const DROPPED: &[&str] = &[
     "loud",
     "silent",
     "norelatime",
+    // Times reach the image with the commit, in one inode item with everything else: there is nothing to be lazy about.
+    "lazytime",
+    "nolazytime",
+    // Every change counts in an inode's version anyway.
+    "iversion",
+    "noiversion",
+    // Linux has had no mandatory locks since 5.15, and ignores these.
+    "mand",
+    "nomand",
     "default_permissions",
 ];
 /// The same with a value, or as a prefix.
@@ -61,10 +70,24 @@ const FOR_THE_KERNEL: &[(&str, &str)] = &[
     ("dirsync", "async"),
     ("diratime", "nodiratime"),
     ("nodiratime", "diratime"),
+    ("symfollow", "nosymfollow"),
+    ("nosymfollow", "symfollow"),
 ];
 /// Those that each mount of a file system has for itself.
-const OF_EACH_MOUNT: &[&str] =
-    &["ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "diratime", "nodiratime"];
+const OF_EACH_MOUNT: &[&str] = &[
+    "ro",
+    "rw",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "diratime",
+    "nodiratime",
+    "symfollow",
+    "nosymfollow",
+];
 /// Options of this program with a value, and what that is.
 const WITH_VALUE: &[(&str, &str)] = &[
     ("commit", "SECONDS"),

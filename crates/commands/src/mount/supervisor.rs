@@ -295,7 +295,7 @@ impl Supervisor {
         let synced = is_apart.then(|| self.mount_synced(&options)).flatten();
         let connection = match synced {
             Some(connection) => connection,
-            None => fuse::Connection::mount(&self.dir, &options)?,
+            None => fuse::Connection::mount(&self.dir, &options).map_err(with_other_way)?,
         };
         let row = table::find(&self.dir)?.filter(Row::is_ours);
         let identity = table::identity(&self.dir);
@@ -469,6 +469,18 @@ impl Supervisor {
             }
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),
         }
+    }
+}
+
+/// Adds to the failure of a mount what works without one.
+fn with_other_way(error: fuse::Error) -> anyhow::Error {
+    use fuse::Error::{HelperMissing, HelperRefused, NoDevice};
+    match error {
+        HelperMissing { .. } | HelperRefused { .. } | NoDevice { .. } => {
+            let text = format!("{error}; `spinney get` and `spinney put` need no mount");
+            Failure::new(Status::Io, text).into()
+        }
+        error => error.into(),
     }
 }
 

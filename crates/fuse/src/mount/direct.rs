@@ -83,8 +83,8 @@ fn mount_as(
     options: &MountOptions,
 ) -> Result<OwnedFd> {
     let open_flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let device =
-        rustix::fs::open("/dev/fuse", open_flags, Mode::empty()).map_err(|error| Error::Device(error.into()))?;
+    let device = rustix::fs::open("/dev/fuse", open_flags, Mode::empty())
+        .map_err(|error| Error::NoDevice { source: error.into() })?;
     let (flags, rest) = options.flags_and_rest();
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",

@@ -1,22 +1,27 @@
 //! Mounting and unmounting with `fusermount3`, for those who may not themselves.
 
 use super::MountOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, Limit, Result};
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = "fusermount3";
+/// Where it is looked for without `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Length of the map of user numbers outside of all namespaces.
+const WHOLE_USERS: &str = "4294967295";
 
 pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| Error::Helper(error.into()))?;
     // The socket is its standard input: a descriptor that is inherited without ever being
     // inheritable in this process, where other threads may start programs too.
-    let helper = Command::new(PROGRAM)
+    let helper = Command::new(find()?)
         .arg("-o")
         .arg(options.helper_text())
         .arg("--")
@@ -31,12 +36,12 @@ pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let output = helper.wait_with_output().map_err(Error::Helper)?;
     match device {
         Some(device) if output.status.success() => Ok(device),
-        _ => Err(refusal(&output.stderr)),
+        _ => Err(refused_mount(refusal(&output.stderr))),
     }
 }
 
 pub(super) fn unmount(dir: &Path, lazy: bool) -> Result<()> {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(find()?);
     command.arg("-u");
     if lazy {
         command.arg("-z");
@@ -64,5 +69,51 @@ fn refusal(stderr: &[u8]) -> Error {
     if text.is_empty() {
         return Error::Helper(io::Error::other("it failed without saying why"));
     }
-    Error::HelperRefused(text)
+    Error::HelperRefused { text, advice: Limit::Unknown }
+}
+
+/// The program, in the directories of `PATH` that this user may search. (Starting it by its name alone says "permission
+/// denied" where one of them may not be searched and no other has it.)
+fn find() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let mut unreadable = Vec::new();
+    for dir in std::env::split_paths(&path) {
+        let program = dir.join(PROGRAM);
+        match rustix::fs::access(&program, Access::EXEC_OK) {
+            Ok(()) => return Ok(program),
+            Err(rustix::io::Errno::ACCESS) if !program.exists() => unreadable.push(dir),
+            Err(_) => {}
+        }
+    }
+    Err(Error::HelperMissing { unreadable })
+}
+
+/// The refusal of a mount, with its reason where this process can find that out.
+fn refused_mount(refusal: Error) -> Error {
+    let Error::HelperRefused { text, .. } = refusal else { return refusal };
+    // The program opens it with the rights of this user.
+    if let Err(error) = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        return Error::NoDevice { source: error.into() };
+    }
+    Error::HelperRefused { advice: limit(&text), text }
+}
+
+fn limit(text: &str) -> Limit {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let has_line = |text: String, wanted: [&str; 2]| text.lines().any(|line| line.split_whitespace().eq(wanted));
+    if has_line(read("/proc/self/status"), ["NoNewPrivs:", "1"]) {
+        return Limit::NoNewPrivileges;
+    }
+    let map = read("/proc/self/uid_map");
+    if !map.split_whitespace().eq(["0", "0", WHOLE_USERS]) {
+        return Limit::UserNamespace;
+    }
+    if rustix::process::geteuid().is_root() {
+        return Limit::NoCapability;
+    }
+    // The kernel itself says "operation not permitted" to those who may not mount.
+    if text.contains("ermission denied") && read("/sys/module/apparmor/parameters/enabled").trim() == "Y" {
+        return Limit::SecurityModule;
+    }
+    Limit::Unknown
 }

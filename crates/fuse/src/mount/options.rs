@@ -41,6 +41,8 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
     ("norelatime", MountFlags::RELATIME, false),
     ("strictatime", MountFlags::STRICTATIME, true),
     ("nostrictatime", MountFlags::STRICTATIME, false),
+    ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
+    ("symfollow", MountFlags::NOSYMFOLLOW, false),
 ];
 
 impl MountOptions {
@@ -75,6 +77,7 @@ impl MountOptions {
             (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
             (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
             (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+            (MountFlags::NOSYMFOLLOW, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
         ];
         let mut attributes: MountAttrFlags =
             of_mount.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, attribute)| *attribute).collect();
@@ -102,7 +105,8 @@ impl MountOptions {
         if self.default_permissions {
             parts.push("default_permissions".to_owned());
         }
-        parts.extend(self.extra.iter().map(|option| escape(option)));
+        // It knows no name for what is there without an option.
+        parts.extend(self.extra.iter().filter(|option| *option != "symfollow").map(|option| escape(option)));
         parts.join(",")
     }
 }

@@ -5,7 +5,8 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
-use crate::sys::{DATA, DataRuns, LOST, NODE, RUNS_MAX, SHARE_SAME, SOCKET, ShareSame};
+use crate::sys::numbers::{DATA, LOST, NODE, SHARE_SAME, SOCKET};
+use crate::sys::{DataRuns, RUNS_MAX, ShareSame};
 use vfs::file_system::{
     Caller, Control, ControlAnswer, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim,
     are_shared,

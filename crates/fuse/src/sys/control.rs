@@ -53,5 +53,5 @@ pub fn control(file: BorrowedFd<'_>, command: u32, args: &mut [u8]) -> io::Resul
     }
     // SAFETY: of a FUSE mount's operation the kernel copies as many bytes in and out as its number says, which was
     // compared, and follows no pointer in them; those that it answers itself were refused.
-    Ok(unsafe { ioctl::ioctl(file, Operation(command, args)) }?)
+    Ok(unsafe { ioctl::ioctl(file, Operation(Opcode::from(command), args)) }?)
 }

@@ -27,12 +27,28 @@ pub use control::control;
 pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
-pub(crate) use peer::SOCKET;
 pub use peer::{node_of, peer_groups, socket_number};
 pub(crate) use ring::RingQueue;
-pub(crate) use same::{DATA, DataRuns, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
+pub(crate) use same::{DataRuns, RUNS_MAX, ShareSame};
 pub use same::{data_runs, share_same};
 pub use slices::ask_for_short_slices;
 pub use startup::stdout_was_closed;
-pub(crate) use written::LOST;
 pub use written::check_written;
+
+/// The numbers of the operations that servers of this crate answer, as the FUSE protocol has them.
+pub(crate) mod numbers {
+    use super::{peer, same, written};
+    use rustix::ioctl::Opcode;
+
+    pub(crate) const DATA: u32 = of(same::DATA);
+    pub(crate) const LOST: u32 = of(written::LOST);
+    pub(crate) const NODE: u32 = of(same::NODE);
+    pub(crate) const SHARE_SAME: u32 = of(same::SHARE_SAME);
+    pub(crate) const SOCKET: u32 = of(peer::SOCKET);
+
+    /// The 32 bits that the kernel looks at; C libraries differ in the type that they pass them as.
+    const fn of(operation: Opcode) -> u32 {
+        let [a, b, c, d, ..] = operation.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+}

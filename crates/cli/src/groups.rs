@@ -1,0 +1,115 @@
+//! The list of commands in `spinney --help`: by what people want to do, and short enough for one look.
+
+/// A heading, and its rows: names of commands that belong together, and one line about them.
+type Group = (&'static str, &'static [(&'static str, &'static str)]);
+
+const GROUPS: &[Group] = &[
+    (
+        "Make and look",
+        &[
+            ("mkfs", "make a btrfs or f2fs image, empty or from a directory"),
+            ("info, label", "format, size, features, UUID; read or set the label"),
+            ("ls, tree, stat", "list names; list as a tree; show everything about one name"),
+        ],
+    ),
+    (
+        "Files",
+        &[
+            ("cat", "print files"),
+            ("get, put", "copy out of an image or mount; copy into one"),
+            ("cp", "copy; in one image, copies share their contents"),
+            ("mv, ln, rm, mkdir", "rename, link, remove, make directories"),
+        ],
+    ),
+    ("Mount", &[("mount, umount", "use an image with all programs, without root; end that")]),
+    (
+        "Subvolumes and backup",
+        &[
+            ("subvolume", "create, snapshot, delete, list, make read-only"),
+            ("diff", "show the paths that differ between two subvolumes"),
+            ("send, receive", "write a snapshot as a stream; build a subvolume from one"),
+            ("backup, restore", "keep snapshots on another image or directory; bring one back"),
+        ],
+    ),
+    (
+        "Space",
+        &[
+            ("usage, du", "what takes the space; how much of it is shared"),
+            ("resize, trim", "grow or shrink; give free space back to the host"),
+            ("balance", "rewrite block groups, convert between single and dup"),
+            ("defrag, dedupe", "rewrite and compress files; let equal files share extents"),
+            ("quota, qgroup", "turn quotas on and off; show and limit groups"),
+        ],
+    ),
+    (
+        "Health",
+        &[
+            ("check, scrub", "find what disagrees; verify and repair every copy of the data"),
+            ("repair", "plan a repair; apply it, and undo it"),
+            ("rescue", "copy files out of a damaged image; find deleted ones"),
+            ("generations", "list the earlier commits that can still be read"),
+            ("verify-crash", "test what power cuts leave of a workload"),
+        ],
+    ),
+    (
+        "Inside",
+        &[
+            ("dump, map", "print on-disk structures; draw where everything lies"),
+            ("trace", "record and draw the requests to the device"),
+            ("completions, man", "print shell completions; print the manual"),
+        ],
+    ),
+];
+
+/// Width of the column of names.
+const NAMES_WIDTH: usize = 20;
+
+/// The template of the program's help, for clap.
+pub(crate) fn help_template() -> String {
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\n");
+    for (heading, rows) in GROUPS {
+        text.push_str(&format!("{heading}:\n"));
+        for (names, about) in *rows {
+            text.push_str(&format!("  {names:NAMES_WIDTH$}{about}\n"));
+        }
+    }
+    text.push_str("\n{options}{after-help}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory as _;
+
+    /// Lines that a terminal of a usual size shows.
+    const LINES_MAX: usize = 60;
+
+    #[test]
+    fn every_command_stands_in_one_group() {
+        let mut listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, rows)| *rows).flat_map(|(names, _)| names.split(", ")).collect();
+        listed.sort_unstable();
+        let program = Cli::command();
+        let mut known: Vec<&str> =
+            program.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    #[test]
+    fn the_help_fits_one_screen_and_names_both_formats() {
+        for width in [80, 100] {
+            let mut program = crate::help::laid_out(Cli::command(), width);
+            for help in [program.render_help().to_string(), program.render_long_help().to_string()] {
+                assert!(help.lines().count() <= LINES_MAX, "{}: {help}", help.lines().count());
+                assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+                assert!(help.contains("btrfs and f2fs"), "{help}");
+                for (heading, _) in GROUPS {
+                    assert!(help.contains(&format!("\n{heading}:\n")), "{help}");
+                }
+            }
+        }
+    }
+}
