@@ -8,10 +8,10 @@
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
-packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity"
+packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity fakeroot pseudo"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git groff mkfs.f2fs sload.f2fs dump.f2fs"
-needed="$needed qemu-system-x86_64 busybox cpio fsverity"
+needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-90} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -130,13 +130,14 @@ round_trip() {
   programs && xtask round-trip --dir "$images"
 }
 
+# The fastest that fail come first: clippy generates no code, and finds what does not compile.
 step format cargo fmt --all --check
+step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 step tidy xtask tidy
 # `tidy` has checked licences and origins already. The tool also finds wildcards, and takes minutes to install: where it
 # is there it runs, without the list of known vulnerabilities, which has to be fetched.
 cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
-step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 step docs docs
 step tests tests
 step property property

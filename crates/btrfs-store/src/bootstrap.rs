@@ -23,7 +23,9 @@ use crate::{Error, Result};
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
     match open_state(devices.clone(), options, options.generation) {
-        Err(error @ Error::Corrupt(_)) if options.uses_backup_roots && options.generation.is_none() => {
+        Err(error @ (Error::Corrupt(_) | Error::NoGoodCopy { .. }))
+            if options.uses_backup_roots && options.generation.is_none() =>
+        {
             open_earlier(devices, options).ok_or(error)
         }
         opened => opened,

@@ -28,7 +28,7 @@ const GROUPS: &[Group] = &[
             ("subvolume", "create, snapshot, delete, list, make read-only"),
             ("diff", "show the paths that differ between two subvolumes"),
             ("send, receive", "write a snapshot as a stream; build a subvolume from one"),
-            ("backup, restore", "keep snapshots on another image or directory; bring one back"),
+            ("backup, restore", "keep snapshots elsewhere as differences; bring one back"),
         ],
     ),
     (
@@ -44,7 +44,7 @@ const GROUPS: &[Group] = &[
     (
         "Health",
         &[
-            ("check, scrub", "find what disagrees; verify and repair every copy of the data"),
+            ("check, scrub", "find what disagrees; verify and repair every copy"),
             ("repair", "plan a repair; apply it, and undo it"),
             ("rescue", "copy files out of a damaged image; find deleted ones"),
             ("generations", "list the earlier commits that can still be read"),

@@ -77,6 +77,16 @@ fn main() -> ExitCode {
 
 /// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
 fn advise(error: &anyhow::Error, words: &[OsString]) {
+    if failure::is_host_full(error) {
+        let image = words.iter().skip(2).map(|word| ImagePath::parse(Path::new(word)).path).find(|path| path.is_file());
+        if let Some(image) = image {
+            let image = image.display();
+            output::warn(&format!(
+                "the file system of this machine on which {image} lies is full (`df {image}`); the image itself has room"
+            ));
+        }
+        return;
+    }
     let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
     if is_about_it || failure::status_of(error) != Status::Corrupt {
         return;

@@ -108,6 +108,13 @@ pub fn status_of(error: &anyhow::Error) -> Status {
     error.chain().find_map(status_of_one).unwrap_or(Status::Io)
 }
 
+/// True where a device found no room on what holds it: the file system on the device has.
+pub fn is_host_full(error: &anyhow::Error) -> bool {
+    let of_device =
+        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<blockdev::Error>().map(blockdev::Error::kind);
+    error.chain().filter_map(of_device).any(|kind| kind == io::ErrorKind::StorageFull)
+}
+
 /// True when the reader of our output went away, which is no failure.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error

@@ -35,7 +35,7 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       `spinney generations` lists them
   nologreplay, norecovery, rescue=nologreplay
                       with ro: shows the last commit, without what a crash left in the log
-  rescue=usebackuproot
+  usebackuproot, rescue=usebackuproot
                       with ro: where the last commit cannot be opened, the newest earlier one that can is shown
   rescue=ignorebadroots, rescue=ignoredatacsums
                       with ro: trees that reading files does not take are not looked at; data is shown as it is on
@@ -55,6 +55,8 @@ const NAMES: &[&str] = &[
     "nologreplay",
     "norecovery",
     "rescue",
+    "usebackuproot",
+    "recovery",
     "generation",
     "compress",
     "compress-force",
@@ -81,9 +83,7 @@ const NOT_HERE: &[&str] = &[
     "nobarrier",
     "nospace_cache",
     "notreelog",
-    "recovery",
     "rescan_uuid_tree",
-    "usebackuproot",
     "user_subvol_rm_allowed",
 ];
 
@@ -282,6 +282,10 @@ impl Wanted {
                 options.replay_log(false)
             }
             (name, value) if is_accepted(name, value) => options,
+            ("usebackuproot" | "recovery", None) => {
+                self.goes_back = true;
+                options.backup_roots(true)
+            }
             ("rescue", None) => return Err(needs_value(name, "PART[:PART...]")),
             ("thread_pool", None) => return Err(needs_value(name, "N")),
             (name, Some(value)) if let Some((_, values)) = ACCEPTED.iter().find(|(accepted, _)| *accepted == name) => {
@@ -480,7 +484,7 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 13);
+        assert_eq!(NAMES.iter().filter(listed).count(), 15);
     }
     #[test]
     #[cfg(feature = "ablation")]

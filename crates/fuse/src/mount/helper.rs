@@ -7,6 +7,7 @@ use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, Recv
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -22,6 +23,7 @@ pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
     // The socket is its standard input: a descriptor that is inherited without ever being
     // inheritable in this process, where other threads may start programs too.
     let helper = Command::new(find()?)
+        .arg0(PROGRAM)
         .arg("-o")
         .arg(options.helper_text())
         .arg("--")
@@ -42,6 +44,7 @@ pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
 
 pub(super) fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let mut command = Command::new(find()?);
+    command.arg0(PROGRAM);
     command.arg("-u");
     if lazy {
         command.arg("-z");

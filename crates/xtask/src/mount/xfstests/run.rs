@@ -100,18 +100,27 @@ impl Setting<'_> {
         command.stderr(messages).spawn().context("unshare")
     }
 
+    /// A copy of a program in the folder of the run: the namespace of the tests has a `/tmp` of its own, and the program
+    /// may lie below the other one.
+    fn copied(&self, program: &Path) -> Result<PathBuf> {
+        let name = program.file_name().context("a program has a name")?;
+        let copy = self.work.join(name);
+        std::fs::copy(program, &copy).with_context(|| program.display().to_string())?;
+        Ok(copy)
+    }
+
     fn write_helpers(&self, system: System) -> Result<()> {
         let helper = self.work.join("helper");
         match system {
             System::Spinney => {
-                let program = self.program.to_string_lossy();
+                let program = self.copied(self.program)?;
                 let work = self.work.to_string_lossy();
-                let text = HELPER.replace("@PROGRAM@", &program);
+                let text = HELPER.replace("@PROGRAM@", &program.to_string_lossy());
                 std::fs::write(helper, text.replace("@WORK@", &work))?;
                 std::fs::write(self.work.join("stand_in"), STAND_IN)?;
             }
             System::Passthrough => {
-                let program = self.passthrough.context("no passthrough_ll")?;
+                let program = self.copied(self.passthrough.context("no passthrough_ll")?)?;
                 let program = program.display();
                 let text = format!("#!/bin/bash\nulimit -n 1048576\nexec '{program}' -ofsname=\"$@\"\n");
                 std::fs::write(helper, text)?;
