@@ -3,6 +3,9 @@
 //! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
 //! it has such a file, with this extent at this place: it is what the receiver has of it that counts. Of the subvolume
 //! that is being made, only what is done already is cloned.
+//!
+//! It comes before all others, however much more they have: every receiver finds it. `btrfs receive` before 6.10 looks
+//! others up by their received UUID alone, which none has that goes back to where it came from.
 
 use std::ops::Range;
 
@@ -63,7 +66,7 @@ impl Sender<'_> {
             return Ok(None);
         }
         let within = item.offset.wrapping_add(range.start.wrapping_sub(item.start));
-        let mut best: Option<Found> = None;
+        let (mut own, mut other): (Option<Found>, Option<Found>) = (None, None);
         let mut candidates = vec![Candidate { ino: target.ino, offset: range.start }];
         if references > 1 {
             let places = self.core.store.data_places(item.disk)?;
@@ -73,11 +76,12 @@ impl Sender<'_> {
         }
         for candidate in candidates {
             for (view, source) in &self.clones.others {
-                if let Some(len) = self.usable(view, candidate, (target, &range, item))?
-                    && best.as_ref().is_none_or(|best| best.len < len)
+                if own.is_none()
+                    && let Some(len) = self.usable(view, candidate, (target, &range, item))?
+                    && other.as_ref().is_none_or(|best| best.len < len)
                     && let Some(name) = view.names(candidate.ino)?.first()
                 {
-                    best = Some(found(view.path(name)?, source, candidate, len));
+                    other = Some(found(view.path(name)?, source, candidate, len));
                 }
             }
             let is_done = |len: u64| match candidate.ino == target.ino {
@@ -86,13 +90,13 @@ impl Sender<'_> {
             };
             if let Some(len) = self.usable(&self.pair.new, candidate, (target, &range, item))?
                 && is_done(len)
-                && best.as_ref().is_none_or(|best| best.len < len)
+                && own.as_ref().is_none_or(|best| best.len < len)
                 && let Some(name) = self.pair.new.names(candidate.ino)?.first()
             {
-                best = Some(found(self.places.of(&self.pair, name)?, &self.clones.own, candidate, len));
+                own = Some(found(self.places.of(&self.pair, name)?, &self.clones.own, candidate, len));
             }
         }
-        Ok(best)
+        Ok(own.or(other))
     }
 
     /// How much of a range a file has at a place, from the same extent; `None` where nothing of it can be cloned.
