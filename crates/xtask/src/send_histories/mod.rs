@@ -213,7 +213,7 @@ fn check_seed((dir, program): (&Folder, &str), seed: u64, options: &Options) -> 
     make_image(&received, IMAGE_BYTES, &[])?;
     check_streams((dir, program), (&image, &received), &streams, &sending, &mut totals)?;
     let mut parent = format!("chain/{}", names.get(last).map_or("", String::as_str));
-    for (from, to, name) in [(&received, &image, "back"), (&image, &received, "again")] {
+    for (from, to, name) in [(&received, &image, "returned"), (&image, &received, "again")] {
         let trip = Trip { from, to, parent: &parent, name, maker, changes: options.changes };
         parent = trip.go((dir, program), &sending, &mut random, &mut totals)?;
     }
