@@ -145,15 +145,13 @@ impl Inode {
         }
     }
 
-    /// The size that a symbolic link should have, where it is not `size`. A target that lies outside the item, as
-    /// btrfs-convert leaves long ones, ends anywhere in its extents.
+    /// What a symbolic link should have as its size, where it is not `size`. A target outside the item, as btrfs-convert
+    /// makes of long ones, is refused by kernels since 6.7.
     fn wrong_link(&self, size: u64) -> Option<String> {
         match self.link {
-            Some(link) if self.extents == 1 && link.has(size) => None,
+            Some(link) if link.has(size) => None,
             Some(link) => Some(link.target.to_string()),
-            None if self.extents > 0 && (1..=self.end).contains(&size) => None,
-            None if self.extents > 0 => Some(format!("1 to {} bytes", self.end)),
-            None => Some("a target".to_owned()),
+            None => Some("a target in its item".to_owned()),
         }
     }
 

@@ -9,6 +9,7 @@ mod check;
 mod check_mount;
 mod copies;
 mod du;
+mod dump;
 mod failures;
 mod flushes;
 mod generations;
