@@ -135,6 +135,7 @@ checking::codes! {
     FileInodeCache "file-inode-cache" Files "a cache of free inode numbers is left, which no kernel uses any more" LEAK
         LATER;
     FileSymlink "file-symlink" Files "a symbolic link's size is not that of its target" CONTENT COPY_FILE;
+    FileStream "file-stream" Files "a compressed extent of a file cannot be decompressed" CONTENT COPY_FILE;
     FileOrphan "file-orphan" Files "an inode without names is not listed as an orphan" LEAK REBUILD;
     FileOrphanItem "file-orphan-item" Files "an orphan item names an inode that does not exist" NONE LATER;
 
@@ -163,6 +164,7 @@ checking::codes! {
     DataChecksum "data-checksum" Data "data does not match its checksum, on any mirror" UNREAD RESTORE;
     DataMirror "data-mirror" Data "one copy of data does not match its checksum; another does" COPY MIRROR;
     DataRead "data-read" Data "data cannot be read" UNREAD RESTORE;
+    DataStream "data-stream" Data "compressed data matches its checksums, but cannot be decompressed" UNREAD RESTORE;
 }
 
 #[cfg(test)]

@@ -44,6 +44,12 @@ impl BadRun {
 }
 
 impl BadData {
+    /// Where it begins and ends, if no copy of it is whole.
+    pub(crate) fn unread(&self) -> Option<(u64, u64)> {
+        let BadRun { at, len, has_other, .. } = self.run;
+        (!has_other).then(|| (at, at.saturating_add(len)))
+    }
+
     pub(crate) fn report(&self, cx: &Context<'_>) {
         let BadRun { at, len, mirror, is_read, .. } = self.run;
         let place = match self.holder {

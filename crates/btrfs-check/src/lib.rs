@@ -52,6 +52,7 @@ mod roots;
 mod run;
 mod sort;
 mod space;
+mod streams;
 mod supers;
 mod sweep;
 mod threads;

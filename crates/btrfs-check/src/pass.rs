@@ -25,7 +25,7 @@ pub enum Pass {
     Quota,
     /// What an fsync left in a log.
     Log,
-    /// The data itself against its checksums, on every mirror.
+    /// The data itself against its checksums, on every mirror, and decompressed.
     Data,
 }
 
@@ -69,7 +69,12 @@ const TABLE: &[PassInfo<Pass>] = &[
     info(Pass::Roots, "roots", &[Pass::Files], "subvolumes: references both ways, UUID tree, deletions"),
     info(Pass::Quota, "quota", &[Pass::Extents], "quota groups' numbers against what is counted"),
     info(Pass::Log, "log", &[Pass::Extents], "the log of fsyncs, if a crash left one"),
-    info(Pass::Data, "data", &[Pass::Csums], "all data against its checksums, on every mirror (only with --data)"),
+    info(
+        Pass::Data,
+        "data",
+        &[Pass::Csums],
+        "all data against its checksums, on every mirror, and compressed data decompressed (only with --data)",
+    ),
 ];
 
 impl PassTable for Pass {

@@ -18,10 +18,10 @@ use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
 use crate::supers::{Held, Opened};
 use crate::walk::Walk;
-use crate::{chunks, csums, data, files, log, names, quota, roots, supers, sweep};
+use crate::{chunks, csums, data, files, log, names, quota, roots, streams, supers, sweep};
 
 /// The part of the memory that one sorter may use: so many are in use at once.
-const SORTERS: usize = 10;
+const SORTERS: usize = 11;
 /// Threads at most: more would only begin and end.
 const THREADS_MAX: usize = 256;
 /// Least memory, bytes.
@@ -161,10 +161,8 @@ fn is_of_files(tree: u64) -> bool {
 
 fn compare(cx: &Context<'_>, mut collected: Collected) -> io::Result<()> {
     chunks::compare(cx, &collected.facts);
-    let mut bad_data = Vec::new();
-    if cx.wants(Pass::Data) {
-        bad_data = data::check(cx, &collected.csum_leaves);
-    }
+    let bad_data = if cx.wants(Pass::Data) { data::check(cx, &collected.csum_leaves) } else { Vec::new() };
+    let unread: Vec<(u64, u64)> = bad_data.iter().filter_map(data::BadData::unread).collect();
     if cx.wants(Pass::Extents) {
         sweep::run(cx, &collected, bad_data);
     }
@@ -172,6 +170,9 @@ fn compare(cx: &Context<'_>, mut collected: Collected) -> io::Result<()> {
         let found = files::check(cx, &collected.facts)?;
         if cx.wants(Pass::Csums) {
             csums::coverage(cx, found.needs, &collected.csums)?;
+        }
+        if cx.wants(Pass::Data) {
+            streams::check(cx, found.streams, &unread)?;
         }
         if cx.wants(Pass::Roots) {
             roots::check(cx, &collected.facts, &found.subvolume_entries);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blockdev::Device;
+use btrfs_check::Media;
 use btrfs_disk::TreeId;
 use btrfs_disk::superblock::DiskSuperblock;
 use vfs::Volume;
@@ -108,6 +109,18 @@ impl Rescue {
         let mut blocks = Blocks::new(opened.media, threads, watch);
         chunks::load(&mut blocks, opened.fields.as_deref(), &mut notes);
         Ok(Self { blocks: Arc::new(blocks), fields: opened.fields, notes })
+    }
+
+    /// The devices, and the chunks that were found.
+    #[must_use]
+    pub fn media(&self) -> &Media {
+        &self.blocks.media
+    }
+
+    /// The superblock that counts, if one is left.
+    #[must_use]
+    pub fn superblock(&self) -> Option<&DiskSuperblock> {
+        self.fields.as_deref()
     }
 
     /// What was found to be wrong on the way, and what was done about it.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use btrfs_disk::TreeId;
 use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::items::link_target;
 use vfs::file_system::{
     Answer, Attr, Caller, DirEntry, DirSink, Entry, FileSystem, Handle, Home, NodeFlags, NodeKind, OpenFlags, Seek,
     SetAttr, SyncWhat, VolumeStatus, WriteFlags, Written,
@@ -338,7 +339,8 @@ impl FileSystem for TreeView {
         }
         let mut target = vec![0; to_usize(inode.size.min(TARGET_MAX))];
         self.layout(file)?.fill((&self.state, &self.kept, &self.losses), file, 0, &mut target);
-        if target.is_empty() || target.contains(&0) {
+        target.truncate(link_target(&target, inode.size).len());
+        if target.is_empty() {
             self.losses.note(file, |loss| loss.is_gone = true);
             return Err(vfs::Error::new(Errno::EIO, Blame::Image, Gone));
         }

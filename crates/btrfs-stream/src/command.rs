@@ -375,7 +375,7 @@ impl<'a> Command<'a> {
             }),
             6 => Self::Mkfifo(special(fields, path, ino)?),
             7 => Self::Mksock(special(fields, path, ino)?),
-            8 => Self::Symlink { path, ino, target: fields.string(Attribute::PathLink)? },
+            8 => Self::Symlink { path, ino, target: fields.link_target(Attribute::PathLink)? },
             9 => Self::Rename { path, to: fields.string(Attribute::PathTo)? },
             10 => Self::Link { path, existing: fields.string(Attribute::PathLink)? },
             11 => Self::Unlink { path },

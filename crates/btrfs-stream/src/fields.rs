@@ -54,7 +54,10 @@ impl<'a> Fields<'a> {
 
     /// A path, or a string as long as one.
     pub(crate) fn string(&self, attribute: Attribute) -> Found<&'a [u8]> {
-        let bytes = self.bytes(attribute)?;
+        Self::checked(attribute, self.bytes(attribute)?)
+    }
+
+    fn checked(attribute: Attribute, bytes: &'a [u8]) -> Found<&'a [u8]> {
         if bytes.len() > PATH_SIZE_MAX {
             return Err(Problem::Length { attribute, expected: PATH_SIZE_MAX, found: bytes.len() });
         }
@@ -62,6 +65,15 @@ impl<'a> Fields<'a> {
             return Err(Problem::Nul(attribute));
         }
         Ok(bytes)
+    }
+
+    /// The target of a symbolic link. The kernel sends it as it is stored, with the NUL that `mkfs.btrfs --rootdir` and
+    /// `btrfs-convert` put behind it; `btrfs receive` reads it as C does, up to there.
+    pub(crate) fn link_target(&self, attribute: Attribute) -> Found<&'a [u8]> {
+        let bytes = self.bytes(attribute)?;
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
+        let target = bytes.get(..end).unwrap_or(bytes);
+        Self::checked(attribute, target)
     }
 
     /// A number of 64 bits.

@@ -30,16 +30,19 @@ use crate::context::Context;
 use crate::csums::Needs;
 use crate::finding::Place;
 use crate::order::{self, Run};
-use crate::sort::{Record, lock};
+use crate::sort::lock;
+use crate::streams::Streams;
 use crate::threads::in_threads;
 
 pub(crate) use scan::SubvolumeEntry;
-use scan::{Found, Scan};
+use scan::{Found, Noted, Scan};
 
 /// What other passes need of it.
 pub(crate) struct FilesFound {
     /// Data that has to have checksums.
     pub(crate) needs: Needs,
+    /// Compressed extents that are to be read; none where no data is.
+    pub(crate) streams: Streams,
     /// Entries that lead to subvolumes: of each tree.
     pub(crate) subvolume_entries: HashMap<u64, Vec<SubvolumeEntry>>,
 }
@@ -48,6 +51,7 @@ pub(crate) struct FilesFound {
 struct Shared<'a> {
     cx: &'a Context<'a>,
     needs: Needs,
+    streams: Streams,
     has_no_holes: bool,
     /// Runs that were looked at, each with what was behind it.
     known: Mutex<HashMap<RunKey, Vec<Kept>>>,
@@ -73,6 +77,7 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
     let shared = Shared {
         cx,
         needs: cx.sorter(),
+        streams: cx.sorter(),
         has_no_holes: cx.fields.incompat().contains(Incompat::NO_HOLES),
         known: Mutex::default(),
     };
@@ -88,7 +93,7 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
         shared.judge(key.objectid, &runs, &found)?;
         subvolume_entries.insert(key.objectid, found.subvolumes);
     }
-    Ok(FilesFound { needs: shared.needs, subvolume_entries })
+    Ok(FilesFound { needs: shared.needs, streams: shared.streams, subvolume_entries })
 }
 
 impl Shared<'_> {
@@ -97,21 +102,22 @@ impl Shared<'_> {
         let sum = Mutex::new(Found::default());
         in_threads(self.cx.threads.min(runs.len()), || {
             let mut own = Found::default();
-            let mut needs: Vec<Record<4>> = Vec::new();
+            let mut noted = Noted::default();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= runs.len() {
                     break;
                 }
-                own.add(&self.run(tree, runs, index, keeps, &mut needs));
-                self.needs.take(&mut needs);
+                own.add(&self.run(tree, runs, index, keeps, &mut noted));
+                self.needs.take(&mut noted.needs);
+                self.streams.take(&mut noted.streams);
             }
             lock(&sum).add(&own);
         });
         sum.into_inner().unwrap_or_default()
     }
 
-    fn run(&self, tree: u64, runs: &[Run], index: usize, keeps: bool, needs: &mut Vec<Record<4>>) -> Found {
+    fn run(&self, tree: u64, runs: &[Run], index: usize, keeps: bool, noted: &mut Noted) -> Found {
         let Some(run) = runs.get(index) else { return Found::default() };
         let before = index.checked_sub(1).and_then(|index| runs.get(index)?.last()).copied();
         let further = || {
@@ -125,7 +131,7 @@ impl Shared<'_> {
                 return kept.found.clone();
             }
         }
-        let mut scan = Scan::new(self.cx, tree, self.has_no_holes, needs);
+        let mut scan = Scan::new(self.cx, tree, self.has_no_holes, noted);
         let behind = scan.run(before, run, further());
         let found = scan.finish();
         self.cx.watch.add_inodes(found.inodes);

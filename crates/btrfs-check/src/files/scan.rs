@@ -10,7 +10,9 @@ use super::inode::{Inode, View};
 use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
+use crate::pass::Pass;
 use crate::sort::Record;
+use crate::streams;
 
 /// An entry of a directory that leads to a subvolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,19 +57,28 @@ pub(super) fn goes_on(read: &[u64], behind: impl Iterator<Item = u64>) -> bool {
     read.iter().copied().eq(behind.chain([NO_LEAF]).take(read.len()))
 }
 
+/// What other passes look at.
+#[derive(Default)]
+pub(super) struct Noted {
+    /// Data that has to have checksums.
+    pub(super) needs: Vec<Record<4>>,
+    /// Compressed extents.
+    pub(super) streams: Vec<Record<6>>,
+}
+
 /// Looks at the inodes whose items begin in some leaves.
 pub(super) struct Scan<'a> {
     pub(super) cx: &'a Context<'a>,
     pub(super) tree: u64,
     pub(super) has_no_holes: bool,
-    needs: &'a mut Vec<Record<4>>,
+    noted: &'a mut Noted,
     now: Option<Inode>,
     found: Found,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(cx: &'a Context<'a>, tree: u64, has_no_holes: bool, needs: &'a mut Vec<Record<4>>) -> Self {
-        Self { cx, tree, has_no_holes, needs, now: None, found: Found::default() }
+    pub(super) fn new(cx: &'a Context<'a>, tree: u64, has_no_holes: bool, noted: &'a mut Noted) -> Self {
+        Self { cx, tree, has_no_holes, noted, now: None, found: Found::default() }
     }
 
     /// Returns the leaves behind the run that were read, where the last inode goes on, for [`goes_on`].
@@ -202,11 +213,30 @@ impl<'a> Scan<'a> {
             let place = Place::inode(self.tree, inode.number).key(*key);
             self.cx.findings.add(Code::FileExtentOverlap, place, format!("an extent from {expected} on"), found);
         }
-        if let FileExtent::Extent(item) = extent
-            && inode.has_checksums()
+        let problem = match &extent {
+            FileExtent::Inline { head, data } => {
+                let len = head.ram_bytes.get();
+                let expected = || format!("{} bytes that decompress to {len}", data.len());
+                streams::inline_problem(self.cx, head, data).map(|found| (expected(), found))
+            }
+            FileExtent::Extent(item) => {
+                streams::length_problem(item).map(|(max, found)| (format!("at most {max} bytes"), found.to_string()))
+            }
+        };
+        if let Some((expected, found)) = problem {
+            let place = Place::inode(self.tree, inode.number).key(*key);
+            self.cx.findings.add(Code::FileStream, place, expected, found);
+        }
+        let FileExtent::Extent(item) = extent else { return };
+        if self.cx.wants(Pass::Data)
+            && let Some(record) = streams::record(item, (self.tree, inode.number))
+        {
+            self.noted.streams.push(record);
+        }
+        if inode.has_checksums()
             && let Some((start, end)) = item.data_range()
         {
-            self.needs.push([start, end, self.tree, inode.number]);
+            self.noted.needs.push([start, end, self.tree, inode.number]);
         }
     }
 

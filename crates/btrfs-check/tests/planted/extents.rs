@@ -14,6 +14,7 @@ use btrfs_disk::key::objectid;
 use btrfs_disk::node::LeafView;
 use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId};
 
+use super::files::is_compressed;
 use super::plant::{Damaged, Faulty, Plant, Planted, add_u64, get_u64, plant, set_u32, set_u64};
 
 const EXTENT: (TreeId, u8) = (TreeId::EXTENT, EXTENT_ITEM);
@@ -171,6 +172,9 @@ pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::DataRead, "unreadable", |image| {
         let device: Arc<dyn Device> = Arc::new(Faulty { below: image.device.clone(), bad: data_places(image)? });
         Some(device)
+    }),
+    plant(Code::DataStream, "as of another compression", |image| {
+        image.change((TreeId::FS, EXTENT_DATA), is_compressed, |item| item[16] = 3)
     }),
     plant(Code::ExtentStripe, "in the middle of two", |image| {
         let (key, _) = image.items(TreeId::EXTENT).into_iter().rfind(|(key, _)| key.item_type == METADATA_ITEM)?;

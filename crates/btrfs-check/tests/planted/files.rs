@@ -14,6 +14,7 @@ const INODE: (TreeId, u8) = (TreeId::FS, INODE_ITEM);
 const NLINK_AT: usize = 40;
 const MODE_AT: usize = 52;
 const FLAGS_AT: usize = 64;
+const RAM_BYTES_AT: usize = 8;
 /// In an entry of a directory: the type behind a location, a transaction and two lengths.
 const DIR_TYPE_AT: usize = 29;
 
@@ -31,6 +32,11 @@ fn is_dir(key: &Key, item: &[u8]) -> bool {
 
 fn is_link(_: &Key, item: &[u8]) -> bool {
     kind(item) == Some(FileKind::Symlink)
+}
+
+/// A compressed extent outside its item.
+pub(crate) fn is_compressed(_: &Key, item: &[u8]) -> bool {
+    item[20] == 1 && item[16] != 0 && get_u64(item, 21) != 0
 }
 
 /// An entry of one name that leads to an inode.
@@ -146,7 +152,6 @@ pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::FileFlags, "immutable", |image| inode(image, is_link, |item| item[FLAGS_AT] |= 1 << 6)),
     plant(Code::FileFlags, "append only", |image| inode(image, is_link, |item| item[FLAGS_AT] |= 1 << 7)),
     plant(Code::FileCompressed, "flags of the inode", |image| {
-        let is_compressed = |_: &Key, item: &[u8]| item[20] == 1 && item[16] != 0 && get_u64(item, 21) != 0;
         let (key, _) = image.first(TreeId::FS, EXTENT_DATA, is_compressed)?;
         let item = Key::new(key.objectid, INODE_ITEM, 0);
         image.editor.change_item(TreeId::FS, &item, |item| item[FLAGS_AT] |= 1).ok()?;
@@ -156,6 +161,15 @@ pub(crate) const PLANTS: &[Plant] = &[
         let (_, item) = image.first(TreeId::FS, INODE_ITEM, is_file)?;
         image.put(TreeId::FS, Key::new(objectid::FREE_INO, INODE_ITEM, 0), &item)
     }),
+    plant(Code::FileStream, "more than is read", |image| {
+        let (key, _) = image.first(TreeId::FS, EXTENT_DATA, is_compressed)?;
+        image.editor.change_item(TreeId::FS, &key, |item| set_u64(item, RAM_BYTES_AT, 1 << 20)).ok()?;
+        image.done()
+    }),
+    plant(Code::FileStream, "noise in an item", |image| {
+        image.change((TreeId::FS, EXTENT_DATA), |_, item| item[20] == 0 && item.len() > 100, |item| item[16] = 3)
+    }),
+    plant(Code::FileSymlink, "shorter", |image| inode(image, is_link, |item| add_u64(item, 16, u64::MAX))),
     plant(Code::FileSymlink, "longer", |image| inode(image, is_link, |item| add_u64(item, 16, 1))),
     plant(Code::FileOrphan, "without a name", |image| {
         let (key, _) = image.taken(TreeId::FS, INODE_REF, below_root)?;

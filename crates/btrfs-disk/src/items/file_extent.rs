@@ -9,7 +9,7 @@ use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::OnDisk;
-use crate::convert::to_u64;
+use crate::convert::{to_u64, to_usize};
 use crate::error::{Corrupt, Detail};
 use crate::{Generation, Logical};
 
@@ -195,6 +195,39 @@ pub enum FileExtent<'a> {
     Extent(&'a FileExtentItem),
 }
 
+/// The target in the `stored` bytes of a symbolic link whose inode has this `size`: as in the kernel, it ends where the
+/// size says, and at its first NUL before that. Some programs store the NUL behind a target (`mkfs.btrfs --rootdir`,
+/// `btrfs-convert`), and some count it in the size as well.
+#[must_use]
+pub fn link_target(stored: &[u8], size: u64) -> &[u8] {
+    let end = to_usize(size).min(stored.len());
+    let within = stored.get(..end).unwrap_or(stored);
+    within.split(|byte| *byte == 0).next().unwrap_or(within)
+}
+
+/// Which sizes the inode of a symbolic link may have, as its extents tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSizes {
+    /// Bytes that are stored.
+    pub stored: u64,
+    /// Bytes of the target.
+    pub target: u64,
+}
+
+impl LinkSizes {
+    /// Of a link whose target is `stored` in its item.
+    #[must_use]
+    pub fn of(stored: &[u8]) -> Self {
+        Self { stored: to_u64(stored.len()), target: to_u64(link_target(stored, u64::MAX).len()) }
+    }
+
+    /// Whether an inode may have this size: it counts all bytes that are stored, or those of the target.
+    #[must_use]
+    pub fn has(self, size: u64) -> bool {
+        size == self.stored || (size == self.target && size > 0)
+    }
+}
+
 impl<'a> FileExtent<'a> {
     /// The extent that fills `bytes`.
     ///
@@ -255,6 +288,26 @@ impl fmt::Display for FileExtent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_ends_with_its_size_or_a_nul() {
+        for (stored, size, target, is_right) in [
+            (b"abc".as_slice(), 3, b"abc".as_slice(), true),
+            // As mkfs.btrfs and btrfs-convert store it, without and with the NUL in the size.
+            (b"abc\0", 3, b"abc", true),
+            (b"abc\0", 4, b"abc", true),
+            (b"abc", 2, b"ab", false),
+            (b"abc\0", 2, b"ab", false),
+            (b"abc", 4, b"abc", false),
+            (b"abc\0", 5, b"abc", false),
+            (b"abc", 0, b"", false),
+            (b"\0", 0, b"", false),
+            (b"abc", u64::MAX, b"abc", false),
+        ] {
+            assert_eq!(link_target(stored, size), target, "{stored:?} {size}");
+            assert_eq!(LinkSizes::of(stored).has(size), is_right, "{stored:?} {size}");
+        }
+    }
 
     #[test]
     fn both_forms_round_trip() {

@@ -45,7 +45,7 @@ pub use dir::{DIR_INDEX_FIRST, DIR_TYPE_XATTR, DirEntry, DirItem, NAME_LEN_MAX};
 pub use extent::{ExtentDataRef, ExtentItem, ExtentView, InlineRef, SharedDataRef, TreeBlockInfo};
 pub use file_extent::{
     COMPRESSION_MAX, FILE_EXTENT_INLINE, FILE_EXTENT_INLINE_START, FILE_EXTENT_PREALLOC, FILE_EXTENT_REG, FileExtent,
-    FileExtentHead, FileExtentItem, NewFileExtent,
+    FileExtentHead, FileExtentItem, LinkSizes, NewFileExtent, link_target,
 };
 pub use free_space::{
     FREE_SPACE_BITMAP_BITS, FREE_SPACE_BITMAP_SIZE, FreeSpaceHeader, FreeSpaceInfo, bitmap_get, bitmap_runs,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use btrfs_disk::flags::{Incompat, InodeFlags};
 use btrfs_disk::items::{
-    DirEntry, FileExtent, FileExtentItem, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _, mode,
+    DirEntry, FileExtent, FileExtentItem, FileKind, InodeExtrefEntry, InodeItem, LinkSizes, OnDisk as _, mode,
 };
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{Generation, Key, TreeId};
@@ -44,7 +44,8 @@ pub(super) struct Extents {
     count: u64,
     bytes: u64,
     end: u64,
-    inline_len: Option<u64>,
+    /// Of an extent in its item: what the inode of a symbolic link may have as its size.
+    inline: Option<LinkSizes>,
     is_compressed: bool,
     gaps: Vec<(u64, u64)>,
     /// Items that overlap the next, cut there.
@@ -170,8 +171,9 @@ impl Extents {
         self.count = self.count.saturating_add(1);
         let len = extent.file_len();
         match extent {
-            FileExtent::Inline { .. } => {
-                self.inline_len = Some(len);
+            FileExtent::Inline { head, data } => {
+                let is_plain = head.compression == 0;
+                self.inline = Some(if is_plain { LinkSizes::of(data) } else { LinkSizes { stored: len, target: len } });
                 self.bytes = self.bytes.saturating_add(len);
                 self.end = start.saturating_add(len).checked_next_multiple_of(sector.max(1)).unwrap_or(start);
                 self.last = None;
@@ -211,7 +213,7 @@ impl Inode {
         match kind {
             FileKind::Directory => self.extents.count == 0,
             FileKind::File => !self.has_entries,
-            FileKind::Symlink => !self.has_entries && self.extents.count == 1 && self.extents.inline_len.is_some(),
+            FileKind::Symlink => !self.has_entries && self.extents.count == 1,
             _ => !self.has_entries && self.extents.count == 0,
         }
     }
@@ -237,7 +239,7 @@ impl Inode {
         let new = || InodeItem {
             generation: generation.into(),
             transid: generation.into(),
-            size: self.extents.inline_len.unwrap_or(self.extents.end).into(),
+            size: self.extents.inline.map_or(self.extents.end, |inline| inline.stored).into(),
             mode: permissions.into(),
             ..InodeItem::new_zeroed()
         };
@@ -273,9 +275,10 @@ pub(super) fn numbers(
     }
     item.flags = flags.bits().into();
     if kind == FileKind::Symlink
-        && let Some(len) = extents.inline_len
+        && let Some(inline) = extents.inline
+        && !inline.has(item.size.get())
     {
-        item.size = len.into();
+        item.size = if inline.target > 0 { inline.target } else { inline.stored }.into();
     }
     let needs_holes = !image.fields.incompat().contains(Incompat::NO_HOLES);
     if kind == FileKind::File && needs_holes {

@@ -2,7 +2,10 @@
 //!
 //! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
 //! it has such a file, with this extent at this place: it is what the receiver has of it that counts. Of the subvolume
-//! that is being made, only what is done already is cloned.
+//! that is being made, only what is done already is cloned, and what files of the parent have that get their turn later.
+//!
+//! That one comes before all others, however much more they have: every receiver finds it. `btrfs receive` before 6.10
+//! looks others up by their received UUID alone, which none has that goes back to where it came from.
 
 use std::ops::Range;
 
@@ -59,11 +62,12 @@ impl Sender<'_> {
         item: &FileExtent,
     ) -> Result<Option<Found>> {
         let references = self.core.store.data_reference_count(item.disk, item.disk_len)?;
-        if references > REFERENCES_MAX || (references == 1 && self.clones.others.is_empty()) {
+        if references > REFERENCES_MAX || (references == 1 && self.clones.others.is_empty() && self.pair.old.is_none())
+        {
             return Ok(None);
         }
         let within = item.offset.wrapping_add(range.start.wrapping_sub(item.start));
-        let mut best: Option<Found> = None;
+        let (mut own, mut other): (Option<Found>, Option<Found>) = (None, None);
         let mut candidates = vec![Candidate { ino: target.ino, offset: range.start }];
         if references > 1 {
             let places = self.core.store.data_places(item.disk)?;
@@ -73,26 +77,62 @@ impl Sender<'_> {
         }
         for candidate in candidates {
             for (view, source) in &self.clones.others {
-                if let Some(len) = self.usable(view, candidate, (target, &range, item))?
-                    && best.as_ref().is_none_or(|best| best.len < len)
+                if own.is_none()
+                    && let Some(len) = self.usable(view, candidate, (target, &range, item))?
+                    && other.as_ref().is_none_or(|best| best.len < len)
                     && let Some(name) = view.names(candidate.ino)?.first()
                 {
-                    best = Some(found(view.path(name)?, source, candidate, len));
+                    other = Some(found(view.path(name)?, source, candidate, len));
                 }
             }
             let is_done = |len: u64| match candidate.ino == target.ino {
                 true => candidate.offset.saturating_add(len) <= range.start,
                 false => candidate.ino < target.ino,
             };
+            if let Some(waiting) = self.waiting(candidate, (target, &range, item))?
+                && own.as_ref().is_none_or(|best| best.len < waiting.len)
+            {
+                own = Some(waiting);
+            }
             if let Some(len) = self.usable(&self.pair.new, candidate, (target, &range, item))?
                 && is_done(len)
-                && best.as_ref().is_none_or(|best| best.len < len)
+                && own.as_ref().is_none_or(|best| best.len < len)
                 && let Some(name) = self.pair.new.names(candidate.ino)?.first()
             {
-                best = Some(found(self.places.of(&self.pair, name)?, &self.clones.own, candidate, len));
+                own = Some(found(self.places.of(&self.pair, name)?, &self.clones.own, candidate, len));
             }
         }
-        Ok(best)
+        Ok(own.or(other))
+    }
+
+    /// A file of the parent that has the data and is at the receiver as it was; `None` where it is another one now, or
+    /// was written over.
+    fn waiting(
+        &self,
+        candidate: Candidate,
+        wanted: (&Target<'_>, &Range<u64>, &FileExtent),
+    ) -> VolumeResult<Option<Found>> {
+        let (target, range, _) = wanted;
+        let ino = candidate.ino;
+        let Some(old) = self.pair.old.as_ref().filter(|_| ino >= target.ino) else { return Ok(None) };
+        let (Some(before), Some(now)) = (old.facts(ino)?, self.pair.new.facts(ino)?) else { return Ok(None) };
+        if !now.is_same_as(&before) {
+            return Ok(None);
+        }
+        let Some(len) = self.usable(old, candidate, wanted)? else { return Ok(None) };
+        if ino == target.ino {
+            // What lies behind the place that is written now was not changed so far.
+            let is_behind = candidate.offset >= range.start.saturating_add(len);
+            let is_there = candidate.offset.saturating_add(len) <= target.size_there;
+            let own = || found(target.path.to_vec(), &self.clones.own, candidate, len);
+            return Ok((is_behind && is_there).then(own));
+        }
+        let links = self.pair.links(ino)?;
+        let path = match links.kept.first() {
+            Some(name) => self.places.of(&self.pair, name)?,
+            None => self.pair.aside(ino, before.generation)?,
+        };
+        Ok(Some(found(path, &self.clones.own, candidate, len)))
     }
 
     /// How much of a range a file has at a place, from the same extent; `None` where nothing of it can be cloned.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
-use btrfs_disk::items::FileKind;
+use btrfs_disk::items::{FileKind, link_target};
 use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{At, Corrupt, Detail, Generation, InodeNo, Key, Logical};
 use btrfs_stream::{Command, Compression, EncodedWrite};
@@ -25,6 +25,8 @@ use crate::file::{Csums, expand, inline_bytes, read_from_disk};
 const MAP_ITEMS: usize = 512;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
+/// Longest target of a symbolic link: a path without the NUL behind it.
+const PATH_SIZE_MAX: usize = 4095;
 
 /// A file whose contents are sent.
 pub(super) struct Target<'a> {
@@ -300,19 +302,29 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// What a symbolic link says.
-    pub(super) fn target(&self, ino: u64) -> VolumeResult<Vec<u8>> {
+    /// Where a symbolic link leads: what is stored, as far as the inode's size and the first NUL.
+    pub(super) fn target(&self, ino: u64, facts: &Facts) -> VolumeResult<Vec<u8>> {
         let view = &self.pair.new;
         let key = Key::new(ino, EXTENT_DATA, 0);
         let sector = self.core.store.sizes().sector;
         let item = view.tree.get_with(&key, |bytes| FileExtent::decode(0, bytes, sector))?.transpose()?;
-        match item {
-            Some(item) if item.kind == Kind::Inline => inline_bytes(self.core, &view.tree, InodeNo(ino), &item),
-            _ => {
-                let (expected, found) = (Detail::Text("an inline extent"), Detail::Text("none"));
-                Err(corrupt_inode(view.id, InodeNo(ino), "symbolic link", expected, found))
+        let stored = match item {
+            Some(item) if item.kind == Kind::Inline => inline_bytes(self.core, &view.tree, InodeNo(ino), &item)?,
+            // btrfs-convert leaves a long target in the block that it had.
+            Some(item) if item.kind == Kind::Regular && !item.is_zeros() && !item.is_compressed() => {
+                let csums = if facts.has_csums { Csums::Tree } else { Csums::None };
+                let mut bytes = vec![0; to_usize(facts.size.min(item.len)).min(PATH_SIZE_MAX)];
+                read_from_disk(self.core, item.disk_at(0), &mut bytes, csums)?;
+                bytes
             }
+            _ => Vec::new(),
+        };
+        let target = link_target(&stored, facts.size);
+        if target.is_empty() {
+            let (expected, found) = (Detail::Text("a target"), Detail::Text("none"));
+            return Err(corrupt_inode(view.id, InodeNo(ino), "symbolic link", expected, found));
         }
+        Ok(target.to_vec())
     }
 }
 

@@ -150,7 +150,7 @@ fn make_in_place(sender: &mut Sender<'_>, number: u64, new: &Facts, name: &Name)
         FileKind::Fifo => sender.put(&Command::Mkfifo(special))?,
         FileKind::Socket => sender.put(&Command::Mksock(special))?,
         FileKind::Symlink => {
-            let target = sender.target(number)?;
+            let target = sender.target(number, new)?;
             sender.put(&Command::Symlink { path, ino, target: &target })?;
         }
     }

@@ -100,6 +100,8 @@ pub(crate) struct Source {
     pub(super) id: TreeId,
     pub(super) uuid: Uuid,
     pub(super) ctransid: u64,
+    /// It was received itself, and `uuid` is that of where it is from.
+    pub(super) is_received: bool,
 }
 
 impl Source {
@@ -118,8 +120,9 @@ impl Source {
         if !item.root_flags().contains(RootFlags::SUBVOL_RDONLY) {
             return Err(SendError::Writable { path: path.to_owned() });
         }
-        let uuid = if item.received_uuid.is_nil() { item.uuid } else { item.received_uuid };
-        Ok(Self { id, uuid: uuid.0, ctransid: item.ctransid.get() })
+        let is_received = !item.received_uuid.is_nil();
+        let uuid = if is_received { item.received_uuid } else { item.uuid };
+        Ok(Self { id, uuid: uuid.0, ctransid: item.ctransid.get(), is_received })
     }
 }
 
@@ -152,9 +155,11 @@ pub(super) struct Clones {
 }
 
 impl Clones {
+    /// The parent is one of them, unless it was received: where it came from, `btrfs receive` before 6.10 does not find
+    /// it. What is named as a source by whoever sends is used, whatever it is.
     pub(super) fn new(core: &Core, from: Option<&Source>, own: &Source, sources: &[Source]) -> VolumeResult<Self> {
         let mut others: Vec<(View, Source)> = Vec::new();
-        for source in from.into_iter().chain(sources) {
+        for source in from.into_iter().filter(|from| !from.is_received).chain(sources) {
             if source.id != own.id && others.iter().all(|(view, _)| view.id != source.id) {
                 others.push((View::new(core.store.tree(source.id)?), source.clone()));
             }

@@ -10,6 +10,7 @@ mod check_mount;
 mod claims;
 mod copies;
 mod du;
+mod dump;
 mod emulation;
 mod failures;
 mod first_walls;

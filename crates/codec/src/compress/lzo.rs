@@ -11,7 +11,7 @@
 //! of the compressed bytes, the four bytes of its length may not: where fewer than four are left
 //! in a sector, they are skipped.
 
-use super::CompressOptions;
+use super::{CompressOptions, lzo_encoder as encoder};
 use crate::{CompressionType, Error, Result};
 use lzo as decoder;
 
@@ -24,35 +24,56 @@ const fn segment_size_max(sector_size: usize) -> usize {
     sector_size.saturating_add(sector_size / 16).saturating_add(64 + 3)
 }
 
-/// Fills `output` from its start and returns the bytes in all segments.
+/// Fills `output` as far as the segments go, and returns how many bytes that are. Longer streams end with the output.
 pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
     let total = read_length(input, 0, "total length", input.len())?;
     let input = input.get(..total).unwrap_or(input);
     let mut at = LENGTH_SIZE;
     let mut done: usize = 0;
-    while at < input.len() {
+    while at < input.len() && done < output.len() {
         let room = input.len().saturating_sub(at.saturating_add(LENGTH_SIZE));
         let limit = room.min(segment_size_max(sector_size));
         let size = read_length(input, at, "segment length", limit)?;
         at = at.saturating_add(LENGTH_SIZE);
         // Within the input: the limit above says so.
         let segment = input.get(at..at.saturating_add(size)).unwrap_or_default();
-        let output_len = output.len();
         let rest = output.get_mut(done..).unwrap_or_default();
-        let room = rest.len().min(sector_size);
-        let rest = rest.get_mut(..room).unwrap_or_default();
-        let made = decoder::decompress_into(segment, rest).map_err(|error| match error {
-            // Only the end of the extent makes the room smaller than a sector.
-            decoder::Error::OutputOverrun if room < sector_size => {
-                Error::LongOutput { codec: CODEC, expected: output_len }
-            }
-            other => damaged_segment(other, at),
-        })?;
-        done = done.saturating_add(made);
+        done = done.saturating_add(one_segment(segment, at, sector_size, rest)?);
         at = at.saturating_add(size);
         at = at.saturating_add(skipped(at, sector_size));
     }
     Ok(done)
+}
+
+/// As [`decompress`], of an extent inside its item: one segment, whose two lengths say nothing but how long it is.
+pub(super) fn decompress_inline(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
+    let heads = LENGTH_SIZE.saturating_add(LENGTH_SIZE);
+    for (at, what, expected) in
+        [(0, "total length", input.len()), (LENGTH_SIZE, "segment length", input.len().saturating_sub(heads))]
+    {
+        let found = read_length(input, at, what, expected)?;
+        if found != expected {
+            return Err(Error::Length { codec: CODEC, what, at, expected, found });
+        }
+    }
+    one_segment(input.get(heads..).unwrap_or_default(), heads, sector_size, output)
+}
+
+/// Decompresses the segment at `at` to the start of `output`, as far as that goes, and returns how many bytes it brought.
+fn one_segment(segment: &[u8], at: usize, sector_size: usize, output: &mut [u8]) -> Result<usize> {
+    if let Some(sector) = output.get_mut(..sector_size) {
+        return decoder::decompress_into(segment, sector).map_err(|error| damaged_segment(error, at));
+    }
+    // The end of the extent is inside the segment's sector.
+    let mut whole = Vec::new();
+    whole.try_reserve_exact(sector_size).map_err(|_| Error::OutOfMemory { codec: CODEC })?;
+    whole.resize(sector_size, 0);
+    let made = decoder::decompress_into(segment, &mut whole).map_err(|error| damaged_segment(error, at))?;
+    let len = made.min(output.len());
+    if let (Some(to), Some(from)) = (output.get_mut(..len), whole.get(..len)) {
+        to.copy_from_slice(from);
+    }
+    Ok(len)
 }
 
 /// Bytes between `at` and the next place where a segment's length may stand.
@@ -102,9 +123,12 @@ pub(super) fn compress(input: &[u8], options: &CompressOptions) -> Option<Vec<u8
     let mut output = vec![0; LENGTH_SIZE];
     for sector in input.chunks(sector_size) {
         output.resize(output.len().saturating_add(skipped(output.len(), sector_size)), 0);
-        let segment = lzo1x::compress(sector);
-        output.extend_from_slice(&u32::try_from(segment.len()).ok()?.to_le_bytes());
-        output.extend_from_slice(&segment);
+        let at = output.len();
+        output.extend_from_slice(&[0; LENGTH_SIZE]);
+        encoder::compress(sector, &mut output);
+        let segment_len = output.len().saturating_sub(at.saturating_add(LENGTH_SIZE));
+        let length = output.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LENGTH_SIZE>())?;
+        *length = u32::try_from(segment_len).ok()?.to_le_bytes();
         if output.len() > options.output_size_max {
             return None;
         }

@@ -1,11 +1,16 @@
 //! Compression of file extents, with the framing they have on disk.
 //!
-//! Three codecs, one front: [`compress`], [`decompress`] and [`decompress_into`]. A compressed
-//! regular extent is a whole number of sectors long, so that every decoder accepts padding behind
-//! its stream; an inline one ends with its stream. [`Form`] says which of the two it is, because
-//! they also differ in what a stream means that is shorter than the extent: the kernel compresses
-//! up to the end of the file and then rounds the length of a regular extent up to a sector, so the
-//! missing tail is zeros; an inline extent has its exact length, so a missing tail is damage.
+//! Three codecs, one front: [`compress`], [`decompress`] and [`decompress_into`]. All that read extents call it, and
+//! `check`, so that they agree about what can be read. [`Form`] says which of two layouts an extent has:
+//!
+//! | | regular extent | inside its item |
+//! |---|---|---|
+//! | the compressed bytes | whole sectors: padding behind the stream is left alone | the item's, which LZO counts exactly |
+//! | a shorter stream | zeros follow: kernels round the length up to a sector | damage |
+//! | a longer stream | ends with the extent | up to a sector: Linux 7.1 compresses a whole one |
+//!
+//! That is what the kernel reads, with one exception: it takes a zstd frame that is cut short for one with zeros behind
+//! it where it fits one sector, and this refuses it.
 //!
 //! Bounds: the output never exceeds the length the caller states (take it from a verified item),
 //! and a decoder's own memory is fixed; a zstd frame that needs a window above 128 KiB is refused,
@@ -22,6 +27,7 @@
 mod block;
 mod lz4;
 mod lzo;
+mod lzo_encoder;
 mod lzo_rle;
 mod zlib;
 mod zstd;
@@ -30,13 +36,13 @@ pub use crate::kind::CompressionType;
 use crate::{Error, Result};
 pub use block::{BlockCodec, BlockError, decompress_block};
 
-/// What a stream means that ends before the extent does.
+/// Where a compressed extent lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tail {
-    /// The rest is zeros.
-    Zeros,
-    /// The extent is damaged: [`Error::ShortOutput`].
-    Damage,
+pub enum Layout {
+    /// In sectors of its own.
+    Regular,
+    /// Inside its item.
+    Inline,
 }
 
 /// The framing of a compressed extent.
@@ -44,21 +50,21 @@ pub enum Tail {
 pub struct Form {
     /// Bytes of a sector, the unit of LZO segments.
     pub sector_size: usize,
-    /// What a short stream means.
-    pub tail: Tail,
+    /// Where it lies.
+    pub layout: Layout,
 }
 
 impl Form {
     /// An extent with sectors of its own.
     #[must_use]
     pub const fn regular(sector_size: usize) -> Self {
-        Self { sector_size, tail: Tail::Zeros }
+        Self { sector_size, layout: Layout::Regular }
     }
 
     /// An extent inside its item.
     #[must_use]
     pub const fn inline(sector_size: usize) -> Self {
-        Self { sector_size, tail: Tail::Damage }
+        Self { sector_size, layout: Layout::Inline }
     }
 }
 
@@ -78,15 +84,18 @@ pub fn decompress(codec: CompressionType, input: &[u8], form: Form, output_len: 
 /// allows it. Returns the bytes that came from the stream.
 ///
 /// # Errors
-/// [`Error::Invalid`] and [`Error::Length`] for damaged streams, [`Error::ShortOutput`],
-/// [`Error::LongOutput`], [`Error::OutOfMemory`].
+/// [`Error::Invalid`] and [`Error::Length`] for damaged streams, [`Error::ShortOutput`] and [`Error::LongOutput`] as
+/// the form has it, [`Error::OutOfMemory`].
 pub fn decompress_into(codec: CompressionType, input: &[u8], form: Form, output: &mut [u8]) -> Result<usize> {
+    let is_inline = form.layout == Layout::Inline;
     let len = match codec {
+        CompressionType::Zlib if is_inline => zlib::decompress_inline(input, form.sector_size, output)?,
         CompressionType::Zlib => zlib::decompress(input, output)?,
+        CompressionType::Lzo if is_inline => lzo::decompress_inline(input, form.sector_size, output)?,
         CompressionType::Lzo => lzo::decompress(input, form.sector_size, output)?,
         CompressionType::Zstd => zstd::decompress(input, output)?,
     };
-    if len < output.len() && form.tail == Tail::Damage {
+    if is_inline && len < output.len() {
         return Err(Error::ShortOutput { codec, expected: output.len(), found: len });
     }
     if let Some(rest) = output.get_mut(len..) {

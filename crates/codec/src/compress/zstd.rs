@@ -13,8 +13,8 @@ thread_local! {
     static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Fills `output` from its start and returns the bytes of the frame. What follows the frame in
-/// `input` is padding.
+/// Fills `output` as far as the frame goes, and returns how many bytes that are. Longer frames end with the output; data
+/// behind the frame is padding.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     let mut decoder = match DECODER.take() {
         Some(decoder) => decoder,
@@ -45,21 +45,13 @@ fn decompress_with(decoder: &mut DCtx<'_>, input: &[u8], output: &mut [u8]) -> R
             what: zstd_safe::get_error_name(code),
             at: source.pos(),
         })?;
-        if hint == 0 {
+        if hint == 0 || target.pos() == expected {
             return Ok(target.pos());
         }
         if (source.pos(), target.pos()) == before {
-            return Err(stuck(source.pos(), input.len(), expected));
+            return Err(Error::Invalid { codec: CODEC, what: "frame is cut short", at: source.pos() });
         }
     }
-}
-
-/// No byte moved: either the output is full or the input is at its end.
-fn stuck(at: usize, input_len: usize, expected: usize) -> Error {
-    if at == input_len {
-        return Error::Invalid { codec: CODEC, what: "frame is cut short", at };
-    }
-    Error::LongOutput { codec: CODEC, expected }
 }
 
 /// `None` if the frame would be longer than `size_max`.

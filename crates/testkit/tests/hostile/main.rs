@@ -5,6 +5,7 @@
 
 mod books;
 mod caches;
+mod compressed;
 mod cycles;
 mod generations;
 mod orphans;
@@ -17,11 +18,13 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs_check::{CodeTable as _, Pass, PassTable as _};
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::{Key, TreeId};
-use spinney::{Env, MakeOptions, Volume, VolumeOptions};
+use spinney::{Env, MakeOptions, SendOptions, Volume, VolumeOptions};
 use testkit::hostile::Editor;
+use vfs::SnapshotMode;
 
 const IMAGE_BYTES: u64 = 128 << 20;
 
@@ -68,6 +71,25 @@ impl Image {
         self.device.read_at(0, &mut bytes).unwrap();
         bytes
     }
+}
+
+/// Ids of what a check with all passes finds.
+fn found(image: &Image) -> Vec<String> {
+    let passes = Pass::all().iter().map(|info| info.pass).collect();
+    let options = btrfs_check::Options { passes, ..btrfs_check::Options::default() };
+    let report = btrfs_check::check(&[image.device.clone()], &options, &()).unwrap();
+    report.counts.iter().map(|(code, _)| code.id().to_owned()).collect()
+}
+
+/// The stream of a read-only snapshot of all.
+fn sent(image: &Image) -> Vec<u8> {
+    let volume = image.open().unwrap();
+    volume.snapshot("/", "/snapshot", SnapshotMode::ReadOnly).unwrap();
+    volume.sync().unwrap();
+    let mut stream = Vec::new();
+    volume.send("/snapshot", None, &[], &SendOptions::default(), &mut stream).unwrap();
+    volume.close().unwrap();
+    stream
 }
 
 fn options() -> VolumeOptions {

@@ -3,10 +3,12 @@
 //! Histories of a subvolume, made at random by the kernel on a mount or by the library, and [`cases`] written by hand,
 //! with snapshots between; each snapshot is sent as a whole and as what differs from others, forwards and backwards, in
 //! both versions of the stream, with and without clones. `btrfs receive` takes the streams, and the walks of what was
-//! sent and what was received have to be equal in everything that a stream carries.
+//! sent and what was received have to be equal in everything that a stream carries. The last snapshot of a history is
+//! then changed where it was received, sent back to where it came from, changed there and sent once more: [`carried`].
 //!
 //! Needs root. Caller: `cargo trials send-histories`, and a short test.
 
+mod carried;
 mod cases;
 mod history;
 mod place;
@@ -24,6 +26,7 @@ use testkit::Random;
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{as_sent, differences};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
+use carried::Trip;
 use place::{Kernel, Library, Op, Place, WORK};
 
 /// What `send-histories` is told.
@@ -44,6 +47,9 @@ pub(crate) struct Options {
     /// Where the images are while they are needed.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
+    /// The `btrfs` that receives: the one that the variable BTRFS names, or that of the system, without.
+    #[arg(long, value_name = "PROGRAM")]
+    btrfs: Option<String>,
     /// Keeps the images and the streams of histories that fail.
     #[arg(long)]
     keep: bool,
@@ -56,13 +62,14 @@ const IMAGE_BYTES: u64 = 512 << 20;
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut failed = 0u64;
     let mut sum = Totals::default();
+    let program = options.btrfs.clone().unwrap_or_else(btrfs_program);
     for case in cases::CASES {
         let dir = Folder::new(&options.dir, case.name, options.keep)?;
-        report(case.name, check_case(&dir, case), &dir, (&mut failed, &mut sum));
+        report(case.name, check_case(&dir, &program, case), &dir, (&mut failed, &mut sum));
     }
     for seed in options.first..options.first.saturating_add(options.seeds) {
         let dir = Folder::new(&options.dir, &format!("seed-{seed}"), options.keep)?;
-        report(&format!("seed {seed}"), check_seed(&dir, seed, options), &dir, (&mut failed, &mut sum));
+        report(&format!("seed {seed}"), check_seed((&dir, &program), seed, options), &dir, (&mut failed, &mut sum));
     }
     let Totals { streams, names, changes } = sum;
     println!("send-histories: {streams} streams of {names} names, {changes} changes made, {failed} histories differ");
@@ -169,7 +176,7 @@ fn make_work(image: &Path, maker: Maker) -> Result<()> {
     }
 }
 
-fn check_seed(dir: &Folder, seed: u64, options: &Options) -> Result<Totals> {
+fn check_seed((dir, program): (&Folder, &str), seed: u64, options: &Options) -> Result<Totals> {
     let mut random = Random::new(seed);
     let image = dir.image("sent.img");
     let maker = if random.one_in(3) { Maker::Library } else { Maker::Kernel };
@@ -200,13 +207,20 @@ fn check_seed(dir: &Folder, seed: u64, options: &Options) -> Result<Totals> {
         let name = names.get(name).cloned().unwrap_or_default();
         streams.push(Stream { folder, name, parent, clones: Vec::new() });
     }
-    let options =
+    let sending =
         SendOptions { version: 1 + u32::from(seed % 2 == 1), compressed_data: seed % 4 == 3, ..SendOptions::default() };
-    check_streams(dir, &image, &streams, &options, &mut totals)?;
+    let received = dir.image("received.img");
+    make_image(&received, IMAGE_BYTES, &[])?;
+    check_streams((dir, program), (&image, &received), &streams, &sending, &mut totals)?;
+    let mut parent = format!("chain/{}", names.get(last).map_or("", String::as_str));
+    for (from, to, name) in [(&received, &image, "returned"), (&image, &received, "again")] {
+        let trip = Trip { from, to, parent: &parent, name, maker, changes: options.changes };
+        parent = trip.go((dir, program), &sending, &mut random, &mut totals)?;
+    }
     Ok(totals)
 }
 
-fn check_case(dir: &Folder, case: &cases::Case) -> Result<Totals> {
+fn check_case(dir: &Folder, program: &str, case: &cases::Case) -> Result<Totals> {
     let mut totals = Totals::default();
     let image = dir.image("sent.img");
     make_work(&image, Maker::Kernel)?;
@@ -225,7 +239,9 @@ fn check_case(dir: &Folder, case: &cases::Case) -> Result<Totals> {
         clones: Vec::new(),
     };
     let streams = [stream("chain", "s0", None), stream("chain", "s1", Some("s0")), stream("back", "s0", Some("s1"))];
-    check_streams(dir, &image, &streams, &SendOptions::default(), &mut totals)?;
+    let received = dir.image("received.img");
+    make_image(&received, IMAGE_BYTES, &[])?;
+    check_streams((dir, program), (&image, &received), &streams, &SendOptions::default(), &mut totals)?;
     Ok(totals)
 }
 
@@ -238,18 +254,16 @@ struct Stream {
     clones: Vec<String>,
 }
 
-/// Sends, has the kernel receive, and compares.
+/// Sends, has the kernel receive on the other image, and compares.
 fn check_streams(
-    dir: &Folder,
-    image: &Path,
+    (dir, program): (&Folder, &str),
+    (image, received): (&Path, &Path),
     streams: &[Stream],
     options: &SendOptions,
     totals: &mut Totals,
 ) -> Result<()> {
-    let received = dir.image("received.img");
-    make_image(&received, IMAGE_BYTES, &[])?;
     let volume = Volume::options().read_only(true).subvolume_id(TreeId::FS).open(image)?;
-    let target = Mount::new(&received, "noatime,subvolid=5")?;
+    let target = Mount::new(received, "noatime,subvolid=5")?;
     for (number, stream) in streams.iter().enumerate() {
         let file = dir.image(&format!("{number}.stream"));
         let parent = stream.parent.as_ref().map(Path::new);
@@ -261,7 +275,7 @@ fn check_streams(
         let folder = target.path().join(stream.folder);
         std::fs::create_dir_all(&folder)?;
         let (file, folder) = (file.to_string_lossy(), folder.to_string_lossy());
-        run_program(&btrfs_program(), &["receive", "-f", &file, &folder]).with_context(what)?;
+        run_program(program, &["receive", "-f", &file, &folder]).with_context(what)?;
     }
     drop(volume);
     let source = Mount::new(image, "ro,noatime,subvolid=5")?;
@@ -291,8 +305,15 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let options =
-            Options { seeds: 3, first: 1000, snapshots: 3, changes: 50, dir: dir.path().to_path_buf(), keep: false };
+        let options = Options {
+            seeds: 3,
+            first: 1000,
+            snapshots: 3,
+            changes: 50,
+            dir: dir.path().to_path_buf(),
+            btrfs: None,
+            keep: false,
+        };
         assert_eq!(run(&options).unwrap(), ExitCode::SUCCESS);
     }
 }

@@ -1,13 +1,14 @@
 //! `spinney dump`: the file system as it lies on disk.
 //!
-//! `dump super` reads the device and needs no sound file system; the others open the store, and
-//! show blocks that passed its verification. Items are shown by the `Display` of the on-disk
+//! `dump super`, `dump tree` and `dump block` read the device and need no sound file system; `dump chunks` opens the
+//! store. Items are shown by the `Display` of the on-disk
 //! types, one line each, with control characters escaped.
 //!
-//! Failure: what is wrong with a superblock is part of the report, and the status says so too;
-//! a tree is shown up to the first block that cannot be read. Caller: `args`.
+//! Failure: what is wrong with a superblock or a block is part of the report, and the status says so too; what can be
+//! read of it is shown. Caller: `args`.
 
 mod chunks;
+mod medium;
 mod superblock;
 mod tree;
 
@@ -25,13 +26,14 @@ use commands::failure::{Failure, Status};
 use commands::image::explain;
 use commands::output::Output;
 
-/// Show what is on disk: superblocks, trees, chunks
+/// Show what is on disk, damaged or not: superblocks, trees, blocks, chunks
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "An image that is mounted has to be unmounted first.\n\n",
     "Examples:\n",
     "  spinney dump super --all site.img\n",
     "  spinney dump tree site.img fs\n",
+    "  spinney dump block site.img 30408704\n",
     "  spinney dump chunks site.img"
 ))]
 pub(crate) struct Dump {
@@ -43,6 +45,7 @@ pub(crate) struct Dump {
 enum Command {
     Super(superblock::Super),
     Tree(tree::Tree),
+    Block(tree::OneBlock),
     Chunks(chunks::Chunks),
 }
 
@@ -51,6 +54,7 @@ impl Dump {
         match &self.command {
             Command::Super(command) => command.run(out),
             Command::Tree(command) => command.run(out),
+            Command::Block(command) => command.run(out),
             Command::Chunks(command) => command.run(out),
         }
     }

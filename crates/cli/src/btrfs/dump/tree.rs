@@ -1,17 +1,18 @@
-//! `spinney dump tree`
+//! `spinney dump tree` and `dump block`
 
+use std::collections::HashSet;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use btrfs_disk::items::ShowItem;
 use btrfs_disk::node::{self, BlockView};
-use btrfs_disk::{Key, Logical, TreeId, verify};
-use btrfs_store::Store;
+use btrfs_disk::{Key, Logical, TreeId};
 use clap::Args;
 use serde::Serialize;
 
-use commands::failure::Failure;
+use super::medium::{Copy, Found, Medium, Pointer};
+use commands::failure::{Failure, Status};
 use commands::names;
 use commands::output::Output;
 
@@ -32,7 +33,7 @@ pub(crate) struct Tree {
     /// Only the block at this logical address
     #[arg(long, value_name = "BYTENR", conflicts_with = "tree")]
     block: Option<u64>,
-    /// Report as JSON: {blocks: [{at, level, generation, owner, items: [{key, text}]}]}
+    /// Report as JSON: {blocks: [{at, problem, level, generation, owner, items: [{key, text}]}]}
     #[arg(long)]
     json: bool,
 }
@@ -66,6 +67,8 @@ fn parse_tree(text: &str) -> Result<u64, String> {
 #[derive(Serialize)]
 struct Block {
     at: u64,
+    /// What is wrong with it; null where a copy is right.
+    problem: Option<String>,
     level: u8,
     generation: u64,
     owner: u64,
@@ -91,51 +94,97 @@ struct Writer<'a> {
     out: &'a mut Output,
     json: bool,
     count: u64,
+    /// Blocks of which no copy is right.
+    damaged: u64,
 }
 
 impl Tree {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let store = super::open_store(&self.image)?;
-        let mut writer = Writer { out, json: self.json, count: 0 };
+        let medium = Medium::open(&self.image)?;
+        let mut writer = Writer { out, json: self.json, count: 0, damaged: 0 };
         match (self.tree, self.block) {
             (Some(tree), _) => {
-                let tree = store.tree(TreeId(tree))?;
+                let root = medium.root(TreeId(tree))?;
                 writer.start()?;
-                let mut written = Ok(());
-                tree.for_each_block(|at, bytes| {
-                    if written.is_ok() {
-                        written = writer.block(at, bytes);
-                    }
-                    Ok(())
-                })?;
-                written?;
+                writer.tree(&medium, root)?;
             }
             (None, Some(at)) => {
-                let block = read_block(&store, Logical(at))?;
+                check_address(&medium, "--block", at)?;
                 writer.start()?;
-                writer.block(Logical(at), &block)?;
+                let pointer = Pointer::to(at);
+                writer.block(pointer.at, &medium.read(&pointer))?;
             }
             (None, None) => return Err(Failure::usage("a tree or --block is needed").into()),
         }
-        writer.end()
+        writer.end(&self.image)
     }
 }
 
-/// Any copy of the block whose checksum is right.
-fn read_block(store: &Store, at: Logical) -> Result<Vec<u8>> {
-    let sizes = store.sizes();
-    if !at.0.is_multiple_of(u64::from(sizes.sector)) {
-        let text = format!("--block: expected a multiple of {}, found {at}", sizes.sector);
-        return Err(Failure::usage(text).into());
+/// Show a tree block as it lies on disk, with every copy of it
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Says of each copy where it lies and what is wrong with it, and shows what can be read of the best one.\n",
+    "Exit status 3: a copy is damaged.\n\n",
+    "Examples:\n",
+    "  spinney dump block site.img 30408704\n",
+    "  spinney dump block --json site.img 30408704"
+))]
+pub(crate) struct OneBlock {
+    /// Image file or unmounted block device
+    image: PathBuf,
+    /// Logical address of the block, as `dump tree` and messages have it
+    #[arg(value_name = "ADDR")]
+    at: u64,
+    /// Report as JSON: {copies: [{device, offset, problem}], blocks: [{at, problem, level, ..., items: [{key, text}]}]}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct JsonCopy {
+    /// Number of the device, and byte on it; null where no chunk says it.
+    device: Option<u64>,
+    offset: Option<u64>,
+    /// What is wrong with it; null for a good copy.
+    problem: Option<String>,
+}
+
+impl OneBlock {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let medium = Medium::open(&self.image)?;
+        check_address(&medium, "ADDR", self.at)?;
+        let pointer = Pointer::to(self.at);
+        let copies = medium.copies(&pointer);
+        let damaged = copies.iter().filter(|copy| copy.problem.is_some()).count();
+        let mut writer = Writer { out, json: self.json, count: 0, damaged: 0 };
+        if self.json {
+            let copy = |Copy { place, problem }| JsonCopy {
+                device: place.map(|(device, _)| device),
+                offset: place.map(|(_, offset)| offset),
+                problem,
+            };
+            let copies: Vec<JsonCopy> = copies.into_iter().map(copy).collect();
+            write!(writer.out, "{{\"copies\":{},", serde_json::to_string(&copies)?)?;
+            writer.out.write_all(b"\"blocks\":[")?;
+        } else {
+            for (number, copy) in copies.iter().enumerate() {
+                let (device, offset) = copy.place.unwrap_or_default();
+                let state = copy.problem.as_deref().unwrap_or("good");
+                writeln!(writer.out, "copy {} at byte {offset} of device {device}: {state}", number + 1)?;
+            }
+        }
+        writer.block(pointer.at, &medium.read(&pointer))?;
+        writer.damaged = writer.damaged.max(u64::from(damaged > 0));
+        writer.end(&self.image)
     }
-    let superblock = store.superblock();
-    let fields = superblock.fields();
-    let format = verify::Format::of(fields);
-    let check = |bytes: &[u8]| match &format {
-        Some(format) => verify::block(bytes, &verify::Expect::at(format, at, superblock.generation())),
-        None => Ok(()),
-    };
-    Ok(store.read_block(at, &check)?)
+}
+
+fn check_address(medium: &Medium, what: &str, at: u64) -> Result<()> {
+    let sector = medium.sector();
+    if !at.is_multiple_of(sector) {
+        return Err(Failure::usage(format!("{what}: expected a multiple of {sector}, found {at}")).into());
+    }
+    Ok(())
 }
 
 impl Writer<'_> {
@@ -146,34 +195,67 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, image: &Path) -> Result<()> {
         if self.json {
             self.out.write_all(b"\n]}\n")?;
         }
-        self.out.finish()
+        self.out.finish()?;
+        match self.damaged {
+            0 => Ok(()),
+            count => {
+                let blocks = if count == 1 { "a block is" } else { "blocks are" };
+                let text = format!("{}: {blocks} damaged; the output says which, and how", image.display());
+                Err(Failure::new(Status::Corrupt, text).into())
+            }
+        }
     }
 
-    fn block(&mut self, at: Logical, bytes: &[u8]) -> Result<()> {
-        let (Some(header), Some(view)) = (node::header(bytes), BlockView::new(bytes)) else {
-            return Ok(());
-        };
+    /// All blocks of a tree that can be reached, each before those below it.
+    fn tree(&mut self, medium: &Medium, root: Pointer) -> Result<()> {
+        let mut todo = vec![root];
+        // Pointers of damaged nodes may lead anywhere: each such block is gone through once.
+        let mut seen = HashSet::new();
+        while let Some(pointer) = todo.pop() {
+            let found = medium.read(&pointer);
+            if found.problem.is_some() && !seen.insert(pointer.at) {
+                continue;
+            }
+            self.block(pointer.at, &found)?;
+            let children = found.bytes.map(|bytes| pointer.children(&bytes)).unwrap_or_default();
+            todo.extend(children.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, at: Logical, found: &Found) -> Result<()> {
+        self.damaged += u64::from(found.problem.is_some());
+        let bytes = found.bytes.as_deref().unwrap_or_default();
+        let parts = node::header(bytes).zip(BlockView::new(bytes));
         if !self.json {
+            if let Some(problem) = &found.problem {
+                writeln!(self.out, "block {at}: damaged: {}", names::escaped_text(problem))?;
+            }
+            let Some((header, view)) = parts else { return Ok(()) };
             writeln!(self.out, "{header}")?;
             return self.items(view);
         }
         self.out.write_all(if self.count > 0 { b",\n" } else { b"\n" })?;
         self.count += 1;
         let mut items = Vec::new();
-        each_item(view, |key, text| {
-            let key = JsonKey { objectid: key.objectid, item_type: key.item_type, offset: key.offset };
-            items.push(Item { key, text });
-            Ok(())
-        })?;
+        if let Some((_, view)) = parts {
+            each_item(view, |key, text| {
+                let key = JsonKey { objectid: key.objectid, item_type: key.item_type, offset: key.offset };
+                items.push(Item { key, text });
+                Ok(())
+            })?;
+        }
+        let header = parts.map(|(header, _)| header);
         let block = Block {
             at: at.0,
-            level: header.level,
-            generation: header.generation.get(),
-            owner: header.owner.get(),
+            problem: found.problem.clone(),
+            level: header.map_or(0, |header| header.level),
+            generation: header.map_or(0, |header| header.generation.get()),
+            owner: header.map_or(0, |header| header.owner.get()),
             items,
         };
         Ok(serde_json::to_writer(&mut *self.out, &block).map_err(std::io::Error::from)?)
