@@ -4,22 +4,15 @@ use super::Problem;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 
 /// The only registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 const LIST: &str = "deny.toml";
 
 /// Everything that `cargo metadata` names and `deny.toml` does not allow.
-pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
+pub(super) fn check(root: &Path, metadata: &Value) -> Result<Vec<Problem>> {
     let text = std::fs::read_to_string(root.join(LIST)).context(LIST)?;
     let allowed = allowed(&text);
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .current_dir(root)
-        .output()?;
-    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let packages = metadata.get("packages").and_then(Value::as_array).context("cargo metadata: packages")?;
     Ok(packages.iter().filter_map(|package| problem(package, &allowed)).collect())
 }

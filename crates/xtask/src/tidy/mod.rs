@@ -12,6 +12,7 @@
 
 mod api;
 mod cycles;
+mod graph;
 mod layers;
 mod licences;
 pub(crate) mod metrics;
@@ -22,11 +23,12 @@ mod text;
 mod words;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use source::SourceFile;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// One broken rule at one place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,13 +67,25 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
         problems.extend(cycles::check(name, &files));
     }
     problems.extend(api::check(root, &files, blesses)?);
-    problems.extend(licences::check(root)?);
+    let metadata = metadata(root)?;
+    problems.extend(licences::check(root, &metadata)?);
+    problems.extend(graph::check(root, &metadata)?);
     problems.sort();
     for problem in &problems {
         println!("{problem}");
     }
     println!("tidy: {file_count} files, {} problems", problems.len());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What cargo knows of the workspace and of all that it is built from.
+fn metadata(root: &Path) -> Result<Value> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root)
+        .output()?;
+    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 fn by_crate(files: &[SourceFile]) -> BTreeMap<&str, Vec<&SourceFile>> {
