@@ -20,6 +20,7 @@ mod harness;
 mod interrupted;
 mod layout;
 mod make_f2fs;
+mod makers;
 mod mount;
 mod mount_commands;
 mod mount_dedupe;

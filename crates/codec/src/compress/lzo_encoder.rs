@@ -25,17 +25,17 @@ const FIRST_LITERALS_MAX: usize = 238;
 /// A match of the longest form at [`MIDDLE_DISTANCE_MAX`].
 const END: [u8; 3] = [17, 0, 0];
 
-const TABLE_BITS: u32 = 13;
+const TABLE_BITS: u32 = 12;
 const TABLE_SIZE: usize = 1 << TABLE_BITS;
 /// Without a match for so many bytes (a power of two), the search takes a larger step.
 const PATIENCE_BITS: u32 = 5;
 
 /// Where bytes were last, by a hash of them.
-struct Table(Vec<u16>);
+struct Table([u16; TABLE_SIZE]);
 
 impl Table {
-    fn new() -> Self {
-        Self(vec![0; TABLE_SIZE])
+    const fn new() -> Self {
+        Self([0; TABLE_SIZE])
     }
 
     /// The last place of a hash, which becomes `at`.
@@ -95,8 +95,15 @@ fn matched(input: &[u8], from: usize, at: usize, min: usize) -> Option<(usize, u
 
 /// How many bytes two slices have in common at their starts.
 fn common(one: &[u8], other: &[u8]) -> usize {
-    let words = one.chunks_exact(8).zip(other.chunks_exact(8));
-    let same = words.take_while(|(one, other)| one == other).count().saturating_mul(8);
+    let mut same = 0_usize;
+    for (one, other) in one.chunks_exact(8).zip(other.chunks_exact(8)) {
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let different = (word(one) ^ word(other)).trailing_zeros() / u8::BITS;
+        same = same.saturating_add(usize::try_from(different).unwrap_or_default());
+        if different < 8 {
+            return same;
+        }
+    }
     let (one, other) = (one.get(same..).unwrap_or_default(), other.get(same..).unwrap_or_default());
     let rest = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     same.saturating_add(rest)
@@ -227,8 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_as_small_as_with_the_reference() {
-        // 4,096 bytes of words: LZO1X-1 of the kernel makes 1,2xx of such.
+    fn text_becomes_no_longer_than_the_kernel_makes_it() {
         let words = ["btrfs", "extent", "tree", "block", "inode", "the", "of", "and", "is", "a"];
         let mut text = Vec::new();
         let mut state = 1_u32;
@@ -238,7 +244,9 @@ mod tests {
             text.push(b' ');
         }
         text.truncate(4096);
+        // What Linux 6.18 makes of it with `compress-force=lzo`, without the two lengths in front.
+        let of_kernel = 1503 - 8;
         let len = round(&text);
-        assert!(len < 1700, "{len}");
+        assert!(len <= of_kernel, "{len}");
     }
 }
