@@ -1,7 +1,7 @@
 //! Compressed extents: whether what is stored decompresses, as all that read files find out.
 //!
-//! An extent inside its item is decompressed as its inode goes by. Others are read in the order of their addresses, once
-//! each, when all data is read; those of which no copy has the right checksums are left to `data`.
+//! An extent inside its item is decompressed as its inode goes by. Others are read in the order of their addresses,
+//! once each, when all data is read; those of which no copy has the right checksums are left to `data`.
 
 use std::io;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
-//! A subvolume that was received, changed and goes back to where it came from. There its parent has no received UUID, by
-//! which alone `btrfs receive` before 6.10 looks for what data is cloned from: the stream names what is being made, which
-//! every receiver finds.
+//! A subvolume that was received, changed and goes back to where it came from. There its parent has no received UUID,
+//! by which alone `btrfs receive` before 6.10 looks for what data is cloned from: the stream names what is being made,
+//! which every receiver finds.
 
 #![allow(
     clippy::unwrap_used,

@@ -145,8 +145,8 @@ impl Inode {
         }
     }
 
-    /// What a symbolic link should have as its size, where it is not `size`. A target outside the item, as btrfs-convert
-    /// makes of long ones, is refused by kernels since 6.7.
+    /// What a symbolic link should have as its size, where it is not `size`. A target outside the item, as
+    /// btrfs-convert makes of long ones, is refused by kernels since 6.7.
     fn wrong_link(&self, size: u64) -> Option<String> {
         match self.link {
             Some(link) if link.has(size) => None,

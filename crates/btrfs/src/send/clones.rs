@@ -2,7 +2,8 @@
 //!
 //! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
 //! it has such a file, with this extent at this place: it is what the receiver has of it that counts. Of the subvolume
-//! that is being made, only what is done already is cloned, and what files of the parent have that get their turn later.
+//! that is being made, only what is done already is cloned, and what files of the parent have that get their turn
+//! later.
 //!
 //! That one comes before all others, however much more they have: every receiver finds it. `btrfs receive` before 6.10
 //! looks others up by their received UUID alone, which none has that goes back to where it came from.

@@ -59,7 +59,8 @@ pub(super) fn decompress_inline(input: &[u8], sector_size: usize, output: &mut [
     one_segment(input.get(heads..).unwrap_or_default(), heads, sector_size, output)
 }
 
-/// Decompresses the segment at `at` to the start of `output`, as far as that goes, and returns how many bytes it brought.
+/// Decompresses the segment at `at` to the start of `output`, as far as that goes, and returns how many bytes it
+/// brought.
 fn one_segment(segment: &[u8], at: usize, sector_size: usize, output: &mut [u8]) -> Result<usize> {
     if let Some(sector) = output.get_mut(..sector_size) {
         return decoder::decompress_into(segment, sector).map_err(|error| damaged_segment(error, at));

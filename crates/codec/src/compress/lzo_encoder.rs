@@ -1,12 +1,12 @@
 //! LZO1X, written: one segment, in the plain form that every kernel reads.
 //!
-//! The facts of the format are those of the kernel's `Documentation/staging/lzo.rst`. Literals are counted by the low two
-//! bits of the match before them where there are up to three, and by an instruction of their own otherwise; matches have
-//! three forms, by distance and length. What ends a stream is a match of the longest form at a distance that no other
-//! has. Runs of zeros are matches here: what a version byte announces is left to other formats.
+//! The facts of the format are those of the kernel's `Documentation/staging/lzo.rst`. Literals are counted by the low
+//! two bits of the match before them where there are up to three, and by an instruction of their own otherwise; matches
+//! have three forms, by distance and length. What ends a stream is a match of the longest form at a distance that no
+//! other has. Runs of zeros are matches here: what a version byte announces is left to other formats.
 //!
-//! The search is greedy. Two tables know where bytes were last: by four bytes, for matches at any distance, and by three,
-//! for the short form, which reaches 2 KiB back.
+//! The search is greedy. Two tables know where bytes were last: by four bytes, for matches at any distance, and by
+//! three, for the short form, which reaches 2 KiB back.
 
 /// A match of this many bytes has a short form, up to [`SHORT_MAX`] and [`SHORT_DISTANCE_MAX`].
 const SHORT_MIN: usize = 3;
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn text_becomes_no_longer_than_the_kernel_makes_it() {
-        let words = ["btrfs", "extent", "tree", "block", "inode", "the", "of", "and", "is", "a"];
+        let words = ["small", "extent", "tree", "block", "inode", "the", "of", "and", "is", "a"];
         let mut text = Vec::new();
         let mut state = 1_u32;
         while text.len() < 4096 {
@@ -245,7 +245,7 @@ mod tests {
         }
         text.truncate(4096);
         // What Linux 6.18 makes of it with `compress-force=lzo`, without the two lengths in front.
-        let of_kernel = 1503 - 8;
+        let of_kernel = 1493 - 8;
         let len = round(&text);
         assert!(len <= of_kernel, "{len}");
     }

@@ -5,7 +5,7 @@
 //!
 //! | | regular extent | inside its item |
 //! |---|---|---|
-//! | the compressed bytes | whole sectors: padding behind the stream is left alone | the item's, which LZO counts exactly |
+//! | the compressed bytes | whole sectors: padding behind the stream counts nothing | the item's: LZO counts them |
 //! | a shorter stream | zeros follow: kernels round the length up to a sector | damage |
 //! | a longer stream | ends with the extent | up to a sector: Linux 7.1 compresses a whole one |
 //!

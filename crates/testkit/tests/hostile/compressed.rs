@@ -1,6 +1,6 @@
 //! Small compressed extents of every length: those that a reader refuses are those that a check reports. Linux 7.1
-//! compresses a whole sector where an older kernel compresses up to the end of the file, and `ram_bytes` says how much of
-//! it counts.
+//! compresses a whole sector where an older kernel compresses up to the end of the file, and `ram_bytes` says how much
+//! of it counts.
 
 use super::{Image, found};
 use btrfs_disk::items::FileExtent;
@@ -9,6 +9,8 @@ use btrfs_disk::{Generation, Key, TreeId};
 use codec::CompressionType;
 use codec::compress::{CompressOptions, compress};
 use std::sync::Arc;
+use vfs::FileOptions;
+use vfs::file_system::XattrMode;
 
 /// The stream of a number of bytes of text.
 fn stream(codec: CompressionType, text: &[u8]) -> Vec<u8> {
@@ -80,6 +82,50 @@ fn a_check_reports_what_readers_refuse() {
         let other = if codec == CompressionType::Zlib { CompressionType::Zstd } else { CompressionType::Zlib };
         lie(&image, (other, &data, 300));
         assert!(!is_read(&image, 300, &format!("{codec} as {other}")));
+    }
+}
+
+#[test]
+fn so_it_is_outside_of_items() {
+    const LEN: usize = 64 << 10;
+    for codec in CompressionType::ALL {
+        let image = Image::new(|volume| {
+            let file = FileOptions::new().read(true).write(true).create(true).open(volume, "/file").unwrap();
+            volume.set_xattr("/file", "btrfs.compression", codec.name(), XattrMode::Either).unwrap();
+            file.write_at(&text(LEN), 0).unwrap();
+        });
+        let ino = image.read_only().symlink_metadata("/file").unwrap().home.ino;
+        let key = Key::new(ino, EXTENT_DATA, 0);
+        let edit = image.edit();
+        let change = |compression: u8, ram_bytes: u64, len: u64| {
+            let sizes = |bytes: &mut [u8]| {
+                bytes[16..24].copy_from_slice(&len.to_le_bytes());
+                bytes[24..32].copy_from_slice(&len.to_le_bytes());
+            };
+            edit.change_item(TreeId::FS, &Key::new(ino, INODE_ITEM, 0), sizes).unwrap();
+            let extent = |bytes: &mut [u8]| {
+                assert_eq!((bytes[20], bytes[16] > 0), (1, true), "a compressed extent");
+                bytes[8..16].copy_from_slice(&ram_bytes.to_le_bytes());
+                bytes[16] = compression;
+                bytes[45..53].copy_from_slice(&len.to_le_bytes());
+            };
+            edit.change_item(TreeId::FS, &key, extent).unwrap();
+        };
+        // The stream is as long, longer, and shorter: zeros follow.
+        for len in [LEN, 4096, LEN - 4096, LEN + 4096, 2 * LEN] {
+            change(codec.to_raw(), len as u64, len as u64);
+            let mut expected = text(len.min(LEN));
+            expected.resize(len, 0);
+            assert_eq!(found(&image), Vec::<String>::new(), "{codec}: {len} bytes");
+            assert!(image.read_only().read("/file").unwrap() == expected, "{codec}: {len} bytes");
+        }
+        let other = if codec == CompressionType::Zlib { CompressionType::Zstd } else { CompressionType::Zlib };
+        change(other.to_raw(), LEN as u64, LEN as u64);
+        assert!(image.read_only().read("/file").is_err());
+        assert_eq!(found(&image), ["data-stream"], "{codec} as {other}");
+        change(codec.to_raw(), 256 << 10, LEN as u64);
+        assert!(image.read_only().read("/file").is_err());
+        assert_eq!(found(&image), ["file-stream"], "{codec}: more than is read");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tree blocks as they lie on the medium, right or wrong.
 //!
-//! The devices, the superblock that counts and the chunks are found as a rescue finds them, so that damage to these does
-//! not keep the rest from being shown. A block is read from the first copy that is right; where there is none, from one
-//! whose checksum is, or from any that can be read, with what is wrong with it.
+//! The devices, the superblock that counts and the chunks are found as a rescue finds them, so that damage to these
+//! does not keep the rest from being shown. A block is read from the first copy that is right; where there is none,
+//! from one whose checksum is, or from any that can be read, with what is wrong with it.
 
 use std::path::Path;
 use std::sync::Arc;
