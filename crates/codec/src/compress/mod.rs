@@ -13,8 +13,8 @@
 //! it where it fits one sector, and this refuses it.
 //!
 //! Bounds: the output never exceeds the length the caller states (take it from a verified item),
-//! and a decoder's own memory is fixed; a zstd frame that needs a window above 128 KiB is refused,
-//! as the kernel refuses it.
+//! and a decoder's own memory is fixed, but that a longer stream of zlib takes up to 1 MiB more; beyond that it is
+//! refused. So is a zstd frame that needs a window above 128 KiB, as the kernel refuses it.
 //!
 //! How it fails: [`Error`] names the codec, the place and the two lengths that disagree. Output
 //! buffers are unspecified after an error.

@@ -3,6 +3,7 @@
 //! of it counts.
 
 use super::{Image, found};
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::{EXTENT_DATA, INODE_ITEM};
 use btrfs_disk::{Generation, Key, TreeId};
@@ -40,7 +41,7 @@ fn is_read(image: &Image, len: usize, what: &str) -> bool {
     let counts = found(image);
     let volume = image.read_only();
     let read = volume.read("/file");
-    let rescue = btrfs_rescue::Rescue::open(&[image.device.clone()], 1, Arc::new(())).unwrap();
+    let rescue = btrfs_rescue::Rescue::open(&[image.any_device()], 1, Arc::new(())).unwrap();
     let view = rescue.view(None).unwrap();
     let rescued = view.volume().read("/file").unwrap();
     let is_rescued = view.losses().is_empty();
@@ -66,7 +67,7 @@ fn a_check_reports_what_readers_refuse() {
         for unpacked in [299, 300, 301, 2048, 4095, 4096, 4097, 8192] {
             let data = stream(codec, &text(unpacked));
             for len in [1, 299, 300, 301, 4095, 4096] {
-                lie(&image, (codec, &data, len as u64));
+                lie(&image, (codec, &data, to_u64(len)));
                 let what = format!("{codec}: {unpacked} bytes for {len}");
                 // zstd brings the first of a longer frame, as in the kernel.
                 let is_right = unpacked >= len && (unpacked <= 4096 || codec == CompressionType::Zstd);
@@ -113,17 +114,17 @@ fn so_it_is_outside_of_items() {
         };
         // The stream is as long, longer, and shorter: zeros follow.
         for len in [LEN, 4096, LEN - 4096, LEN + 4096, 2 * LEN] {
-            change(codec.to_raw(), len as u64, len as u64);
+            change(codec.to_raw(), to_u64(len), to_u64(len));
             let mut expected = text(len.min(LEN));
             expected.resize(len, 0);
             assert_eq!(found(&image), Vec::<String>::new(), "{codec}: {len} bytes");
             assert!(image.read_only().read("/file").unwrap() == expected, "{codec}: {len} bytes");
         }
         let other = if codec == CompressionType::Zlib { CompressionType::Zstd } else { CompressionType::Zlib };
-        change(other.to_raw(), LEN as u64, LEN as u64);
+        change(other.to_raw(), to_u64(LEN), to_u64(LEN));
         assert!(image.read_only().read("/file").is_err());
         assert_eq!(found(&image), ["data-stream"], "{codec} as {other}");
-        change(codec.to_raw(), 256 << 10, LEN as u64);
+        change(codec.to_raw(), 256 << 10, to_u64(LEN));
         assert!(image.read_only().read("/file").is_err());
         assert_eq!(found(&image), ["file-stream"], "{codec}: more than is read");
     }

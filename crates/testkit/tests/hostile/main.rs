@@ -44,6 +44,10 @@ impl Image {
         Self { device }
     }
 
+    fn any_device(&self) -> Arc<dyn Device> {
+        self.device.clone()
+    }
+
     fn edit(&self) -> Editor {
         Editor::new(self.device.clone()).unwrap()
     }
@@ -77,7 +81,7 @@ impl Image {
 fn found(image: &Image) -> Vec<String> {
     let passes = Pass::all().iter().map(|info| info.pass).collect();
     let options = btrfs_check::Options { passes, ..btrfs_check::Options::default() };
-    let report = btrfs_check::check(&[image.device.clone()], &options, &()).unwrap();
+    let report = btrfs_check::check(&[image.any_device()], &options, &()).unwrap();
     report.counts.iter().map(|(code, _)| code.id().to_owned()).collect()
 }
 

@@ -3,6 +3,7 @@
 //! whatever extent it is in.
 
 use super::{Image, found, sent};
+use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::{EXTENT_DATA, INODE_ITEM};
 use btrfs_disk::{Generation, Key, TreeId};
@@ -87,8 +88,7 @@ fn repair_of(image: &Image) -> btrfs_repair::Plan {
         folder: std::env::temp_dir(),
         threads: 1,
     };
-    let device: Arc<dyn blockdev::Device> = image.device.clone();
-    btrfs_repair::plan(&device, &options, &()).unwrap()
+    btrfs_repair::plan(&image.any_device(), &options, &()).unwrap()
 }
 
 /// All that read a link agree about a target that is stored so, of an inode with this size.
@@ -97,13 +97,13 @@ fn all_agree(stored: &[u8], size: u64) {
     let edit = image.edit();
     let sizes = |bytes: &mut [u8]| {
         bytes[16..24].copy_from_slice(&size.to_le_bytes());
-        bytes[24..32].copy_from_slice(&(stored.len() as u64).to_le_bytes());
+        bytes[24..32].copy_from_slice(&to_u64(stored.len()).to_le_bytes());
     };
     edit.change_item(TreeId::FS, &Key::new(key.objectid, INODE_ITEM, 0), sizes).unwrap();
     edit.put_item(TreeId::FS, &key, &FileExtent::build_inline(Generation(1), 0, 0, stored)).unwrap();
     assert!(found(&image).is_empty(), "{stored:?} of {size}");
     assert_eq!(image.read_only().read_link("/link").unwrap(), Path::new("target"));
-    let rescue = btrfs_rescue::Rescue::open(&[image.device.clone()], 1, Arc::new(())).unwrap();
+    let rescue = btrfs_rescue::Rescue::open(&[image.any_device()], 1, Arc::new(())).unwrap();
     let rescued = rescue.view(None).unwrap().volume();
     assert_eq!(rescued.read_link("/link").unwrap(), Path::new("target"));
     assert_eq!(target_sent(&image), b"target");
@@ -162,7 +162,7 @@ fn with_nul(stream: Vec<u8>) -> Vec<u8> {
     let mut bytes = stream;
     let mut at = 17;
     loop {
-        let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let len = usize_from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
         let number = u16::from_le_bytes(bytes[at + 4..at + 6].try_into().unwrap());
         let end = at + 10 + len;
         if number == 8 {
