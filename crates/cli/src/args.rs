@@ -23,7 +23,11 @@ use commands::output::Output;
         "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image\n",
         "\n",
         "`spinney COMMAND --help` has the options and examples of a command, `spinney man`\n",
-        "the manual, with the exit statuses and the form of reports in JSON."
+        "the manual, with the form of reports in JSON.\n",
+        "\n",
+        "Exit status:\n",
+        "  0 done, 1 refused by the file system, 2 usage, 3 damaged or unknown image,\n",
+        "  4 unsupported, 5 no space, 6 reading or writing failed, 7 in use"
     ),
     propagate_version = true
 )]
