@@ -104,7 +104,7 @@ mod tests {
             let mut program = crate::help::laid_out(Cli::command(), width);
             for help in [program.render_help().to_string(), program.render_long_help().to_string()] {
                 assert!(help.lines().count() <= LINES_MAX, "{}: {help}", help.lines().count());
-                assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+                assert!(help.lines().all(|line| line.chars().count() <= width), "{help}");
                 assert!(help.contains("btrfs and f2fs"), "{help}");
                 for (heading, _) in GROUPS {
                     assert!(help.contains(&format!("\n{heading}:\n")), "{help}");
