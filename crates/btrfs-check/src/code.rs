@@ -23,12 +23,20 @@ const MIRROR: &str =
     "Run `spinney scrub start IMAGE`, which rewrites bad copies; find out why the device returned this.";
 const SAVE: &str =
     "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
+const SHORTEN: &str = "Copy the files to another device first (`spinney get` reads past damage); `spinney repair \
+    IMAGE` shortens the file system where nothing lies beyond the end.";
 const REBUILD: &str = "Do not write to it before it is repaired: `spinney repair IMAGE` shows how, and can be undone.";
-const CACHE: &str = "`spinney repair IMAGE` rebuilds it from the extents; so does a mount with `clear_cache`.";
-const RESCAN: &str = "Run `btrfs quota rescan` on a mount.";
+const CACHE: &str =
+    "`spinney repair IMAGE` rebuilds it from the extents; so does a mount by the kernel with `clear_cache`.";
+const RESCAN: &str = "`spinney quota rescan IMAGE` counts them anew.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
+const UNSUMMED: &str = "`spinney rescue get` copies the file without: look at its contents; `spinney repair IMAGE` \
+    makes checksums of what is there.";
+const RESCUE: &str = "`spinney rescue get` copies what can be read: look at the contents of the file; `spinney repair \
+    IMAGE` mends it.";
 const LATER: &str = "Nothing has to be done at once; `spinney repair IMAGE` mends it.";
-const ZERO_LOG: &str = "Mount without it (`-o nologreplay`), save what is there, then `spinney repair IMAGE`.";
+const ZERO_LOG: &str =
+    "Save what is there without it (`spinney get --nologreplay`), then `spinney repair IMAGE` drops it.";
 const MOVE: &str = "Nothing has to be done at once; `spinney balance start IMAGE -m all` moves it.";
 const FINISH: &str =
     "Finish the conversion, or take it back, with the program that began it; until then nothing else can write to it.";
@@ -45,7 +53,7 @@ checking::codes! {
     SuperSystemChunks "super-system-chunks" Super
         "the superblock's system chunks are not those of the chunk tree" LOST SAVE;
     DeviceMissing "device-missing" Super "a device is not there" COPY SAVE;
-    DeviceSmall "device-small" Super "a device is smaller than the file system believes" UNREAD SAVE;
+    DeviceSmall "device-small" Super "a device is smaller than the file system believes" UNREAD SHORTEN;
 
     ChunkInvalid "chunk-invalid" Chunks "a chunk makes no sense" UNREAD SAVE;
     ChunkOverlap "chunk-overlap" Chunks "two chunks overlap" OVERWRITE SAVE;
@@ -108,7 +116,7 @@ checking::codes! {
     FreeSpaceUsed "free-space-used" Space "the free-space tree says that space in use is free" OVERWRITE CACHE;
     FreeSpaceForm "free-space-form" Space "the free-space tree holds ranges in another form than it says" FULL CACHE;
 
-    CsumMissing "csum-missing" Csums "data has no checksum" UNVERIFIED COPY_FILE;
+    CsumMissing "csum-missing" Csums "data has no checksum" UNVERIFIED UNSUMMED;
     CsumOrphan "csum-orphan" Csums "there are checksums for data that does not exist" LEAK REBUILD;
     CsumOverlap "csum-overlap" Csums "two checksum items cover the same data" UNVERIFIED REBUILD;
 
@@ -126,7 +134,7 @@ checking::codes! {
     FileDirDouble "file-dir-double" Files "a directory has one name twice" NAMES REBUILD;
     FileRootDir "file-root-dir" Files "a subvolume's root directory is missing or no directory" NAMES REBUILD;
     FileNbytes "file-nbytes" Files "an inode's count of bytes is not that of its extents" NUMBERS LATER;
-    FileExtentOverlap "file-extent-overlap" Files "two extents of a file overlap" CONTENT COPY_FILE;
+    FileExtentOverlap "file-extent-overlap" Files "two extents of a file overlap" CONTENT RESCUE;
     FileHole "file-hole" Files "a file lacks an item for a hole" NUMBERS LATER;
     FileKindItems "file-kind-items" Files "an inode has items that its type does not have" CONTENT REBUILD;
     FileItem "file-item" Files "an item is of a type that no subvolume has" NONE LATER;
@@ -135,7 +143,7 @@ checking::codes! {
     FileInodeCache "file-inode-cache" Files "a cache of free inode numbers is left, which no kernel uses any more" LEAK
         LATER;
     FileSymlink "file-symlink" Files "a symbolic link's size is not that of its target" CONTENT COPY_FILE;
-    FileStream "file-stream" Files "a compressed extent of a file cannot be decompressed" CONTENT COPY_FILE;
+    FileStream "file-stream" Files "a compressed extent of a file cannot be decompressed" CONTENT RESTORE;
     FileOrphan "file-orphan" Files "an inode without names is not listed as an orphan" LEAK REBUILD;
     FileOrphanItem "file-orphan-item" Files "an orphan item names an inode that does not exist" NONE LATER;
 

@@ -105,6 +105,24 @@ pub enum Cause {
         /// What it is needed as.
         role: &'static str,
     },
+    /// The subvolume that is needed is there, and was changed since.
+    #[error(
+        "{path}, which the stream needs as its {role}, was changed after it was {} (in transaction {changed}, expected \
+         none after {expected}): what builds on it would not be what was sent; --force takes it all the same",
+        if *is_received { "received" } else { "sent" }
+    )]
+    ChangedOrigin {
+        /// Where it is, from the top level.
+        path: Box<str>,
+        /// What it is needed as.
+        role: &'static str,
+        /// Whether it came from elsewhere, or was sent from here.
+        is_received: bool,
+        /// The last transaction that may have changed it.
+        expected: u64,
+        /// The one that did.
+        changed: u64,
+    },
     /// A number of the command means nothing here.
     #[error("{what} cannot be {found}")]
     Value {

@@ -1,6 +1,6 @@
 //! What a caller asks of a receipt, and hears of it.
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// How to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Options {
     /// Build subvolumes so that a receipt that was cut short can go on, and go on with those that were. Every command
     /// has to succeed then, whatever `errors_max` says.
     pub resumable: bool,
+    /// Build on subvolumes that were changed after they were received, where there is no unchanged one.
+    pub takes_changed: bool,
     /// Bytes of a stream between two points from which a resumable receipt can go on after a crash.
     pub keep_interval_bytes: u64,
 }
@@ -29,6 +31,7 @@ impl Default for Options {
             errors_max: 1,
             force_decompress: false,
             resumable: false,
+            takes_changed: false,
             keep_interval_bytes: KEEP_INTERVAL_BYTES,
         }
     }
@@ -47,6 +50,11 @@ pub trait Watch {
     /// The receipt of a subvolume begins.
     fn begun(&mut self, name: &[u8], is_snapshot: bool) {
         let _ = (name, is_snapshot);
+    }
+
+    /// The receipt goes on with something that may make the result wrong, as it was told to.
+    fn warned(&mut self, cause: &Cause) {
+        let _ = cause;
     }
 
     /// A command failed, and the receipt goes on.

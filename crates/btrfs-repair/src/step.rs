@@ -37,7 +37,7 @@ steps! {
     Superblock "superblock"
         "rewrite the superblocks from the best copy, with the devices and system chunks of the chunk tree"
         "where the first copy is the bad one: the log of fsyncs, which only that copy names"
-        [SuperCopy SuperMirror SuperBackup SuperDevice SuperDeviceCount SuperTotalBytes SuperSystemChunks DeviceSmall];
+        [SuperCopy SuperMirror SuperBackup SuperDevice SuperDeviceCount SuperTotalBytes SuperSystemChunks];
     /// The log.
     Log "log"
         "drop the log of fsyncs"
@@ -50,9 +50,10 @@ steps! {
         [BlockMirror BlockMirrorsDiffer];
     /// Devices.
     Devices "devices"
-        "rebuild the device tree and the devices' usage from the chunks; forget devices that nothing lies on"
+        "rebuild the device tree and the devices' usage from the chunks; forget devices that nothing lies on, and \
+            space beyond the end of a device where nothing lies there"
         "counters of device errors, where the device tree cannot be read"
-        [DeviceMissing ChunkNoDevExtent DevExtentNoChunk DevExtentLength DevExtentOverlap DeviceUsed];
+        [DeviceMissing DeviceSmall ChunkNoDevExtent DevExtentNoChunk DevExtentLength DevExtentOverlap DeviceUsed];
     /// Damaged blocks that can be read.
     Blocks "blocks"
         "copy damaged tree blocks that can be read, in the order of their keys, without items that make no sense"

@@ -41,7 +41,7 @@ pub(crate) struct Info {
     is_chosen: bool,
     /// Number of the directory at its top.
     pub(crate) top: u64,
-    uuid: Uuid,
+    pub(crate) uuid: Uuid,
     pub(crate) parent_uuid: Uuid,
     otransid: u64,
     /// Newest time that the item has, in seconds.

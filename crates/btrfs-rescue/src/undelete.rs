@@ -9,11 +9,11 @@ use std::sync::Arc;
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
 use btrfs_disk::superblock::DiskSuperblock;
-use btrfs_disk::{Key, TreeId};
+use btrfs_disk::{Key, TreeId, Uuid};
 
 use crate::blocks::{At, Blocks};
 use crate::inode::{self, File};
-use crate::listing::path_of;
+use crate::listing::{Target, path_of};
 use crate::orphans::is_inode;
 use crate::roots::starts;
 use crate::state::{Pick, State};
@@ -54,7 +54,15 @@ pub(crate) fn find(
     newest: &State,
     pattern: &[u8],
 ) -> (Vec<Deleted>, Views) {
-    let mut search = Search { blocks, newest, pattern, roots: BTreeMap::new(), found: Vec::new(), views: Views::new() };
+    let mut search = Search {
+        blocks,
+        newest,
+        pattern,
+        roots: BTreeMap::new(),
+        found: Vec::new(),
+        inside: HashSet::new(),
+        views: Views::new(),
+    };
     for start in starts(blocks, fields) {
         search.roots.entry(start.at.generation).or_insert((start.at, start.level));
     }
@@ -72,6 +80,8 @@ struct Search<'a> {
     /// By generation, where the root tree's root is known.
     roots: BTreeMap<u64, (At, u8)>,
     found: Vec<Deleted>,
+    /// What of it is in deleted subvolumes, as the newest state has them that lists them.
+    inside: HashSet<File>,
     views: Views,
 }
 
@@ -88,11 +98,11 @@ impl Search<'_> {
     }
 
     /// Takes a file of a state, if its path is wanted.
-    fn take(&mut self, view: &TreeView, generation: u64, file: File) {
-        let Some(inode) = inode::read(&view.state, file) else { return };
+    fn take(&mut self, view: &TreeView, generation: u64, file: File) -> bool {
+        let Some(inode) = inode::read(&view.state, file) else { return false };
         let path = path_of(&view.state, &view.listings, file);
         if self.by_path() && !matches(self.pattern, &path) {
-            return;
+            return false;
         }
         self.found.push(Deleted {
             path,
@@ -103,23 +113,51 @@ impl Search<'_> {
             seconds: inode.times.get(1).map_or(0, |time| time.sec),
             is_dir: inode.kind.is_dir(),
         });
+        true
     }
 
     /// Subvolumes that older states list and the newest does not.
     fn subvolumes(&mut self) {
-        let mut seen: HashSet<u64> = HashSet::new();
+        // Blocks of a snapshot may say that they are another subvolume's, which has them still: what was in a deleted
+        // one is found by its names alone.
+        let mut seen: HashSet<(u64, Uuid)> = HashSet::new();
         for (generation, root) in self.roots.clone().into_iter().rev().take(STATES_MAX) {
             let pick = Pick { root: Some(root), generation_max: generation, is_strict: true };
             let state = State::open(self.blocks, pick);
-            let placed = state.placed.values().flatten();
-            let wanted = placed.filter(|placed| self.by_path() || matches(self.pattern, &placed.name));
-            let wanted: Vec<u64> = wanted.map(|placed| placed.tree).collect();
-            for tree in wanted {
-                let is_gone = !self.newest.infos.contains_key(&tree) && state.infos.contains_key(&tree);
-                if is_gone && seen.insert(tree) {
+            let placed: Vec<(u64, Vec<u8>)> =
+                state.placed.values().flatten().map(|placed| (placed.tree, placed.name.clone())).collect();
+            for (tree, name) in placed {
+                let Some(info) = state.infos.get(&tree) else { continue };
+                // Another one may have the number by now.
+                let is_gone = self.newest.infos.get(&tree).is_none_or(|newer| newer.uuid != info.uuid);
+                if is_gone && seen.insert((tree, info.uuid)) {
                     let view = self.view(generation);
                     let top = view.state.infos.get(&tree).map_or(256, |info| info.top);
-                    self.take(&view, generation, (tree, top));
+                    if self.by_path() || matches(self.pattern, &name) {
+                        self.take(&view, generation, (tree, top));
+                    }
+                    self.inside(&view, generation, (tree, top));
+                }
+            }
+        }
+    }
+
+    /// What is in a deleted subvolume.
+    fn inside(&mut self, view: &TreeView, generation: u64, top: File) {
+        let mut walked = HashSet::from([top]);
+        let mut dirs = vec![top];
+        while let Some(dir) = dirs.pop() {
+            for named in &view.listings.list(&view.state, dir).names {
+                let Target::File(file) = named.target else { continue };
+                if file.0 != top.0 || walked.len() >= HITS_MAX || !walked.insert(file) {
+                    continue;
+                }
+                if named.kind.is_dir() {
+                    dirs.push(file);
+                }
+                let is_wanted = self.by_path() || matches(self.pattern, &named.name);
+                if is_wanted && self.take(view, generation, file) {
+                    self.inside.insert(file);
                 }
             }
         }
@@ -131,7 +169,7 @@ impl Search<'_> {
         let pattern = self.pattern;
         let hits = hits(self.blocks, self.newest, |name| by_path || matches(pattern, name));
         let mut by_generation: BTreeMap<u64, Vec<File>> = BTreeMap::new();
-        for (file, generation) in hits {
+        for (file, generation) in hits.into_iter().filter(|(file, _)| !self.inside.contains(file)) {
             by_generation.entry(generation).or_default().push(file);
         }
         for (generation, mut files) in by_generation.into_iter().rev().take(STATES_MAX) {

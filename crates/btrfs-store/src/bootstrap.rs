@@ -42,7 +42,7 @@ fn open_earlier(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Option
 fn open_state(devices: Vec<Arc<dyn Device>>, options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, workers)?;
+    let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, options.too_short, workers)?;
     if let Some(wanted) = generation {
         use_generation(&mut superblock, wanted, options)?;
     }
@@ -56,7 +56,7 @@ pub(crate) fn open_view(
     options: &StoreOptions,
     workers: Arc<Workers>,
 ) -> Result<Engine> {
-    let pool = Pool::open_as(device, Access::ReadOnly, &superblock, workers)?;
+    let pool = Pool::open_as(device, Access::ReadOnly, &superblock, options.too_short, workers)?;
     start(pool, superblock, options)
 }
 

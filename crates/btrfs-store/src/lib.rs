@@ -30,7 +30,7 @@ pub use extent::{CsumRange, DataHolder, RefChange};
 pub use host::Env;
 pub use log::{FoundLog, LogEdit, LogJoin, LogSync, LogTicket};
 pub use make::MakeOptions;
-pub use options::StoreOptions;
+pub use options::{StoreOptions, TooShort};
 pub use pool::{DataRun, Stripe};
 pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;

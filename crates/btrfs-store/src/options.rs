@@ -4,6 +4,16 @@ use btrfs_disk::Generation;
 
 use crate::Env;
 
+/// What becomes of a device that is shorter than the file system on it says, where that is to be written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TooShort {
+    /// The file system is not opened.
+    #[default]
+    Refused,
+    /// The size that the device has counts, which a change of the size notes. Chunks beyond it are refused.
+    Cut,
+}
+
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -24,6 +34,8 @@ pub struct StoreOptions {
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
+    /// What becomes of a device that is too short, where it is written to.
+    pub too_short: TooShort,
     /// Each commit tells the devices what it freed.
     pub discard: bool,
     /// Clock and randomness.
@@ -40,6 +52,7 @@ impl Default for StoreOptions {
             generation: None,
             uses_backup_roots: false,
             superblock: None,
+            too_short: TooShort::Refused,
             discard: false,
             env: Env::system(),
         }

@@ -15,6 +15,7 @@ use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
 use super::dest::Dest;
 use super::export::{copy_sparse, data_bytes, new_buffer};
 use super::failure::Failure;
+use super::failures::Failures;
 use super::image::ImageArgs;
 use super::output::Output;
 use super::progress::{Bar, Progress};
@@ -84,15 +85,22 @@ impl Cp {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    /// How many files could not be copied, or the only failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
-        let mut copy =
-            Copy { cp: self, volume: &volume, progress: &progress, links: HashMap::new(), shared: 0, copied: 0 };
+        let mut copy = Copy {
+            cp: self,
+            volume: &volume,
+            progress: &progress,
+            links: HashMap::new(),
+            shared: 0,
+            copied: 0,
+            failures: Failures::default(),
+        };
         let targets = copy.all();
-        let (shared, copied) = (copy.shared, copy.copied);
+        let (shared, copied, failures) = (copy.shared, copy.copied, copy.failures);
         let made = targets
             .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
         // What was copied before a failure is kept.
@@ -100,11 +108,11 @@ impl Cp {
         drop(bar);
         let made = made?;
         closed?;
-        if !self.json {
-            return Ok(());
+        let entries = progress.names.load(Ordering::Relaxed).saturating_sub(failures.count());
+        if self.json {
+            out.json(&Report { entries, bytes_shared: shared, bytes_copied: copied, made })?;
         }
-        let entries = progress.names.load(Ordering::Relaxed);
-        out.json(&Report { entries, bytes_shared: shared, bytes_copied: copied, made })
+        failures.tell(entries, "copied")
     }
 }
 
@@ -123,6 +131,7 @@ struct Copy<'a> {
     links: HashMap<(u64, u64), PathBuf>,
     shared: u64,
     copied: u64,
+    failures: Failures,
 }
 
 impl Copy<'_> {
@@ -138,15 +147,28 @@ impl Copy<'_> {
             let target = dest.target(source, found.is_dir())?;
             // All names are known before the first copy is made: a directory may be copied into itself.
             let names = self.below(Name { from: source.clone(), to: target.clone(), found })?;
-            for name in &names {
-                self.one(name)?;
+            let mut left: Vec<&Path> = Vec::new();
+            for name in names.iter() {
+                // Nothing can go into a directory that could not be made.
+                if left.iter().any(|dir| name.to.starts_with(dir)) {
+                    continue;
+                }
+                let copied = self.one(name);
+                if self.failures.note(copied, false)?.is_none() {
+                    left.push(&name.to);
+                }
             }
             // Making what is in a directory has changed its times.
             for Name { to, found, .. } in names.iter().rev().filter(|name| name.found.is_dir()) {
+                if left.iter().any(|dir| to.starts_with(dir)) {
+                    continue;
+                }
                 self.volume.set_times(to, &times(found))?;
                 self.set_flags(to, found.flags)?;
             }
-            targets.push(target);
+            if !left.contains(&target.as_path()) {
+                targets.push(target);
+            }
         }
         Ok(targets)
     }
@@ -161,10 +183,11 @@ impl Copy<'_> {
                 continue;
             }
             let (from, to) = (from.clone(), to.clone());
-            for entry in self.volume.read_dir(&from)? {
-                let entry = entry?;
+            let listed = self.volume.read_dir(&from).and_then(Iterator::collect::<vfs::Result<Vec<_>>>);
+            for entry in self.failures.note(listed.map_err(Into::into), false)?.unwrap_or_default() {
                 let (from, to) = (from.join(entry.file_name()), to.join(entry.file_name()));
-                let found = self.volume.symlink_metadata(&from)?;
+                let found = self.volume.symlink_metadata(&from).map_err(Into::into);
+                let Some(found) = self.failures.note(found, false)? else { continue };
                 self.progress.bytes_total.fetch_add(if found.is_file() { found.size } else { 0 }, Ordering::Relaxed);
                 names.push(Name { from, to, found });
             }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use vfs::file_system::{EXTENT_BYTES_DEFAULT, Extent};
 use vfs::{File, Layout, Volume};
 
+use super::failures::Failures;
 use super::files::{Files, FilesArgs};
 use super::human;
 use super::image::ImageArgs;
@@ -89,16 +90,19 @@ impl Defrag {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    /// How many files could not be laid out, or the only failure; [`crate::failure::status_of`] says of what kind it
+    /// is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
-        let files = Files::find(&volume, &self.files)?;
+        let failures = Failures::default();
+        let files = Files::find(&volume, &self.files, &failures)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         progress.bytes_total.store(files.bytes(), Ordering::Relaxed);
         let mut moved = Vec::new();
         let done = files.iter().try_for_each(|(path, size)| {
-            moved.extend(self.lay_out(&volume, path, *size, &progress)?);
+            let laid_out = self.lay_out(&volume, path, *size, &progress);
+            moved.extend(failures.note(laid_out, false)?.flatten());
             Ok::<_, anyhow::Error>(())
         });
         // What was laid out before a failure is kept.
@@ -106,11 +110,13 @@ impl Defrag {
         drop(bar);
         done?;
         closed?;
-        self.report(files.len(), moved, out)
+        let count = u64::try_from(files.len())?.saturating_sub(failures.count());
+        self.report(files.len(), moved, out)?;
+        failures.tell(count, "laid out")
     }
 
     fn lay_out(&self, volume: &Volume, path: &Path, size: u64, progress: &Progress) -> Result<Option<Moved>> {
-        let extents = File::open(volume, path)?.extents()?;
+        let extents = File::open(volume, path)?.extents().map_err(|error| error.at(path))?;
         let before = usage(&extents);
         let mut bytes_moved = 0_u64;
         let mut done = 0;
@@ -131,7 +137,7 @@ impl Defrag {
         if bytes_moved == 0 {
             return Ok(None);
         }
-        let after = usage(&File::open(volume, path)?.extents()?);
+        let after = usage(&File::open(volume, path)?.extents().map_err(|error| error.at(path))?);
         Ok(Some(Moved { path: json_path(path), bytes_moved, before, after }))
     }
 

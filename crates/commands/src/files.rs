@@ -8,6 +8,7 @@ use clap::Args;
 use vfs::Volume;
 
 use super::failure::Failure;
+use super::failures::Failures;
 
 /// Which files.
 #[derive(Debug, Args)]
@@ -45,29 +46,31 @@ impl FilesArgs {
 pub(crate) struct Files(Vec<(PathBuf, u64)>);
 
 impl Files {
-    /// The files that were asked for.
+    /// The files that were asked for. Directories below that cannot be read are noted, and left.
     ///
     /// # Errors
-    /// For what is neither, and what cannot be read.
-    pub(crate) fn find(volume: &Volume, args: &FilesArgs) -> Result<Self> {
+    /// For what is neither, and what cannot be read of what was named.
+    pub(crate) fn find(volume: &Volume, args: &FilesArgs, failures: &Failures) -> Result<Self> {
         let mut files = Self::default();
         for path in &args.paths {
             let found = volume.symlink_metadata(path)?;
             args.check_kind(path, found.is_file(), found.is_dir())?;
             match found.is_file() {
                 true => files.add(path.clone(), found.size),
-                false => files.add_below(volume, path, found.home.subvolume)?,
+                false => files.add_below(volume, path, found.home.subvolume, failures)?,
             }
         }
         Ok(files)
     }
 
-    fn add_below(&mut self, volume: &Volume, dir: &Path, subvolume: u64) -> Result<()> {
+    fn add_below(&mut self, volume: &Volume, dir: &Path, subvolume: u64, failures: &Failures) -> Result<()> {
         let mut dirs = vec![dir.to_owned()];
         while let Some(dir) = dirs.pop() {
-            for entry in volume.read_dir(&dir)? {
-                let path = dir.join(entry?.file_name());
-                let found = volume.symlink_metadata(&path)?;
+            let listed = volume.read_dir(&dir).and_then(Iterator::collect::<vfs::Result<Vec<_>>>);
+            for entry in failures.note(listed.map_err(Into::into), false)?.unwrap_or_default() {
+                let path = dir.join(entry.file_name());
+                let found = volume.symlink_metadata(&path).map_err(Into::into);
+                let Some(found) = failures.note(found, false)? else { continue };
                 if found.home.subvolume != subvolume {
                     continue;
                 }

@@ -164,7 +164,7 @@ impl Copied {
     /// # Errors
     /// What ended the copy, or how many entries could not be copied.
     pub fn finish(self) -> Result<()> {
-        let told = self.losses.failures.tell(self.names);
+        let told = self.losses.failures.tell(self.names, "copied");
         self.result.and(told)
     }
 }
@@ -222,7 +222,7 @@ impl CopyOut {
         let names = progress.names.load(Ordering::Relaxed);
         if result.as_ref().is_err_and(is_interruption) {
             // The failures before it are told first; they end in nothing then.
-            let _ = losses.failures.tell(names);
+            let _ = losses.failures.tell(names, "copied");
             tell_interrupted(names, (paths, dest));
             interrupt.end_by_it();
         }

@@ -376,7 +376,7 @@ fn with_remedies(image: &ImagePath, error: Error) -> Error {
     if remedies.is_empty() {
         return error;
     }
-    let text = format!("{}; {}, which is right", one_line(&error), remedies.join(" or "));
+    let text = format!("{}; {}", one_line(&error), remedies.join(" or "));
     Failure::new(Status::Corrupt, text).into()
 }
 

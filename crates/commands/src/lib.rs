@@ -22,6 +22,7 @@ mod dest;
 mod emulation;
 mod export;
 pub mod failure;
+pub mod failures;
 mod files;
 pub mod format;
 pub mod get;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use vfs::{Blame, DirEntry, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
+use super::failures::Failures;
 use super::human;
 use super::image::ReadArgs;
 use super::names::{JsonName, JsonPath, JsonTarget};
@@ -104,6 +105,7 @@ impl Listing {
         }
         let mut todo = vec![self.path.clone()];
         let mut is_first = true;
+        let (failures, mut count) = (Failures::default(), 0);
         while let Some(dir) = todo.pop() {
             if self.recursive {
                 if !std::mem::take(&mut is_first) {
@@ -112,11 +114,12 @@ impl Listing {
                 out.put_name(dir.as_os_str().as_bytes())?;
                 out.write_all(b":\n")?;
             }
-            let (listed, below) = self.read(volume, &dir)?;
+            let Some((listed, below)) = failures.note(self.read(volume, &dir), false)? else { continue };
+            count += 1;
             self.print(volume, out, &listed)?;
             todo.extend(below.into_iter().rev());
         }
-        Ok(())
+        failures.tell(count, "listed")
     }
 
     /// The names of a directory, sorted, and those of them that are listed next.
@@ -179,11 +182,13 @@ impl Listing {
 
     fn report(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         let mut entries = Vec::new();
+        let (failures, mut count) = (Failures::default(), 0);
         let metadata = volume.metadata(&self.path)?;
         if metadata.is_dir() {
             let mut todo = vec![self.path.clone()];
             while let Some(dir) = todo.pop() {
-                let (listed, below) = self.read(volume, &dir)?;
+                let Some((listed, below)) = failures.note(self.read(volume, &dir), false)? else { continue };
+                count += 1;
                 for one in listed {
                     entries.extend(entry(volume, one)?);
                 }
@@ -195,7 +200,8 @@ impl Listing {
             let listed = Listed { name, path: self.path.clone(), metadata };
             entries.extend(entry(volume, listed)?);
         }
-        out.json(&Report { path: JsonPath(self.path.as_os_str().as_bytes().to_vec()), entries })
+        out.json(&Report { path: JsonPath(self.path.as_os_str().as_bytes().to_vec()), entries })?;
+        failures.tell(count, "listed")
     }
 }
 

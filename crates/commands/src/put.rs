@@ -79,7 +79,7 @@ impl Put {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    /// How many files could not be copied, or the only failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
         let options = self.options()?;
@@ -100,11 +100,13 @@ impl Put {
         drop(bar);
         let made = copied?;
         closed?;
-        if !self.json {
-            return Ok(());
+        let failures = options.failures.unwrap_or_default();
+        let tried = progress.names.load(Ordering::Relaxed);
+        let (entries, bytes) = (tried.saturating_sub(failures.count()), progress.bytes.load(Ordering::Relaxed));
+        if self.json {
+            out.json(&Report { entries, bytes, made })?;
         }
-        let (entries, bytes) = (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
-        out.json(&Report { entries, bytes, made })
+        failures.tell(entries, "copied")
     }
 
     fn options(&self) -> Result<ImportOptions> {
@@ -121,14 +123,22 @@ impl Put {
             keeps_partial: self.partial,
             one_file_system: self.one_file_system,
             skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+            failures: Some(Arc::default()),
         })
     }
 
     /// Returns where each source went.
     fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
         let dest = Dest::find(volume, &self.dest, self.sources.len())?;
-        let copy = |source: &PathBuf| self.copy_one(volume, options, progress, (source, dest));
-        self.sources.iter().map(copy).collect()
+        let mut targets = Vec::new();
+        for source in &self.sources {
+            let copied = self.copy_one(volume, options, progress, (source, dest));
+            targets.extend(match &options.failures {
+                Some(failures) => failures.note(copied, false)?,
+                None => Some(copied?),
+            });
+        }
+        Ok(targets)
     }
 
     fn copy_one(

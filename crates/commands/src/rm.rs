@@ -8,6 +8,7 @@ use serde::Serialize;
 use vfs::{Errno, Volume};
 
 use super::failure::Failure;
+use super::failures::Failures;
 use super::image::ImageArgs;
 use super::names::JsonPath;
 use super::output::Output;
@@ -47,31 +48,42 @@ impl Rm {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    /// How many names could not be removed, or the only failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let mut removed = Vec::new();
+        let failures = Failures::default();
         for path in &self.paths {
-            match self.remove(&volume, path) {
+            let left = failures.count();
+            match self.remove(&volume, path, &failures) {
                 Err(error) if self.force && error.errno() == Errno::ENOENT => {}
                 Err(error) if error.errno() == Errno::EINVAL => {
                     let shown = path.display();
                     let text = format!("{shown}: the root directory of an image stays, and so do `.` and `..`");
-                    return Err(Failure::refused(text).into());
+                    failures.note::<()>(Err(Failure::refused(text).into()), false)?;
                 }
                 result => {
-                    result?;
-                    removed.push(json_path(path));
+                    let is_removed = failures.note(result.map_err(Into::into), false)?.is_some();
+                    if is_removed && failures.count() == left {
+                        removed.push(json_path(path));
+                    }
                 }
             }
         }
         volume.close()?;
-        if self.json { out.json(&Report { removed }) } else { Ok(()) }
+        let count = u64::try_from(removed.len())?;
+        if self.json {
+            out.json(&Report { removed })?;
+        }
+        failures.tell(count, "removed")
     }
 
-    fn remove(&self, volume: &Volume, path: &PathBuf) -> vfs::Result<()> {
+    fn remove(&self, volume: &Volume, path: &PathBuf, failures: &Failures) -> vfs::Result<()> {
         if self.recursive && volume.symlink_metadata(path)?.is_dir() {
-            volume.remove_dir_all(path)
+            volume.remove_dir_tree(path, |error| {
+                // Only a signal or a full disk end the work, which no removal meets.
+                let _ = failures.note::<()>(Err(error.into()), false);
+            })
         } else {
             volume.remove_file(path)
         }

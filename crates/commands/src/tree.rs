@@ -11,6 +11,7 @@ use vfs::file_system::NodeKind;
 use vfs::{DirEntry, Volume};
 
 use super::failure::{Failure, Status};
+use super::failures::Failures;
 use super::human;
 use super::image::ReadArgs;
 use super::ls::sorted;
@@ -68,6 +69,8 @@ struct Counts {
     files: u64,
     /// Directories on level [`LEVELS_MAX`] that are not empty, though nobody asked to stop there.
     cut: u64,
+    /// Directories that could not be read.
+    failures: Failures,
 }
 
 impl Tree {
@@ -81,15 +84,17 @@ impl Tree {
         let mut counts = Counts::default();
         if self.json {
             let name = JsonName(self.path.as_os_str().as_bytes().to_vec());
-            let children = Some(self.nodes(&volume, &self.path, levels, &mut counts)?);
+            let entries = self.entries(&volume, &self.path)?;
+            let children = Some(self.nodes(&volume, (&self.path, entries), levels, &mut counts)?);
             let kind = human::kind_name(NodeKind::Directory);
             out.json(&Node { name, kind, size: None, target: None, children })?;
             return whole(&counts);
         }
         out.put_name(self.path.as_os_str().as_bytes())?;
         out.write_all(b"\n")?;
-        self.draw(&volume, out, &self.path, &mut String::new(), levels, &mut counts)?;
-        let Counts { dirs, files, .. } = counts;
+        let entries = self.entries(&volume, &self.path)?;
+        self.draw(&volume, out, (&self.path, entries), &mut String::new(), levels, &mut counts)?;
+        let (dirs, files) = (counts.dirs, counts.files);
         let plural = |count: u64, one, many| if count == 1 { one } else { many };
         write!(out, "\n{dirs} {}", plural(dirs, "directory", "directories"))?;
         if !self.dirs_only {
@@ -99,14 +104,14 @@ impl Tree {
         whole(&counts)
     }
 
-    /// Counts a directory at the last level that has something to show, unless the caller wanted
-    /// no more levels.
-    fn cut(&self, volume: &Volume, dir: &Path, counts: &mut Counts) -> Result<()> {
+    /// What is in a directory that is shown; none, where the caller wanted no more levels, or where it cannot be read,
+    /// which is noted.
+    fn inner(&self, volume: &Volume, dir: &Path, levels: usize, counts: &Counts) -> Result<Option<Vec<DirEntry>>> {
         let is_wanted = self.levels.is_some_and(|levels| levels <= LEVELS_MAX);
-        if !is_wanted && !self.entries(volume, dir)?.is_empty() {
-            counts.cut += 1;
+        if levels == 0 && is_wanted {
+            return Ok(Some(Vec::new()));
         }
-        Ok(())
+        counts.failures.note(self.entries(volume, dir), false)
     }
 
     fn entries(&self, volume: &Volume, dir: &Path) -> Result<Vec<DirEntry>> {
@@ -119,15 +124,16 @@ impl Tree {
         &self,
         volume: &Volume,
         out: &mut Output,
-        dir: &Path,
+        (dir, entries): (&Path, Vec<DirEntry>),
         indent: &mut String,
         levels: usize,
         counts: &mut Counts,
     ) -> Result<()> {
         if levels == 0 {
-            return self.cut(volume, dir, counts);
+            // Something to show, of which the caller has not said that it is too deep.
+            counts.cut += u64::from(!entries.is_empty());
+            return Ok(());
         }
-        let entries = self.entries(volume, dir)?;
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.iter().enumerate() {
             let path = dir.join(entry.file_name());
@@ -146,7 +152,9 @@ impl Tree {
             if is_dir {
                 counts.dirs += 1;
                 indent.push_str(below);
-                self.draw(volume, out, &path, indent, levels - 1, counts)?;
+                if let Some(inner) = self.inner(volume, &path, levels - 1, counts)? {
+                    self.draw(volume, out, (&path, inner), indent, levels - 1, counts)?;
+                }
                 indent.truncate(indent.len() - below.len());
             } else {
                 counts.files += 1;
@@ -162,13 +170,20 @@ impl Tree {
         Ok(Some(volume.symlink_metadata(path)?.size))
     }
 
-    fn nodes(&self, volume: &Volume, dir: &Path, levels: usize, counts: &mut Counts) -> Result<Vec<Node>> {
+    fn nodes(
+        &self,
+        volume: &Volume,
+        (dir, entries): (&Path, Vec<DirEntry>),
+        levels: usize,
+        counts: &mut Counts,
+    ) -> Result<Vec<Node>> {
         if levels == 0 {
-            self.cut(volume, dir, counts)?;
+            // Something to show, of which the caller has not said that it is too deep.
+            counts.cut += u64::from(!entries.is_empty());
             return Ok(Vec::new());
         }
         let mut nodes = Vec::new();
-        for entry in self.entries(volume, dir)? {
+        for entry in entries {
             let path = dir.join(entry.file_name());
             let kind = entry.file_type();
             let is_dir = kind.is_dir();
@@ -177,12 +192,13 @@ impl Tree {
             } else {
                 None
             };
+            let inner = if is_dir { self.inner(volume, &path, levels - 1, counts)? } else { None };
             nodes.push(Node {
                 name: JsonName(entry.name_bytes().to_vec()),
                 kind: human::kind_name(kind),
                 size: self.size_of(volume, &path, &entry)?,
                 target,
-                children: is_dir.then(|| self.nodes(volume, &path, levels - 1, counts)).transpose()?,
+                children: inner.map(|inner| self.nodes(volume, (&path, inner), levels - 1, counts)).transpose()?,
             });
         }
         Ok(nodes)
@@ -191,6 +207,7 @@ impl Tree {
 
 /// Fails when something was not shown that nobody asked to leave out.
 fn whole(counts: &Counts) -> Result<()> {
+    counts.failures.tell(counts.dirs.saturating_add(counts.files), "read")?;
     if counts.cut == 0 {
         return Ok(());
     }

@@ -85,6 +85,11 @@ impl<T: PartialEq> Versions<T> {
         self.list.last().map(|(_, value)| value)
     }
 
+    /// When what made it began.
+    pub(super) fn first_began(&self) -> Time {
+        self.list.first().map_or(0, |(began, _)| *began)
+    }
+
     /// Number of the last change for which `is_part(before, after)`; 0 without one.
     pub(super) fn last_change(&self, is_part: impl Fn(&T, &T) -> bool) -> usize {
         let changes = self.list.windows(2).zip(1..);

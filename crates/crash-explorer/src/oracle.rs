@@ -8,7 +8,8 @@
 //! fsync of a file   its contents and attributes (mode, owner, times, flags, and the extended ones), its names, and
 //!                   that the names it lost before are not its any more
 //! fdatasync         its contents, under a name that it has or had
-//! fsync of a dir    its attributes and names, and all of its entries
+//! fsync of a dir    its attributes and names, and all of its entries; the same of new directories behind these, and
+//!                   so on below
 //! ```
 //!
 //! That is what btrfs keeps (generic/335, /336, /341, /342, /343, /498, /502 and others of xfstests look for it), and
@@ -52,6 +53,8 @@ pub(super) struct Oracle {
     pub(super) things: BTreeMap<Ino, Thing>,
     pub(super) slots: BTreeMap<Slot, Versions<Option<Ino>>>,
     promises: Vec<Promise>,
+    /// From when on nothing was committed: no sync has returned, and no snapshot was begun.
+    uncommitted_from: Time,
 }
 
 impl Thing {
@@ -148,6 +151,7 @@ impl Oracle {
 
     /// A snapshot: what the subvolume of `source` holds is in the subvolume `tree` too, whole or not at all.
     pub(super) fn copy_subvolume(&mut self, source: Ino, tree: u64, began: Time) {
+        self.uncommitted_from = began;
         let in_copy = |ino: Ino| (tree, ino.1);
         let slot_in_copy = |slot: &Slot| (in_copy(slot.0), slot.1.clone());
         let things: Vec<(Ino, Thing)> =
@@ -273,11 +277,40 @@ impl Oracle {
                 floors.slots.insert(slot.clone(), versions.last_index());
             }
         }
+        for dir in self.new_directories_below(ino) {
+            let Some(thing) = self.things.get(&dir) else { continue };
+            floors.xattrs.insert(dir, thing.xattrs.last_index());
+            floors.attrs.insert(dir, thing.attrs.last_index());
+            floors.names.insert(dir, thing.names.last_index());
+            let entries = self.slots.iter().filter(|(slot, _)| slot.0 == dir);
+            floors.slots.extend(entries.map(|(slot, versions)| (slot.clone(), versions.last_index())));
+        }
         floors
+    }
+
+    /// Directories that an inode has entries of, or they have, and of which no commit and no log has anything: what was
+    /// synced once stays as it was then.
+    fn new_directories_below(&self, top: Ino) -> Vec<Ino> {
+        let mut found: Vec<Ino> = Vec::new();
+        let mut todo = vec![top];
+        while let Some(dir) = todo.pop() {
+            let below =
+                self.slots.iter().filter(|(slot, _)| slot.0 == dir).filter_map(|(_, versions)| *versions.last()?);
+            for ino in below.filter(|ino| !found.contains(ino)).collect::<Vec<_>>() {
+                let thing = self.things.get(&ino);
+                let is_new = thing.is_some_and(|thing| thing.attrs.first_began() > self.uncommitted_from);
+                if is_new && thing.is_some_and(|thing| thing.kind.is_dir()) {
+                    found.push(ino);
+                    todo.push(ino);
+                }
+            }
+        }
+        found
     }
 
     /// A sync returned.
     pub(super) fn promise(&mut self, returned: Time, floors: Floors) {
+        self.uncommitted_from = self.uncommitted_from.max(returned);
         self.promises.push(Promise { returned, floors });
     }
 

@@ -191,6 +191,15 @@ const FOUND_BEFORE: &[(&str, &str)] = &[
         "creat foo; setxattr foo user.a b; sync; removexattr foo user.a; fsync foo; unlink foo; creat foo; creat bar; \
          fsync bar",
     ),
+    (
+        "a new directory was synced, and the names in its new directories were gone, which the kernel keeps",
+        "mkdir d; mkdir d/s; mkdir d/s/t; creat d/s/a; symlink a d/s/t/l; chmod d/s 711; fsync d",
+    ),
+    (
+        "the same in a directory that was there before, and with names that move between the new ones",
+        "mkdir d; creat d/old; reopen; mkdir d/s; mkdir d/t; creat d/s/a; creat d/s/b; fsync d; rename d/s/a d/t/a; \
+         unlink d/s/b; creat d/c; fsync d; mkdir d/t/u; creat d/t/u/x; rename d/t/u d/s/u; fsync d/s",
+    ),
 ];
 
 #[test]

@@ -69,6 +69,7 @@ fn workload(mutation: Mutation) -> Workload {
         Mutation::GoneInodesKept => "creat a\ncreat b\nfsync b\nfsync a\nunlink b\nrename a b\nfsync b",
         Mutation::NoAncestors => "mkdir d\nmkdir d/e\ncreat d/e/a\nwrite d/e/a 0 5000\nfsync d/e/a",
         Mutation::NoTargets => "mkdir d\nsync\ncreat d/a\nsymlink a d/b\nfsync d",
+        Mutation::NoEntriesBelow => "mkdir d\nmkdir d/e\nmkdir d/e/f\ncreat d/e/f/a\nfsync d",
         Mutation::NoNewName => "creat a\nwrite a 0 5000\nfsync a\nlink a b\nfsync a",
         Mutation::NoCsums => "creat a\nwrite a 0 20000\nfsync a",
         Mutation::NoHoles => "creat a\nwrite a 0 65536\nsync\nfalloc a 8192 16384 punch\nfsync a",

@@ -12,7 +12,7 @@ mod resume;
 use crate::error::{Cause, Error, Result};
 use crate::held::Held;
 use crate::note;
-use crate::origins::Origins;
+use crate::origins::{Origins, Wanted};
 use crate::path;
 use crate::subvolume::Target;
 use crate::watch::{Options, Watch};
@@ -254,7 +254,7 @@ impl<'v> Receiver<'v> {
                 self.complete()?;
                 let name = path::subvolume_name(path)?;
                 check_uuid(uuid)?;
-                let parent = self.origins.find(self.volume, parent_uuid, parent_ctransid, "parent")?;
+                let parent = self.origin(Wanted { uuid: parent_uuid, sent: parent_ctransid, role: "parent" }, watch)?;
                 watch.begun(name, true);
                 if self.options.resumable {
                     return self.begin_resumable(name, (uuid, ctransid, version), Some(&parent));
@@ -265,14 +265,13 @@ impl<'v> Receiver<'v> {
             }
             Command::End => self.complete(),
             Command::Clone(ref range) => {
-                let target = &mut self.building.as_mut().ok_or(Cause::NoSubvolume)?.target;
-                let origin = match range.from_uuid == target.uuid {
+                let target = &self.building.as_ref().ok_or(Cause::NoSubvolume)?.target;
+                let (uuid, sent) = (range.from_uuid, range.from_ctransid);
+                let origin = match uuid == target.uuid {
                     true => Arc::clone(target.root()),
-                    false => {
-                        let (uuid, sent) = (range.from_uuid, range.from_ctransid);
-                        self.origins.find(self.volume, uuid, sent, "source of a clone")?
-                    }
+                    false => self.origin(Wanted { uuid, sent, role: "source of a clone" }, watch)?,
                 };
+                let target = &mut self.building.as_mut().ok_or(Cause::NoSubvolume)?.target;
                 target.with_flags_off(command, |target| target.share(range, &origin))
             }
             _ => {
@@ -284,6 +283,13 @@ impl<'v> Receiver<'v> {
                 Ok(())
             }
         }
+    }
+
+    /// A subvolume that the stream builds on.
+    fn origin(&mut self, wanted: Wanted, watch: &mut dyn Watch) -> Result<Arc<Held>, Cause> {
+        let mut warn = |cause: &Cause| watch.warned(cause);
+        let warn: Option<&mut dyn FnMut(&Cause)> = if self.options.takes_changed { Some(&mut warn) } else { None };
+        self.origins.find(self.volume, wanted, warn)
     }
 
     /// Takes what was just made for the subvolume that the commands to come are about.

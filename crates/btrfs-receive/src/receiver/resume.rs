@@ -105,12 +105,16 @@ impl Receiver<'_> {
         (uuid, sent, _): ([u8; 16], u64, Version),
     ) -> Result<bool, Cause> {
         let work = unfinished::work_name(name);
-        let is_there = |name: &[u8]| unfinished.get(name).is_some_and(|found| found.is_received(uuid, sent));
-        if is_there(name) {
+        // One that was changed since is another state, and in the way.
+        let is_there = |name: &[u8]| match unfinished.get(name).filter(|found| found.is_received(uuid, sent)) {
+            Some(found) => Ok::<_, Cause>(!self.volume.is_changed_since_receipt(found.info.id)?),
+            None => Ok(false),
+        };
+        if is_there(name)? {
             for kept in unfinished.kept_names(name, (uuid, sent)) {
                 self.subvolumes()?.delete(self.dir.node(), kept)?;
             }
-        } else if is_there(&work) {
+        } else if is_there(&work)? {
             self.give_name(&work, name, (uuid, sent))?;
         } else {
             return Ok(false);

@@ -74,14 +74,20 @@ fn device_items(mending: &mut Mending<'_>, used: &BTreeMap<u64, u64>) {
         }
         let Ok(item) = DevItem::parse(data) else { return };
         let id = item.devid.get();
-        match used.get(&id) {
-            Some(bytes) if item.bytes_used.get() != *bytes => {
-                let item = DevItem { bytes_used: (*bytes).into(), ..*item };
-                changes.push((*key, Some(item.bytes().to_vec())));
-            }
-            // Nothing lies on it, and it is not there.
-            None if !disks.iter().any(|disk| disk.id.0 == id) => changes.push((*key, None)),
-            _ => {}
+        let disk = disks.iter().find(|disk| disk.id.0 == id);
+        // Nothing lies on it, and it is not there.
+        if disk.is_none() && !used.contains_key(&id) {
+            changes.push((*key, None));
+            return;
+        }
+        // One that was cut short: that no chunk lies beyond its end was seen before any of this.
+        let has_bytes = disk.map_or(u64::MAX, |disk| disk.device.size_bytes());
+        let sector = u64::from(item.sector_size.get()).max(1);
+        let total_bytes = item.total_bytes.get().min(has_bytes - has_bytes % sector);
+        let bytes_used = used.get(&id).copied().unwrap_or(item.bytes_used.get());
+        if (item.total_bytes.get(), item.bytes_used.get()) != (total_bytes, bytes_used) {
+            let item = DevItem { total_bytes: total_bytes.into(), bytes_used: bytes_used.into(), ..*item };
+            changes.push((*key, Some(item.bytes().to_vec())));
         }
     });
     for (key, data) in changes {

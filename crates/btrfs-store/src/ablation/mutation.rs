@@ -40,6 +40,8 @@ pub enum Mutation {
     NoAncestors,
     /// What a new entry of a directory leads to is not said to exist.
     NoTargets,
+    /// New directories behind new entries are said to exist, without their own entries.
+    NoEntriesBelow,
     /// A name that came after the inode was logged is not logged.
     NoNewName,
     /// Checksums of new data are left out.
@@ -80,7 +82,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All there are.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::NoFlushBeforeSuperblock,
         Self::NoFlushAfterSuperblock,
         Self::LeavesAfterSuperblock,
@@ -99,6 +101,7 @@ impl Mutation {
         Self::GoneInodesKept,
         Self::NoAncestors,
         Self::NoTargets,
+        Self::NoEntriesBelow,
         Self::NoNewName,
         Self::NoCsums,
         Self::NoHoles,

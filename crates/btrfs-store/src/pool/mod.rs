@@ -54,6 +54,7 @@ pub use workers::Workers;
 pub use write::DataRun;
 
 use crate::error::{Error, Result};
+use crate::options::TooShort;
 
 /// Devices as one logical address space.
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl Pool {
     /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`,
     /// `ReadOnly` for a device that cannot be written.
     pub fn open(devices: Vec<Arc<dyn Device>>, access: Access, workers: Arc<Workers>) -> Result<(Self, Superblock)> {
-        Self::open_at(devices, access, None, workers)
+        Self::open_at(devices, access, None, TooShort::Refused, workers)
     }
 
     /// As [`Self::open`], with one copy of the superblock, by its number from 0, and no other.
@@ -95,6 +96,7 @@ impl Pool {
         devices: Vec<Arc<dyn Device>>,
         access: Access,
         copy: Option<usize>,
+        too_short: TooShort,
         workers: Arc<Workers>,
     ) -> Result<(Self, Superblock)> {
         let device = the_only(devices)?;
@@ -105,7 +107,7 @@ impl Pool {
             None => supers::read(&*device, access)?,
             Some(copy) => supers::read_one(&*device, copy)?,
         };
-        let pool = Self::open_as(device, access, &superblock, workers)?;
+        let pool = Self::open_as(device, access, &superblock, too_short, workers)?;
         Ok((pool, superblock))
     }
 
@@ -117,14 +119,24 @@ impl Pool {
         device: Arc<dyn Device>,
         access: Access,
         superblock: &Superblock,
+        too_short: TooShort,
         workers: Arc<Workers>,
     ) -> Result<Self> {
         supers::check_features(superblock, access)?;
         let fields = superblock.fields();
         let item = &fields.dev_item;
-        check_device_size(&*device, item.total_bytes.get())?;
+        let mut total_bytes = item.total_bytes.get();
+        match (access, too_short) {
+            // What lies beyond its end fails when it is read.
+            (Access::ReadOnly, _) => {}
+            (Access::ReadWrite, TooShort::Refused) => check_device_size(&*device, total_bytes)?,
+            (Access::ReadWrite, TooShort::Cut) => {
+                let sector = u64::from(fields.sectorsize.get()).max(1);
+                total_bytes = total_bytes.min(device.size_bytes() - device.size_bytes() % sector);
+            }
+        }
         let id = DevId(item.devid.get());
-        let device = PoolDevice::new(id, item.uuid, device, item.total_bytes.get());
+        let device = PoolDevice::new(id, item.uuid, device, total_bytes);
         let layout = Layout {
             node_bytes: usize_from(fields.nodesize.get()),
             sector_bytes: usize_from(fields.sectorsize.get()),

@@ -171,6 +171,15 @@ impl Store {
         Ok(count)
     }
 
+    /// The end of all logical addresses: of the devices, which they begin with, or of the last chunk where balances
+    /// have gone beyond that.
+    #[must_use]
+    pub fn addresses_end(&self) -> u64 {
+        let chunks = self.0.pool().chunks().all();
+        let ends = chunks.iter().map(|chunk| chunk.end().0);
+        ends.max().unwrap_or(0).max(self.superblock().fields().total_bytes.get())
+    }
+
     /// The least size that [`Self::resize`] makes, in bytes, as long as nothing else is changed: empty block groups can
     /// go, others stay where they are.
     ///

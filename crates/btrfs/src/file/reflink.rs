@@ -98,7 +98,10 @@ pub(crate) fn share_same(
     destination: &Arc<Inode>,
     range: CloneRange,
 ) -> Result<bool> {
-    destination.check_writable()?;
+    // A read-only subvolume keeps its contents, and so may share them, as with the kernel.
+    if core.store.is_read_only() {
+        return Err(CallerError::ReadOnly.into());
+    }
     destination.check_permits(Change::Other)?;
     writeback::flush_inode(core, source)?;
     let (first, second) = in_order(source, destination);

@@ -53,15 +53,19 @@ pub(crate) enum CompressionProperty {
 }
 
 impl CompressionProperty {
-    /// `None` for a value that the kernel refuses. What follows `zlib` or `zstd` is a level, where it can be one.
+    /// `None` for a value that the kernel refuses. It takes anything behind the three names; behind `zlib` or `zstd`
+    /// that is a level, where it can be one.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let of = |kind| Self::As(Compression { kind, level: 0, is_forced: false });
         Some(match value {
             b"" => Self::Unset,
             b"no" | b"none" => Self::Never,
-            b"lzo" => of(CompressionType::Lzo),
             value => {
-                let known = [(&b"zlib"[..], CompressionType::Zlib), (b"zstd", CompressionType::Zstd)];
+                let known = [
+                    (&b"zlib"[..], CompressionType::Zlib),
+                    (b"lzo", CompressionType::Lzo),
+                    (b"zstd", CompressionType::Zstd),
+                ];
                 let (_, kind) = known.into_iter().find(|(name, _)| value.starts_with(name))?;
                 let said = std::str::from_utf8(value).ok().and_then(Compression::parse);
                 said.map_or_else(|| of(kind), Self::As)
@@ -105,6 +109,11 @@ mod tests {
         assert_eq!(property(b"zstd:5"), Some(CompressionProperty::As(of(CompressionType::Zstd, 5))));
         assert_eq!(property(b"zlibfoo"), Some(CompressionProperty::As(of(CompressionType::Zlib, 0))));
         assert_eq!(property(b"none"), Some(CompressionProperty::Never));
-        assert_eq!((property(b"lzo2"), property(b"gzip")), (None, None));
+        for value in [&b"lzo"[..], b"lzo:3", b"lzo:", b"lzo:x", b"lzo2", b"lzo\0"] {
+            assert_eq!(property(value), Some(CompressionProperty::As(of(CompressionType::Lzo, 0))), "{value:?}");
+        }
+        for value in [&b"gzip"[..], b"ZLIB", b"zst", b"none:1", b"no\0", b"non", b" lzo", b"\0"] {
+            assert_eq!(property(value), None, "{value:?}");
+        }
     }
 }

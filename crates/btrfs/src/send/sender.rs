@@ -13,6 +13,7 @@ use super::places::{Pair, Places};
 use super::view::{Facts, View};
 use crate::error::{CallerError, Error, Result as VolumeResult};
 use crate::inode::{Core, Timestamp};
+use crate::subvol::changed_since_receipt;
 
 /// Directories whose times are set together, behind what changes in them.
 const TOUCHED_MAX: usize = 1 << 16;
@@ -32,11 +33,13 @@ pub struct SendOptions {
     pub no_data: bool,
     /// Writes the rest of the same stream alone, from where its receipt was cut short.
     pub rest_from: Option<ResumePoint>,
+    /// Takes subvolumes that were changed after they were received, under their received UUIDs all the same.
+    pub takes_changed: bool,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { version: 1, compressed_data: false, no_data: false, rest_from: None }
+        Self { version: 1, compressed_data: false, no_data: false, rest_from: None, takes_changed: false }
     }
 }
 
@@ -52,6 +55,22 @@ pub enum SendError {
     Writable {
         /// Where it is, from the top level.
         path: String,
+    },
+    /// The subvolume was received, and changed since: receivers know its UUID as that of another state.
+    #[error(
+        "the subvolume {path} was received in transaction {received} and changed in transaction {changed}: receivers \
+         know its UUID, {}, as that of the unchanged one",
+        btrfs_disk::Uuid(*uuid)
+    )]
+    Changed {
+        /// Where it is, from the top level.
+        path: String,
+        /// Its received UUID.
+        uuid: Uuid,
+        /// The transaction that received it.
+        received: u64,
+        /// The transaction of its last change.
+        changed: u64,
     },
     /// The point from where the rest of a stream is asked for is of another stream.
     #[error(
@@ -108,8 +127,8 @@ impl Source {
     /// What a receiver knows the subvolume `id` by. `path` is where it is, for what is said of it.
     ///
     /// # Errors
-    /// `NoSuchSubvolume`, [`SendError::Writable`].
-    pub(crate) fn of(store: &Store, id: TreeId, path: &str) -> Result<Self> {
+    /// `NoSuchSubvolume`, [`SendError::Writable`]; [`SendError::Changed`] unless `takes_changed`.
+    pub(crate) fn of(store: &Store, id: TreeId, path: &str, takes_changed: bool) -> Result<Self> {
         let item: RootItem = match store.root_item(id) {
             Ok(item) if item.refs.get() > 0 && id.is_subvolume() => item,
             Ok(_) | Err(btrfs_store::Error::NoSuchTree(_)) => {
@@ -121,6 +140,14 @@ impl Source {
             return Err(SendError::Writable { path: path.to_owned() });
         }
         let is_received = !item.received_uuid.is_nil();
+        if is_received && !takes_changed && changed_since_receipt(store, id, &item)? {
+            return Err(SendError::Changed {
+                path: path.to_owned(),
+                uuid: item.received_uuid.0,
+                received: item.rtransid.get(),
+                changed: item.ctransid.get(),
+            });
+        }
         let uuid = if is_received { item.received_uuid } else { item.uuid };
         Ok(Self { id, uuid: uuid.0, ctransid: item.ctransid.get(), is_received })
     }

@@ -45,7 +45,7 @@ pub(crate) use info::{
     default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of_inode, set_default_subvolume,
 };
 pub(crate) use make::make_trees;
-pub(crate) use received::{note_received, set_received};
+pub(crate) use received::{changed_since_made, changed_since_receipt, note_received, set_received};
 pub(crate) use startup::prepare_for_writing;
 pub(crate) use types::SnapshotMode;
 pub use types::{Received, SubvolumeInfo};

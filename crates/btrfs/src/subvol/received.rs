@@ -1,9 +1,10 @@
 //! A subvolume that was built from a send stream becomes what was sent: with the sender's UUID, and read-only.
 
 use btrfs_disk::flags::RootFlags;
-use btrfs_disk::items::{RootItem, Timespec};
+use btrfs_disk::items::{InodeItem, OnDisk as _, RootItem, Timespec};
 use btrfs_disk::key::item_type;
-use btrfs_disk::{TreeId, Uuid};
+use btrfs_disk::{Generation, Key, TreeId, Uuid};
+use btrfs_store::{Scan, Store};
 
 use super::{Received, add_uuid, remove_uuid};
 use crate::dir::Namespace;
@@ -71,4 +72,44 @@ fn note(namespace: &Namespace, id: TreeId, received: &Received, sent_at: Timespe
         remove_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, before, id)?;
         add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, uuid, id)
     })
+}
+
+/// True where a subvolume that was received has been changed since: what is sent against its received UUID does not
+/// fit it any more.
+///
+/// # Errors
+/// When its tree cannot be read.
+pub(crate) fn changed_since_receipt(store: &Store, id: TreeId, item: &RootItem) -> Result<bool> {
+    changed_since(store, id, item, item.rtransid.get(), item.rtime)
+}
+
+/// True where a subvolume that began as a read-only snapshot has been changed since.
+///
+/// # Errors
+/// When its tree cannot be read.
+pub(crate) fn changed_since_made(store: &Store, id: TreeId, item: &RootItem) -> Result<bool> {
+    changed_since(store, id, item, item.otransid.get(), item.otime)
+}
+
+/// A later transaction alone proves nothing of what is read-only: the kernel writes out data of a receipt after it
+/// ended, and root may share extents of it. Neither sets the time of change of an inode, which every change of
+/// contents does.
+fn changed_since(store: &Store, id: TreeId, item: &RootItem, transid: u64, time: Timespec) -> Result<bool> {
+    if item.ctransid.get() <= transid {
+        return Ok(false);
+    }
+    if !item.root_flags().contains(RootFlags::SUBVOL_RDONLY) {
+        return Ok(true);
+    }
+    let instant = |time: Timespec| (time.sec.get(), time.nsec.get());
+    let mut is_changed = false;
+    let (from, to) = (Key::new(0, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
+    store.tree(id)?.scan_since(&from, &to, Generation(transid.saturating_add(1)), |_, key, bytes| {
+        if key.item_type == item_type::INODE_ITEM {
+            let inode = InodeItem::parse(bytes)?;
+            is_changed = inode.transid.get() > transid && instant(inode.ctime) > instant(time);
+        }
+        Ok(if is_changed { Scan::Stop } else { Scan::Continue })
+    })?;
+    Ok(is_changed)
 }

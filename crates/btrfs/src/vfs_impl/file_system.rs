@@ -12,6 +12,7 @@ use vfs::{FileSystem, NodeId};
 use super::BtrfsFs;
 use super::stat::attr_of;
 use crate::balance::BalanceStatus;
+use crate::error::CallerError;
 use crate::opened::SpaceUsage;
 
 impl FileSystem for BtrfsFs {
@@ -166,6 +167,9 @@ impl FileSystem for BtrfsFs {
     }
 
     fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        if wanted.range.start >= self.core().store.addresses_end() {
+            return self.answer(Err(CallerError::InvalidArgument.into()));
+        }
         let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
         self.answer(told.map_err(Into::into))
     }

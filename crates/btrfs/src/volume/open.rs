@@ -104,6 +104,7 @@ impl VolumeOptions {
         StoreOptions {
             read_only: self.read_only,
             superblock: self.superblock,
+            too_short: self.too_short,
             generation: self.generation,
             uses_backup_roots: self.backup_roots && self.read_only,
             cache_bytes: self.cache_bytes,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use btrfs_disk::{Generation, TreeId};
-use btrfs_store::Env;
+use btrfs_store::{Env, TooShort};
 
 use crate::inode::{Compression, InodeFlags};
 
@@ -20,6 +20,7 @@ pub struct VolumeOptions {
     pub(crate) read_only: bool,
     pub(crate) replay_log: bool,
     pub(crate) superblock: Option<usize>,
+    pub(crate) too_short: TooShort,
     pub(crate) generation: Option<Generation>,
     pub(crate) offset: u64,
     pub(crate) subvolume: Option<SubvolumeChoice>,
@@ -50,6 +51,7 @@ impl Default for VolumeOptions {
             read_only: false,
             replay_log: true,
             superblock: None,
+            too_short: TooShort::Refused,
             generation: None,
             offset: 0,
             subvolume: None,
@@ -114,6 +116,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn superblock(mut self, copy: usize) -> Self {
         self.superblock = Some(copy);
+        self
+    }
+
+    /// Opens a volume whose image was cut short to write to it, as long as nothing lies beyond the end; a change of
+    /// its size notes the size that it has. One that is only read is opened in any case.
+    #[must_use]
+    pub fn cut_to_device(mut self, is_cut: bool) -> Self {
+        self.too_short = if is_cut { TooShort::Cut } else { TooShort::Refused };
         self
     }
 

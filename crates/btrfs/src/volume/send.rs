@@ -65,7 +65,7 @@ impl Volume {
     /// on writing meanwhile. `output` should be buffered.
     ///
     /// # Errors
-    /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Output`].
+    /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Changed`], [`SendError::Output`].
     pub fn send(
         &self,
         path: impl AsRef<Path>,
@@ -78,7 +78,7 @@ impl Volume {
         self.in_one_state(|volume| {
             let source = |path: &Path| {
                 let id = volume.subvolume_at(path)?;
-                Source::of(&volume.core().store, id, &path.display().to_string())
+                Source::of(&volume.core().store, id, &path.display().to_string(), options.takes_changed)
             };
             let parent = parent.map(source).transpose()?;
             let clones = clones.iter().map(|path| source(path)).collect::<Result<Vec<_>, _>>()?;

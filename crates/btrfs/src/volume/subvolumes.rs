@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use btrfs_disk::items::Timespec;
+use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::{Generation, TreeId};
 use vfs::SnapshotMode;
 
@@ -134,6 +134,32 @@ impl Volume {
     pub fn forget_received(&self, id: TreeId) -> Result<()> {
         let nothing = Received { uuid: [0; 16], sent: Generation(0) };
         subvol::note_received(self.namespace(), id, &nothing, Timespec::default()).map(drop)
+    }
+
+    /// True where a received subvolume was changed after it was received: a stream that builds on its received UUID
+    /// does not fit it any more. What was written to one that can be changed is made durable first.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`; damage, I/O.
+    pub fn is_changed_since_receipt(&self, id: TreeId) -> Result<bool> {
+        let item = self.durable_root_item(id)?;
+        Ok(!item.received_uuid.is_nil() && subvol::changed_since_receipt(&self.core().store, id, &item)?)
+    }
+
+    /// True where a subvolume that began as a read-only snapshot was changed after that.
+    ///
+    /// # Errors
+    /// As [`Self::is_changed_since_receipt`].
+    pub fn is_changed_since_made(&self, id: TreeId) -> Result<bool> {
+        let item = self.durable_root_item(id)?;
+        subvol::changed_since_made(&self.core().store, id, &item)
+    }
+
+    fn durable_root_item(&self, id: TreeId) -> Result<RootItem> {
+        if !self.core().root(id)?.is_read_only() && !self.is_read_only() {
+            self.opened.sync()?;
+        }
+        Ok(self.core().store.root_item(id)?)
     }
 
     /// Chooses the subvolume that is opened, and mounted, when none is named.

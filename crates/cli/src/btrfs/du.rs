@@ -14,6 +14,7 @@ use spinney::{DirEntry, FileSharing, NodeKind, Volume};
 
 use super::format;
 use super::told::{read, told};
+use commands::failures::Failures;
 use commands::human;
 use commands::image::ReadArgs;
 use commands::names::JsonPath;
@@ -128,17 +129,22 @@ impl Du {
             writeln!(out, "{:>10}  {:>10}  {:>10}  Filename", "Total", "Exclusive", "Set shared")?;
         }
         let whole = vec![PathBuf::from("/")];
+        let failures = Failures::default();
         for path in if self.paths.is_empty() { &whole } else { &self.paths } {
-            self.one(&place, path, &progress, &mut |row| {
+            let counted = self.one(&place, path, (&progress, &failures), &mut |row| {
                 if self.json {
                     rows.push(row);
                     return Ok(());
                 }
                 self.print(out, &row)
-            })?;
+            });
+            failures.note(counted, false)?;
         }
         drop(bar);
-        if self.json { out.json(&rows) } else { Ok(()) }
+        if self.json {
+            out.json(&rows)?;
+        }
+        failures.tell(progress.names.load(std::sync::atomic::Ordering::Relaxed), "counted")
     }
 
     fn print(&self, out: &mut Output, row: &Row) -> Result<()> {
@@ -154,7 +160,7 @@ impl Du {
         &self,
         place: &Place,
         path: &Path,
-        progress: &Progress,
+        (progress, failures): (&Progress, &Failures),
         show: &mut dyn FnMut(Row) -> Result<()>,
     ) -> Result<()> {
         let mut seen = Seen::default();
@@ -182,9 +188,13 @@ impl Du {
             };
             progress.add_name();
             match kind {
-                NodeKind::Directory => open.extend(ignoring_gone(place.open(path))?),
+                NodeKind::Directory => {
+                    let opened = failures.note(ignoring_gone(place.open(path)), false)?.flatten();
+                    open.extend(opened);
+                }
                 NodeKind::File => {
-                    let Some(sum) = ignoring_gone(place.file(&path, &mut seen))?.flatten() else { continue };
+                    let counted = failures.note(ignoring_gone(place.file(&path, &mut seen)), false)?;
+                    let Some(sum) = counted.flatten().flatten() else { continue };
                     dir.sum.add(sum);
                     progress.add_bytes(sum.total);
                     if !self.summarize {

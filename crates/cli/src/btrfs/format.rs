@@ -16,7 +16,7 @@ use super::{compression, info};
 use commands::failure::{Failure, Status, of_device};
 use commands::format::{About, OpenRequest, Opened, known, recognise};
 use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, open_device};
-use commands::output::Output;
+use commands::output::{Output, warn};
 
 #[derive(Debug)]
 struct Btrfs(Volume);
@@ -35,6 +35,7 @@ pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()
 
 pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     let volume = options(request)?.open_device(device)?;
+    tell_of_cut(&volume)?;
     Ok(Opened { volume: volume.by_paths().clone(), about: Box::new(Btrfs(volume)) })
 }
 
@@ -96,10 +97,31 @@ fn open_with(
     request: &OpenRequest,
     change: impl FnOnce(VolumeOptions) -> VolumeOptions,
 ) -> Result<Volume> {
-    let opened =
-        open_device(&image.image, request).and_then(|device| Ok(change(options(request)?).open_device(device)?));
+    let opened = open_device(&image.image, request).and_then(|device| {
+        let volume = change(options(request)?).open_device(device)?;
+        tell_of_cut(&volume)?;
+        Ok(volume)
+    });
     opened.map_err(|error| of_another(&image.image).unwrap_or_else(|| explain(&image.image, error)))
 }
+
+/// Opens an image to change its size, which may be cut short.
+pub(super) fn open_to_resize(image: &ImageArgs) -> Result<Volume> {
+    open_with(image, &image.request(), |options| options.cut_to_device(true))
+}
+
+/// Says that a volume which is only read is cut short.
+fn tell_of_cut(volume: &Volume) -> Result<()> {
+    let (expected, found) = (volume.info()?.total_bytes, volume.device_bytes());
+    if volume.is_read_only() && found < expected {
+        let missing = expected - found;
+        warn(&format!("warning: {missing} bytes are missing at the end of the image; {SHORTENS}"));
+    }
+    Ok(())
+}
+
+/// The remedy for an image that was cut short.
+const SHORTENS: &str = "`spinney repair IMAGE` shortens the file system where nothing lies there";
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
 pub(super) fn of_another(path: &Path) -> Option<Error> {
@@ -113,11 +135,14 @@ pub(super) fn of_another(path: &Path) -> Option<Error> {
 /// Which copies of the superblock are right, where the primary is not.
 pub(super) fn remedies(device: &dyn Device) -> Vec<String> {
     let copies = read_mirrors(device);
-    if copies.first().is_none_or(|(_, copy)| copy.is_ok()) {
-        return Vec::new();
+    if let Some((_, Ok(primary))) = copies.first() {
+        let is_cut = device.size_bytes() < primary.fields().dev_item.total_bytes.get();
+        return if is_cut { vec![SHORTENS.to_owned()] } else { Vec::new() };
     }
     let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
-    right.map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}")).collect()
+    right
+        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}, which is right"))
+        .collect()
 }
 
 pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {

@@ -39,7 +39,7 @@ impl OfVolume {
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
         match words.first().map(String::as_str) {
-            Some("send") => parse::<Send>(words)?.send_to(&self.volume, stream).map(|()| String::new()),
+            Some("send") => parse::<Send>(words)?.send_to(&self.volume, stream),
             Some(check::JOB) => check::hold(&self.volume, &stream).map(|()| String::new()),
             Some("receive") => parse::<Receive>(words)?.receive_from(&self.volume, stream, changed),
             Some("backup") => {

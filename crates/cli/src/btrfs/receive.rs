@@ -24,7 +24,7 @@ use commands::progress::{Bar, Progress};
 
 /// Bytes of a stream that are read at once.
 const READ_BYTES: usize = 1 << 20;
-/// Failures that the answer of a server tells.
+/// Failures, and warnings, that a report tells.
 const NOTED_MAX: usize = 16;
 
 /// Build subvolumes from send streams
@@ -72,14 +72,17 @@ pub(crate) struct Receive {
     /// Leave what a receipt can go on from when it fails, and go on with what an earlier one left
     #[arg(long, conflicts_with_all = ["max_errors", "delete_partial"])]
     resume: bool,
+    /// Build on a parent or clone source that was changed after it was received, where there is no unchanged one
+    #[arg(long)]
+    force: bool,
     /// Print the commands of the streams, one a line, and receive nothing; no IMAGE is needed
-    #[arg(long, conflicts_with_all = ["json", "delete_partial", "max_errors", "force_decompress", "resume"])]
+    #[arg(long, conflicts_with_all = ["json", "delete_partial", "max_errors", "force_decompress", "resume", "force"])]
     dump: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
     /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot}], incomplete,
-    /// present, commands, bytes, left: {path, token} of what --resume goes on from}
+    /// present, warnings, commands, bytes, left: {path, token} of what --resume goes on from}
     #[arg(long)]
     json: bool,
 }
@@ -108,6 +111,8 @@ struct Report {
     incomplete: Vec<JsonPath>,
     /// Subvolumes that were received before.
     present: Vec<JsonPath>,
+    /// What may make the result wrong, and was taken all the same.
+    warnings: Vec<String>,
     commands: u64,
     /// Of the streams.
     bytes: u64,
@@ -158,6 +163,9 @@ impl Receive {
             }
         };
         drop(bar);
+        for text in report["warnings"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
+            eprintln!("spinney: warning: {text}");
+        }
         for path in report["present"].as_array().into_iter().flatten().filter_map(|present| present["path"].as_str()) {
             eprintln!("spinney: {path}: received before");
         }
@@ -174,12 +182,14 @@ impl Receive {
             errors_max: self.max_errors,
             force_decompress: self.force_decompress,
             resumable: self.resume,
+            takes_changed: self.force,
             ..Options::default()
         };
         let mut receiver = Receiver::new(volume, &self.dir, options).map_err(failure)?;
-        let received = receiver.receive(input, watch).map_err(failure);
+        let mut watch = Warned { inner: watch, warnings: Vec::new() };
+        let received = receiver.receive(input, &mut watch).map_err(failure);
         let received = received.or_else(|error| self.clear_up(&mut receiver, error));
-        Ok((received, shown(receiver.report())))
+        Ok((received, Report { warnings: watch.warnings, ..shown(receiver.report()) }))
     }
 
     /// The command line for the server of a mount.
@@ -193,6 +203,7 @@ impl Receive {
             (self.end_cmd, "--end-cmd"),
             (self.force_decompress, "--force-decompress"),
             (self.delete_partial, "--delete-partial"),
+            (self.force, "--force"),
         ];
         words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
         words.extend(["--".to_owned(), "IMAGE".to_owned(), mount.word(&self.dir)?]);
@@ -300,6 +311,32 @@ impl Watch for Shown<'_> {
     }
 }
 
+/// Keeps warnings, and passes everything else on.
+struct Warned<'a> {
+    inner: &'a mut dyn Watch,
+    warnings: Vec<String>,
+}
+
+impl Watch for Warned<'_> {
+    fn position(&mut self, bytes: u64) {
+        self.inner.position(bytes);
+    }
+
+    fn made(&mut self) {
+        self.inner.made();
+    }
+
+    fn warned(&mut self, cause: &Cause) {
+        if self.warnings.len() < NOTED_MAX {
+            self.warnings.push(cause.to_string());
+        }
+    }
+
+    fn failed(&mut self, error: &Error) {
+        self.inner.failed(error);
+    }
+}
+
 /// Keeps what failed, for the answer.
 struct Noted(Vec<String>);
 
@@ -356,6 +393,7 @@ fn shown(report: &btrfs_receive::Report) -> Report {
         subvolumes: report.subvolumes.iter().map(entry).collect(),
         incomplete: report.incomplete.iter().map(|path| json(path)).collect(),
         present: report.present.iter().map(|path| json(path)).collect(),
+        warnings: Vec::new(),
         commands: report.commands,
         bytes: report.bytes,
         left: report.left.as_ref().map(|left| LeftEntry { path: json(&left.path), token: left.point.to_string() }),

@@ -90,7 +90,7 @@ impl Resize {
     }
 
     fn resize_image(&self) -> Result<(u64, u64)> {
-        let volume = format::open_writable(&self.image)?;
+        let volume = format::open_to_resize(&self.image)?;
         let before = volume.info()?.total_bytes;
         let size = match self.size {
             Size::Max => self.check(before, Some(volume.device_bytes()))?,

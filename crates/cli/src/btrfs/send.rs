@@ -65,6 +65,9 @@ pub(crate) struct Send {
     /// Say which bytes differ, without the data; `receive` does not take such a stream
     #[arg(long)]
     no_data: bool,
+    /// Take subvolumes that were changed after they were received, under their received UUIDs all the same
+    #[arg(long)]
+    force: bool,
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
@@ -125,7 +128,11 @@ impl Send {
         let mut output =
             BufWriter::with_capacity(WRITE_BYTES, Counted { inner: output, progress: Arc::clone(&progress) });
         let volume = match source {
-            Source::Mount(mount) => return mount.take(self.words(mount)?, output).map(drop),
+            Source::Mount(mount) => {
+                let warnings = mount.take(self.words(mount)?, output)?;
+                warnings.lines().for_each(|text| eprintln!("spinney: warning: {text}"));
+                return Ok(());
+            }
             Source::Image(volume) => volume,
         };
         if bar.is_shown() && !self.no_data {
@@ -133,13 +140,29 @@ impl Send {
             let bytes = bytes.sum::<Result<u64, _>>()?;
             progress.bytes_total.store(bytes, std::sync::atomic::Ordering::Relaxed);
         }
+        for text in self.warnings(volume)? {
+            eprintln!("spinney: warning: {text}");
+        }
         self.write(volume, &mut output, || progress.add_name())
+    }
+
+    /// What a receiver may make wrong of what is sent all the same.
+    fn warnings(&self, volume: &Volume) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        let given = self.parent.iter().chain(&self.clones).chain(&self.subvolumes);
+        for path in given.filter(|_| self.force) {
+            if volume.is_changed_since_receipt(volume.subvolume_at(path)?)? {
+                let path = path.display();
+                warnings.push(format!("{path} was changed after it was received; receivers may have it unchanged"));
+            }
+        }
+        Ok(warnings)
     }
 
     /// The command line for the server of a mount.
     fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
         let mut words = vec!["send".to_owned(), format!("--proto={}", self.proto)];
-        let flags = [(self.compressed_data, "--compressed-data"), (self.no_data, "--no-data")];
+        let flags = [(self.compressed_data, "--compressed-data"), (self.no_data, "--no-data"), (self.force, "--force")];
         words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
         if let Some(path) = &self.parent {
             words.push(format!("--parent={}", mount.word(path)?));
@@ -157,9 +180,11 @@ impl Send {
         Ok(words)
     }
 
-    /// As the server of a mount: to who asked.
-    pub(super) fn send_to(&self, volume: &Volume, output: impl Write) -> Result<()> {
-        self.write(volume, &mut BufWriter::with_capacity(WRITE_BYTES, output), || {})
+    /// As the server of a mount: to who asked. Returns warnings, one a line.
+    pub(super) fn send_to(&self, volume: &Volume, output: impl Write) -> Result<String> {
+        let warnings = self.warnings(volume)?;
+        self.write(volume, &mut BufWriter::with_capacity(WRITE_BYTES, output), || {})?;
+        Ok(warnings.join("\n"))
     }
 
     fn write(&self, volume: &Volume, output: &mut impl Write, mut sent: impl FnMut()) -> Result<()> {
@@ -168,6 +193,7 @@ impl Send {
             compressed_data: self.compressed_data,
             no_data: self.no_data,
             rest_from: self.resume,
+            takes_changed: self.force,
         };
         let mut clones: Vec<&Path> = self.clones.iter().map(PathBuf::as_path).collect();
         for path in &self.subvolumes {
@@ -223,6 +249,9 @@ pub(super) fn explain(error: SendError, path: &Path) -> Error {
              `spinney subvolume snapshot -r IMAGE {path} SNAPSHOT` makes"
         ))
         .into(),
+        error @ SendError::Changed { .. } => {
+            Failure::refused(format!("{}: {error}; --force sends all the same", path.display())).into()
+        }
         SendError::Output(error) => Error::from(error).context("the stream"),
         error @ (SendError::OtherPoint { .. } | SendError::Stream(btrfs_stream::Error::OtherStream { .. })) => {
             let text = "send with the parent and the options that the whole stream was sent with";

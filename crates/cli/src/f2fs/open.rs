@@ -13,7 +13,7 @@ use super::jobs::OfVolume;
 use commands::failure::{Failure, Status};
 use commands::format::{About, OpenRequest, Opened, Request, Served};
 use commands::mount::{takes_no_value, unknown};
-use commands::output::Output;
+use commands::output::{Output, warn};
 
 /// The options that only f2fs has; the first words of the lines are their names.
 pub(super) const OPTIONS_HELP: &str =
@@ -86,6 +86,10 @@ pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Ope
     }
     let options = OpenOptions::new().superblock(copy).skip_recovery(request.skips_log).writable(!request.read_only);
     let opened = Arc::new(options.open(device).map_err(vfs::Error::from)?);
+    let missing = opened.missing_bytes();
+    if missing > 0 {
+        warn(&format!("warning: {missing} bytes are missing at the end of the image; what lies there cannot be read"));
+    }
     Ok(Opened { volume: Volume::new(Arc::<F2fs>::clone(&opened)), about: Box::new(OfF2fs(opened)) })
 }
 

@@ -144,7 +144,8 @@ fn streams_in_a_directory_build_on_each_other() {
     assert_eq!(done(&report, "delete", "source"), [at(0), at(1)]);
     bench.ok("restore d b.img /back");
     assert_restored(&bench, "b.img", "/back");
-    assert_eq!(subvolume_count(&bench), 1);
+    // The state stays beside it, for the next backup.
+    assert_eq!(subvolume_count(&bench), 2);
     // What a break leaves: a stream that the manifest does not know, and half a one.
     let stray = format!("{}.{}.stream", at(3), "00".repeat(16));
     std::fs::write(bench.path("d").join(&stray), "x").unwrap();
@@ -336,4 +337,93 @@ fn two_subvolumes_do_not_share_a_name() {
     backup(&bench, 4, "--adopt a.img /home b.img");
     backup(&bench, 5, "--keep last=1 a.img /home b.img");
     assert_eq!(states(&bench, "b.img").last(), Some(&at(5)));
+}
+
+/// Bytes of the stream, and the state that it builds on, of a backup that sends one.
+fn sent(report: &Value) -> (u64, Value) {
+    let sent = report["actions"].as_array().unwrap().iter().find(|action| action["action"] == "send").unwrap();
+    (sent["bytes"].as_u64().unwrap(), sent["parent"].clone())
+}
+
+#[test]
+fn a_backup_after_a_restoration_sends_what_differs() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("d")).unwrap();
+    std::fs::write(bench.path("small"), "small").unwrap();
+    for dest in ["b.img", "d"] {
+        bench.ok("mkfs -q -f --size 160M a.img");
+        bench.ok("subvolume create a.img /home");
+        bench.ok("put a.img src/middle src/sub/large src/a.txt src/sparse src/sub /home");
+        backup(&bench, 0, &format!("a.img /home {dest}"));
+        bench.ok("mkdir a.img /home/later");
+        let whole = sent(&backup(&bench, 1, &format!("--full a.img /home {dest}"))).0;
+        // The disk is lost: another one gets the state, and an older one beside it.
+        bench.ok("mkfs -q -f --size 160M c.img");
+        bench.ok(&format!("restore {dest} c.img /home"));
+        bench.ok("put c.img small /home/");
+        let (bytes, parent) = sent(&backup(&bench, 2, &format!("--adopt c.img /home {dest}")));
+        assert!(bytes < whole / 100 && parent == at(1), "{dest}: {bytes} of {whole}, {parent}");
+        assert_restored(&bench, "c.img", "/home");
+        std::fs::remove_dir_all(bench.path("out-home")).unwrap();
+        bench.check("c.img");
+        // The subvolume alone is lost: its states are there, and it shares with them what it is made of.
+        bench.ok("subvolume delete a.img /home");
+        let before = used(&bench, "a.img");
+        bench.ok(&format!("restore --state {} {dest} a.img /home", at(1)));
+        assert!(used(&bench, "a.img") < before + 500_000, "{dest}: restored from what is there");
+        bench.ok("put a.img small /home/other");
+        let (bytes, parent) = sent(&backup(&bench, 3, &format!("--adopt a.img /home {dest}")));
+        assert!(bytes < whole / 100 && parent == at(1), "{dest}: {bytes} of {whole}, {parent}");
+        bench.check("a.img");
+        // Without the state there is nothing to build on, as was asked for.
+        bench.ok("mkfs -q -f --size 160M c.img");
+        bench.ok(&format!("restore --no-snapshot --state {} {dest} c.img /home", at(0)));
+        assert_eq!(bench.json("subvolume list --json c.img")["subvolumes"].as_array().unwrap().len(), 1);
+        // A newer state comes as what differs from an older one that is there.
+        bench.ok("mkfs -q -f --size 160M c.img");
+        bench.ok(&format!("restore --state {} {dest} c.img /old", at(1)));
+        let before = used(&bench, "c.img");
+        bench.ok(&format!("restore --state {} {dest} c.img /new", at(2)));
+        assert!(used(&bench, "c.img") < before + 500_000, "{dest}: as a difference");
+        assert_eq!(bench.ok("cat c.img /new/small"), "small");
+    }
+}
+
+fn used(bench: &Bench, image: &str) -> u64 {
+    bench.json(&format!("info --json {image}"))["used_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_state_that_was_changed_is_none_of_the_backup_any_more() {
+    let bench = bench();
+    backup(&bench, 0, "a.img /home b.img");
+    bench.ok("mkdir a.img /home/new");
+    backup(&bench, 1, "a.img /home b.img");
+    crate::receive::change(&bench, "b.img", &at(1), "a.txt");
+    let run = bench.run_words(&["backup", "--json", "--time", &(DAY + 7200).to_string(), "a.img", "/home", "b.img"]);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.err.contains(&format!("/{}: was changed after it was received", at(1))), "{}", run.err);
+    let report: Value = serde_json::from_slice(&run.out).unwrap();
+    assert_eq!(sent(&report).1, at(0), "{report}");
+    assert!(refused(&bench, &format!("restore --state {} b.img a.img /x", at(1))).contains("was changed"));
+    assert!(!states(&bench, "b.img").contains(&at(1)));
+    // And one of the source.
+    crate::receive::change(&bench, "a.img", &format!(".spinney-backups/{}", at(2)), "a.txt");
+    let run = bench.run_words(&["backup", "--json", "--time", &(DAY + 10_800).to_string(), "a.img", "/home", "b.img"]);
+    assert!(run.status == 0 && run.err.contains("was changed since it was made"), "{} {}", run.status, run.err);
+    let report: Value = serde_json::from_slice(&run.out).unwrap();
+    assert_eq!(sent(&report).1, at(0), "{report}");
+}
+
+#[test]
+fn what_was_received_itself_is_backed_up_under_its_own_name_once_it_was_changed() {
+    let bench = bench();
+    bench.ok("subvolume snapshot -r a.img /home /s");
+    bench.ok("send -f s.stream a.img /s");
+    bench.ok("receive -f s.stream b.img");
+    crate::receive::change(&bench, "b.img", "s", "a.txt");
+    bench.ok("mkfs -q --size 160M c.img");
+    backup(&bench, 0, "--name home b.img /s c.img");
+    bench.ok("restore c.img a.img /back");
+    assert_eq!(bench.ok("cat a.img /back/a.txt"), "changed");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests fail by panicking")]
 
+mod advices;
 mod backup;
 mod balance;
 mod changes;
@@ -52,3 +53,4 @@ mod subvolumes;
 mod trim;
 mod trust;
 mod verify_crash;
+mod walks;

@@ -184,3 +184,41 @@ fn nothing_is_lost_that_is_written_meanwhile() {
     }
     mounted.unmount();
 }
+
+/// Two copies of 1 MiB, and a read-only snapshot of both.
+fn with_snapshot(bench: &crate::harness::Bench) {
+    bench.ok("mkfs -q -f --size 256M a.img");
+    bench.ok("subvolume create a.img /v");
+    std::fs::write(bench.path("r"), pattern(1 << 20)).unwrap();
+    for name in ["a", "b"] {
+        bench.ok(&format!("put -q a.img r /v/{name}"));
+    }
+    bench.ok("subvolume snapshot -r a.img /v /snap");
+}
+
+#[test]
+fn files_of_read_only_snapshots_share_too() {
+    let mounted = Mounted::new();
+    let bench = &mounted.bench;
+    with_snapshot(bench);
+    bench.ok("dedupe -q -r a.img /v /snap");
+    let exclusive = |rows: &serde_json::Value| rows[0]["exclusive_bytes"].as_u64();
+    assert_eq!(exclusive(&bench.json("du -s --json a.img /")), Some(0));
+    bench.check("a.img");
+    // Both are of the same state still, and one can be sent against the other.
+    bench.ok("put -q a.img r /v/c");
+    bench.ok("subvolume snapshot -r a.img /v /next");
+    bench.ok("send -p /snap -f s a.img /next");
+    if !crate::mounted::can_mount() {
+        return;
+    }
+    with_snapshot(bench);
+    bench.ok("mount a.img mnt");
+    let report = bench.json("dedupe -r --json mnt /");
+    assert_eq!((&report["files_skipped"], &report["files_failed"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(exclusive(&bench.json("du -s --json mnt /")), Some(0), "{report}");
+    assert!(fs::write(mounted.dir().join("snap/a"), "x").is_err(), "it is read-only still");
+    assert!(fs::read(mounted.dir().join("snap/b")).unwrap() == pattern(1 << 20));
+    mounted.unmount();
+    bench.check("a.img");
+}

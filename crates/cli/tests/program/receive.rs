@@ -170,3 +170,44 @@ fn a_receipt_that_was_cut_short_goes_on() {
     assert_eq!(list["subvolumes"][0]["read_only"], true);
     bench.check("b.img");
 }
+
+/// Changes a subvolume as the kernel lets any program do it: what it was received from stays noted.
+pub(crate) fn change(bench: &Bench, image: &str, path: &str, file: &str) {
+    let volume = spinney::Volume::open(bench.path(image)).unwrap();
+    volume.set_subvolume_read_only(path, false).unwrap();
+    volume.write(std::path::Path::new(path).join(file), b"changed").unwrap();
+    volume.set_subvolume_read_only(path, true).unwrap();
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_changed_parent_is_refused_by_name_and_taken_with_a_warning() {
+    let bench = Bench::new();
+    for name in ["a.img", "b.img"] {
+        bench.ok(&format!("mkfs -q --size 128M {name}"));
+    }
+    bench.ok("subvolume create a.img /v");
+    bench.ok("subvolume snapshot -r a.img /v /s1");
+    std::fs::write(bench.path("g"), "g").unwrap();
+    bench.ok("put a.img g /v/g");
+    bench.ok("subvolume snapshot -r a.img /v /s2");
+    bench.ok("send -f 1.stream a.img /s1");
+    bench.ok("send -p /s1 -f 2.stream a.img /s2");
+    bench.ok("receive -f 1.stream b.img");
+    change(&bench, "b.img", "s1", "f");
+    let run = bench.run("receive -f 2.stream b.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("/s1, which the stream needs as its parent, was changed"), "{}", run.err);
+    assert!(run.err.contains("--force takes it all the same"), "{}", run.err);
+    assert!(bench.run("stat b.img /s2").status != 0);
+    let run = bench.run("receive --force -f 2.stream b.img");
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.err.contains("warning: /s1, which the stream needs"), "{}", run.err);
+    // Nor is it sent as what it was received as.
+    for line in ["send -f x b.img /s1", "send -p /s1 -f x b.img /s2", "send -c /s1 -f x b.img /s2"] {
+        let run = bench.run(line);
+        assert!(run.status == 1 && run.err.contains("--force sends all the same"), "{line}: {}", run.err);
+        let run = bench.run(&line.replace("send", "send --force"));
+        assert!(run.status == 0 && run.err.contains("warning: /s1 was changed"), "{line}: {}", run.err);
+    }
+}

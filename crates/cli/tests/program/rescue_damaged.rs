@@ -247,6 +247,42 @@ fn a_deleted_file_is_found_and_copied() {
     assert_eq!(copied.len(), files(&bench.path("src")).len(), "{}", String::from_utf8_lossy(&run.out));
 }
 
+/// Blocks of a snapshot say that they belong to its source: what was in a deleted one was found by no pattern, while
+/// the snapshot itself was.
+#[test]
+fn patterns_of_any_depth_find_what_was_in_a_deleted_subvolume() {
+    let bench = Bench::in_memory();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 256M a.img");
+    bench.ok("subvolume create a.img /kept");
+    bench.ok("put -q a.img src/sub src/a.txt /kept/");
+    bench.ok("mkdir a.img /in");
+    for name in ["/home", "/in/deep"] {
+        bench.ok(&format!("subvolume snapshot a.img /kept {name}"));
+        bench.ok(&format!("subvolume delete a.img {name}"));
+    }
+    for (pattern, expected) in [
+        ("/home/*", "/home/sub/deep/file-007"),
+        ("/home/a.txt", "/home/a.txt"),
+        ("/home/sub/d??p/*-599", "/home/sub/deep/file-599"),
+        ("*/again.txt", "/home/sub/again.txt"),
+        ("*/again.txt", "/in/deep/sub/again.txt"),
+        ("/in/*/a.*", "/in/deep/a.txt"),
+        ("/in/deep", "/in/deep/"),
+        ("file-007", "/home/sub/deep/file-007"),
+        ("deep", "/in/deep/"),
+        ("home", "/home/"),
+    ] {
+        let run = bench.run_words(&["rescue", "undelete", "--quiet", "a.img", pattern]);
+        let out = String::from_utf8_lossy(&run.out);
+        assert!(run.status == 0 && out.lines().any(|line| line.ends_with(expected)), "{pattern}: {out}{}", run.err);
+        assert!(!out.contains("/kept"), "{pattern}: {out}");
+    }
+    bench.run_words(&["rescue", "undelete", "--quiet", "a.img", "/home/sub/*", "back"]);
+    let copied = files(&bench.path("back"));
+    assert!(copied.values().any(|bytes| *bytes == pattern(3_500_001)), "{}", copied.len());
+}
+
 #[test]
 fn what_has_lost_its_checksums_is_not_called_whole() {
     let bench = image();

@@ -160,3 +160,91 @@ fn a_mount_tells_what_takes_its_space() {
     let image = bench.json("usage --json a.img");
     assert!(image["used_bytes"].as_u64().unwrap() >= before + (20 << 20));
 }
+
+fn cut(bench: &Bench, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap().set_len(len(bench) - bytes).unwrap();
+}
+
+#[test]
+fn an_image_that_was_cut_short_is_read_and_shortened() {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 256M --rootdir src a.img");
+    cut(&bench, 16 * MIB + 512);
+    std::fs::copy(bench.path("a.img"), bench.path("cut.img")).unwrap();
+    for (line, is_read) in [
+        ("ls a.img /", true),
+        ("cat a.img /a.txt", true),
+        ("get a.img / out", true),
+        ("info a.img", true),
+        ("usage a.img", true),
+        ("du -s a.img", true),
+        ("tree a.img", true),
+        ("put a.img src/a.txt /new", false),
+        ("rm a.img /a.txt", false),
+        ("balance start a.img", false),
+    ] {
+        let run = bench.run(line);
+        let said = run.err.lines().next().unwrap_or_default();
+        match is_read {
+            true => assert!(
+                run.status == 0 && said.contains("16777728 bytes are missing at the end"),
+                "{line}: {}",
+                run.err
+            ),
+            false => assert!(run.status == 3 && said.contains("expected at least 268435456"), "{line}: {}", run.err),
+        }
+        assert!(said.contains("`spinney repair IMAGE` shortens"), "{line}: {said}");
+    }
+    assert!(std::fs::read(bench.path("a.img")).unwrap() == std::fs::read(bench.path("cut.img")).unwrap());
+    crate::harness::assert_same(&bench.path("src/sub"), &bench.path("out/sub"));
+    // Either command shortens it, to whole sectors.
+    assert_eq!(bench.run("repair --apply a.img").status, 1, "repaired");
+    assert_eq!(total(&bench), 240 * MIB - 4096);
+    bench.check("a.img");
+    bench.ok("put a.img src/a.txt /new");
+    for (size, expected) in [("max", 240 * MIB - 4096), ("-32M", 224 * MIB), ("200M", 200 * MIB), ("256M", 256 * MIB)] {
+        std::fs::copy(bench.path("cut.img"), bench.path("a.img")).unwrap();
+        bench.ok(&format!("resize -q {size} a.img"));
+        assert_eq!(total(&bench), expected, "{size}");
+        bench.check("a.img");
+        assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
+    }
+}
+
+#[test]
+fn an_image_of_which_something_lies_beyond_the_cut_stays_as_it_is() {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 256M --rootdir src a.img");
+    std::fs::write(bench.path("filling"), vec![7; 100 << 20]).unwrap();
+    bench.ok("put a.img filling /filling");
+    bench.ok("resize -q min a.img");
+    cut(&bench, 8 * MIB);
+    let before = std::fs::read(bench.path("a.img")).unwrap();
+    for line in ["resize max a.img", "resize 512M a.img", "repair --apply a.img"] {
+        let run = bench.run(line);
+        assert!(run.status != 0, "{line}");
+        assert!(std::fs::read(bench.path("a.img")).unwrap() == before, "{line} has written");
+    }
+    // What lies before is there.
+    assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
+}
+
+#[test]
+fn an_f2fs_image_that_was_cut_short_is_read() {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q -t f2fs --size 128M --rootdir src a.img");
+    cut(&bench, 16 * MIB);
+    for line in ["ls a.img /", "cat a.img /a.txt", "info a.img", "get a.img / out"] {
+        let run = bench.run(line);
+        assert!(run.status == 0 && run.err.contains("16777216 bytes are missing at the end"), "{line}: {}", run.err);
+    }
+    crate::harness::assert_same(&bench.path("src/sub"), &bench.path("out/sub"));
+    let run = bench.run("put a.img src/a.txt /new");
+    assert!(run.status == 3 && run.err.contains("expected at least 134217728"), "{}", run.err);
+    // Of tables that are not there, nothing is believed.
+    std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap().set_len(4 * MIB).unwrap();
+    assert_eq!(bench.run("ls a.img /").status, 3);
+}

@@ -172,3 +172,32 @@ fn a_mount_of_f2fs_gives_back_what_is_deleted() {
         bench.ok("check a.img");
     }
 }
+
+/// As `ioctl(2)` of `FITRIM` asks for it, with the bounds of the kernel's tests.
+#[test]
+fn a_trim_that_begins_beyond_the_end_is_refused() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let program = r"
+import errno, fcntl, os, struct, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+size, most = int(sys.argv[2]), 2**64 - 1
+def trim(start, length, least=0):
+    try:
+        return struct.unpack('QQQ', fcntl.ioctl(fd, 0xc0185879, struct.pack('QQQ', start, length, least)))[1]
+    except OSError as error:
+        return errno.errorcode[error.errno]
+beyond = [(size, 4096), (size, most), (2 * size, most), (1 << 62, 1 << 30), (most, 4096), (most - 1, 1 << 20)]
+for asked in beyond + [(0, 0), (0, 4095)]:
+    found = trim(*asked)
+    assert found == 'EINVAL', (asked, found)
+for asked in [(0, most), (0, size), (size - 4096, most), (4096, 4096), (0, most, most), (0, most, 1 << 62)]:
+    found = trim(*asked)
+    assert isinstance(found, int), (asked, found)
+assert trim(0, most, most) == 0
+";
+    let size = mounted.bench.json("info --json mnt")["total_bytes"].to_string();
+    let run = Command::new("python3").args(["-c", program]).arg(mounted.dir()).arg(size).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    mounted.unmount();
+    mounted.bench.check("a.img");
+}

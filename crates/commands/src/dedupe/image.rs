@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use vfs::file_system::{Extent, ExtentKind, are_shared, extent_at};
-use vfs::{Blame, Errno, File, FileOptions, Volume};
+use vfs::{Blame, Errno, File, Volume};
 
 use super::{Match, Outcome, Place};
+use crate::failures::Failures;
 use crate::files::{Files, FilesArgs};
 use crate::image::ImageArgs;
 
@@ -23,9 +24,9 @@ pub(super) struct ImageFile {
 }
 
 impl Image {
-    pub(super) fn open(image: &ImageArgs, args: &FilesArgs) -> Result<Self> {
+    pub(super) fn open(image: &ImageArgs, args: &FilesArgs, failures: &Failures) -> Result<Self> {
         let volume = image.open_writable()?;
-        let files = Files::find(&volume, args)?;
+        let files = Files::find(&volume, args, failures)?;
         Ok(Self { volume, files })
     }
 }
@@ -56,10 +57,7 @@ impl Place for Image {
         if are_shared(ours, theirs, found.len) {
             return Ok(Outcome::Nothing);
         }
-        let opened = FileOptions::new().read(true).write(true).open(&self.volume, &target.path);
-        let shared =
-            opened.and_then(|opened| opened.dedupe(&source.file, found.source_offset, found.offset, found.len));
-        match shared {
+        match target.file.dedupe(&source.file, found.source_offset, found.offset, found.len) {
             Ok(true) => Ok(Outcome::Shared),
             Ok(false) => Ok(Outcome::Nothing),
             Err(error) if error.blame() == Blame::Caller && error.errno() != Errno::ENOSPC => Ok(Outcome::Refused),

@@ -4,7 +4,7 @@
 //! become matches. What is done with those is a matter of the `Place` where the files are: `image`, which nobody else
 //! uses, through the library; `mounted`, where anybody may change them, through the kernel and the server of the mount.
 //! Both compare the bytes themselves before they share them: a hash is a hint. A file that cannot share is counted,
-//! not a failure; what was shared before a failure stays so.
+//! not a failure; one that fails is left and told of, and the search goes on with the others.
 
 mod image;
 mod mounted;
@@ -21,6 +21,7 @@ use clap::Args;
 use serde::Serialize;
 use vfs::file_system::DEDUPE_BYTES_MAX;
 
+use super::failures::Failures;
 use super::files::{Files, FilesArgs};
 use super::human;
 use super::image::ImageArgs;
@@ -39,6 +40,8 @@ const BLOCKS_MAX: usize = 8 << 20;
 ///
 /// Contents are looked at block by block; what has the same checksum is compared byte by byte, and shared where it is
 /// the same. Times stay as they are.
+///
+/// Files of read-only snapshots share, too: their contents do not change by that.
 ///
 /// In place of IMAGE, a directory of a mount works on files that may be in use meanwhile: your own, or, as root, all.
 /// Whoever changes one in between keeps what was written.
@@ -62,7 +65,7 @@ pub struct Dedupe {
     /// No progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
-    /// Report as JSON: {files, bytes_read, bytes_shared, files_skipped}
+    /// Report as JSON: {files, bytes_read, bytes_shared, files_skipped, files_failed}
     #[arg(long)]
     json: bool,
 }
@@ -84,6 +87,8 @@ struct Report {
     bytes_shared: u64,
     /// Files that could not share: without checksums, say, or that nothing may change.
     files_skipped: usize,
+    /// Files that failed, of which the standard error tells.
+    files_failed: u64,
 }
 
 /// A block that was seen first.
@@ -141,30 +146,34 @@ impl Dedupe {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    /// How many files failed, or the only failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
+        let failures = Failures::default();
         let report = match self.image.mounted_dir()? {
-            Some(dir) => self.share(mounted::Mounted::find(&dir, &self.files)?)?,
-            None => self.share(image::Image::open(&self.image, &self.files)?)?,
+            Some(dir) => self.share(mounted::Mounted::find(&dir, &self.files)?, &failures)?,
+            None => self.share(image::Image::open(&self.image, &self.files, &failures)?, &failures)?,
         };
+        let others = u64::try_from(report.files)?.saturating_sub(failures.count());
         if self.json {
-            return out.json(&report);
+            out.json(&report)?;
+            return failures.tell(others, "shared");
         }
         if !self.quiet {
             let Report { files, bytes_shared, files_skipped, .. } = report;
             let skipped = if files_skipped > 0 { format!(" ({files_skipped} cannot share)") } else { String::new() };
             writeln!(out, "{} shared, in {files} files{skipped}", human::bytes(bytes_shared))?;
         }
-        Ok(())
+        failures.tell(others, "shared")
     }
 
-    fn share<P: Place>(&self, place: P) -> Result<Report> {
+    fn share<P: Place>(&self, place: P, failures: &Failures) -> Result<Report> {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         progress.bytes_total.store(place.files().bytes(), Ordering::Relaxed);
-        let mut search = Search { place: &place, block: self.block, seen: HashMap::new(), report: Report::default() };
+        let (seen, report) = (HashMap::new(), Report::default());
+        let mut search = Search { place: &place, block: self.block, seen, report, failures };
         let done = (0..place.files().len()).try_for_each(|number| search.look(number, &progress));
-        let report = search.report;
+        let report = Report { files_failed: failures.count(), ..search.report };
         // What was shared before a failure stays shared.
         let closed = place.close();
         drop(bar);
@@ -180,12 +189,18 @@ struct Search<'a, P> {
     block: u64,
     seen: HashMap<u64, Seen>,
     report: Report,
+    failures: &'a Failures,
 }
 
 impl<P: Place> Search<'_, P> {
     /// Looks at the blocks of a file, and shares those that were seen before.
     fn look(&mut self, number: usize, progress: &Progress) -> Result<()> {
         let Some((path, size)) = self.place.files().get(number) else { return Ok(()) };
+        let looked_at = self.look_at(number, (path, size), progress);
+        self.failures.note(looked_at, false).map(drop)
+    }
+
+    fn look_at(&mut self, number: usize, (path, size): (&Path, u64), progress: &Progress) -> Result<()> {
         let file = self.place.open(path)?;
         progress.add_name();
         self.report.files = self.report.files.saturating_add(1);

@@ -23,7 +23,6 @@
 
 mod contents;
 mod estimate;
-mod failures;
 mod host;
 mod metadata;
 mod resume;
@@ -36,12 +35,12 @@ use std::sync::atomic::AtomicU64;
 
 use vfs::{Metadata, Volume};
 
+use crate::failures::Failures;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
 pub(crate) use contents::{copy_sparse, data_bytes, new_buffer};
 pub(crate) use estimate::measure;
-pub(crate) use failures::Failures;
 pub(crate) use walk::{export_contents, export_one};
 
 /// How a tree is copied.

@@ -1,6 +1,6 @@
 //! One name of the source becomes one name of the volume.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -124,8 +124,13 @@ impl Batch {
         self.files.len() >= self.files_max || self.contents.len() >= BATCH_BYTES
     }
 
-    /// Makes those that wait in the directory `target`. The failure names the file that it is about.
-    pub(super) fn make(&mut self, import: &Import<'_>, target: &Path) -> Result<(), (CString, anyhow::Error)> {
+    /// Makes those that wait in the directory `target`. `about` tells failures which file they are about.
+    pub(super) fn make(
+        &mut self,
+        import: &Import<'_>,
+        target: &Path,
+        about: &dyn Fn(&CStr, anyhow::Error) -> anyhow::Error,
+    ) -> Result<()> {
         let files = std::mem::take(&mut self.files);
         let contents = std::mem::take(&mut self.contents);
         let Some(first) = files.first() else { return Ok(()) };
@@ -134,7 +139,7 @@ impl Batch {
         let whole = files.iter().zip(&pairs).map(|(file, pairs)| {
             whole(import, &file.stat, pairs, (&[], of(file))).map(|node| (file.name.to_bytes(), node))
         });
-        let about_first = |error: anyhow::Error| (first.name.clone(), error);
+        let about_first = |error: anyhow::Error| about(&first.name, error);
         let nodes = whole.collect::<Result<Vec<_>>>().map_err(about_first)?;
         let made = import.volume.create_nodes(target, &nodes).map_err(|error| about_first(error.into()))?;
         for (file, made) in files.iter().zip(made) {
@@ -146,7 +151,9 @@ impl Batch {
                 }
                 made => made.map(drop).map_err(Into::into),
             };
-            done.map_err(|error| (file.name.clone(), error))?;
+            if import.note(done.map_err(|error| about(&file.name, error)))?.is_none() {
+                continue;
+            }
             import.progress.add_bytes(u64::try_from(file.contents.len()).unwrap_or(0));
         }
         Ok(())

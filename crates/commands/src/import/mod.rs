@@ -14,9 +14,9 @@
 //! * A directory gets its times when its last name was made, since every name changes them.
 //! * With one thread the volume sees the same calls in the same order for the same source.
 //!
-//! Failure: the first one ends the import and is returned; what was made by then stays, but for the file that it was
-//! about. Callers:
-//! `put`, `mkfs`. Nothing here knows of arguments or terminals: [`Progress`] is a set of counters.
+//! Failure: the first one ends the import and is returned, unless the caller has failures of single files noted; what
+//! was made by then stays, but for the file that it was about. Callers: `put`, `mkfs`. Nothing here knows of arguments
+//! or terminals: [`Progress`] is a set of counters.
 
 mod create;
 mod data;
@@ -26,10 +26,12 @@ mod source;
 mod walk;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use vfs::Volume;
 
+use crate::failures::Failures;
 use crate::progress::Progress;
 
 pub use estimate::{Totals, measure};
@@ -54,6 +56,9 @@ pub struct ImportOptions {
     pub one_file_system: bool,
     /// Device and inode number of a file to leave out: the image itself.
     pub skip: Option<(u64, u64)>,
+    /// Where files and directories that fail are noted, so that the others are copied; without it the first failure
+    /// ends the import.
+    pub failures: Option<Arc<Failures>>,
 }
 
 /// What happens to a name that exists already. Directories are merged in any case.
@@ -76,6 +81,7 @@ impl Default for ImportOptions {
             keeps_partial: false,
             one_file_system: false,
             skip: None,
+            failures: None,
         }
     }
 }
@@ -89,6 +95,16 @@ struct Import<'a> {
     links: links::Links,
     /// Device of the source.
     device: u64,
+}
+
+impl Import<'_> {
+    /// Goes on without a file or directory that failed, where the caller wants that.
+    fn note<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match &self.options.failures {
+            Some(failures) => failures.note(result, false),
+            None => result.map(Some),
+        }
+    }
 }
 
 /// The result of one step, and the path it was about.

@@ -52,7 +52,7 @@ impl Name {
 /// volume, which gets the metadata of `source`.
 ///
 /// # Errors
-/// The first failure of the host or the volume.
+/// The first failure of the host or the volume that is not noted.
 pub fn import_contents(
     volume: &Volume,
     source: &Path,
@@ -70,7 +70,7 @@ pub fn import_contents(
 /// Copies the file or directory `source` to the name `target` of the volume.
 ///
 /// # Errors
-/// The first failure of the host or the volume.
+/// The first failure of the host or the volume that is not noted.
 pub fn import_one(
     volume: &Volume,
     source: &Path,
@@ -109,7 +109,7 @@ fn new_import<'a>(
 
 fn run(import: &Import<'_>, first: SubDir) -> Result<()> {
     work::run(import.options.thread_count, Job::Dir(first), data::new_buffer, |buffer, job, queue| match job {
-        Job::Dir(sub) => start_dir(import, sub, queue),
+        Job::Dir(sub) => import.note(start_dir(import, sub, queue)).map(drop),
         Job::Run(open, range) => do_run(import, buffer, &open, range, queue),
     })
 }
@@ -149,18 +149,18 @@ fn do_run(
     for name in open.names.get(range).unwrap_or_default() {
         let target = open.target.join(name.as_path());
         let made = create::one(import, buffer, (&open.dir, name), target, Some(&mut batch));
-        found.extend(made.map_err(|error| about(&name.bytes, error))?);
+        found.extend(import.note(made.map_err(|error| about(&name.bytes, error)))?.flatten());
         if batch.is_full() {
-            batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
+            batch.make(import, &open.target, &about)?;
         }
     }
-    batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
+    batch.make(import, &open.target, &about)?;
     if !found.is_empty() {
         queue.add(found.into_iter().map(Job::Dir));
     }
     // The last one sees everything that the others did.
     if open.runs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        finish_dir(import, open)?;
+        import.note(finish_dir(import, open))?;
     }
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use f2fs_disk::flags::Features;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
-    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags, Written,
-    XattrMode,
+    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Errno, Extent, FileSystem, Handle, NewNode,
+    NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags,
+    Written, XattrMode,
 };
 
 use super::data::{allocate, sync_marked};
@@ -255,6 +255,10 @@ impl F2fs {
 
     /// Tells the device what is free, a part at a time.
     fn trim_volume(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        let status = self.look(|store| Ok(status(store)))?;
+        if wanted.range.start >= status.blocks.saturating_mul(u64::from(status.block_bytes)) {
+            return Err(Errno::EINVAL.into());
+        }
         self.look(|store| store.writer()?.check())?;
         self.sync_volume(false)?;
         // Who wrote the checkpoint that was found at the opening may have been ended before it was on the disk.

@@ -97,6 +97,13 @@ impl F2fs {
         Info::of(&self.store.read())
     }
 
+    /// Bytes that the device lacks at its end of what the superblock says.
+    #[must_use]
+    pub fn missing_bytes(&self) -> u64 {
+        let store = self.store.read();
+        store.geometry().end().byte().saturating_sub(store.blocks.size_bytes())
+    }
+
     /// What its quota files say, as of the last checkpoint.
     ///
     /// # Errors

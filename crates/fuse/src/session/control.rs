@@ -182,13 +182,19 @@ impl Session {
             }
         }
         let (source_offset, target_offset, len) = (asked.source_offset, asked.offset, asked.len);
-        // A file that nobody may open for writing does not change in this way either.
-        let handle = self.fs.open(caller, target, OpenFlags::WRITE)?;
+        // A file that nobody may open for writing does not change in this way either, unless that is for its read-only
+        // subvolume: sharing leaves its contents as they are.
+        let handle = match self.fs.open(caller, target, OpenFlags::WRITE) {
+            Err(error) if error.errno() == Errno::EROFS => None,
+            opened => Some(opened?),
+        };
         let shared = self.extents_differ((source, source_offset), (target, target_offset), len).and_then(|differ| {
             let range = CopyRange { source, source_offset, target, target_offset, len };
             Ok(differ && self.fs.dedupe(&range)?)
         });
-        self.fs.release(target, handle);
+        if let Some(handle) = handle {
+            self.fs.release(target, handle);
+        }
         shared
     }
 

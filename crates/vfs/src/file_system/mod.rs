@@ -347,7 +347,7 @@ pub trait FileSystem: Send + Sync {
     /// were looked at, of how many. Returns the bytes that were told.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `EROFS`, `EIO`.
+    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a range that begins beyond the end; `EROFS`, `EIO`.
     fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
         let _ = (wanted, watch);
         Err(Errno::EOPNOTSUPP.into())

@@ -210,17 +210,21 @@ impl File {
     }
 
     /// Shares `len` bytes of `source` where both files have the same ones; false where they do not. Both files are of
-    /// one volume.
+    /// one volume. Neither needs to be open for writing: no contents change.
     ///
     /// # Errors
     /// `EBADF`, `EXDEV`, and as [`crate::FileSystem::dedupe`].
     pub fn dedupe(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<bool> {
-        let range = self.range_from(source, source_offset, offset, len)?;
+        let range = self.range_of(source, source_offset, offset, len)?;
         self.volume.fs.dedupe(&range)
     }
 
     fn range_from(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<CopyRange> {
         self.check_writable()?;
+        self.range_of(source, source_offset, offset, len)
+    }
+
+    fn range_of(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<CopyRange> {
         source.check(source.access.read)?;
         if !Arc::ptr_eq(&self.volume.fs, &source.volume.fs) {
             return Err(Errno::EXDEV.into());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::held::Held;
 use super::{ReadDir, Volume, gone};
 use crate::error::{Error, Result};
-use crate::file_system::{Errno, Follow};
+use crate::file_system::{Errno, Follow, NodeId};
 
 /// A directory that is to go, below the one at index `above`.
 struct Doomed<'a> {
@@ -18,6 +18,8 @@ struct Doomed<'a> {
     above: Option<usize>,
     /// Once it has its turn.
     dir: Option<Held<'a>>,
+    /// True where something below could not be removed.
+    stays: bool,
 }
 
 impl Volume {
@@ -26,7 +28,23 @@ impl Volume {
     /// # Errors
     /// As [`Volume::remove_file`] and [`Volume::remove_dir`]; what was removed before stays so.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        self.remove_below(path.as_ref(), &mut Err)
+    }
+
+    /// As [`Volume::remove_dir_all`], but goes on where something cannot be removed: that stays, with the directories
+    /// that it is in, and `left` hears of it.
+    ///
+    /// # Errors
+    /// Where `path` itself cannot be found or has no name.
+    pub fn remove_dir_tree(&self, path: impl AsRef<Path>, mut left: impl FnMut(Error)) -> Result<()> {
+        self.remove_below(path.as_ref(), &mut |error| {
+            left(error);
+            Ok(())
+        })
+    }
+
+    /// `failed` decides whether a failure is the last.
+    fn remove_below(&self, path: &Path, failed: &mut dyn FnMut(Error) -> Result<()>) -> Result<()> {
         let found = self.find(path, Follow::AllButLast)?;
         if !found.attr().kind.is_dir() {
             return self.remove_file(path);
@@ -34,45 +52,89 @@ impl Volume {
         // What has no name of its own (`/`, `a/..`) cannot go, and nothing below it is touched.
         let (parent, _) = self.find_parent(path)?;
         // A stack instead of recursion: a directory can be deeper than a stack.
-        let mut todo = vec![Doomed { path: path.to_owned(), above: None, dir: Some(found) }];
+        let mut todo = vec![Doomed { path: path.to_owned(), above: None, dir: Some(found), stays: false }];
         while let Some(mut doomed) = todo.pop() {
             let above = doomed.above.and_then(|above| Some(todo.get(above)?.dir.as_ref()?.node()));
             let above = above.unwrap_or(parent.node());
-            let at = |error: Error| gone(error).at(&doomed.path);
-            let name = doomed.path.file_name().unwrap_or_default().as_bytes();
-            let dir = match doomed.dir.take() {
-                Some(dir) => dir,
-                None => Held::new(&*self.fs, self.fs.lookup(above, name).map_err(at)?),
+            let index = todo.len();
+            let emptied = match doomed.stays {
+                true => Ok(Vec::new()),
+                false => self.try_to_empty(&mut doomed, (above, index), failed),
             };
-            let inner = self.empty(&dir, &doomed.path, todo.len()).map_err(at)?;
-            if inner.is_empty() {
-                self.fs.remove_dir(above, name).map_err(at)?;
-            } else {
-                todo.push(Doomed { dir: Some(dir), ..doomed });
+            let inner = match emptied {
+                Ok(inner) => inner,
+                Err(error) => {
+                    failed(gone(error).at(&doomed.path))?;
+                    doomed.stays = true;
+                    Vec::new()
+                }
+            };
+            if !inner.is_empty() {
+                todo.push(doomed);
                 todo.extend(inner);
+                continue;
+            }
+            if !doomed.stays {
+                let name = doomed.path.file_name().unwrap_or_default().as_bytes();
+                if let Err(error) = self.fs.remove_dir(above, name) {
+                    failed(gone(error).at(&doomed.path))?;
+                    doomed.stays = true;
+                }
+            }
+            if doomed.stays
+                && let Some(holder) = doomed.above.and_then(|above| todo.get_mut(above))
+            {
+                holder.stays = true;
             }
         }
         Ok(())
     }
 
+    /// Finds a directory when it has its turn, and empties it.
+    fn try_to_empty<'a>(
+        &'a self,
+        doomed: &mut Doomed<'a>,
+        (above, index): (NodeId, usize),
+        failed: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<Vec<Doomed<'a>>> {
+        let name = doomed.path.file_name().unwrap_or_default().as_bytes();
+        let dir = match doomed.dir.take() {
+            Some(dir) => dir,
+            None => Held::new(&*self.fs, self.fs.lookup(above, name)?),
+        };
+        let inner = self.empty(&dir, doomed, index, failed);
+        doomed.dir = Some(dir);
+        inner
+    }
+
     /// Removes what is in a directory, but for directories that are not empty: those are returned, below `index`.
-    fn empty<'a>(&'a self, dir: &Held<'a>, path: &Path, index: usize) -> Result<Vec<Doomed<'a>>> {
+    fn empty<'a>(
+        &'a self,
+        dir: &Held<'a>,
+        doomed: &mut Doomed<'a>,
+        index: usize,
+        failed: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<Vec<Doomed<'a>>> {
         if !dir.attr().kind.is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
         let mut inner = Vec::new();
         for entry in ReadDir::open(self, Held::new(&*self.fs, self.fs.lookup(dir.node(), b".")?))? {
             let entry = entry?;
-            let (name, path) = (entry.name_bytes(), path.join(entry.file_name()));
-            if !entry.file_type().is_dir() {
-                self.fs.unlink(dir.node(), name).map_err(|error| error.at(path))?;
-                continue;
-            }
-            match self.fs.remove_dir(dir.node(), name) {
-                Err(error) if error.errno() == Errno::ENOTEMPTY => {
-                    inner.push(Doomed { path, above: Some(index), dir: None });
+            let (name, path) = (entry.name_bytes(), doomed.path.join(entry.file_name()));
+            let removed = match entry.file_type().is_dir() {
+                true => self.fs.remove_dir(dir.node(), name),
+                false => self.fs.unlink(dir.node(), name),
+            };
+            match removed {
+                Err(error) if entry.file_type().is_dir() && error.errno() == Errno::ENOTEMPTY => {
+                    inner.push(Doomed { path, above: Some(index), dir: None, stays: false });
                 }
-                result => result.map_err(|error| error.at(path))?,
+                Err(error) => {
+                    failed(error.at(path))?;
+                    doomed.stays = true;
+                }
+                Ok(()) => {}
             }
         }
         Ok(inner)

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::items::{DirEntry as DiskEntry, DirLogItem, OnDisk};
+use btrfs_disk::items::{DirEntry as DiskEntry, DirLogItem, FileKind, OnDisk};
 use btrfs_disk::key::item_type::{DIR_INDEX, DIR_LOG_INDEX, INODE_ITEM};
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
 use vfs::file_system::SyncWhat;
 
 use super::contents::Contents;
+use super::names::DEPTH_MAX;
 use super::plan::Items;
 use super::recorder::{Base, Recorder, collect};
 use super::{ITEMS_MAX, Recorded};
@@ -91,7 +92,7 @@ impl Recorder<'_> {
         if let Some(from) = from {
             let Some(entries) = self.entries(dir, from)? else { return Ok(false) };
             for (_, bytes) in &entries {
-                if !mutated(Mutation::NoTargets) && !self.has_targets(bytes)? {
+                if !mutated(Mutation::NoTargets) && !self.has_whole_targets(bytes)? {
                     return Ok(false);
                 }
             }
@@ -117,6 +118,51 @@ impl Recorder<'_> {
 
     fn entries(&self, dir: &Inode, from: u64) -> Result<Option<Items>> {
         collect(dir, &(index_key(dir, from)..index_key(dir, u64::MAX)))
+    }
+
+    /// As [`Self::has_targets`]; a new directory that the log does not have yet is there with all that is in it, as the
+    /// kernel keeps it.
+    fn has_whole_targets(&mut self, bytes: &[u8]) -> Result<bool> {
+        for entry in DiskEntry::iter(bytes) {
+            let entry = entry?;
+            let location = entry.location();
+            let ino = InodeNo(location.objectid);
+            let is_there = match (location.item_type, entry.kind()) {
+                (INODE_ITEM, Some(FileKind::Directory)) if !mutated(Mutation::NoEntriesBelow) => self.directory(ino)?,
+                (INODE_ITEM, _) => self.exists(ino)?,
+                _ => false,
+            };
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts a new directory into the log with its entries, and new directories below it alike. One that is in there
+    /// with its entries stays as it was logged, and of one that was committed the commit is enough.
+    fn directory(&mut self, ino: InodeNo) -> Result<bool> {
+        let note = self.note_of(ino);
+        let dir = self.names.core.inode(self.tree, ino)?;
+        if !self.is_new(&dir) || note.is_logged || note.is_synced_unnamed {
+            return self.exists(ino);
+        }
+        if self.depth >= DEPTH_MAX || self.plan.item_count() > ITEMS_MAX {
+            return Ok(false);
+        }
+        self.depth += 1;
+        let change_count = dir.change_count();
+        let Some(base) = self.base(&dir)? else { return Ok(false) };
+        if !self.place(&dir, &base, &note)? {
+            return Ok(false);
+        }
+        self.put_base(&dir, base, &note);
+        if !self.put_entries(&dir)? {
+            return Ok(false);
+        }
+        self.note_logged(&dir, change_count);
+        self.depth -= 1;
+        Ok(true)
     }
 
     /// What a new entry leads to exists after a replay. False when a log cannot say so.

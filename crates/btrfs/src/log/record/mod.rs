@@ -8,7 +8,8 @@
 //! a directory      its inode item, names, attributes, the entries it got in this transaction, and the
 //!                  range of positions for which the log has all of them: others in it are gone
 //! made with it     new ancestors, and new files behind new entries: that they exist, and their names
-//!                  (an inode item of generation 0 and size 0; a symbolic link whole)
+//!                  (an inode item of generation 0 and size 0; a symbolic link whole); new directories
+//!                  behind new entries with their own entries, and so on below
 //! ```
 //!
 //! Names follow rules of their own (`names`). What a log cannot say, or could only say at length,

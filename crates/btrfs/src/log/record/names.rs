@@ -38,7 +38,7 @@ use crate::inode::Inode;
 use crate::notes::{Note, Removed};
 
 /// Inodes that lead from one to the next: more, and a commit is cheaper.
-const DEPTH_MAX: usize = 128;
+pub(super) const DEPTH_MAX: usize = 128;
 
 impl Recorder<'_> {
     /// Everything that has to be in the log with the names of an inode, which the caller puts

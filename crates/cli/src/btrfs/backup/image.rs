@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use spinney::Volume;
 
 use super::compare::{Side, compare};
 use super::rule::Rule;
@@ -17,15 +18,36 @@ pub(super) struct Image {
     dir: PathBuf,
     name: Name,
     states: Vec<State>,
+    /// States of the source that the volume has, wherever they are.
+    copies: BTreeSet<[u8; 16]>,
+    /// Names of states that were changed since they were received.
+    changed: Vec<String>,
 }
 
 impl Image {
     /// What an image has in a directory.
     pub(super) fn open(open: Open, dir: &Path, name: &Name) -> Result<Self> {
         let volume = open(false)?;
-        let states = received(state::states(state::subvolumes_in(&volume, dir)?, name));
+        let mut image = Self {
+            open,
+            dir: dir.to_owned(),
+            name: name.clone(),
+            states: Vec::new(),
+            copies: BTreeSet::new(),
+            changed: Vec::new(),
+        };
+        image.read(&volume)?;
         volume.close()?;
-        Ok(Self { open, dir: dir.to_owned(), name: name.clone(), states })
+        Ok(image)
+    }
+
+    /// Finds the states that the volume has.
+    fn read(&mut self, volume: &Volume) -> Result<()> {
+        let found = state::subvolumes_in(volume, &self.dir)?;
+        self.changed = state::changed(&found, &self.name);
+        self.states = received(state::states(found, &self.name));
+        self.copies = state::whole(volume)?;
+        Ok(())
     }
 
     fn delete(&self, names: &[String]) -> Result<()> {
@@ -47,7 +69,16 @@ fn received(states: Vec<State>) -> Vec<State> {
 
 impl Destination for Image {
     fn has(&self, state: &State) -> bool {
-        self.states.iter().any(|there| there.is_copy_of(state.sent_uuid()))
+        self.copies.contains(&state.sent_uuid())
+    }
+
+    fn is_taken(&self, state: &State) -> bool {
+        self.changed.contains(&state.name)
+    }
+
+    fn losses(&self) -> Vec<String> {
+        let changed = self.changed.iter().map(|name| self.dir.join(name));
+        changed.map(|path| format!("{}: was changed after it was received", path.display())).collect()
     }
 
     fn count(&self) -> usize {
@@ -67,12 +98,12 @@ impl Destination for Image {
         volume.create_dir_all(&self.dir)?;
         let paths = (&*sent.path(), sent.parent_path());
         let report = transfer::transfer(sent.source, (paths.0, paths.1.as_deref()), &volume, &self.dir, progress);
-        let found = state::subvolumes_in(&volume, &self.dir);
+        let read = self.read(&volume);
         // What can be gone on with stays, whatever failed.
         let closed = volume.close();
         let bytes = report?.bytes;
         closed?;
-        self.states = received(state::states(found?, &self.name));
+        read?;
         Ok(bytes)
     }
 

@@ -65,7 +65,8 @@ use state::{Name, State};
     "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. What goes to an\n",
     "image is compared with its source, which the user has to be allowed to read.\n\n",
     "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n",
-    "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on.\n\n",
+    "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on,\n",
+    "from the state that was brought back.\n\n",
     "Examples:\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
@@ -128,6 +129,12 @@ trait Destination {
     /// True where it has had it, and may have lost it.
     fn knows(&self, state: &State) -> bool {
         self.has(state)
+    }
+
+    /// True where something else has the name of the state by now, as a copy of it that was changed.
+    fn is_taken(&self, state: &State) -> bool {
+        let _ = state;
+        false
     }
 
     /// How many states it has had of this name, of whatever source.
@@ -259,13 +266,19 @@ impl Backup {
     ) -> Result<()> {
         let lineage = source.lineage(&self.source)?;
         let dir = &self.snapshots;
-        let mut states = state::states(source.subvolumes_in(dir)?, name);
+        let found = source.subvolumes_in(dir)?;
+        for name in state::changed(&found, name) {
+            let path = dir.join(name);
+            eprintln!("spinney: {}: was changed since it was made: nothing builds on it any more", path.display());
+        }
+        let newest = state::newest(&found, name);
+        let mut states = state::states(found, name);
         let shared = state::common(&states, |state| dest.knows(state)).map(|state| state.stamp);
         if dest.keeps() {
             self.check_name(name, &lineage, &states, shared.is_some() || dest.count() == 0)?;
             self.finish_last(source, dest, &mut states, shared, progress, actions)?;
         }
-        let stamp = self.stamp(&states)?;
+        let stamp = self.stamp(newest)?;
         actions.push(Action::new("snapshot", SOURCE, name.at(stamp)));
         if self.dry_run {
             let parent = state::common(&states, |state| dest.has(state)).filter(|_| !self.full);
@@ -312,7 +325,8 @@ impl Backup {
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
-        let Some(last) = states.pop_if(|last| shared.is_none_or(|shared| last.stamp > shared)) else {
+        let is_lacking = |last: &mut State| shared.is_none_or(|shared| last.stamp > shared) && !dest.is_taken(last);
+        let Some(last) = states.pop_if(is_lacking) else {
             return self.clear(dest, actions);
         };
         while let Some(older) = states.pop_if(|older| shared.is_some_and(|shared| older.stamp > shared)) {
@@ -384,13 +398,13 @@ impl Backup {
     }
 
     /// The time of the new state, which is later than that of every other.
-    fn stamp(&self, states: &[State]) -> Result<Stamp> {
+    fn stamp(&self, newest: Option<Stamp>) -> Result<Stamp> {
         let clock =
             || SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|now| i64::try_from(now.as_secs()).ok());
         let now = self.time.or_else(clock).and_then(Stamp::new);
         let now = now.ok_or_else(|| Failure::usage("the time is not between the years 1970 and 9999"))?;
-        let Some(last) = states.last() else { return Ok(now) };
-        let next = last.stamp.next().ok_or_else(|| Failure::refused("there is no time after the last state"))?;
+        let Some(last) = newest else { return Ok(now) };
+        let next = last.next().ok_or_else(|| Failure::refused("there is no time after the last state"))?;
         Ok(now.max(next))
     }
 }

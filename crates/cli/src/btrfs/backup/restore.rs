@@ -2,6 +2,9 @@
 //!
 //! What is received on the way lies in a directory NAME.restoring beside the subvolume, and goes with it. One that an
 //! earlier attempt left is deleted first.
+//!
+//! A state that the volume has itself is not received, and of others only what differs from the newest one that it has.
+//! The state stays among the snapshots of backups, as the parent of the next one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +31,9 @@ const WORK_SUFFIX: &str = ".restoring";
 /// Bring back a state that `backup` has kept, from an image or a directory of streams
 ///
 /// The state becomes a subvolume of IMAGE that can be changed. Streams are read and compared with the manifest before
-/// any of them is used; a state of an image is compared with what was made of it. Into a mount root, and the user who
-/// mounted it, may restore.
+/// any of them is used; a state of an image is compared with what was made of it. The state itself stays in DIR of
+/// --snapshots, so that the next backup sends what differs from it alone. Into a mount root, and the user who mounted
+/// it, may restore.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -57,6 +61,12 @@ pub(crate) struct Restore {
     /// Directory in the image FROM that has the states
     #[arg(long, value_name = "DIR", default_value = "/")]
     from_dir: PathBuf,
+    /// Directory in IMAGE in which the state stays, for the next backup to build on
+    #[arg(long, value_name = "DIR", default_value = "/.spinney-backups")]
+    snapshots: PathBuf,
+    /// Do not keep the state: the next backup sends everything again
+    #[arg(long, conflicts_with = "snapshots")]
+    no_snapshot: bool,
     /// List the states, and restore nothing
     #[arg(long)]
     list: bool,
@@ -87,7 +97,7 @@ struct ListEntry {
 
 /// Where states come from.
 enum Origin {
-    Image { volume: Volume, dir: PathBuf, states: Vec<(Name, State)> },
+    Image { volume: Volume, dir: PathBuf, states: Vec<(Name, State)>, changed: Vec<String> },
     Directory(Directory),
 }
 
@@ -105,8 +115,9 @@ impl Origin {
             return Ok(Self::Directory(Directory::open(path, &name)?));
         }
         let volume = opener(path)(false)?;
-        let states = state::all_states(state::subvolumes_in(&volume, dir)?);
-        Ok(Self::Image { volume, dir: dir.to_owned(), states })
+        let found = state::subvolumes_in(&volume, dir)?;
+        let changed = state::all_changed(&found);
+        Ok(Self::Image { volume, dir: dir.to_owned(), states: state::all_states(found), changed })
     }
 
     /// The states with the names that they have, the oldest first.
@@ -142,7 +153,9 @@ impl Restore {
                 found.check(stream, &progress)?;
             }
         }
-        restore(&image_args(image), &from, &chosen, path, &progress)?;
+        let kept = (!self.no_snapshot).then(|| self.snapshots.join(&state));
+        let to = Destination { path, kept: kept.as_deref() };
+        restore(&image_args(image), &from, &chosen, &to, &progress)?;
         drop(bar);
         let path = JsonPath(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
         if self.json { out.json(&Report { state, path }) } else { Ok(()) }
@@ -153,7 +166,12 @@ impl Restore {
         let shown = self.from.display();
         if let Some(wanted) = &self.state {
             let found = all.into_iter().find(|(_, state, _)| state == wanted);
-            let found = found.ok_or_else(|| Failure::refused(format!("{shown}: no state {wanted}; --list shows all")));
+            let found = found.ok_or_else(|| match from {
+                Origin::Image { changed, .. } if changed.contains(wanted) => Failure::refused(format!(
+                    "{shown}: {wanted} was changed after it was received: it is no state of the backup any more"
+                )),
+                _ => Failure::refused(format!("{shown}: no state {wanted}; --list shows all")),
+            });
             return Ok(found.map(|(_, state, chosen)| (state, chosen))?);
         }
         if let Some(name) = &self.name {
@@ -181,43 +199,95 @@ fn list(from: &Origin, json: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn restore(image: &ImageArgs, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
+/// What a restoration makes.
+struct Destination<'a> {
+    /// The subvolume.
+    path: &'a Path,
+    /// Where the state stays that it is made of.
+    kept: Option<&'a Path>,
+}
+
+fn restore(
+    image: &ImageArgs,
+    from: &Origin,
+    chosen: &Chosen<'_>,
+    to: &Destination<'_>,
+    progress: &Progress,
+) -> Result<()> {
     let target = target::open(image)?;
-    let done = restore_to(&*target, from, chosen, path, progress);
+    let done = restore_to(&*target, from, chosen, to, progress);
     let closed = target.close();
     done?;
     closed?;
     if let (Origin::Image { volume, dir, .. }, Chosen::State(state)) = (from, chosen) {
         let (source, copy) = (dir.join(&state.name), target::files(image)?);
-        let found = compare(Side { volume, dir: &source }, Side { volume: &copy, dir: path }, progress)?;
+        let found = compare(Side { volume, dir: &source }, Side { volume: &copy, dir: to.path }, progress)?;
         if let Some(difference) = found {
-            return Err(differs(path, &difference));
+            return Err(differs(to.path, &difference));
         }
     }
     Ok(())
 }
 
-fn restore_to(target: &dyn Target, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
-    if target.exists(path)? {
-        return Err(Failure::refused(format!("{}: is there already", path.display())).into());
+fn restore_to(
+    target: &dyn Target,
+    from: &Origin,
+    chosen: &Chosen<'_>,
+    to: &Destination<'_>,
+    progress: &Progress,
+) -> Result<()> {
+    if target.exists(to.path)? {
+        return Err(Failure::refused(format!("{}: is there already", to.path.display())).into());
+    }
+    let uuid = match chosen {
+        Chosen::State(state) => state.sent_uuid(),
+        Chosen::Stream(stream) => stream.uuid,
+    };
+    if target.has(uuid)? {
+        return target.revive(uuid, to.path);
     }
     // Without a slash at its end.
-    let mut work = path.components().as_path().as_os_str().to_owned();
+    let mut work = to.path.components().as_path().as_os_str().to_owned();
     work.push(WORK_SUFFIX);
     let work = PathBuf::from(work);
     target.begin(&work)?;
     let mut received = None;
     match (from, chosen) {
-        (Origin::Image { volume, dir, .. }, Chosen::State(state)) => {
-            received = Some(target.copy(volume, &dir.join(&state.name), &work, progress)?);
+        (Origin::Image { volume, dir, states, .. }, Chosen::State(state)) => {
+            let parent = last_common(target, states, state)?.map(|parent| dir.join(&parent.name));
+            let paths = (&*dir.join(&state.name), parent.as_deref());
+            received = Some(target.copy(volume, paths, &work, progress)?);
         }
         (Origin::Directory(found), Chosen::Stream(stream)) => {
-            for stream in found.chain(stream)? {
+            let mut chain = found.chain(stream)?;
+            chain.drain(..known_before(target, &chain)?);
+            for stream in chain {
                 received = Some(target.receive(&mut found.read(stream)?, &work)?);
             }
         }
         _ => {}
     }
     let received = received.ok_or_else(|| Failure::new(Status::Corrupt, "nothing was received"))?;
-    target.finish(&received, path, &work)
+    target.finish(&received, to.path, &work, to.kept)
+}
+
+/// The newest state before the one that is restored, of the same name, that the target has too.
+fn last_common<'a>(target: &dyn Target, states: &'a [(Name, State)], state: &State) -> Result<Option<&'a State>> {
+    let name = states.iter().find(|(_, one)| one.stamp == state.stamp && one.name == state.name).map(|(name, _)| name);
+    for (of, other) in states.iter().rev() {
+        if Some(of) == name && other.stamp < state.stamp && target.has(other.sent_uuid())? {
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
+}
+
+/// How many streams of a chain need not be received: the target has what the last of them makes.
+fn known_before(target: &dyn Target, chain: &[&Stream]) -> Result<usize> {
+    for (index, stream) in chain.iter().enumerate().rev() {
+        if target.has(stream.uuid)? {
+            return Ok(index + 1);
+        }
+    }
+    Ok(0)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use spinney::Volume;
 
+use super::directory;
 use super::source::Source as _;
 use super::target::Target as _;
 use commands::failure::{Failure, Status};
@@ -39,11 +40,24 @@ pub(in crate::btrfs) fn serve(
             change(Path::new(work));
             volume.begin(Path::new(work))
         }
-        ["finish", received, path, work] => {
+        ["finish", received, path, work, ref kept @ ..] if kept.len() <= 1 => {
             let [received, path, work] = [received, path, work].map(Path::new);
-            [path, work].into_iter().for_each(&mut change);
-            volume.finish(received, path, work)
+            let kept = kept.first().map(|kept| Path::new(*kept));
+            // Directories on the way may be new.
+            let above = kept.into_iter().flat_map(Path::ancestors).filter(|path| path.file_name().is_some());
+            [path, work].into_iter().chain(above).for_each(&mut change);
+            volume.finish(received, path, work, kept)
+        }
+        ["has", uuid] => Ok(serde_json::to_writer(out, &volume.has(parse(uuid)?)?)?),
+        ["revive", uuid, path] => {
+            change(Path::new(path));
+            volume.revive(parse(uuid)?, Path::new(path))
         }
         _ => Err(Failure::new(Status::Unsupported, "the server of the mount does not know this command").into()),
     }
+}
+
+fn parse(uuid: &str) -> Result<[u8; 16]> {
+    let found = directory::from_hex(uuid).ok_or_else(|| Failure::usage(format!("{uuid} is no UUID")));
+    Ok(found?)
 }

@@ -7,13 +7,16 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use spinney::{TreeId, Volume};
+use spinney::{SubvolumeInfo, TreeId, Volume};
 
 use super::stamp::Stamp;
 use commands::failure::Failure;
 
 /// Longest name of what is backed up, in bytes: what is added to it must fit into the name of a file.
 const NAME_BYTES_MAX: usize = 100;
+
+/// The UUID of what has none.
+const NO_UUID: [u8; 16] = [0; 16];
 
 /// What is backed up, as a part of names of snapshots and files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +67,9 @@ pub(super) struct Found {
     parent_uuid: [u8; 16],
     /// Zeros where it was not received.
     received_uuid: [u8; 16],
+    /// True where it is not any more what was received, or what the snapshot was taken of.
+    #[serde(default)]
+    is_changed: bool,
 }
 
 /// A state in a volume.
@@ -88,11 +94,6 @@ impl State {
         if self.is_received() { self.received_uuid } else { self.uuid }
     }
 
-    /// What it was received from, where it was.
-    pub(super) fn is_copy_of(&self, uuid: [u8; 16]) -> bool {
-        self.received_uuid == uuid
-    }
-
     pub(super) fn is_received(&self) -> bool {
         self.received_uuid != [0; 16]
     }
@@ -103,11 +104,29 @@ pub(super) fn states(found: Vec<Found>, name: &Name) -> Vec<State> {
     all_states(found).into_iter().filter(|(of, _)| of == name).map(|(_, state)| state).collect()
 }
 
+/// The names of what would be states of `name`, had it not been changed since. Nothing builds on these: the other side
+/// has them as they were.
+pub(super) fn changed(found: &[Found], name: &Name) -> Vec<String> {
+    all_changed(found).into_iter().filter(|one| parse(one).is_some_and(|(of, _)| of == *name)).collect()
+}
+
+/// As [`changed`], of every name.
+pub(super) fn all_changed(found: &[Found]) -> Vec<String> {
+    let is_one = |one: &&Found| one.is_read_only && one.is_changed && parse(&one.name).is_some();
+    found.iter().filter(is_one).map(|one| one.name.clone()).collect()
+}
+
+/// The latest time in the names of states of `name`, changed ones included.
+pub(super) fn newest(found: &[Found], name: &Name) -> Option<Stamp> {
+    let parsed = found.iter().filter_map(|one| parse(&one.name));
+    parsed.filter(|(of, _)| of == name).map(|(_, stamp)| stamp).max()
+}
+
 /// The states of everything among the subvolumes of a directory, the oldest first.
 pub(super) fn all_states(found: Vec<Found>) -> Vec<(Name, State)> {
     let mut states = Vec::new();
-    for Found { name, is_read_only, uuid, parent_uuid, received_uuid } in found {
-        let Some((of, stamp)) = parse(&name).filter(|_| is_read_only) else { continue };
+    for Found { name, is_read_only, uuid, parent_uuid, received_uuid, is_changed } in found {
+        let Some((of, stamp)) = parse(&name).filter(|_| is_read_only && !is_changed) else { continue };
         states.push((of, State { stamp, name, uuid, parent_uuid, received_uuid }));
     }
     states.sort_by_key(|(_, state)| state.stamp);
@@ -156,10 +175,45 @@ pub(super) fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<Found>> {
         if let (true, Ok(name)) = (is_here, std::str::from_utf8(name)) {
             let (name, is_read_only) = (name.to_owned(), info.read_only);
             let (uuid, parent_uuid, received_uuid) = (info.uuid, info.parent_uuid, info.received_uuid);
-            found.push(Found { name, is_read_only, uuid, parent_uuid, received_uuid });
+            // Not of the subvolumes that are in use: it is only asked of states.
+            let is_changed = is_read_only && parse(&name).is_some() && is_changed(volume, &info)?;
+            found.push(Found { name, is_read_only, uuid, parent_uuid, received_uuid, is_changed });
         }
     }
     Ok(found)
+}
+
+/// True where a read-only subvolume has been changed since it was received, or since the snapshot was taken.
+fn is_changed(volume: &Volume, info: &SubvolumeInfo) -> Result<bool> {
+    Ok(match (info.received_uuid, info.parent_uuid) {
+        (NO_UUID, NO_UUID) => false,
+        (NO_UUID, _) => volume.is_changed_since_made(info.id)?,
+        _ => volume.is_changed_since_receipt(info.id)?,
+    })
+}
+
+/// The UUIDs that a stream may build on at a volume: those that its read-only subvolumes have, or were received with,
+/// in whatever directory, where they were not changed since.
+pub(super) fn whole(volume: &Volume) -> Result<BTreeSet<[u8; 16]>> {
+    let mut found = BTreeSet::new();
+    for info in volume.subvolumes()?.iter().filter(|info| info.read_only) {
+        found.insert(info.uuid);
+        if info.received_uuid != NO_UUID && !volume.is_changed_since_receipt(info.id)? {
+            found.insert(info.received_uuid);
+        }
+    }
+    Ok(found)
+}
+
+/// The read-only subvolume, in whatever directory, that is the state with `uuid`: received with it, or itself, and not
+/// changed since.
+pub(super) fn copy_of(volume: &Volume, uuid: [u8; 16]) -> Result<Option<TreeId>> {
+    for info in volume.subvolumes()?.iter().filter(|info| info.read_only && uuid != NO_UUID) {
+        if (info.uuid == uuid || info.received_uuid == uuid) && !is_changed(volume, info)? {
+            return Ok(Some(info.id));
+        }
+    }
+    Ok(None)
 }
 
 /// The newest state of the source that the destination has too.

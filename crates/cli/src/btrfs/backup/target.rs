@@ -9,7 +9,8 @@ use btrfs_receive::{Options, Receiver, Silent};
 use spinney::{SendError, SnapshotMode, Volume};
 
 use super::super::{format, receive, send};
-use super::{JOB, transfer};
+use super::directory::hex;
+use super::{JOB, state, transfer};
 use commands::failure::{Failure, Status};
 use commands::image::ImageArgs;
 use commands::on_mount::OnMount;
@@ -25,11 +26,18 @@ pub(super) trait Target {
     /// Receives a stream there; returns where the subvolume is.
     fn receive(&self, input: &mut (dyn Read + Send), work: &Path) -> Result<PathBuf>;
 
-    /// Receives a state of another volume there.
-    fn copy(&self, from: &Volume, state: &Path, work: &Path, progress: &Progress) -> Result<PathBuf>;
+    /// Receives a state of another volume there, whole or as what differs from a parent.
+    fn copy(&self, from: &Volume, state: (&Path, Option<&Path>), work: &Path, progress: &Progress) -> Result<PathBuf>;
 
-    /// Makes of what was received a subvolume that can be changed, and takes the directory away.
-    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()>;
+    /// Makes of what was received a subvolume that can be changed, and takes the directory away. What was received
+    /// stays as `kept`, where that is free.
+    fn finish(&self, received: &Path, path: &Path, work: &Path, kept: Option<&Path>) -> Result<()>;
+
+    /// Whether a state is there, unchanged.
+    fn has(&self, uuid: [u8; 16]) -> Result<bool>;
+
+    /// Makes of a state that is there a subvolume that can be changed.
+    fn revive(&self, uuid: [u8; 16], path: &Path) -> Result<()>;
 
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -66,13 +74,29 @@ impl Target for Volume {
         last(receiver.report())
     }
 
-    fn copy(&self, from: &Volume, state: &Path, work: &Path, progress: &Progress) -> Result<PathBuf> {
-        last(&transfer::transfer(from, (state, None), self, work, progress)?)
+    fn copy(&self, from: &Volume, state: (&Path, Option<&Path>), work: &Path, progress: &Progress) -> Result<PathBuf> {
+        last(&transfer::transfer(from, state, self, work, progress)?)
     }
 
-    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()> {
+    fn finish(&self, received: &Path, path: &Path, work: &Path, kept: Option<&Path>) -> Result<()> {
         self.snapshot(received, path, SnapshotMode::ReadWrite)?;
+        if let Some(kept) = kept.filter(|kept| !self.by_paths().exists(kept).unwrap_or(true)) {
+            self.create_dir_all(kept.parent().unwrap_or(Path::new("/")))?;
+            // A read-only snapshot keeps the UUID that its source was received with; it is not moved out of its
+            // directory, since what is read-only is not.
+            self.snapshot(received, kept, SnapshotMode::ReadOnly)?;
+        }
         clear(self, work)?;
+        Ok(self.sync()?)
+    }
+
+    fn has(&self, uuid: [u8; 16]) -> Result<bool> {
+        Ok(state::copy_of(self, uuid)?.is_some())
+    }
+
+    fn revive(&self, uuid: [u8; 16], path: &Path) -> Result<()> {
+        let state = state::copy_of(self, uuid)?.ok_or_else(nothing)?;
+        self.snapshot_of(state, path, SnapshotMode::ReadWrite)?;
         Ok(self.sync()?)
     }
 
@@ -137,12 +161,18 @@ impl Target for Mounted {
         self.give(input, work)
     }
 
-    fn copy(&self, from: &Volume, state: &Path, work: &Path, _progress: &Progress) -> Result<PathBuf> {
+    fn copy(
+        &self,
+        from: &Volume,
+        (state, parent): (&Path, Option<&Path>),
+        work: &Path,
+        _progress: &Progress,
+    ) -> Result<PathBuf> {
         let (output, input) = UnixStream::pair().context("a socket")?;
         let (sent, received) = std::thread::scope(|scope| {
             let sender = scope.spawn(move || -> Result<(), SendError> {
                 let mut output = BufWriter::with_capacity(transfer::BUFFER_BYTES, output);
-                from.send(state, None, &[], &super::source::options(), &mut output)?;
+                from.send(state, parent, &[], &super::source::options(), &mut output)?;
                 output.flush().map_err(SendError::Output)
             });
             let received = self.give(BufReader::with_capacity(transfer::BUFFER_BYTES, input), work);
@@ -155,10 +185,23 @@ impl Target for Mounted {
         }
     }
 
-    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()> {
+    fn finish(&self, received: &Path, path: &Path, work: &Path, kept: Option<&Path>) -> Result<()> {
         // The server has named what it received as it names everything.
         let received = received.to_str().ok_or_else(nothing)?.to_owned();
-        self.ask("finish", &[received, self.mount.word(path)?, self.mount.word(work)?])
+        let mut paths = vec![received, self.mount.word(path)?, self.mount.word(work)?];
+        paths.extend(kept.map(|kept| self.mount.word(kept)).transpose()?);
+        self.ask("finish", &paths)
+    }
+
+    fn has(&self, uuid: [u8; 16]) -> Result<bool> {
+        let mut found = Vec::new();
+        let words = [JOB, "has", hex(&uuid).as_str()].map(str::to_owned);
+        self.mount.take(words.to_vec(), &mut found)?;
+        serde_json::from_slice(&found).context("what the server says of a state")
+    }
+
+    fn revive(&self, uuid: [u8; 16], path: &Path) -> Result<()> {
+        self.ask("revive", &[hex(&uuid), self.mount.word(path)?])
     }
 
     fn close(self: Box<Self>) -> Result<()> {

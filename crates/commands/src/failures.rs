@@ -1,4 +1,4 @@
-//! What could not be copied: noted while the rest is copied, and told at the end.
+//! Files and directories that a command had to leave: noted while it goes on with the others, and told at the end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +16,17 @@ const TOLD_MAX: usize = 1000;
 
 /// Failures of single files and directories.
 #[derive(Debug, Default)]
-pub(crate) struct Failures {
+pub struct Failures {
     count: AtomicU64,
     told: Mutex<Vec<Error>>,
 }
 
 impl Failures {
-    /// Notes a failure, so that the copy goes on.
+    /// Notes a failure, so that the command goes on.
     ///
     /// # Errors
-    /// The failure itself, where the copy `fails_fast`, where the host has no room, and of a signal.
-    pub(crate) fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
+    /// The failure itself, where the command `fails_fast`, where there is no room, and of a signal.
+    pub fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
@@ -44,18 +44,18 @@ impl Failures {
     }
 
     /// How many there were.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Tells of every failure that was noted, beside so many names that were copied.
+    /// Tells of every failure that was noted, beside so many names that were `done`: "copied", "removed".
     ///
     /// # Errors
     /// The only one; or how many there were, with the status of the first.
-    pub(crate) fn tell(&self, copied: u64) -> Result<()> {
+    pub fn tell(&self, count_done: u64, done: &str) -> Result<()> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Relaxed);
-        if (count, copied) == (1, 0) {
+        if (count, count_done) == (1, 0) {
             // There is nothing to sum up.
             return told.pop().map_or(Ok(()), Err);
         }
@@ -66,8 +66,8 @@ impl Failures {
             return Ok(());
         };
         let text = match count {
-            1 => "one entry could not be copied; the others were".to_owned(),
-            count => format!("{count} entries could not be copied; the others were"),
+            1 => format!("one entry could not be {done}; the others were"),
+            count => format!("{count} entries could not be {done}; the others were"),
         };
         Err(Failure::new(status_of(first), text).into())
     }
