@@ -110,6 +110,13 @@ impl ReadArgs {
     }
 }
 
+/// Owner and group of what a command makes out of nothing in an image, as of what a program makes in a directory.
+#[must_use]
+pub fn maker() -> (u32, u32) {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() { (0, 0) } else { (uid.as_raw(), rustix::process::getegid().as_raw()) }
+}
+
 /// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
 /// Groups are not looked at: many systems give each user one of his own and let it write.
 pub fn is_own(found: &std::fs::Metadata) -> bool {
@@ -260,7 +267,9 @@ pub fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>
 fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     // What is another program's may still have a copy of ours in it; the message of a failure says what it looks like.
     let likely = format::of(&*device).or_else(|error| format::known().first().ok_or(error))?;
-    (likely.open)(device, request)
+    let (uid, gid) = maker();
+    let Opened { volume, about } = (likely.open)(device, request)?;
+    Ok(Opened { volume: volume.owner(uid, gid), about })
 }
 
 /// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
