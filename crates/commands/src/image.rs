@@ -26,7 +26,8 @@ pub use fuse::control;
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
 pub struct ImageArgs {
-    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
+    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount.
+    /// Before paths it may be left out: these are IMAGE:/PATH then, or paths below a mount
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -61,6 +62,11 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
+    /// Without options of its own.
+    pub(crate) fn of(image: ImageArgs) -> Self {
+        Self { image, nologreplay: false, generation: None }
+    }
+
     /// Opens the image for reading; nothing in it changes.
     pub fn open_read_only(&self) -> Result<Volume> {
         Ok(self.open()?.volume)
@@ -285,9 +291,14 @@ pub struct ImagePath {
 }
 
 impl ImagePath {
+    /// All of a file.
+    pub(crate) fn whole(path: &Path) -> Self {
+        Self { path: path.to_owned(), offset: 0, size: None }
+    }
+
     /// Takes a path apart. A file that exists under the whole name is meant itself.
     pub fn parse(path: &Path) -> Self {
-        let whole = Self { path: path.to_owned(), offset: 0, size: None };
+        let whole = Self::whole(path);
         if std::fs::symlink_metadata(path).is_ok() {
             return whole;
         }
@@ -344,7 +355,7 @@ pub fn explain(path: &Path, error: Error) -> Error {
         && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path)
     {
         let (path, dir) = (path.display(), dir.display());
-        let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
+        let text = format!("{path}: mounted at {dir}; unmount it first, or use the paths below {dir}");
         return Failure::new(Status::Busy, text).into();
     }
     if status_of(&error) != Status::Corrupt {

@@ -67,6 +67,7 @@ use state::{Name, State};
     "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n",
     "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on.\n\n",
     "Examples:\n",
+    "  spinney backup site.img:/home backup.img\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
     "  spinney backup /mnt/site /home backup.img               of what is mounted\n",
