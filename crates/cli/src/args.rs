@@ -8,6 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{btrfs, check, groups, manual, mkfs};
 use commands::failure::{Failure, STATUS_HELP};
 use commands::output::Output;
+use commands::short;
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
@@ -20,6 +21,7 @@ use commands::output::Output;
         "Examples:\n",
         "  spinney mkfs --rootdir ./site site.img     make an image of a directory\n",
         "  spinney mount site.img ./mnt               use it with all programs\n",
+        "  spinney cp -r a.img:/docs ./mnt            IMAGE:/PATH, or below a mount\n",
         "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image\n",
         "\n",
         "`spinney COMMAND --help` has the options and examples of a command, `spinney man`\n",
@@ -53,7 +55,13 @@ static MANUAL: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
 
 Images:
   IMAGE is a file or an unmounted block device. IMAGE?offset=N is what starts at byte N
-  of it, for instance a partition. While a command changes an image, it is locked.
+  of it, for instance a partition. While a command changes an image, it is locked. A command on
+  an image that you have mounted goes through its mount.
+
+Paths:
+  IMAGE:/PATH is a path in an image, and a path below a mount means the mount. IMAGE, or a
+  directory of a mount, may also come first, with paths in it behind. A file of this machine
+  that has the whole name wins; ./ begins a name of this machine.
 
 JSON:
   With --json a command reports one JSON object. Names are strings; a name that is not
@@ -172,7 +180,8 @@ impl Command {
 /// Runs a command that is given as words, to be recorded.
 fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
     let name = std::iter::once(OsString::from("spinney"));
-    let parsed = Cli::try_parse_from(name.chain(words.iter().cloned()));
+    let words = short::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
+    let parsed = Cli::try_parse_from(words);
     match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))?.command {
         Command::Mount(_) | Command::Umount(_) => Err(Failure::usage("a mount is recorded with -o trace=FILE").into()),
         Command::Trace(_) => Err(Failure::usage("a recording cannot be recorded").into()),

@@ -17,7 +17,7 @@ const GROUPS: &[Group] = &[
         &[
             ("cat", "print files"),
             ("get, put", "copy out of an image or mount; copy into one"),
-            ("cp", "copy; in one image, copies share their contents"),
+            ("cp", "copy within and between images, mounts and this machine"),
             ("mv, ln, rm, mkdir", "rename, link, remove, make directories"),
         ],
     ),

@@ -48,9 +48,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     format::know(FORMATS);
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
-    let words = short::lengthen(words, Cli::command);
     // Their exit statuses are those of fsck(8).
     let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
+    let words = match short::lengthen(words, Cli::command) {
+        Ok(words) => words,
+        Err(error) => {
+            output::warn(&failure::one_line(&error));
+            return ExitCode::from(if is_fsck { Ended::USAGE } else { failure::status_of(&error).code() });
+        }
+    };
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),

@@ -1,6 +1,7 @@
 //! What `mkfs` makes a file system of: the options that every format has, and the file or device before and after.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use crate::blank;
 use commands::failure::{Failure, Status};
 use commands::format;
 use commands::human::{self, parse_bytes};
-use commands::image::ImagePath;
+use commands::image::{ImagePath, maker};
 use commands::import::{ImportOptions, Totals, import_contents, measure};
+use commands::output::Output;
 use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
 use commands::trace::watch::watched;
@@ -56,7 +58,7 @@ pub(crate) struct Common {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Give everything this owner and group; without --rootdir, the directory at the top
+    /// Give everything this owner and group; without --rootdir, the directory at the top, which is otherwise yours
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
     /// No summary and no progress bar
@@ -79,6 +81,25 @@ impl Common {
             target.refuse_occupied()?;
         }
         Ok(target)
+    }
+
+    /// Owner and group of the directory at the top: of an empty file system its maker's, who could not write into it
+    /// otherwise; of one with contents, those that come along replace it.
+    pub(crate) fn top_owner(&self) -> (u32, u32) {
+        match (self.owner, &self.rootdir) {
+            (Some(owner), _) => owner,
+            (None, None) => maker(),
+            (None, Some(_)) => (0, 0),
+        }
+    }
+
+    /// Adds to the summary whose the directory at the top is, where it was not copied from one.
+    pub(crate) fn print_owner(&self, out: &mut Output) -> Result<()> {
+        if self.rootdir.is_some() {
+            return Ok(());
+        }
+        let (uid, gid) = self.top_owner();
+        Ok(writeln!(out, "Owner:       {uid}:{gid}, of the root directory")?)
     }
 
     /// How contents are copied into it.

@@ -38,6 +38,7 @@ const FORMATS: &[Format] = &[Format {
         chooses: |_| false,
         place: |_, _, _| Ok(PathBuf::new()),
         check_place: |_: &Path, _: Option<&Path>, _: &Request| Ok(()),
+        shows_image: |_: &Path| true,
         options_help: "",
     },
 }];

@@ -17,6 +17,7 @@ use super::output::{Output, check_open};
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney cat site.img:/etc/hostname\n",
     "  spinney cat site.img /etc/hostname\n",
     "  spinney cat site.img /disk.raw > disk.raw     (holes stay holes)"
 ))]

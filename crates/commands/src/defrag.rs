@@ -33,8 +33,10 @@ const COMPRESSION_DEFAULT: &str = "zstd";
 #[command(after_help = concat!(
     "What a file shares with snapshots and reflinks it has for itself afterwards: that takes space.\n\n",
     "Examples:\n",
+    "  spinney defrag site.img:/var/lib/db.sqlite\n",
     "  spinney defrag site.img /var/lib/db.sqlite\n",
     "  spinney defrag -r -c site.img /              compress everything, with zstd\n",
+    "  spinney defrag mnt/home/db.sqlite            of a mount, while it is in use\n",
     "  spinney defrag -r -c=zlib:9 --json site.img /usr | jq .bytes_moved"
 ))]
 pub struct Defrag {
@@ -93,7 +95,11 @@ impl Defrag {
     /// How many files could not be laid out, or the only failure; [`crate::failure::status_of`] says of what kind it
     /// is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = self.image.open_to_compress(self.compress.clone())?;
+        // How contents are laid out is said of each file, too, which is all that a mount is told.
+        let volume = match self.image.mounted_dir()? {
+            Some(_) => self.image.open_writable()?,
+            None => self.image.open_to_compress(self.compress.clone())?,
+        };
         let failures = Failures::default();
         let files = Files::find(&volume, &self.files, &failures)?;
         let progress = Arc::new(Progress::default());

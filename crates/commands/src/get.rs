@@ -37,6 +37,7 @@ use super::work;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney get site.img:/etc/hosts .        IMAGE:/PATH, or a path below a mount\n",
     "  spinney get site.img / ./copy            everything, into the directory copy\n",
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
@@ -173,6 +174,21 @@ impl Copied {
 type FromTo<'a> = (&'a [PathBuf], &'a Path);
 
 impl CopyOut {
+    /// As without options.
+    pub(crate) fn plain(force: bool, quiet: bool) -> Self {
+        Self {
+            force,
+            continues: false,
+            fail_fast: false,
+            no_devices: false,
+            no_setid: false,
+            no_owner: false,
+            trust: false,
+            threads: work::default_threads(),
+            quiet,
+        }
+    }
+
     /// Whether a progress bar is wanted.
     #[must_use]
     pub fn shows_progress(&self) -> bool {

@@ -26,7 +26,8 @@ pub use fuse::control;
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
 pub struct ImageArgs {
-    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
+    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount.
+    /// Before paths it may be left out: these are IMAGE:/PATH then, or paths below a mount
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -61,6 +62,11 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
+    /// Without options of its own.
+    pub(crate) fn of(image: ImageArgs) -> Self {
+        Self { image, nologreplay: false, generation: None }
+    }
+
     /// Opens the image for reading; nothing in it changes.
     pub fn open_read_only(&self) -> Result<Volume> {
         Ok(self.open()?.volume)
@@ -108,6 +114,13 @@ impl ReadArgs {
         });
         opened.map_err(|error| explain(path, error))
     }
+}
+
+/// Owner and group of what a command makes out of nothing in an image, as of what a program makes in a directory.
+#[must_use]
+pub fn maker() -> (u32, u32) {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() { (0, 0) } else { (uid.as_raw(), rustix::process::getegid().as_raw()) }
 }
 
 /// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
@@ -260,7 +273,9 @@ pub fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>
 fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     // What is another program's may still have a copy of ours in it; the message of a failure says what it looks like.
     let likely = format::of(&*device).or_else(|error| format::known().first().ok_or(error))?;
-    (likely.open)(device, request)
+    let (uid, gid) = maker();
+    let Opened { volume, about } = (likely.open)(device, request)?;
+    Ok(Opened { volume: volume.owner(uid, gid), about })
 }
 
 /// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
@@ -276,9 +291,14 @@ pub struct ImagePath {
 }
 
 impl ImagePath {
+    /// All of a file.
+    pub(crate) fn whole(path: &Path) -> Self {
+        Self { path: path.to_owned(), offset: 0, size: None }
+    }
+
     /// Takes a path apart. A file that exists under the whole name is meant itself.
     pub fn parse(path: &Path) -> Self {
-        let whole = Self { path: path.to_owned(), offset: 0, size: None };
+        let whole = Self::whole(path);
         if std::fs::symlink_metadata(path).is_ok() {
             return whole;
         }
@@ -335,7 +355,7 @@ pub fn explain(path: &Path, error: Error) -> Error {
         && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path)
     {
         let (path, dir) = (path.display(), dir.display());
-        let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
+        let text = format!("{path}: mounted at {dir}; unmount it first, or use the paths below {dir}");
         return Failure::new(Status::Busy, text).into();
     }
     if status_of(&error) != Status::Corrupt {

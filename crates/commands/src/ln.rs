@@ -18,6 +18,7 @@ use super::report::Made;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney ln -s ../share/doc site.img:/usr/doc\n",
     "  spinney ln site.img /index.html /default.html\n",
     "  spinney ln -s site.img ../share/doc /usr/doc\n",
     "  spinney ln --json site.img /a /b | jq .ino"

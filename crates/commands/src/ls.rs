@@ -20,6 +20,7 @@ use super::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney ls -l site.img:/etc\n",
     "  spinney ls site.img\n",
     "  spinney ls -l site.img /etc\n",
     "  spinney ls -R --json site.img / | jq '.entries[].path'"

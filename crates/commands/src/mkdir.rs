@@ -14,6 +14,7 @@ use super::report::Made;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney mkdir site.img:/backup\n",
     "  spinney mkdir site.img /backup\n",
     "  spinney mkdir -p -m 750 site.img /srv/www/site\n",
     "  spinney mkdir --json site.img /new | jq .made[].ino"

@@ -124,6 +124,13 @@ pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
     Ok(find_in(&text, dir))
 }
 
+/// The last one of our mounts for which `is_it` is true.
+pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
+    Ok(rows.rfind(|row| is_it(row)))
+}
+
 /// The last one of our mounts whose image is `file`, a regular file or a block device.
 pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;

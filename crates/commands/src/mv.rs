@@ -19,6 +19,7 @@ use super::report::json_path;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney mv site.img:/draft.html site.img:/index.html\n",
     "  spinney mv site.img /draft.html /index.html\n",
     "  spinney mv site.img /a /b /archive\n",
     "  spinney mv --json site.img /a /archive | jq -r .moved[].to.path"

@@ -11,7 +11,7 @@ use vfs::Volume;
 
 use super::dest::Dest;
 use super::get::means_contents;
-use super::image::{ImageArgs, ImagePath};
+use super::image::{ImageArgs, ImagePath, maker};
 use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
 use super::output::Output;
 use super::progress::{Bar, Progress};
@@ -25,6 +25,7 @@ use super::work;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney put notes.txt site.img:/docs/      the same, in one word for the destination\n",
     "  spinney put site.img notes.txt /           into the root directory\n",
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
     "  spinney put site.img ./src/. /             what is inside src\n",
@@ -110,56 +111,75 @@ impl Put {
     }
 
     fn options(&self) -> Result<ImportOptions> {
-        // On a mount, a user makes what is his own, as with any program.
         let is_user = self.image.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
-        let own = || (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let image = rustix::fs::stat(&ImagePath::parse(&self.image.image).path).ok();
+        let options = options(&self.image.image, is_user, self.force);
         Ok(ImportOptions {
             thread_count: self.threads,
-            existing: if self.force { Existing::Replace } else { Existing::Fail },
-            owner: self.owner.or_else(|| is_user.then(own)),
-            keeps_ctime: false,
-            keeps_privileged: !is_user,
+            owner: self.owner.or(options.owner),
             keeps_partial: self.partial,
             one_file_system: self.one_file_system,
-            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
             failures: Some(Arc::default()),
+            ..options
         })
     }
 
     /// Returns where each source went.
     fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
         let dest = Dest::find(volume, &self.dest, self.sources.len())?;
-        let mut targets = Vec::new();
-        for source in &self.sources {
-            let copied = self.copy_one(volume, options, progress, (source, dest));
-            targets.extend(match &options.failures {
-                Some(failures) => failures.note(copied, false)?,
-                None => Some(copied?),
-            });
-        }
-        Ok(targets)
+        copy_in(volume, (&self.sources, &self.dest, dest), options, progress)
     }
+}
 
-    fn copy_one(
-        &self,
-        volume: &Volume,
-        options: &ImportOptions,
-        progress: &Progress,
-        (source, dest): (&Path, Dest<'_>),
-    ) -> Result<PathBuf> {
-        if means_contents(source) {
-            if !dest.is_directory() {
-                volume.create_dir(&self.dest)?;
-            }
-            import_contents(volume, source, &self.dest, options, progress)?;
-            return Ok(self.dest.clone());
-        }
-        let is_dir = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_dir());
-        let target = dest.target(source, is_dir)?;
-        import_one(volume, source, &target, options, progress)?;
-        Ok(target)
+/// How files are copied into an image; in a mount, a user makes what is the user's own, as with any program.
+pub(crate) fn options(image: &Path, is_user: bool, replaces: bool) -> ImportOptions {
+    let image = rustix::fs::stat(&ImagePath::parse(image).path).ok();
+    ImportOptions {
+        existing: if replaces { Existing::Replace } else { Existing::Fail },
+        owner: is_user.then(maker),
+        keeps_privileged: !is_user,
+        skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+        ..ImportOptions::default()
     }
+}
+
+/// Copies files and directories of this machine to a destination; returns where each went.
+///
+/// # Errors
+/// The first failure that is not noted.
+pub(crate) fn copy_in(
+    volume: &Volume,
+    (sources, path, dest): (&[PathBuf], &Path, Dest<'_>),
+    options: &ImportOptions,
+    progress: &Progress,
+) -> Result<Vec<PathBuf>> {
+    let mut targets = Vec::new();
+    for source in sources {
+        let copied = copy_one(volume, options, progress, (source, path, dest));
+        targets.extend(match &options.failures {
+            Some(failures) => failures.note(copied, false)?,
+            None => Some(copied?),
+        });
+    }
+    Ok(targets)
+}
+
+fn copy_one(
+    volume: &Volume,
+    options: &ImportOptions,
+    progress: &Progress,
+    (source, path, dest): (&Path, &Path, Dest<'_>),
+) -> Result<PathBuf> {
+    if means_contents(source) {
+        if !dest.is_directory() {
+            volume.create_dir(path)?;
+        }
+        import_contents(volume, source, path, options, progress)?;
+        return Ok(path.to_owned());
+    }
+    let is_dir = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_dir());
+    let target = dest.target(source, is_dir)?;
+    import_one(volume, source, &target, options, progress)?;
+    Ok(target)
 }
 
 /// `UID:GID` as two numbers.

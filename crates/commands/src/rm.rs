@@ -18,6 +18,7 @@ use super::report::json_path;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney rm site.img:/etc/motd\n",
     "  spinney rm site.img /etc/motd\n",
     "  spinney rm -r site.img /var/cache /tmp\n",
     "  spinney rm -f --json site.img /a /b | jq -r .removed[].path"

@@ -20,6 +20,7 @@ use super::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney stat site.img:/etc/passwd\n",
     "  spinney stat site.img /etc/passwd\n",
     "  spinney stat --extents --json site.img /var/log/syslog"
 ))]

@@ -22,6 +22,7 @@ use super::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney tree site.img:/usr/share\n",
     "  spinney tree site.img\n",
     "  spinney tree -L 2 site.img /usr\n",
     "  spinney tree --json site.img"

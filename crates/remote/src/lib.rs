@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! * [`Permitted`] lets through what the kernel would let this user do through the mount, and no more: search along
-//!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes.
+//!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes. Of
+//!   subvolumes it lets through what the kernel's btrfs lets their owners do.
 //! * A node or handle that a client names is one that it was given: its session keeps the list, and gives all of it
 //!   back when the client goes.
 //! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew; that a program has
@@ -29,16 +30,21 @@ mod wire;
 mod client;
 mod dirs;
 mod held;
+mod jobs;
 mod list;
 mod many;
 mod permit;
 mod serve;
 mod streams;
+mod subvolume_call;
+mod watch;
 mod who;
 
 pub use client::Remote;
+pub use jobs::{JobFailure, Jobs};
 pub use permit::Permitted;
-pub use serve::{Host, JobFailure, Jobs, Watch};
+pub use serve::Host;
 pub use streams::STREAMS_MAX;
+pub use watch::Watch;
 pub use who::{JobKind, Who};
 pub use wire::receive_hello;

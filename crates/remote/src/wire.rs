@@ -17,6 +17,8 @@ use vfs::file_system::{
 };
 use vfs::{Blame, Error};
 
+use crate::subvolume_call::SubvolumeCall;
+
 /// Bytes of the longest header: attributes and their names have 64 KiB at most.
 const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Bytes of contents that one message carries at most.
@@ -270,6 +272,8 @@ pub(crate) enum Request<'a> {
         offset: u64,
     },
     Status,
+    HasSubvolumes,
+    Subvolume(#[serde(borrow)] SubvolumeCall<'a>),
 }
 
 /// Three ways to copy within a volume.

@@ -32,6 +32,19 @@ const SYNC_SHARED_MAX: Duration = Duration::from_millis(5);
 /// `NotFound`, `InvalidArgument` (no subvolume), `Busy` (the default subvolume), `NotEmpty` (it
 /// contains other subvolumes), `ReadOnly` (the containing subvolume).
 pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<()> {
+    delete_if(namespace, dir, name, |_| true)
+}
+
+/// As [`delete`], where the subvolume that has the name then is the right one: others may have renamed it meanwhile.
+///
+/// # Errors
+/// As there; `NotFound` where it is another.
+pub(crate) fn delete_if(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+    is_right: impl FnOnce(TreeId) -> bool,
+) -> Result<()> {
     check_name(name)?;
     let core = &namespace.core;
     let reservation = namespace.reserve_urgent(DELETE_ITEMS)?;
@@ -44,6 +57,9 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
         return Err(CallerError::InvalidArgument.into());
     }
     let id = found.tree;
+    if !is_right(id) {
+        return Err(CallerError::NotFound.into());
+    }
     check_deletable(namespace, id)?;
     // Others may know the subvolume by its number, which goes from the tree of roots with it.
     *last_given = id.0.max(*last_given);

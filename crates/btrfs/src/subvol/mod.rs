@@ -40,7 +40,7 @@ use crate::dir::Namespace;
 use crate::error::{Error, Result};
 
 pub(crate) use create::{NewSubvolume, create, snapshot};
-pub(crate) use delete::{delete, drop_dead_trees, drop_some_dead_trees, set_read_only};
+pub(crate) use delete::{delete, delete_if, drop_dead_trees, drop_some_dead_trees, set_read_only};
 pub(crate) use info::{
     default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of_inode, set_default_subvolume,
 };

@@ -16,20 +16,15 @@ use btrfs_disk::{Generation, TreeId};
 use codec::CompressionType;
 
 use vfs::NodeId;
-use vfs::file_system::{Caller, EXTENT_BYTES_DEFAULT, Errno, NewNode, NodeKind, Result};
+use vfs::file_system::{Caller, EXTENT_BYTES_DEFAULT, Errno, Result};
 
 use super::BtrfsFs;
 use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, Output, RECEIVED_BYTES, check_is_subvolume};
-use super::flags::is_list;
 use super::names::WhatIsInIt;
 use crate::file::Layout;
 use crate::inode::{Compression, Inode, InodeFlags};
-use crate::subvol::{self, NewSubvolume, Received, SnapshotMode};
+use crate::subvol::{self, Received, SnapshotMode};
 
-/// Permission bits of a new subvolume's root directory, before the mask.
-const SUBVOLUME_PERMISSIONS: u32 = 0o777;
-/// The caller's mask, which nobody tells.
-const UMASK: u32 = 0o022;
 /// Only owners remove names from such a directory.
 const MODE_STICKY: u32 = 0o1_000;
 
@@ -41,20 +36,7 @@ impl BtrfsFs {
     pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
         check_new_name(name)?;
         self.check_may(caller, dir, WRITE | SEARCH)?;
-        let wanted = NewNode { kind: NodeKind::Directory, permissions: SUBVOLUME_PERMISSIONS, ..NewNode::default() };
-        // As the kernel: a default list limits the bits and is not inherited itself, the mask counts beside it, and
-        // the group is the caller's whatever the directory's set-group bit says.
-        let inherited = self.answer(self.inherited(dir, &wanted))?;
-        let xattrs = inherited.xattrs.iter().filter(|(name, _)| !is_list(name));
-        let xattrs: Vec<(&[u8], &[u8])> = xattrs.map(|(name, value)| (*name, value.as_slice())).collect();
-        let new = NewSubvolume {
-            permissions: inherited.permissions & !UMASK,
-            uid: caller.uid,
-            gid: caller.gid,
-            xattrs: &xattrs,
-        };
-        let made = subvol::create(self.namespace(), dir, name, new);
-        self.answer(made.and_then(|_| self.sync_marked(dir)))?;
+        self.answer(self.add_subvolume(caller, dir, name))?;
         Ok(Vec::new())
     }
 

@@ -30,6 +30,7 @@ use commands::output::Output;
     "them. Of a directory the times do not count.\n\n",
     "Of a mount root, and the user who mounted it, may ask; paths begin at its directory.\n\n",
     "Examples:\n",
+    "  spinney diff site.img:/monday site.img:/tuesday\n",
     "  spinney diff site.img /monday /tuesday\n",
     "  spinney diff ./mnt /monday /\n",
     "  spinney diff --json site.img /monday /tuesday | jq '.[] | select(.data) | .path'"

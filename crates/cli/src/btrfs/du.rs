@@ -30,6 +30,7 @@ use commands::progress::{Bar, Progress};
     "with their metadata and holes count nothing, preallocated space and compressed data count as long as they are\n",
     "in the file, and an extent is shared as a whole, even where another file refers to a part of it only.\n\n",
     "Examples:\n",
+    "  spinney du -s site.img:/home\n",
     "  spinney du site.img\n",
     "  spinney du -s site.img /home /snapshots/monday\n",
     "  spinney du -s ./mnt                         of a mount, as it is now\n",

@@ -15,7 +15,7 @@ use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 use super::{compression, info};
 use commands::failure::{Failure, Status, of_device};
 use commands::format::{About, OpenRequest, Opened, known, recognise};
-use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, open_device};
+use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, maker, open_device};
 use commands::output::{Output, warn};
 
 #[derive(Debug)]
@@ -40,7 +40,8 @@ pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Ope
 }
 
 fn options(request: &OpenRequest) -> Result<VolumeOptions> {
-    let mut options = Volume::options().read_only(request.read_only).replay_log(!request.skips_log);
+    let (uid, gid) = maker();
+    let mut options = Volume::options().read_only(request.read_only).replay_log(!request.skips_log).owner(uid, gid);
     if let Some(path) = &request.subvolume {
         options = options.subvolume(path);
     }

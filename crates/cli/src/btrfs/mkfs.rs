@@ -117,7 +117,8 @@ impl Job<'_> {
         } else if self.common.quiet {
             Ok(())
         } else {
-            info::print(out, &info)
+            info::print(out, &info)?;
+            self.common.print_owner(out)
         }
     }
 
@@ -173,7 +174,7 @@ impl Job<'_> {
     }
 
     fn volume_options(&self) -> VolumeOptions {
-        let (uid, gid) = self.common.owner.unwrap_or_default();
+        let (uid, gid) = self.common.top_owner();
         Volume::options().owner(uid, gid).compress(self.own.compress)
     }
 

@@ -60,6 +60,7 @@ enum Command {
         "  spinney qgroup limit site.img /home 10G\n",
         "  spinney qgroup limit ./mnt /home 10G              of what is mounted there\n",
         "  spinney qgroup limit -e site.img 1/100 500M\n",
+        "  spinney qgroup limit site.img:/home 10G\n",
         "  spinney qgroup limit site.img 0/257 none"
     ))]
     Limit {

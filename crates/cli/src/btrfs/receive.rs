@@ -41,6 +41,7 @@ const NOTED_MAX: usize = 16;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  btrfs send /mnt/snap | spinney receive site.img:/backups\n",
     "  btrfs send /mnt/snap | spinney receive site.img\n",
     "  btrfs send -p /mnt/monday /mnt/tuesday | spinney receive site.img /backups\n",
     "  spinney receive -f home.stream --delete-partial site.img /backups\n",

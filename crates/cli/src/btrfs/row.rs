@@ -1,6 +1,6 @@
 //! The row of btrfs among the formats.
 
-use super::{format, mount, place};
+use super::{format, mount, place, subvolume};
 use commands::format::{Format, MountFormat};
 use commands::magic::magic;
 
@@ -20,6 +20,7 @@ pub(crate) const FORMAT: Format = Format {
         chooses: place::chooses,
         place: place::find,
         check_place: place::check,
+        shows_image: subvolume::shows_default,
         options_help: mount::OPTIONS_HELP,
     },
 };

@@ -30,6 +30,7 @@ const WRITE_BYTES: usize = 1 << 20;
     "where there is none, SUBVOL is sent whole, and data that it shares is cloned. Of several subvolumes each is\n",
     "sent in its turn, and is one to clone from for those after it.\n\n",
     "Examples:\n",
+    "  spinney send -p site.img:/monday site.img:/tuesday > tuesday.stream\n",
     "  spinney send site.img /monday | ssh host btrfs receive /backup\n",
     "  spinney send -p /monday site.img /tuesday -f tuesday.stream\n",
     "  spinney send /mnt/site /monday > monday.stream          of what is mounted\n",

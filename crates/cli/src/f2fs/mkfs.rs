@@ -83,7 +83,8 @@ impl Own {
         } else if common.quiet {
             Ok(())
         } else {
-            info::print(out, &made.info, Some(&made.quotas))
+            info::print(out, &made.info, Some(&made.quotas))?;
+            common.print_owner(out)
         }
     }
 
@@ -98,7 +99,7 @@ impl Own {
             section_segments: self.section_segments.unwrap_or(default.section_segments),
             zone_sections: self.zone_sections.unwrap_or(default.zone_sections),
             strict_names: self.strict_names,
-            owner: common.owner.unwrap_or_default(),
+            owner: common.top_owner(),
             time: u64::try_from(self::env()?.now().0).unwrap_or(0),
             made_by: format!("spinney {}", env!("CARGO_PKG_VERSION")),
         })

@@ -21,6 +21,7 @@ pub(crate) const FORMAT: Format = Format {
         chooses: |_| false,
         place: open::place,
         check_place: |_, _, _| Ok(()),
+        shows_image: |_| true,
         options_help: open::OPTIONS_HELP,
     },
 };

@@ -238,9 +238,11 @@ fn a_label_is_shown_and_set_in_every_superblock() {
 }
 
 #[test]
-fn the_label_of_a_mounted_image_is_refused_with_its_place() {
+fn the_label_of_a_mounted_image_is_changed_by_its_server() {
     let Some(mounted) = crate::mounted::Mounted::mount_if_possible("") else { return };
-    for line in ["label a.img", "label a.img new"] {
+    mounted.bench.ok("label a.img through");
+    assert_eq!(mounted.bench.ok("label a.img"), "through\n");
+    for line in ["label --super 0 a.img", "label --super 0 a.img new"] {
         let run = mounted.bench.run(line);
         assert_eq!(run.status, 7, "{line}: {}", run.err);
         assert!(run.err.contains(&mounted.dir().display().to_string()), "{line}: {}", run.err);

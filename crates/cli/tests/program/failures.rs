@@ -73,7 +73,7 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     if crate::mounted::can_mount() {
         std::fs::create_dir(bench.path("mnt")).unwrap();
         bench.ok("mount a.img mnt");
-        let run = bench.run("ls a.img");
+        let run = bench.run("ls --subvolume-id 5 a.img");
         bench.ok("umount mnt");
         assert_eq!(run.status, 7, "{}", run.err);
         assert!(run.err.contains("a.img: mounted at ") && run.err.contains("unmount it first"), "{}", run.err);

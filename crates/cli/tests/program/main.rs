@@ -40,6 +40,7 @@ mod mount_times;
 mod mount_truncate;
 mod mount_whole;
 mod mounted;
+mod places;
 mod quotas;
 mod receive;
 mod repair;

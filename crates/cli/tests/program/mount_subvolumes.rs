@@ -187,6 +187,10 @@ fn as_user(mounted: &Mounted, uid: u32, line: &str) -> Result<String, String> {
     let mut command = Command::new(mounted.bench.path("spinney"));
     command.args(line.split_whitespace()).current_dir(&mounted.bench.dir);
     command.gid(uid).uid(uid).env_clear();
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Result<String, String> {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
@@ -194,7 +198,7 @@ fn as_user(mounted: &Mounted, uid: u32, line: &str) -> Result<String, String> {
 
 #[test]
 fn subvolumes_of_a_mount_are_made_and_deleted_with_the_rights_of_the_caller() {
-    let Some(mounted) = Mounted::mount_if_possible("-o user_subvol_ioctls") else { return };
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
     let bench = &mounted.bench;
     let dir = mounted.dir();
     bench.ok("subvolume create mnt /home");
@@ -216,11 +220,19 @@ fn subvolumes_of_a_mount_are_made_and_deleted_with_the_rights_of_the_caller() {
     assert_eq!(names, ["monday", "all"]);
     assert_eq!(bench.json("subvolume show --json mnt /")["id"], 5);
     assert_eq!(bench.ok("subvolume read-only mnt monday"), "on\n");
-    // As in the kernel, what is read-only is not deleted by who has no privileges.
-    let run = bench.run("subvolume delete mnt monday");
+    // What is in a read-only subvolume stays.
+    bench.ok("subvolume read-only mnt home on");
+    let run = bench.run("subvolume delete mnt home/inner");
     assert!(run.status == 1 && run.err.contains("read-only"), "{}", run.err);
+    let run = bench.run("subvolume create mnt/home/new");
+    assert!(run.status == 1 && run.err.contains("read-only"), "{}", run.err);
+    bench.ok("subvolume read-only mnt/home off");
     bench.ok("subvolume read-only mnt monday off");
-    bench.ok("subvolume rename mnt monday tuesday");
+    bench.ok("subvolume rename mnt/monday mnt/tuesday");
+    // A read-only one goes with one command.
+    bench.ok("subvolume snapshot -r mnt/home mnt/gone");
+    bench.ok("subvolume delete mnt/gone");
+    assert!(!dir.join("gone").exists());
     let id = bench.json("subvolume find --json mnt /tuesday")["subvolumes"][0]["id"].to_string();
     bench.ok(&format!("subvolume delete --id {id} mnt"));
     assert!(!dir.join("tuesday").exists());
@@ -240,24 +252,39 @@ fn subvolumes_of_a_mount_are_made_and_deleted_with_the_rights_of_the_caller() {
     assert!(listed.contains("/all/inner") && !listed.contains("/tuesday"), "{listed}");
 }
 
+/// As [`as_user`], in one more group.
+fn as_member(mounted: &Mounted, uid: u32, group: u32, line: &str) -> Result<String, String> {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &uid.to_string(), "--regid", &uid.to_string(), "--groups", &group.to_string(), "--"]);
+    command.arg(mounted.bench.path("spinney")).args(line.split_whitespace()).current_dir(&mounted.bench.dir);
+    command.env_clear().env("PATH", "/usr/bin:/bin");
+    finish(command)
+}
+
 #[test]
 fn others_do_with_subvolumes_of_a_mount_what_they_may() {
     if !is_root_with_python() {
         return;
     }
-    let mounted = Mounted::mount("-o user_subvol_ioctls,allow_other");
+    let mounted = Mounted::mount("-o allow_other");
     let (bench, dir) = (&mounted.bench, mounted.dir());
     // Where it was built others may not be let in.
     std::fs::copy(env!("CARGO_BIN_EXE_spinney"), bench.path("spinney")).unwrap();
     set_mode(bench.dir.path(), 0o755);
     bench.ok("subvolume create mnt roots");
     bench.ok("subvolume create mnt roots/inner");
-    std::fs::create_dir(dir.join("tmp")).unwrap();
-    set_mode(&dir.join("tmp"), 0o777);
-    as_user(&mounted, 1000, "subvolume create mnt tmp/mine").unwrap();
-    as_user(&mounted, 1000, "subvolume snapshot mnt tmp/mine tmp/copy").unwrap();
+    for (name, mode, group) in [("tmp", 0o777, 0), ("sticky", 0o1777, 0), ("team", 0o770, 50)] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+        std::os::unix::fs::chown(dir.join(name), None, Some(group)).unwrap();
+        set_mode(&dir.join(name), mode);
+    }
+    as_user(&mounted, 1000, "subvolume create mnt/tmp/mine").unwrap();
+    as_user(&mounted, 1000, "subvolume snapshot mnt/tmp/mine mnt/tmp/copy").unwrap();
+    as_user(&mounted, 1000, "subvolume snapshot -r mnt/tmp/mine mnt/sticky/closed").unwrap();
     let list = as_user(&mounted, 1000, "subvolume list mnt").unwrap();
     assert!(list.contains("/tmp/copy") && list.contains("/roots/inner"), "{list}");
+    let stat = bench.json("stat --json mnt/tmp/mine");
+    assert_eq!((&stat["files"][0]["uid"], &stat["files"][0]["gid"]), (&1000.into(), &1000.into()));
     for (line, why) in [
         ("subvolume create mnt roots/x", "ermission denied"),
         ("subvolume snapshot mnt roots tmp/theirs", "not permitted"),
@@ -265,22 +292,58 @@ fn others_do_with_subvolumes_of_a_mount_what_they_may() {
         ("subvolume read-only mnt roots on", "not permitted"),
         ("subvolume set-default mnt tmp/mine", "not permitted"),
         ("subvolume get-default mnt", "not permitted"),
+        ("subvolume create mnt/team/x", "ermission denied"),
+        ("defrag mnt/roots", "directory"),
     ] {
         let error = as_user(&mounted, 1000, line).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
-    as_user(&mounted, 1001, "subvolume delete mnt tmp/copy").unwrap_err();
-    as_user(&mounted, 1000, "subvolume delete mnt tmp/copy tmp/mine").unwrap();
+    // A stranger neither deletes nor opens nor copies what is not the stranger's.
+    for line in [
+        "subvolume delete mnt/tmp/copy",
+        "subvolume delete mnt/sticky/closed",
+        "subvolume read-only mnt/sticky/closed off",
+        "subvolume snapshot mnt/tmp/mine mnt/tmp/stolen",
+    ] {
+        as_user(&mounted, 1001, line).unwrap_err();
+    }
+    // A member of the group may what the group may: make, take out of its directory what it may write in; the owner's
+    // read-only snapshot stays, and so does what only owners do.
+    as_member(&mounted, 1001, 50, "subvolume create mnt/team/ours").unwrap();
+    set_mode(&dir.join("team/ours"), 0o775);
+    std::os::unix::fs::chown(dir.join("team/ours"), Some(1000), Some(50)).unwrap();
+    let error = as_member(&mounted, 1001, 50, "subvolume snapshot mnt/team/ours mnt/team/copy").unwrap_err();
+    assert!(error.contains("not permitted"), "{error}");
+    bench.ok("subvolume read-only mnt/team/ours on");
+    as_member(&mounted, 1001, 50, "subvolume delete mnt/team/ours").unwrap_err();
+    bench.ok("subvolume read-only mnt/team/ours off");
+    as_user(&mounted, 1001, "subvolume delete mnt/team/ours").unwrap_err();
+    as_member(&mounted, 1001, 50, "subvolume delete mnt/team/ours").unwrap();
+    // The owner deletes all, the read-only one with the same command; root deletes anybody's.
+    as_user(&mounted, 1000, "subvolume delete mnt/tmp/copy mnt/sticky/closed").unwrap();
+    bench.ok("subvolume read-only mnt/tmp/mine on");
+    bench.ok("subvolume delete mnt/tmp/mine");
     // What is behind a closed directory is not told.
     set_mode(&dir.join("roots"), 0o700);
     let list = as_user(&mounted, 1000, "subvolume list mnt").unwrap();
-    assert!(!list.contains("inner"), "{list}");
+    assert!(!list.contains("inner") && !list.contains("tmp"), "{list}");
     mounted.unmount();
     bench.check("a.img");
-    // Without the option nothing changes, root or not; looking goes on.
-    bench.ok("mount a.img mnt");
-    let run = bench.run("subvolume create mnt new");
-    assert!(run.status == 1 && run.err.contains("user_subvol_ioctls"), "{}", run.err);
+    // Through a mount that is read-only nothing changes.
+    bench.ok("mount -o ro a.img mnt");
+    let run = bench.run("subvolume create mnt/new");
+    assert!(run.status == 1 && run.err.contains("read-only"), "{}", run.err);
     assert!(bench.ok("subvolume list mnt").contains("/roots/inner"));
     mounted.unmount();
+}
+
+#[test]
+fn files_of_a_mount_are_laid_out_anew_and_compressed() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let bench = &mounted.bench;
+    std::fs::write(mounted.dir().join("text"), "many words ".repeat(100_000)).unwrap();
+    assert!(bench.ok("defrag -c mnt/text").contains("in 1 of 1 files"));
+    assert!(bench.ok("stat --extents mnt/text").contains("zstd"));
+    mounted.unmount();
+    bench.check("a.img");
 }

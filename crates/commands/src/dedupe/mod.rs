@@ -48,6 +48,7 @@ const BLOCKS_MAX: usize = 8 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney dedupe -r site.img:/home site.img:/srv\n",
     "  spinney dedupe -r site.img /                 everything that is in the default subvolume\n",
     "  spinney dedupe -r mnt /                      the same of a mount\n",
     "  spinney dedupe -b 4K site.img /a /b          small blocks find more, and take longer\n",

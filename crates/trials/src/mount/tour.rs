@@ -2,7 +2,8 @@
 //!
 //! A tour is the first block of commands behind a `<!-- tour -->` in the README: lines that begin with four blanks and
 //! are given to a shell, one tour after the other, which stops at the first that fails. The account is made for it,
-//! has a home with some files, and is removed again.
+//! has a home with some files, and is removed again. It finds every program of the system but those of btrfs-progs,
+//! which no tour needs.
 
 use super::served::run;
 use crate::system;
@@ -45,10 +46,12 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     std::fs::create_dir(&bin)?;
     std::fs::copy(&program, bin.join("spinney"))?;
     account.own_all()?;
+    let programs = link_programs()?;
     let script = format!(
-        "export HOME='{home}' PATH='{bin}':$PATH\ncd /tmp\n{lines}",
+        "export HOME='{home}' PATH='{bin}:{programs}'\nif command -v btrfs; then exit 1; fi\ncd /tmp\n{lines}",
         home = account.home.display(),
         bin = bin.display(),
+        programs = programs.display(),
     );
     println!("{lines}");
     // A view of the mounts of its own: nothing stays behind, and the FUSE device is open to
@@ -60,9 +63,32 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     command.arg(&device).args([ACCOUNT, &script]);
     let result = run(&mut command);
     std::fs::remove_file(&device)?;
+    std::fs::remove_dir_all(&programs)?;
     result?;
     println!("mount-tour: done, as {ACCOUNT}");
     Ok(())
+}
+
+/// Where programs of the system are.
+const PROGRAMS: [&str; 2] = ["/bin", "/usr/bin"];
+
+/// A directory with links to all of them but those of btrfs-progs.
+fn link_programs() -> Result<PathBuf> {
+    let links = std::env::temp_dir().join(format!("{ACCOUNT}-programs"));
+    // Left behind by a run that was killed.
+    let _ = std::fs::remove_dir_all(&links);
+    std::fs::create_dir(&links)?;
+    for dir in PROGRAMS {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let link = links.join(entry.file_name());
+            let is_of_btrfs = entry.file_name().to_string_lossy().contains("btrfs");
+            if !is_of_btrfs && std::fs::symlink_metadata(&link).is_err() {
+                std::os::unix::fs::symlink(entry.path(), link)?;
+            }
+        }
+    }
+    Ok(links)
 }
 
 /// The commands of all tours, a line each.

@@ -36,6 +36,37 @@ pub trait Subvolumes {
     /// `ENOTEMPTY` when it contains other subvolumes, `EROFS`.
     fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
 
+    /// As [`Subvolumes::delete`], of the subvolume whose root is `root` alone: for a caller that has looked at it, and
+    /// does not want another to be deleted which got its name meanwhile.
+    ///
+    /// # Errors
+    /// As there; `ENOENT` where another has the name.
+    fn delete_root(&self, parent: NodeId, name: &[u8], root: NodeId) -> Answer<()>;
+
+    /// Whether the subvolume whose root is `root` can be changed.
+    ///
+    /// # Errors
+    /// `EINVAL` when `root` is no subvolume's root.
+    fn mode(&self, root: NodeId) -> Answer<SnapshotMode>;
+
+    /// Makes a subvolume read-only, or writable again.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::mode`]; `EROFS` for the volume.
+    fn set_mode(&self, root: NodeId, mode: SnapshotMode) -> Answer<()>;
+
+    /// Forgets what a subvolume was received from.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::set_mode`].
+    fn forget_received(&self, root: NodeId) -> Answer<()>;
+
+    /// Chooses the subvolume that is opened when none is named.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::set_mode`].
+    fn set_default(&self, root: NodeId) -> Answer<()>;
+
     /// The root of the subvolume with this number, wherever it is, also outside of what the root of the file system
     /// contains. It counts as one reference.
     ///

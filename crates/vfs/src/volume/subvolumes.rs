@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Volume, gone};
 use crate::error::{Blame, Error, Result};
-use crate::file_system::{Errno, Follow, SnapshotMode, Subvolumes};
+use crate::file_system::{Errno, Follow, NodeId, SnapshotMode, Subvolumes};
 
 /// The cause of a refusal by a format without subvolumes.
 #[derive(Debug)]
@@ -57,6 +57,35 @@ impl Volume {
         let (dir, name) = self.find_parent(path)?;
         let deleted = self.extension().and_then(|subvolumes| subvolumes.delete(dir.node(), name));
         deleted.map_err(|error| gone(error).at(path))
+    }
+
+    /// Makes the subvolume at `path` read-only, or writable again.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::set_mode`].
+    pub fn set_subvolume_mode(&self, path: impl AsRef<Path>, mode: SnapshotMode) -> Result<()> {
+        self.change_subvolume(path.as_ref(), |own, root| own.set_mode(root, mode))
+    }
+
+    /// Forgets what the subvolume at `path` was received from.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::forget_received`].
+    pub fn forget_received_at(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.change_subvolume(path.as_ref(), |own, root| own.forget_received(root))
+    }
+
+    /// Chooses the subvolume at `path` as the one that is opened when none is named.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::set_default`].
+    pub fn choose_default_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.change_subvolume(path.as_ref(), |own, root| own.set_default(root))
+    }
+
+    fn change_subvolume(&self, path: &Path, change: impl FnOnce(&dyn Subvolumes, NodeId) -> Result<()>) -> Result<()> {
+        let root = self.find(path, Follow::AllButLast)?;
+        self.extension().and_then(|own| change(own, root.node())).map_err(|error| gone(error).at(path))
     }
 
     fn extension(&self) -> Result<&dyn Subvolumes> {

@@ -68,6 +68,7 @@ use state::{Name, State};
     "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on,\n",
     "from the state that was brought back.\n\n",
     "Examples:\n",
+    "  spinney backup site.img:/home backup.img\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
     "  spinney backup /mnt/site /home backup.img               of what is mounted\n",

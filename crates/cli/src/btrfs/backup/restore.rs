@@ -37,6 +37,7 @@ const WORK_SUFFIX: &str = ".restoring";
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
+    "  spinney restore backup.img site.img:/home-restored\n",
     "  spinney restore backup.img site.img /home-restored\n",
     "  spinney restore backup.img /mnt/site /home-restored     into what is mounted\n",
     "  spinney restore --state home.2026-11-25T031500Z ./streams site.img /home\n",

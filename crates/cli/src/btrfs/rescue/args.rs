@@ -79,6 +79,7 @@ pub(super) struct Roots {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney rescue ls broken.img\n",
+    "  spinney rescue ls broken.img:/home\n",
     "  spinney rescue ls -lR --root 4711 broken.img /home"
 ))]
 pub(super) struct Ls {
@@ -102,7 +103,7 @@ pub(super) struct Ls {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney rescue get broken.img ./saved                    everything, into the directory saved\n",
-    "  spinney rescue get broken.img /home/me ./saved           this directory alone\n",
+    "  spinney rescue get broken.img:/home/me ./saved           this directory alone\n",
     "  spinney rescue get --device b.img a.img ./saved          a file system on two devices\n",
     "  spinney rescue get --json broken.img ./saved | jq '.part[].path'\n\n",
     "Exit status:\n",

@@ -8,8 +8,9 @@ use commands::image::{ImageArgs, ReadArgs};
 
 /// Make, list and delete subvolumes and snapshots
 ///
-/// IMAGE may be a directory of a mount: paths begin at it then, and everything is done with your own rights. What
-/// changes something takes a mount with `-o user_subvol_ioctls`.
+/// IMAGE may be a directory of a mount: paths begin at it then, and its server does what your own rights allow, as the
+/// kernel with user_subvol_rm_allowed: a subvolume is made where you may make a directory; its owner takes snapshots of
+/// it, opens and closes it, and deletes it, also where it is read-only.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -29,6 +30,7 @@ pub(super) enum Command {
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney subvolume create site.img /home\n",
+        "  spinney subvolume create mnt/home              of a mount\n",
         "  spinney subvolume create --json site.img /home | jq .id"
     ))]
     Create {
@@ -51,6 +53,7 @@ pub(super) enum Command {
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney subvolume set-default site.img /home\n",
+        "  spinney subvolume set-default site.img:/home\n",
         "  spinney subvolume set-default --json site.img /home | jq .id"
     ))]
     SetDefault {
@@ -81,6 +84,8 @@ pub(super) enum Command {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney subvolume snapshot site.img / /before-the-upgrade\n",
+    "  spinney subvolume snapshot -r site.img:/home site.img:/home-monday\n",
+    "  spinney subvolume snapshot -r mnt/home mnt/home-monday    of a mount\n",
     "  spinney subvolume snapshot -r site.img /home /home-monday\n",
     "  spinney subvolume snapshot -r --recursive site.img / /monday\n",
     "  spinney subvolume snapshot --json site.img / /now | jq -r .uuid"
@@ -143,6 +148,7 @@ pub(super) struct List {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney subvolume show site.img /home\n",
+    "  spinney subvolume show site.img:/home\n",
     "  spinney subvolume show --json site.img /home | jq .snapshots"
 ))]
 pub(super) struct Show {
@@ -161,6 +167,7 @@ pub(super) struct Show {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney subvolume find site.img 257\n",
+    "  spinney subvolume find site.img:/home\n",
     "  spinney subvolume find site.img 6d1f2d0e-7c22-4f4e-9c6b-3d0d8d2a3c11\n",
     "  spinney subvolume find --json site.img /home | jq -r .subvolumes[].uuid"
 ))]
@@ -179,6 +186,7 @@ pub(super) struct Find {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney subvolume delete site.img /home-monday\n",
+    "  spinney subvolume delete mnt/home-monday       of a mount, read-only or not\n",
     "  spinney subvolume delete --recursive site.img /monday\n",
     "  spinney subvolume delete --id 257 site.img\n",
     "  spinney subvolume delete --json site.img /home-monday | jq .deleted[].id"
@@ -205,6 +213,7 @@ pub(super) struct Delete {
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney subvolume rename site.img /home /home-old\n",
+    "  spinney subvolume rename site.img:/home site.img:/home-old\n",
     "  spinney subvolume rename --json site.img /home /old/home | jq .path"
 ))]
 pub(super) struct Rename {
@@ -230,6 +239,7 @@ pub(super) struct Rename {
     "Examples:\n",
     "  spinney subvolume read-only site.img /home-monday         print on or off\n",
     "  spinney subvolume read-only site.img /home-monday off     open it\n",
+    "  spinney subvolume read-only site.img:/home-monday off\n",
     "  spinney subvolume read-only --force site.img /received off\n",
     "  spinney subvolume read-only --json site.img /home | jq .read_only"
 ))]

@@ -1,4 +1,4 @@
-//! `spinney subvolume`: of an image, and of a mount through what its server offers to programs.
+//! `spinney subvolume`: of an image, and of a mount through its server.
 //!
 //! [`args`] is what can be asked for, [`place`] where: an image is changed by the library, a mount by [`mounted`], with
 //! the rights of the caller. What is below works on either.
@@ -28,6 +28,7 @@ use entry::{About, Entry, entry, print_row, print_title, print_tree, print_whole
 use place::Place;
 
 pub(crate) use args::Subvolume;
+pub(super) use mounted::shows_default;
 
 #[derive(Serialize)]
 struct Report {
@@ -96,7 +97,7 @@ impl Snapshot {
         let mode = if self.read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
         let nested = if self.recursive { place::below(&place.list()?, source.id) } else { Vec::new() };
         if nested.is_empty() {
-            place.snapshot(source.id, &self.dest, mode)?;
+            place.snapshot(&source, &self.dest, mode)?;
         } else {
             self.take_all(&*place, &source, &nested).context("some snapshots may have been made")?;
         }
@@ -106,13 +107,13 @@ impl Snapshot {
     /// Makes the snapshots from the top down, and closes them when all are made: what is in a closed one cannot be
     /// replaced.
     fn take_all(&self, place: &dyn Place, source: &SubvolumeInfo, nested: &[SubvolumeInfo]) -> Result<()> {
-        place.snapshot(source.id, &self.dest, SnapshotMode::ReadWrite)?;
+        place.snapshot(source, &self.dest, SnapshotMode::ReadWrite)?;
         let mut dests = vec![self.dest.clone()];
         for one in nested {
             let beneath = Path::new(&one.path).strip_prefix(&source.path);
             let dest = self.dest.join(beneath.context("a subvolume whose path is not below that of its container")?);
             place.remove_stand_in(&dest)?;
-            place.snapshot(one.id, &dest, SnapshotMode::ReadWrite)?;
+            place.snapshot(one, &dest, SnapshotMode::ReadWrite)?;
             dests.push(dest);
         }
         if self.read_only {

@@ -1,15 +1,18 @@
-//! Subvolumes beneath a directory of a mount, through the control operations of the kernel's btrfs.
+//! Subvolumes beneath a directory of a mount.
 //!
-//! The server decides what the caller may do. Listing goes the way that is open to everybody: which subvolumes are
-//! named in one, and the path to each below an open directory; what the caller may not search does not appear.
+//! Changes go to the server's socket, which knows the caller's groups, and decides. Listing goes through the control
+//! operations of the kernel's btrfs that are open to everybody: which subvolumes are named in one, and the path to each
+//! below an open directory; what the caller may not search does not appear.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use btrfs_disk::hash::name_hash;
@@ -23,25 +26,16 @@ use vfs::SnapshotMode;
 use super::super::qgroup::told_quotas;
 use super::place::{Place, group_of, no_subvolume, of_host};
 use commands::failure::Failure;
-use commands::image::control;
+use commands::image::{connect_mount, control};
 
 const SYNC: u32 = 0x9408;
-const SUBVOL_CREATE: u32 = 0x5000_940e;
 const TREE_SEARCH: u32 = 0xd000_9411;
-const DEFAULT_SUBVOL: u32 = 0x4008_9413;
-const SNAP_CREATE_V2: u32 = 0x5000_9417;
 const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
-const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
-const SET_RECEIVED_SUBVOL: u32 = 0xc0c8_9425;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
 const INO_LOOKUP_USER: u32 = 0xd000_943e;
-const SNAP_DESTROY_V2: u32 = 0x5000_943f;
 
 const ARGS_BYTES: usize = 4096;
-const NAME_V2: usize = 56;
-const READ_ONLY: u64 = 1 << 1;
-const BY_ID: u64 = 1 << 4;
 /// Where the count of subvolumes is in an answer, and the most of them.
 const ROOTREF_COUNT: usize = 4088;
 const ROOTREFS_MAX: usize = 255;
@@ -52,12 +46,14 @@ const DEPTH_MAX: usize = 4096;
 pub(super) struct Mounted {
     dir: PathBuf,
     file: File,
+    /// What its server shows of it, where something is to be changed.
+    served: OnceCell<vfs::Volume>,
 }
 
 impl Mounted {
     pub(super) fn open(dir: PathBuf) -> Result<Self> {
         let file = open(&dir)?;
-        Ok(Self { dir, file })
+        Ok(Self { dir, file, served: OnceCell::new() })
     }
 
     /// A path beneath the directory; what leads out of it is refused.
@@ -65,13 +61,18 @@ impl Mounted {
         Ok(self.dir.join(plain(path)?))
     }
 
-    /// The directory that a path is to appear in, and its name there.
-    fn parent(&self, path: &Path) -> Result<(PathBuf, OsString)> {
-        let path = plain(path)?;
-        let Some(name) = path.file_name() else {
-            return Err(of_host(&self.dir, Errno::EXIST.into()));
+    /// Has the server change something at a path beneath the directory.
+    fn change(&self, path: &Path, change: impl FnOnce(&vfs::Volume, &Path) -> vfs::Result<()>) -> Result<()> {
+        let served = match self.served.get() {
+            Some(served) => served,
+            None => {
+                let (remote, _) = connect_mount(&self.dir)?;
+                self.served.get_or_init(|| vfs::Volume::new(Arc::new(remote)))
+            }
         };
-        Ok((self.dir.join(path.parent().unwrap_or(Path::new(""))), name.to_owned()))
+        let path = plain(path)?;
+        let done = change(served, &Path::new("/").join(&path));
+        done.map_err(|error| refusal(&self.dir.join(&path), error))
     }
 
     /// What is beneath one subvolume, which is open as `file` and has the path `at`.
@@ -130,20 +131,12 @@ impl Place for Mounted {
     }
 
     fn create(&self, path: &Path) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        let dir = open(&parent)?;
-        let mut args = Args::new();
-        args.name(8, &name)?;
-        args.ask(&dir, SUBVOL_CREATE).map_err(|error| told(&parent.join(&name), error))
+        self.change(path, |served, path| served.create_subvolume(path))
     }
 
-    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()> {
-        let (parent, name) = self.parent(dest)?;
-        let dir = open(&parent)?;
-        let read_only = if mode == SnapshotMode::ReadOnly { READ_ONLY } else { 0 };
-        let mut args = Args::new();
-        args.number(8, source.0).number(16, BY_ID | read_only).name(NAME_V2, &name)?;
-        args.ask(&dir, SNAP_CREATE_V2).map_err(|error| told(&parent.join(&name), error))
+    fn snapshot(&self, source: &SubvolumeInfo, dest: &Path, mode: SnapshotMode) -> Result<()> {
+        let source = Path::new("/").join(&source.path);
+        self.change(dest, |served, dest| served.snapshot(&source, dest, mode))
     }
 
     fn remove_stand_in(&self, path: &Path) -> Result<()> {
@@ -156,16 +149,7 @@ impl Place for Mounted {
         if subvolume.path.is_empty() {
             return Err(refused(&path, "the subvolume of the directory itself; name it from the one that contains it"));
         }
-        let mut args = Args::new();
-        args.number(16, BY_ID).number(NAME_V2, subvolume.id.0);
-        args.ask(&self.file, SNAP_DESTROY_V2).map_err(|error| {
-            match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::ROFS) => refused(&path, "read-only; `spinney subvolume read-only DIR PATH off` opens it"),
-                Some(Errno::NOTEMPTY) => refused(&path, "contains other subvolumes; --recursive deletes them too"),
-                Some(Errno::BUSY) => refused(&path, "the default subvolume; choose another one before"),
-                _ => told(&path, error),
-            }
-        })
+        self.change(Path::new(&subvolume.path), |served, path| served.delete_subvolume(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -174,15 +158,12 @@ impl Place for Mounted {
     }
 
     fn set_read_only(&self, subvolume: &SubvolumeInfo, read_only: bool) -> Result<()> {
-        let path = self.dir.join(&subvolume.path);
-        let mut flags = (if read_only { READ_ONLY } else { 0 }).to_le_bytes();
-        control(open(&path)?.as_fd(), SUBVOL_SETFLAGS, &mut flags).map_err(|error| told(&path, error))
+        let mode = if read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
+        self.change(Path::new(&subvolume.path), |served, path| served.set_subvolume_mode(path, mode))
     }
 
     fn forget_received(&self, subvolume: &SubvolumeInfo) -> Result<()> {
-        let path = self.dir.join(&subvolume.path);
-        let nothing = &mut [0; 200];
-        control(open(&path)?.as_fd(), SET_RECEIVED_SUBVOL, nothing).map_err(|error| told(&path, error))
+        self.change(Path::new(&subvolume.path), |served, path| served.forget_received_at(path))
     }
 
     fn default(&self) -> Result<TreeId> {
@@ -190,10 +171,8 @@ impl Place for Mounted {
     }
 
     fn set_default(&self, path: &Path) -> Result<()> {
-        let id = self.at(path)?.id;
-        let full = self.path(path)?;
-        let changed = control(self.file.as_fd(), DEFAULT_SUBVOL, &mut id.0.to_le_bytes());
-        changed.map_err(|error| told(&full, error))
+        self.at(path)?;
+        self.change(path, |served, path| served.choose_default_subvolume(path))
     }
 
     fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>> {
@@ -205,6 +184,13 @@ impl Place for Mounted {
     fn finish(self: Box<Self>) -> Result<()> {
         control(self.file.as_fd(), SYNC, &mut []).map_err(|error| told(&self.dir, error))
     }
+}
+
+/// True where the root of a mount is that of the default subvolume, as far as the caller may know.
+pub(crate) fn shows_default(root: &Path) -> bool {
+    let Ok(file) = open(root) else { return false };
+    let (shown, default) = (info_of(&file, Path::new("")), default_of(&file));
+    shown.is_ok_and(|shown| default.is_ok_and(|default| shown.id == default))
 }
 
 /// A path without what says nothing.
@@ -235,14 +221,27 @@ fn refused(path: &Path, text: &str) -> anyhow::Error {
 /// What the server's failure means.
 fn told(path: &Path, error: io::Error) -> anyhow::Error {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::PERM) => refused(
-            path,
-            "not permitted: changing subvolumes takes a mount with `-o user_subvol_ioctls`, and ones of your own; \
-             the default subvolume is for root and who mounted it",
-        ),
+        Some(Errno::PERM) => refused(path, "not permitted: for root and the user who mounted it"),
         Some(Errno::NOTTY) => refused(path, "its server does not do that: it is of another version"),
         _ => of_host(path, error),
     }
+}
+
+/// What the server refuses, and what helps.
+fn refusal(path: &Path, error: vfs::Error) -> anyhow::Error {
+    let text = match error.errno() {
+        vfs::Errno::EPERM => {
+            "not permitted: snapshots and `read-only` take the owner of the subvolume, or root; the default subvolume \
+             is for root and the user who mounted it"
+        }
+        vfs::Errno::EROFS => "is in what is read-only; `spinney subvolume read-only DIR PATH off` opens a subvolume",
+        vfs::Errno::ENOTEMPTY => "contains other subvolumes; --recursive deletes them too",
+        vfs::Errno::EBUSY => "the default subvolume, or the root of the mount; choose another one before",
+        vfs::Errno::EINVAL => return no_subvolume(path),
+        errno if error.blame() == vfs::Blame::Caller => return vfs::Error::from(errno).at(path).into(),
+        _ => return anyhow::Error::from(error).context(path.display().to_string()),
+    };
+    refused(path, text)
 }
 
 /// Arguments of a control operation, and its answer.
@@ -262,15 +261,6 @@ impl Args {
 
     fn number(&mut self, at: usize, number: u64) -> &mut Self {
         self.put(at, &number.to_le_bytes())
-    }
-
-    /// A name, which ends with a zero.
-    fn name(&mut self, at: usize, name: &std::ffi::OsStr) -> Result<()> {
-        if name.len() >= ARGS_BYTES - at {
-            return Err(of_host(Path::new(name), Errno::NAMETOOLONG.into()));
-        }
-        self.put(at, name.as_bytes());
-        Ok(())
     }
 
     fn ask(&mut self, file: &File, command: u32) -> io::Result<()> {

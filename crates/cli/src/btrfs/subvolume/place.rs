@@ -22,7 +22,7 @@ pub(super) trait Place {
     /// The subvolume with a number; of a mount, where it is beneath the directory.
     fn of(&self, id: TreeId) -> Result<SubvolumeInfo>;
     fn create(&self, path: &Path) -> Result<()>;
-    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()>;
+    fn snapshot(&self, source: &SubvolumeInfo, dest: &Path, mode: SnapshotMode) -> Result<()>;
     /// Takes away the empty directory that stands in a snapshot for a subvolume that its source contains.
     fn remove_stand_in(&self, path: &Path) -> Result<()>;
     fn delete(&self, subvolume: &SubvolumeInfo) -> Result<()>;
@@ -87,8 +87,8 @@ impl Place for Volume {
         Ok(self.create_subvolume(path)?)
     }
 
-    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()> {
-        self.snapshot_of(source, dest, mode)?;
+    fn snapshot(&self, source: &SubvolumeInfo, dest: &Path, mode: SnapshotMode) -> Result<()> {
+        self.snapshot_of(source.id, dest, mode)?;
         Ok(())
     }
 

@@ -1,4 +1,10 @@
 //! The server's side: a session for each client, a thread for each of its streams.
+//!
+//! A session keeps the list of nodes and handles that it gave, lets through what [`Permitted`] allows, and tells
+//! [`Watch`] what changed; what changes subvolumes is in `subvolumes`. Failure: a client that makes no sense loses its
+//! stream. Callers: the server of a mount.
+
+mod subvolumes;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,50 +21,16 @@ use vfs::file_system::{
 };
 
 use crate::held::Held;
+use crate::jobs::{JobFailure, Jobs};
 use crate::list::List;
 use crate::many;
 use crate::permit::Permitted;
 use crate::streams::Streams;
-use crate::who::JobKind;
+use crate::watch::Watch;
 use crate::wire::{
     Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Named, Owner, Placed, Refusal, Reply, Request,
     Whole, Wire,
 };
-
-/// Who is told what changed: the kernel, which believes what it was told before.
-pub trait Watch: Send + Sync {
-    /// What a name leads to is another thing now, or nothing.
-    fn name(&self, parent: NodeId, name: &[u8]);
-
-    /// Attributes of a node changed.
-    fn attributes(&self, node: NodeId);
-
-    /// Contents and attributes of a node changed.
-    fn contents(&self, node: NodeId);
-}
-
-/// What only a format can do: commands on the whole, and streams that go in and out.
-pub trait Jobs: Send + Sync {
-    /// What kind of job it is.
-    fn kind(&self, words: &[String]) -> JobKind;
-
-    /// Does what the words of a command line say, reads from `stream` or writes to it, and returns what the command
-    /// reports. Names that changed are added to `changed`, with their paths from the root of the file system.
-    ///
-    /// # Errors
-    /// What the command ends with.
-    fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String, JobFailure>;
-}
-
-/// Why a job failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct JobFailure {
-    /// The exit status of the command.
-    pub status: u8,
-    /// For people.
-    pub text: String,
-}
 
 /// Serves clients until it is closed.
 pub struct Host {
@@ -544,6 +516,8 @@ impl Session {
                 return Ok(Reply::Count(fs.trim(&wanted, &mut |_, _| {})?));
             }
             Request::Resize { size } => return Ok(Reply::Count(fs.resize(*size)?)),
+            Request::HasSubvolumes => return Ok(Reply::Is(fs.has_subvolumes())),
+            Request::Subvolume(call) => self.change_subvolumes(call)?,
             _ => return Err(Errno::EINVAL.into()),
         }
         Ok(Reply::Done)

@@ -1,4 +1,10 @@
 //! The client's side: a file system whose calls are messages.
+//!
+//! Each thread that asks has a stream of its own; nodes and handles that are given back wait for the next message.
+//! Subvolumes are calls like the others (`subvolumes`). Failure: a stream that failed is not used again, and who waits
+//! for a server that is gone gets `EIO`. Callers: commands, through [`vfs::Volume`].
+
+mod subvolumes;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -9,13 +15,13 @@ use parking_lot::Mutex;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirEntry, DirSink, EncodedData, Entry, Errno, Extent, Follow,
     Handle, KnownNode, Layout, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size,
-    SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    Subvolumes, SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{Blame, Error, FileSystem};
 
 use crate::dirs::Dirs;
+use crate::jobs::JobFailure;
 use crate::many;
-use crate::serve::JobFailure;
 use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
 
 /// What is given back without being asked for again waits for the next message, or for so much of it.
@@ -484,6 +490,10 @@ impl FileSystem for Remote {
 
     fn resize(&self, size: Size) -> Answer<u64> {
         self.count(Request::Resize { size })
+    }
+
+    fn subvolumes(&self) -> Option<&dyn Subvolumes> {
+        self.is(Request::HasSubvolumes, &[]).is_ok_and(|has| has).then_some(self)
     }
 
     fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {

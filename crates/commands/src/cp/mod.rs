@@ -1,0 +1,348 @@
+//! `spinney cp`: from place to place.
+//!
+//! A [`Place`] says where each word leads. What comes from this machine is copied as `put` does it, what goes there as
+//! `get` does it; from one volume to another, and within one, [`tree`] copies. Sources that lie in the same place are
+//! copied together, so that files with several names stay such. Failure: a file that cannot be copied is noted, and told
+//! at the end; others go on, unless there is no room.
+
+mod tree;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use vfs::Volume;
+
+use super::dest::Dest;
+use super::failure::Failure;
+use super::failures::Failures;
+use super::get::CopyOut;
+use super::image::{ImageArgs, ReadArgs};
+use super::import::ImportOptions;
+use super::output::{Output, warn};
+use super::place::{Place, is_image, mounted_at};
+use super::progress::{Bar, Progress};
+use super::put;
+use super::report::Made;
+use tree::{Copy, Counts};
+
+/// Copy files and directories: within an image, or between images, mounts and this machine
+///
+/// IMAGE:/PATH is in an image, a path below a mount means the mount, all else is on this machine; `./` begins a name
+/// of this machine that has a colon. Owners, modes, times, attributes, flags, hard links and holes are kept, on this
+/// machine and in a mount as far as you may give them. Within one image copies share their contents with what they
+/// were copied from, until one of them is changed: that takes no time and no space. From one image to another, and to
+/// and from this machine, directories are merged into existing ones.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "spinney cp [OPTIONS] <SOURCE>... <DEST>\n       spinney cp [OPTIONS] <IMAGE> <SOURCE>... <DEST>"
+)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney cp site.img:/etc/fstab site.img:/etc/fstab.bak\n",
+    "  spinney cp -r a.img:/srv/www b.img:/srv       from one image to another\n",
+    "  spinney cp notes.txt ./mnt/docs site.img:/    from here and from a mount into an image\n",
+    "  spinney cp -r site.img:/docs ./docs-back      out of an image\n",
+    "  spinney cp -r site.img /srv/www /srv/static /backup\n",
+    "  spinney cp --reflink=never site.img /disk.qcow2 /copy.qcow2   contents of its own\n",
+    "  spinney cp -r --json site.img /a /b | jq .bytes_shared"
+))]
+pub struct Cp {
+    /// What to copy, and at last where to: an existing directory, or a new name; a symbolic link is copied itself. With
+    /// IMAGE first, all are paths in that image
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE")]
+    words: Vec<PathBuf>,
+    /// Take the subvolume at PATH for the root of IMAGE, instead of the default subvolume
+    #[arg(long, value_name = "PATH", conflicts_with = "subvolume_id")]
+    subvolume: Option<PathBuf>,
+    /// Take the subvolume with this number for the root of IMAGE; 5 is the top level
+    #[arg(long, value_name = "ID")]
+    subvolume_id: Option<u64>,
+    /// Take this copy of the superblock of IMAGE: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
+    #[arg(long = "super", value_name = "COPY")]
+    superblock: Option<usize>,
+    /// Directories and all below
+    #[arg(short, long)]
+    recursive: bool,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Whether contents are shared: where they can be, always (or fail), or never
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "auto",
+        default_missing_value = "always", hide_default_value = true)]
+    reflink: Reflink,
+    /// Keep the part of a file for whose rest there was no room; it is removed without
+    #[arg(long)]
+    partial: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {entries, bytes_shared, bytes_copied, made: [{path, subvolume, ino}]}; `made` is empty where
+    /// this machine is copied to
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether contents are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Reflink {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Default, Serialize)]
+struct Report {
+    entries: u64,
+    bytes_shared: u64,
+    bytes_copied: u64,
+    made: Vec<Made>,
+}
+
+/// How far a copy has come, and what it had to leave.
+type Noted<'a> = (&'a Arc<Progress>, &'a Arc<Failures>);
+
+/// An image or a mount, and paths in it; or this machine.
+struct Group {
+    place: Place,
+    paths: Vec<PathBuf>,
+}
+
+impl Cp {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// How many files could not be copied, or the only failure; [`crate::failure::status_of`] says of what kind it is.
+    pub fn run(&self, out: &mut Output) -> Result<()> {
+        let (progress, failures) = (Arc::new(Progress::default()), Arc::new(Failures::default()));
+        let report = match self.image_first() {
+            Some(image) => {
+                let rest = self.words.get(1..).unwrap_or_default();
+                let (dest, sources) = rest.split_last().context("a destination")?;
+                self.fill(&self.image(image), dest, &[Source::Itself(sources.to_vec())], (&progress, &failures))
+            }
+            None => self.between((&progress, &failures)),
+        };
+        let mut report = report?;
+        report.entries = report.entries.saturating_sub(failures.count());
+        if self.json {
+            out.json(&report)?;
+        }
+        failures.tell(report.entries, "copied")
+    }
+
+    fn image(&self, image: &Path) -> ImageArgs {
+        let (subvolume, subvolume_id, superblock) = (self.subvolume.clone(), self.subvolume_id, self.superblock);
+        let dir = if subvolume.is_some() || subvolume_id.is_some() || superblock.is_some() {
+            None
+        } else {
+            mounted_at(image)
+        };
+        ImageArgs { image: dir.unwrap_or_else(|| image.to_owned()), subvolume, subvolume_id, superblock }
+    }
+
+    /// The image or directory of a mount that comes first, where all others are paths in it.
+    fn image_first(&self) -> Option<&Path> {
+        let (first, rest) = self.words.split_first().filter(|(_, rest)| rest.len() > 1)?;
+        let place = Place::parse(first.as_os_str());
+        let rest: Vec<Place> = rest.iter().map(|word| Place::parse(word.as_os_str())).collect();
+        let is_first = match &place {
+            Place::Image { .. } => false,
+            _ if rest.iter().any(|other| matches!(other, Place::Image { .. })) => false,
+            // With a destination on this machine there is nothing else that this could mean.
+            Place::Host(path) => matches!(rest.last(), Some(Place::Host(_))) && is_image(path),
+            Place::Mount { .. } => first.is_dir() && !rest.iter().all(|other| other.is_beside(&place)),
+        };
+        is_first.then_some(first)
+    }
+
+    /// Copies from place to place.
+    fn between(&self, (progress, failures): Noted<'_>) -> Result<Report> {
+        let places: Vec<Place> = self.words.iter().map(|word| Place::parse(word.as_os_str()).through_mount()).collect();
+        let (dest, sources) = places.split_last().context("a destination")?;
+        let groups = grouped(sources);
+        if self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() {
+            let text = "--subvolume, --subvolume-id and --super are for an IMAGE that comes first, and paths in it";
+            return Err(Failure::usage(text).into());
+        }
+        if self.reflink == Reflink::Always && !sources.iter().all(|source| source.is_beside(dest)) {
+            let text = "--reflink=always: contents are shared within one image alone";
+            return Err(Failure::usage(text).into());
+        }
+        let Some((image, path)) = dest.within() else { return self.copy_out(&groups, dest, sources.len(), progress) };
+        let target = self.image(image);
+        let sources = groups.into_iter().map(|Group { place, paths }| match place.within() {
+            None => Ok(Source::Host(paths)),
+            Some(_) if place.is_beside(dest) => Ok(Source::Itself(paths)),
+            Some((other, _)) => Ok(Source::Other(self.reader(other).open_read_only()?, paths)),
+        });
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        self.fill(&target, path, &sources, (progress, failures))
+    }
+
+    fn reader(&self, image: &Path) -> ReadArgs {
+        ReadArgs::of(self.image(image))
+    }
+
+    /// Copies everything into an image or a mount, and closes it.
+    fn fill(
+        &self,
+        target: &ImageArgs,
+        dest: &Path,
+        sources: &[Source],
+        (progress, failures): Noted<'_>,
+    ) -> Result<Report> {
+        let is_user = target.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
+        let volume = target.open_writable()?;
+        let bar = Bar::new(progress, !self.quiet);
+        let filling = Filling { cp: self, volume: &volume, image: &target.image, dest, is_user, progress, failures };
+        let mut report = Report::default();
+        let count = sources.iter().map(|source| source.paths().len()).sum();
+        let copied = Dest::find(&volume, dest, count).and_then(|dest_of| {
+            for source in sources {
+                let targets = filling.copy(source, dest_of, &mut report)?;
+                for target in targets {
+                    report.made.push(Made::at(&volume, &target)?);
+                }
+            }
+            Ok(())
+        });
+        // What was copied before a failure is kept.
+        let closed = volume.close();
+        drop(bar);
+        copied?;
+        closed?;
+        report.entries = progress.names.load(Ordering::Relaxed);
+        Ok(report)
+    }
+
+    /// Copies everything to this machine.
+    fn copy_out(&self, groups: &[Group], dest: &Place, count: usize, progress: &Arc<Progress>) -> Result<Report> {
+        let Place::Host(to) = dest else { return Ok(Report::default()) };
+        Dest::new(to, to.is_dir(), count)?;
+        let mut report = Report::default();
+        for Group { place, paths } in groups {
+            let Some((image, _)) = place.within() else {
+                let text = "both are on this machine: cp(1) copies there; IMAGE:/PATH is in an image";
+                let (from, to) = (paths.first().map_or(Path::new(""), PathBuf::as_path).display(), to.display());
+                return Err(Failure::usage(format!("{from} and {to}: {text}")).into());
+            };
+            let (volume, is_own) = self.reader(image).open_with_trust()?;
+            for path in paths {
+                check_recursive(self.recursive, path, volume.symlink_metadata(path)?.is_dir())?;
+            }
+            let copied = CopyOut::plain(self.force, self.quiet).run(&volume, (image, is_own), (paths, to))?;
+            progress.names.fetch_add(copied.report.entries, Ordering::Relaxed);
+            report.bytes_copied = report.bytes_copied.saturating_add(copied.report.bytes);
+            copied.finish()?;
+        }
+        report.entries = progress.names.load(Ordering::Relaxed);
+        Ok(report)
+    }
+}
+
+/// Where some of the files come from.
+enum Source {
+    Host(Vec<PathBuf>),
+    /// The image that they go to.
+    Itself(Vec<PathBuf>),
+    Other(Volume, Vec<PathBuf>),
+}
+
+impl Source {
+    fn paths(&self) -> &[PathBuf] {
+        match self {
+            Self::Host(paths) | Self::Itself(paths) | Self::Other(_, paths) => paths,
+        }
+    }
+}
+
+/// An image or a mount that files go to.
+struct Filling<'a> {
+    cp: &'a Cp,
+    volume: &'a Volume,
+    image: &'a Path,
+    dest: &'a Path,
+    /// A user makes in a mount what is the user's own.
+    is_user: bool,
+    progress: &'a Arc<Progress>,
+    failures: &'a Arc<Failures>,
+}
+
+impl Filling<'_> {
+    /// Returns where the sources went.
+    fn copy(&self, source: &Source, dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
+        let from = match source {
+            Source::Host(paths) => return self.copy_in(paths, dest, report),
+            Source::Itself(_) => self.volume,
+            Source::Other(other, _) => other,
+        };
+        let mut copy = Copy {
+            from,
+            to: self.volume,
+            is_within: matches!(source, Source::Itself(_)),
+            is_user: self.is_user,
+            recursive: self.cp.recursive,
+            force: self.cp.force,
+            reflink: self.cp.reflink,
+            partial: self.cp.partial,
+            progress: self.progress,
+            links: HashMap::new(),
+            left: HashSet::new(),
+            counts: Counts::default(),
+            failures: self.failures,
+        };
+        let targets = copy.all(source.paths(), (dest, self.dest));
+        let Counts { shared, copied, unkept } = copy.counts;
+        report.bytes_shared = report.bytes_shared.saturating_add(shared);
+        report.bytes_copied = report.bytes_copied.saturating_add(copied);
+        if unkept > 0 {
+            warn(&format!("{unkept} attributes and flags cannot be kept there"));
+        }
+        targets
+    }
+
+    /// From this machine, as `put` does.
+    fn copy_in(&self, paths: &[PathBuf], dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
+        for path in paths {
+            let is_dir = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+            check_recursive(self.cp.recursive, path, is_dir)?;
+        }
+        let options = put::options(self.image, self.is_user, self.cp.force);
+        let failures = Some(Arc::clone(self.failures));
+        let options = ImportOptions { keeps_partial: self.cp.partial, failures, ..options };
+        let before = self.progress.bytes.load(Ordering::Relaxed);
+        let targets = put::copy_in(self.volume, (paths, self.dest, dest), &options, self.progress);
+        let copied = self.progress.bytes.load(Ordering::Relaxed).saturating_sub(before);
+        report.bytes_copied = report.bytes_copied.saturating_add(copied);
+        targets
+    }
+}
+
+/// Refuses a directory where none is wanted.
+fn check_recursive(recursive: bool, path: &Path, is_dir: bool) -> Result<()> {
+    if is_dir && !recursive {
+        return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
+    }
+    Ok(())
+}
+
+/// Sources, those that are in the same place together.
+fn grouped(sources: &[Place]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for source in sources {
+        let path = match source {
+            Place::Host(path) => path,
+            Place::Image { path, .. } | Place::Mount { path, .. } => path,
+        };
+        match groups.iter_mut().find(|group| group.place.is_beside(source)) {
+            Some(group) => group.paths.push(path.clone()),
+            None => groups.push(Group { place: source.clone(), paths: vec![path.clone()] }),
+        }
+    }
+    groups
+}

@@ -1,0 +1,231 @@
+//! Where a word of a command line leads: to a path of this machine, in an image, or below a mount.
+//!
+//! `IMAGE:/PATH` is a path in an image, which may be written `IMAGE?offset=N:/PATH`; a path below a mount of this
+//! program means the mount. A file of this machine that exists under the whole name wins, and a word that begins with
+//! `./` is always one. Of several colons the first counts that has an existing file before it, so that neither paths of
+//! this machine nor names in an image need to be free of colons.
+//!
+//! Nothing is opened here. Callers: [`crate::short`], which brings the words of all commands into the form IMAGE PATH,
+//! and `cp`, which copies from place to place.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::format;
+use crate::image::ImagePath;
+use crate::mounts::{self, Row};
+
+/// Where a word leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A path of this machine.
+    Host(PathBuf),
+    /// A path in an image, from its root.
+    Image { image: PathBuf, path: PathBuf },
+    /// A path below a mount of this program, from the directory where it is mounted.
+    Mount { dir: PathBuf, path: PathBuf },
+}
+
+impl Place {
+    /// Takes a word of the command line apart.
+    pub(crate) fn parse(word: &OsStr) -> Self {
+        let path = Path::new(word);
+        let exists = word.as_bytes().starts_with(b"./") || std::fs::symlink_metadata(path).is_ok();
+        let image = if exists { None } else { in_image(word) };
+        // What does not exist may be a new name below a mount, or else in an image that is missing.
+        let mount = || below_mount(path).map(|(dir, path)| Self::Mount { dir, path });
+        let missing = || if exists { None } else { in_missing(word) };
+        image.or_else(mount).or_else(missing).unwrap_or_else(|| Self::Host(path.to_owned()))
+    }
+
+    /// Of an image that the caller has mounted, the mount.
+    pub(crate) fn through_mount(self) -> Self {
+        match self {
+            Self::Image { image, path } => match mounted_at(&image) {
+                Some(dir) => Self::Mount { dir, path },
+                None => Self::Image { image, path },
+            },
+            place => place,
+        }
+    }
+
+    /// The image or the directory of a mount, as commands take it before paths, and the path in it.
+    pub(crate) fn within(&self) -> Option<(&Path, &Path)> {
+        match self {
+            Self::Host(_) => None,
+            Self::Image { image, path } => Some((image, path)),
+            Self::Mount { dir, path } => Some((dir, path)),
+        }
+    }
+
+    /// True where both are in the same image or mount.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(_), Self::Host(_)) => true,
+            (Self::Image { image: one, .. }, Self::Image { image: other, .. }) => is_same(one, other),
+            (Self::Mount { dir: one, .. }, Self::Mount { dir: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// What is before each colon of a word, and behind it.
+fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
+    let bytes = word.as_bytes();
+    let colons = (1..bytes.len()).filter(|at| bytes.get(*at) == Some(&b':'));
+    colons.filter_map(|at| {
+        let (image, rest) = bytes.split_at_checked(at)?;
+        Some((Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(rest.get(1..)?)))
+    })
+}
+
+/// `IMAGE:PATH`, where there is such an image.
+fn in_image(word: &OsStr) -> Option<Place> {
+    parts(word).find_map(|(image, rest)| {
+        let found = std::fs::metadata(ImagePath::parse(image).path).ok()?;
+        if !found.is_dir() {
+            return Some(Place::Image { image: image.to_owned(), path: from_root(rest) });
+        }
+        let (dir, above) = below_mount(image)?;
+        Some(Place::Mount { dir, path: join(&above, rest) })
+    })
+}
+
+/// `NAME:/PATH`: an image that is missing, which opening it says.
+fn in_missing(word: &OsStr) -> Option<Place> {
+    let (image, rest) = parts(word).find(|(_, rest)| rest.as_bytes().starts_with(b"/"))?;
+    Some(Place::Image { image: image.to_owned(), path: from_root(rest) })
+}
+
+fn from_root(path: &OsStr) -> PathBuf {
+    join(Path::new("/"), path)
+}
+
+/// With the end of `path`, which says whether what is in a directory is meant.
+fn join(dir: &Path, path: &OsStr) -> PathBuf {
+    let rest = path.as_bytes();
+    let plain = rest.iter().position(|byte| *byte != b'/').and_then(|start| rest.get(start..)).unwrap_or_default();
+    let mut joined = dir.as_os_str().as_bytes().to_vec();
+    if !joined.ends_with(b"/") && !plain.is_empty() {
+        joined.push(b'/');
+    }
+    joined.extend_from_slice(plain);
+    PathBuf::from(OsStr::from_bytes(&joined))
+}
+
+/// A path without links, but for its last part. What does not exist yet is taken as it is.
+fn real(path: &Path) -> Option<PathBuf> {
+    let bytes = path.as_os_str().as_bytes();
+    if let Some(contents) = bytes.strip_suffix(b"/.").filter(|rest| !rest.is_empty()) {
+        return Path::new(OsStr::from_bytes(contents)).canonicalize().ok();
+    }
+    let Some(name) = path.file_name() else { return path.canonicalize().ok() };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().ok().or_else(|| real(parent))?;
+    Some(parent.join(name))
+}
+
+/// The mount of ours that a path is in.
+fn mount_of(path: &Path) -> Option<Row> {
+    let there =
+        path.ancestors().find_map(|above| std::fs::symlink_metadata(above).ok().filter(std::fs::Metadata::is_dir));
+    let row = mounts::of(&there?).ok()??;
+    // Of several places where it is mounted, the one that the path leads through.
+    mounts::alike(&row)
+        .ok()?
+        .into_iter()
+        .filter(|row| path.starts_with(&row.dir))
+        .max_by_key(|row| row.dir.as_os_str().len())
+}
+
+/// The directory of the mount that a path is in, and the path from there.
+fn below_mount(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let found = real(path)?;
+    let dir = mount_of(&found)?.dir;
+    let mut inner = Path::new("/").join(found.strip_prefix(&dir).ok()?).into_os_string();
+    // With its end, which `Path` leaves out.
+    if path.as_os_str().as_bytes().ends_with(b"/.") {
+        inner.push("/.");
+    }
+    Some((dir, inner.into()))
+}
+
+/// True for two names of one image, or of one part of it.
+fn is_same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let (a, b) = (ImagePath::parse(one), ImagePath::parse(other));
+    let number = |part: &ImagePath| std::fs::metadata(&part.path).map(|found| (found.dev(), found.ino()));
+    let is_one_file = matches!((number(&a), number(&b)), (Ok(a), Ok(b)) if a == b);
+    one == other || (is_one_file && (a.offset, a.size) == (b.offset, b.size))
+}
+
+/// True for what an image can be: a file or a device that holds a format, or a directory of a mount.
+pub(crate) fn is_image(path: &Path) -> bool {
+    let part = ImagePath::parse(path);
+    let Ok(found) = std::fs::metadata(&part.path) else { return false };
+    if found.is_dir() {
+        return mounts::of(&found).is_ok_and(|row| row.is_some());
+    }
+    let known = format::recognise(&part.path, part.offset);
+    known.is_ok_and(|name| format::known().iter().any(|format| Some(format.name) == name))
+}
+
+/// The directory where the caller has mounted an image, where it shows what the image would: its server has the image.
+/// Of a mount by another user, that user chose what the table of mounts says of it.
+pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
+    let part = ImagePath::parse(image);
+    if std::fs::metadata(&part.path).ok()?.is_dir() {
+        return None;
+    }
+    let wanted = ImagePath { path: part.path.canonicalize().ok()?, ..part };
+    let row = mounts::serving(|row| {
+        // By its name: what others have mounted may lie where looking at it takes for ever.
+        let served = row.image();
+        let served = if served == wanted.path { ImagePath::whole(&served) } else { ImagePath::parse(&served) };
+        served == wanted
+    });
+    let row = row.ok()??;
+    let is_own = row.user == Some(rustix::process::geteuid().as_raw());
+    let is_whole = row.root == Path::new("/") && !row.read_only && mounts::find(&row.dir).ok()? == Some(row.clone());
+    let name = format::recognise(&wanted.path, wanted.offset).ok()??;
+    let format = format::known().iter().find(|format| format.name == name)?;
+    (is_own && is_whole && (format.mount.shows_image)(&row.dir)).then_some(row.dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(word: &Path) -> Place {
+        Place::parse(word.as_os_str())
+    }
+
+    fn image(image: PathBuf, path: &str) -> Place {
+        Place::Image { image, path: PathBuf::from(path) }
+    }
+
+    #[test]
+    fn a_colon_leads_into_an_image_unless_a_file_has_the_whole_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["a.img", "b:c.img", "whole.img:", "10:30"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        assert_eq!(parse(&at("a.img:/x/y")), image(at("a.img"), "/x/y"));
+        assert_eq!(parse(&at("a.img:x")), image(at("a.img"), "/x"));
+        assert_eq!(parse(&at("a.img:")), image(at("a.img"), "/"));
+        assert_eq!(parse(&at("a.img://x/.")), image(at("a.img"), "/x/."));
+        assert_eq!(parse(&at("a.img:/x:y")), image(at("a.img"), "/x:y"));
+        assert_eq!(parse(&at("b:c.img:/x")), image(at("b:c.img"), "/x"));
+        assert_eq!(parse(&at("a.img?offset=512:/x")), image(at("a.img?offset=512"), "/x"));
+        assert_eq!(parse(&at("whole.img:")), Place::Host(at("whole.img:")));
+        assert_eq!(parse(&at("10:30")), Place::Host(at("10:30")));
+        // None of these is there yet: a name, and an image that is missing.
+        assert_eq!(parse(&at("11:30")), Place::Host(at("11:30")));
+        assert_eq!(parse(&at("none.img:/x")), image(at("none.img"), "/x"));
+        for word in ["./none.img:/x", "plain", "/plain", "./a:b", ":/x"] {
+            assert_eq!(parse(Path::new(word)), Place::Host(PathBuf::from(word)));
+        }
+    }
+}

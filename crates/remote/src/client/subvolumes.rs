@@ -1,0 +1,56 @@
+//! Subvolumes, as calls of the server.
+
+use vfs::NodeId;
+use vfs::file_system::{Answer, Caller, Entry, Errno, SnapshotMode, Subvolumes};
+
+use super::Remote;
+use crate::subvolume_call::SubvolumeCall;
+use crate::wire::Request;
+
+impl Remote {
+    fn change(&self, call: SubvolumeCall<'_>) -> Answer<()> {
+        self.forget_dirs();
+        self.done(Request::Subvolume(call))
+    }
+}
+
+impl Subvolumes for Remote {
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.change(SubvolumeCall::Create { owner: (caller.uid, caller.gid), parent, name })
+    }
+
+    fn snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Answer<()> {
+        self.change(SubvolumeCall::Snapshot { source, parent, name, mode })
+    }
+
+    fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.change(SubvolumeCall::Delete { parent, name })
+    }
+
+    /// The server compares what it looked at itself.
+    fn delete_root(&self, parent: NodeId, name: &[u8], _root: NodeId) -> Answer<()> {
+        self.delete(parent, name)
+    }
+
+    /// The kernel tells it to everybody.
+    fn mode(&self, _root: NodeId) -> Answer<SnapshotMode> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn set_mode(&self, root: NodeId, mode: SnapshotMode) -> Answer<()> {
+        self.change(SubvolumeCall::SetMode { root, mode })
+    }
+
+    fn forget_received(&self, root: NodeId) -> Answer<()> {
+        self.change(SubvolumeCall::ForgetReceived { root })
+    }
+
+    fn set_default(&self, root: NodeId) -> Answer<()> {
+        self.change(SubvolumeCall::SetDefault { root })
+    }
+
+    /// What no path leads to is no client's to find.
+    fn root(&self, _number: u64) -> Answer<Entry> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+}

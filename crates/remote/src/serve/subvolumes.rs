@@ -1,0 +1,37 @@
+//! Subvolumes: what a client changes, and the names that the kernel forgets then.
+
+use vfs::file_system::{Answer, Caller};
+
+use super::Session;
+use crate::subvolume_call::SubvolumeCall;
+
+impl Session {
+    pub(super) fn change_subvolumes(&self, call: &SubvolumeCall<'_>) -> Answer<()> {
+        let (fs, watch) = (&self.permitted, &self.host.watch);
+        match *call {
+            SubvolumeCall::Create { owner: (uid, gid), parent, name } => {
+                let parent = self.known(parent)?;
+                fs.create_subvolume(&Caller { uid, gid, pid: 0 }, parent, name)?;
+                watch.name(parent, name);
+            }
+            SubvolumeCall::Snapshot { source, parent, name, mode } => {
+                let (source, parent) = (self.known(source)?, self.known(parent)?);
+                fs.snapshot(source, parent, name, mode)?;
+                watch.name(parent, name);
+            }
+            SubvolumeCall::Delete { parent, name } => {
+                let parent = self.known(parent)?;
+                fs.delete_subvolume(parent, name)?;
+                watch.name(parent, name);
+            }
+            SubvolumeCall::SetMode { root, mode } => {
+                let root = self.known(root)?;
+                fs.set_subvolume_mode(root, mode)?;
+                watch.attributes(root);
+            }
+            SubvolumeCall::ForgetReceived { root } => fs.forget_received(self.known(root)?)?,
+            SubvolumeCall::SetDefault { root } => fs.set_default_subvolume(self.known(root)?)?,
+        }
+        Ok(())
+    }
+}
