@@ -253,7 +253,7 @@ fn a_deleted_file_is_found_and_copied() {
 fn patterns_of_any_depth_find_what_was_in_a_deleted_subvolume() {
     let bench = Bench::in_memory();
     bench.fill("src");
-    bench.ok("mkfs -q --size 256M a.img");
+    bench.ok("mkfs -q --size 96M a.img");
     bench.ok("subvolume create a.img /kept");
     bench.ok("put -q a.img src/sub src/a.txt /kept/");
     bench.ok("mkdir a.img /in");
