@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::{Key, Logical};
-use btrfs_store::pool::Chunk;
+use btrfs_pool::Chunk;
 
 use crate::code::Code;
 use crate::collect::{Collector, Facts};

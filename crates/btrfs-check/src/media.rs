@@ -11,8 +11,8 @@ use blockdev::Device;
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::verify::{self, Expect, Format};
 use btrfs_disk::{DevId, Generation, Logical, Uuid};
-use btrfs_store::pool::plan::plan;
-use btrfs_store::pool::{Chunk, Purpose};
+use btrfs_pool::plan::plan;
+use btrfs_pool::{Chunk, Purpose};
 
 use crate::sort::lock;
 

@@ -9,8 +9,8 @@ use btrfs_disk::items::OnDisk as _;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, mirror_offsets};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical};
-use btrfs_store::pool::Chunk;
-use btrfs_store::pool::supers::read_copy;
+use btrfs_pool::Chunk;
+use btrfs_pool::supers::read_copy;
 
 use crate::code::Code;
 use crate::error::Error;

@@ -12,8 +12,8 @@ use btrfs_disk::node::{LeafView, NodeView, header};
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, Superblock, mirror_offsets};
 use btrfs_disk::verify::{self, Expect};
 use btrfs_disk::{Corrupt, Logical, Uuid};
-use btrfs_store::pool::plan::plan;
-use btrfs_store::pool::{Chunk, Purpose};
+use btrfs_pool::plan::plan;
+use btrfs_pool::{Chunk, Purpose};
 
 use crate::error::{Error, Result};
 

@@ -6,8 +6,8 @@ use btrfs_disk::Logical;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::superblock::{MIRRORS_MAX, mirror_offset};
-use btrfs_store::pool::plan::plan;
-use btrfs_store::pool::{Chunk, Purpose};
+use btrfs_pool::plan::plan;
+use btrfs_pool::{Chunk, Purpose};
 
 use crate::error::{Error, Result};
 

@@ -13,8 +13,8 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
 use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::{DevId, Key, Logical, TreeId, Uuid};
-use btrfs_store::pool::plan::plan;
-use btrfs_store::pool::{Chunk, Purpose, Stripe};
+use btrfs_pool::plan::plan;
+use btrfs_pool::{Chunk, Purpose, Stripe};
 
 use crate::blocks::{At, Blocks};
 use crate::leaves::{Leaves, Spec};

@@ -8,8 +8,8 @@ use btrfs_disk::flags::Incompat;
 use btrfs_disk::superblock::{DiskSuperblock, Superblock, mirror_offsets};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical, Uuid};
-use btrfs_store::pool::Chunk;
-use btrfs_store::pool::supers::read_copy;
+use btrfs_pool::Chunk;
+use btrfs_pool::supers::read_copy;
 
 use crate::error::Error;
 use crate::scan::guess;

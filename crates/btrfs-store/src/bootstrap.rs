@@ -13,12 +13,12 @@ use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
-use crate::pool::{Access, Chunk, Pool, Workers, supers};
 use crate::quota::Quota;
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
+use btrfs_pool::{Access, Chunk, Pool, Workers, supers};
 
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
@@ -202,7 +202,7 @@ impl Parts {
             log: Log::new(superblock.clone()),
             buffers: Buffers::none(),
             views: Views::none(),
-            superblock: Mutex::new(Rank::Device, superblock),
+            superblock: Mutex::new(Rank::Superblock, superblock),
             health: Health::default(),
             quota: Quota::off(),
             options: options.clone(),

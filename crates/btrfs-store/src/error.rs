@@ -4,7 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use btrfs_disk::{Corrupt, DevId, Key, Logical, QgroupId, TreeId};
+use btrfs_disk::{Corrupt, Key, Logical, QgroupId, TreeId};
+use btrfs_pool::Error as PoolError;
+use btrfs_pool::error::Causes;
+
+pub use btrfs_pool::{BadCopy, Cause};
 
 /// What every operation of the store returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -177,44 +181,14 @@ impl fmt::Display for SpaceKind {
     }
 }
 
-/// A copy of a block that could not be used.
-#[derive(Clone, Debug)]
-pub struct BadCopy {
-    /// Number of the mirror, from 0.
-    pub mirror: u32,
-    /// Device it is on.
-    pub device: DevId,
-    /// Byte offset on that device.
-    pub offset: u64,
-    /// What is wrong with it.
-    pub cause: Cause,
-}
-
-impl fmt::Display for BadCopy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mirror, device, offset, cause } = self;
-        write!(f, "copy {mirror} (device {device}, offset {offset}): {cause}")
-    }
-}
-
-/// What is wrong with one copy.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Cause {
-    /// It was read, and is not what was written.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
-    /// It could not be read.
-    #[error(transparent)]
-    Device(#[from] blockdev::Error),
-}
-
-struct Causes<'a>(&'a [BadCopy]);
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, cause) in self.0.iter().enumerate() {
-            write!(f, "{} {cause}", if index > 0 { ";" } else { "" })?;
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Corrupt(corrupt) => Self::Corrupt(corrupt),
+            PoolError::Device(error) => Self::Device(error),
+            PoolError::Unsupported { what } => Self::Unsupported { what },
+            PoolError::ReadOnly => Self::ReadOnly,
+            PoolError::NoGoodCopy { at, len, causes } => Self::NoGoodCopy { at, len, causes },
         }
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Levels between 0 and 20, between 30 and 40, and 48 and 49, are for the crate above, whose locks are taken outside
 //! the store's or between them. Tree blocks nest among themselves: parent before child, left before right, which the
-//! tree code keeps. How the order is asserted: [`host::locks`].
+//! tree code keeps. Levels 46 and 47 are those of [`btrfs_pool::locks`]. How the order is asserted: [`host::locks`].
 
 pub use host::locks::{
     ArcReadGuard, ArcRwLock, ArcWriteGuard, Condvar, Guard, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard,
@@ -37,23 +37,15 @@ host::ranks! {
         /// The line of removals that wait for space, and what quotas count. Reservations are dropped under any lock
         /// above.
         SpaceLine = 45,
-        /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
-        /// takes none of them. See [`enter_worker_job`].
-        WorkerJob = 46,
-        /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
-        Device = 47,
+        /// The superblock as it was last committed; as deep as the devices.
+        Superblock = 47,
         /// A sum under a lock, only where benchmarks switch to that ([`crate::ablation::Sums`]).
         Sum = 50,
     }
     nests: [TreeBlock]
 }
 
-/// Until the guard is dropped, this thread takes no lock of the store but those of devices;
-/// debug builds assert it.
-#[inline]
-pub fn enter_worker_job() -> Guard<()> {
-    host::locks::hold(Rank::WorkerJob)
-}
+pub use btrfs_pool::locks::enter_worker_job;
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +55,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "lock order: Cache wanted while WorkerJob is held")]
     fn a_worker_job_takes_no_lock_but_those_of_devices() {
-        let (chunks, cache) = (RwLock::new(Rank::Device, ()), RwLock::new(Rank::Cache, ()));
+        let (chunks, cache) = (RwLock::new(btrfs_pool::locks::Rank::Device, ()), RwLock::new(Rank::Cache, ()));
         let _job = enter_worker_job();
         drop(chunks.read());
         let _cache = cache.read();

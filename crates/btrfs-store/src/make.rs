@@ -21,11 +21,11 @@ use zerocopy::FromZeros;
 use crate::bootstrap::{Parts, space_config};
 use crate::error::SpaceKind;
 use crate::options::StoreOptions;
-use crate::pool::{Layout, Pool, PoolDevice, Workers};
 use crate::space::{ChunkPlan, DeviceSpace, Space};
 use crate::tree::{Edit, RootPtr, Tree};
 use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::{Error, Result};
+use btrfs_pool::{Layout, Pool, PoolDevice, Workers};
 
 /// Bytes of a device below which nothing can be made.
 pub const DEVICE_BYTES_MIN: u64 = 16 << 20;

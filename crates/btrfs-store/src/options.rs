@@ -1,18 +1,9 @@
 //! How a store is opened.
 
 use btrfs_disk::Generation;
+use btrfs_pool::TooShort;
 
 use crate::Env;
-
-/// What becomes of a device that is shorter than the file system on it says, where that is to be written to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TooShort {
-    /// The file system is not opened.
-    #[default]
-    Refused,
-    /// The size that the device has counts, which a change of the size notes. Chunks beyond it are refused.
-    Cut,
-}
 
 /// How a store is opened.
 #[derive(Clone, Debug)]

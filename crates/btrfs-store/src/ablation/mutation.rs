@@ -135,6 +135,7 @@ mod kept {
     #[expect(clippy::as_conversions, reason = "the number of a variant")]
     pub fn mutate(what: Option<Mutation>) {
         MUTATION.store(what.map_or(0, |what| what as u8), Ordering::SeqCst);
+        btrfs_pool::ablation::set_skips_flush_after_superblock(what == Some(Mutation::NoFlushAfterSuperblock));
     }
 
     /// True when this mistake is to be made.

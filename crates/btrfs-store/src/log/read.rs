@@ -121,7 +121,7 @@ impl Store {
         let engine = &self.0;
         // A sync of the log writes the primary superblock only. Were it torn now, its mirrors would
         // have to lead to the log as well; the commit's first flush makes them durable.
-        let written = engine.pool().write_superblock(&log.superblock);
+        let written = engine.pool().write_superblock(&log.superblock).map_err(crate::Error::from);
         written.inspect_err(|error| engine.health.poison(error))?;
         // A log that changed nothing goes too: a commit has to have something to write.
         let txn = self.begin(self.reserve(Need { items: 1, data: 0 })?)?;

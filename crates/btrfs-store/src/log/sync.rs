@@ -283,13 +283,13 @@ impl Txn {
         let engine = &self.engine;
         if mutated(Mutation::LeavesAfterSuperblock) {
             engine.pool().write_primary_superblock(superblock)?;
-            return engine.write_batch(batch, self.generation).and_then(|()| engine.pool().flush());
+            return engine.write_batch(batch, self.generation).and_then(|()| Ok(engine.pool().flush()?));
         }
         engine.write_batch(batch, self.generation)?;
         if !mutated(Mutation::NoFlushBeforeSuperblock) {
             engine.pool().flush()?;
         }
-        engine.pool().write_primary_superblock(superblock)
+        Ok(engine.pool().write_primary_superblock(superblock)?)
     }
 
     /// Brings the log root tree up to date; nobody else is at work on the log.

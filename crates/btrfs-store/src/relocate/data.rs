@@ -7,8 +7,8 @@ use btrfs_disk::convert::{to_u64, to_usize};
 
 use super::DataMove;
 use crate::Result;
-use crate::pool::{DataRun, Expect};
 use crate::txn::Engine;
+use btrfs_pool::{DataRun, Expect};
 
 /// Bytes that are copied at a time.
 const COPIED_TOGETHER: usize = 1 << 20;
@@ -39,7 +39,7 @@ fn copy(engine: &Engine, moved: &DataMove, buffer: &mut [u8]) -> Result<()> {
         engine.pool().read(Logical(moved.from.0.saturating_add(offset)), part, expect)?;
         let run = DataRun { at: Logical(moved.to.0.saturating_add(offset)), parts: &[part] };
         engine
-            .with_room(|| engine.pool().write(&[run]))
+            .with_room(|| Ok(engine.pool().write(&[run])?))
             .inspect_err(|error| engine.health.poison_unless_full(error))?;
         index += same;
     }

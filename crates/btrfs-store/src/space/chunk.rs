@@ -21,8 +21,8 @@ use super::free_space_tree;
 use super::group::GroupInfo;
 use super::load::excluded;
 use crate::error::{Error, Result, SpaceKind};
-use crate::pool::{Chunk, Profile, Stripe};
 use crate::tree::{Edit, Scan, Tree};
+use btrfs_pool::{Chunk, Profile, Stripe};
 
 /// The start of every device belongs to boot loaders and the first superblock.
 const DEVICE_RESERVED: u64 = 1 << 20;

@@ -12,9 +12,9 @@ use super::free_map::{FreeMap, Run};
 use super::free_space_tree::Reader;
 use super::group::{BlockGroup, GroupInfo};
 use crate::error::Result;
-use crate::pool::chunk_map::superblock_runs;
-use crate::pool::{Chunk, Profile};
 use crate::tree::{Scan, Tree};
+use btrfs_pool::chunk_map::superblock_runs;
+use btrfs_pool::{Chunk, Profile};
 
 /// What says which bytes of a group are free.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use super::Space;
 use super::group::BlockGroup;
 use crate::error::SpaceKind;
-use crate::pool::Profile;
+use btrfs_pool::Profile;
 
 /// Use of the space, at one moment but for what other threads do meanwhile. All numbers
 /// are bytes; those of profiles do not count copies.

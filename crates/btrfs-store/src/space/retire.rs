@@ -19,8 +19,8 @@ use super::free_map::Run;
 use super::free_space_tree;
 use super::group::{BlockGroup, Free};
 use crate::error::{Error, Result, SpaceKind};
-use crate::pool::Chunk;
 use crate::tree::{Edit, Tree};
+use btrfs_pool::Chunk;
 
 /// Which empty groups may go. The last of each profile stays: it says how the next one is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

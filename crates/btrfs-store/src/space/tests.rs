@@ -14,10 +14,10 @@ use parking_lot::Mutex as PlainMutex;
 use super::free_map::FreeMap;
 use super::test_random::Random;
 use super::*;
-use crate::pool::chunk_map::superblock_runs;
 use crate::tree::{
     Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, raw,
 };
+use btrfs_pool::chunk_map::superblock_runs;
 
 const NODE: u64 = 4096;
 const SECTOR: u64 = 4096;
@@ -254,12 +254,12 @@ fn a_chunk_gets_its_items_and_shrinks_to_what_is_left() {
     assert_eq!((report.profiles[0].total, report.unallocated), (49 * MIB + MIB / 2 - excluded(&chunks), 0));
 }
 
-fn excluded(chunks: &[Arc<crate::pool::Chunk>]) -> u64 {
+fn excluded(chunks: &[Arc<btrfs_pool::Chunk>]) -> u64 {
     let runs = chunks.iter().flat_map(|chunk| superblock_runs(chunk));
     runs.map(|(_, len)| len).sum()
 }
 
-fn check_reopen(chunks: &[Arc<crate::pool::Chunk>], trees: &ChunkTrees<'_>) {
+fn check_reopen(chunks: &[Arc<btrfs_pool::Chunk>], trees: &ChunkTrees<'_>) {
     let again = space(false);
     let device = DeviceSpace::load(trees.device, DevId(1), Uuid::NIL, 100 * MIB).unwrap();
     assert_eq!((device.bytes_used(), device.unallocated()), (99 * MIB, 0));

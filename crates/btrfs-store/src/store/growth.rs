@@ -10,13 +10,13 @@ use btrfs_disk::superblock::Superblock;
 use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
-use crate::pool::{PoolDevice, supers};
 use crate::space::{
     self, BlockGroup, ChunkPlace, ChunkPlan, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs,
 };
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
+use btrfs_pool::{PoolDevice, supers};
 
 /// Items that one change of a chunk changes at most in the chunk tree, and in the others together: with those of the
 /// free space of a group that is kept in bitmaps.

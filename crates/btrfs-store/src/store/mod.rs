@@ -21,11 +21,11 @@ use codec::checksum::ChecksumType;
 use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
-use crate::pool::{BlockCheck, Chunk, DataRun};
 use crate::space::{self, AllocRequest, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency};
 use crate::tree::Tree;
 use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
+use btrfs_pool::{BlockCheck, Chunk, DataRun};
 
 mod durable;
 mod gather;
@@ -205,7 +205,7 @@ impl Store {
     /// [`Error::NoGoodCopy`]; `Corrupt` when no chunk holds the block.
     pub fn read_block(&self, at: Logical, check: &BlockCheck<'_>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.0.pool().node_bytes()];
-        self.0.pool().read(at, &mut bytes, crate::pool::Expect::Block(check))?;
+        self.0.pool().read(at, &mut bytes, btrfs_pool::Expect::Block(check))?;
         Ok(bytes)
     }
 
@@ -465,7 +465,7 @@ impl Store {
     /// ([`Error::is_device_full`]). Nothing may refer to the runs in that case; they hold anything.
     pub fn write_data(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.0.health.check()?;
-        let written = self.0.with_room(|| self.0.pool().write(runs));
+        let written = self.0.with_room(|| Ok(self.0.pool().write(runs)?));
         written.inspect_err(|error| self.0.health.poison_unless_full(error))
     }
 
@@ -482,10 +482,10 @@ impl Store {
     /// [`Error::NoGoodCopy`].
     pub fn read_data(&self, at: Logical, buf: &mut [u8], expect: Expect<'_>) -> Result<()> {
         let expect = match expect {
-            Expect::Csums(csums) => crate::pool::Expect::Csums(csums),
-            Expect::Unchecked => crate::pool::Expect::Unchecked,
+            Expect::Csums(csums) => btrfs_pool::Expect::Csums(csums),
+            Expect::Unchecked => btrfs_pool::Expect::Unchecked,
         };
-        self.0.pool().read(at, buf, expect)
+        Ok(self.0.pool().read(at, buf, expect)?)
     }
 
     /// Says that data will be read soon: where its device keeps what it reads, it may be fetched meanwhile.

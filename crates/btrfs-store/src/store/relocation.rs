@@ -8,11 +8,11 @@ use btrfs_disk::{At, Corrupt, Detail, Logical};
 use super::{DataExtent, Hint, Need, Store};
 use crate::error::SpaceKind;
 use crate::extent::{ExtentKind, each_extent};
-use crate::pool::Stripe;
 use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, goes_with, leftovers, rewrite};
 use crate::space::{self, BlockGroup, Extent, Reservation, Run, Urgency};
 use crate::tree::Scan;
 use crate::{Error, Result};
+use btrfs_pool::Stripe;
 
 /// Chunks that are added for one group to be closed.
 const CHUNKS_PER_GROUP_MAX: usize = 4;

@@ -24,11 +24,11 @@ use codec::checksum::checksum_many;
 use super::Store;
 use crate::error::{BadCopy, Cause};
 use crate::extent::CsumRange;
-use crate::pool::plan::plan;
-use crate::pool::{Chunk, Pool, Purpose, check_sector, supers};
 use crate::tree::Scan;
 use crate::txn::View;
 use crate::{Error, Result};
+use btrfs_pool::plan::plan;
+use btrfs_pool::{Chunk, Pool, Purpose, check_sector, supers};
 
 /// Bytes of extents that one step takes, of each copy.
 const STEP_BYTES: u64 = 16 << 20;
@@ -449,12 +449,12 @@ impl Piece {
 }
 
 /// What is wrong with a copy of the superblock that was read.
-fn wrong_superblock(offset: u64, read: Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
+fn wrong_superblock(offset: u64, read: btrfs_pool::Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
     let copy = match read {
         Ok(copy) => copy,
-        Err(Error::Corrupt(error)) => return Ok(Some(error.into())),
-        Err(Error::Device(error)) => return Ok(Some(error.into())),
-        Err(error) => return Err(error),
+        Err(btrfs_pool::Error::Corrupt(error)) => return Ok(Some(error.into())),
+        Err(btrfs_pool::Error::Device(error)) => return Ok(Some(error.into())),
+        Err(error) => return Err(error.into()),
     };
     let wrong = |what, expected: Detail, found: Detail| {
         Ok(Some(Corrupt::new(what, expected, found).at(At::Superblock(offset)).into()))

@@ -14,11 +14,11 @@ use zerocopy::IntoBytes;
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_no_csums, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
-use crate::pool::{Chunk, Pool, PoolDevice};
 use crate::quota::{Groups, Quota};
 use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
+use btrfs_pool::{Chunk, Pool, PoolDevice};
 
 use super::buffers::Buffers;
 use super::gate::Gate;
@@ -85,7 +85,7 @@ impl Engine {
     /// Makes durable what was written to the devices before; a failure ends all writing.
     pub(crate) fn flush(&self) -> Result<()> {
         self.health.check()?;
-        self.pool().flush().inspect_err(|error| self.health.poison(error))
+        self.pool().flush().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }
 
     pub(crate) fn nodesize(&self) -> u64 {

@@ -7,8 +7,8 @@ use btrfs_disk::verify::{self, Format};
 use btrfs_disk::{At, Corrupt, Detail, Generation, Logical, TreeId};
 
 use crate::Result;
-use crate::pool::{Expect, Pool};
 use crate::tree::{BlockSource, ReadExpect};
+use btrfs_pool::{Expect, Pool};
 
 /// The pool as a source of tree blocks.
 #[derive(Debug)]

@@ -90,7 +90,7 @@ impl Engine {
             } else {
                 self.pool().write_superblock_mirrors(&superblock)?;
             }
-            self.pool().flush()
+            Ok(self.pool().flush()?)
         };
         write().inspect_err(|error| self.health.poison(error))
     }

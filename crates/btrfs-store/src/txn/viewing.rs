@@ -7,8 +7,8 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, Generation, Logical};
 
 use crate::Result;
-use crate::pool::Chunk;
 use crate::space::{Pinned, Run};
+use btrfs_pool::Chunk;
 
 use super::engine::Engine;
 use super::views::{Held, View};

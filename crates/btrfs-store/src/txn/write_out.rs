@@ -45,7 +45,7 @@ impl Engine {
             self.pool().write_superblock_mirrors(on_device)?;
         }
         self.pool().flush()?;
-        self.pool().write_superblock(&settled.superblock)
+        Ok(self.pool().write_superblock(&settled.superblock)?)
     }
 
     /// Copies blocks, to be written and given to [`Self::end`].
@@ -74,6 +74,7 @@ impl Engine {
             verify::seal(bytes, self.pool().csum_type());
             verify::content(bytes, &self.reader.expect_for_write(*at, generation, *written))?;
         }
-        self.pool().write_blocks(batch.places.iter().map(|(at, _)| *at).zip(batch.bytes.chunks(nodesize)))
+        let blocks = batch.places.iter().map(|(at, _)| *at).zip(batch.bytes.chunks(nodesize));
+        Ok(self.pool().write_blocks(blocks)?)
     }
 }

@@ -6,8 +6,8 @@ use btrfs_disk::Logical;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::superblock::SUPERBLOCK_SIZE;
 use btrfs_disk::verify::BLOCK_GENERATION;
+use btrfs_pool::Profile;
 use btrfs_store::error::{BadCopy, Cause};
-use btrfs_store::pool::Profile;
 use btrfs_store::{BadUnit, Fate, GroupState, ScrubStep, Store};
 
 use super::report::{ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};

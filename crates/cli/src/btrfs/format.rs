@@ -8,8 +8,8 @@ use anyhow::{Error, Result};
 use blockdev::Device;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use btrfs_disk::{Generation, TreeId};
+use btrfs_pool::supers::read_mirrors;
 use btrfs_store::Error as StoreError;
-use btrfs_store::pool::supers::read_mirrors;
 use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 
 use super::{compression, info};

@@ -110,7 +110,7 @@ impl Pool {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
+    pub fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
             let device = self.device(part.device);
             let tag = Tag { kind: chunk.kind(), mirror };
@@ -242,7 +242,7 @@ impl Request<'_> {
 ///
 /// # Errors
 /// `Corrupt`, of an unknown place.
-pub(crate) fn check_sector(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> Result<(), Corrupt> {
+pub fn check_sector(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> Result<(), Corrupt> {
     if codec::checksum::matches(kind, bytes, stored) {
         return Ok(());
     }

@@ -136,7 +136,7 @@ impl Pool {
 
     /// Writes one copy only: mending. Nothing (false) where a chunk says that it lies on a superblock: no extent is
     /// ever given out there, so the chunk lies, and the superblock would be gone.
-    pub(crate) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
+    pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
         if plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
             return Ok(false);

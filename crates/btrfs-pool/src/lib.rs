@@ -24,9 +24,16 @@
 //! Who calls it: bootstrap and make open it; the tree cache reads blocks; commit writes
 //! blocks, flushes and writes superblocks; data passes through the store.
 
+// An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
+#![deny(clippy::indexing_slicing)]
+
+#[cfg(feature = "ablation")]
+pub mod ablation;
 pub mod chunk;
 pub mod chunk_map;
 pub mod devices;
+pub mod error;
+pub mod locks;
 pub mod plan;
 pub mod profile;
 mod read;
@@ -45,16 +52,23 @@ use codec::ChecksumType;
 pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
+pub use error::{BadCopy, Cause, Error, Result};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
-pub(crate) use read::check_sector;
-pub use read::{BlockCheck, Expect};
+pub use read::{BlockCheck, Expect, check_sector};
 pub use supers::Access;
 pub use workers::Workers;
 pub use write::DataRun;
 
-use crate::error::{Error, Result};
-use crate::options::TooShort;
+/// How a device is treated that is shorter than the file system on it says, where that is to be written to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TooShort {
+    /// The file system is not opened.
+    #[default]
+    Refused,
+    /// The size that the device has counts, which a change of the size notes. Chunks beyond it are refused.
+    Cut,
+}
 
 /// Devices as one logical address space.
 #[derive(Debug)]

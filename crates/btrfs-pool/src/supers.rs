@@ -21,7 +21,6 @@ use btrfs_disk::superblock::{
 use codec::ChecksumType;
 
 use super::devices::{Event, PoolDevice};
-use crate::ablation::{Mutation, mutated};
 use crate::error::{Error, Result};
 
 /// The only sector size there is support for, in bytes.
@@ -125,7 +124,7 @@ pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
 }
 
 /// As [`read_mirrors`], of the copies that the file system writes, which uses so many bytes of the device.
-pub(crate) fn read_within(device: &dyn Device, bytes: u64) -> Vec<(u64, Result<Superblock>)> {
+pub fn read_within(device: &dyn Device, bytes: u64) -> Vec<(u64, Result<Superblock>)> {
     mirrors_within(bytes).map(|offset| (offset, read_copy(device, offset))).collect()
 }
 
@@ -189,7 +188,8 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Res
 /// As [`write`].
 pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
     write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
-    if mutated(Mutation::NoFlushAfterSuperblock) {
+    #[cfg(feature = "ablation")]
+    if crate::ablation::skips_flush_after_superblock() {
         return Ok(());
     }
     let flushed = device.device().flush();

@@ -1,7 +1,7 @@
 //! The profiles' layouts, worked out by hand.
 
 use super::*;
-use crate::pool::plan::{logical_at, plan};
+use crate::plan::{logical_at, plan};
 
 const START: u64 = 100 * M;
 

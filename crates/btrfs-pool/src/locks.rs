@@ -1,0 +1,21 @@
+//! The ranks of the pool's locks, the innermost of btrfs: see `btrfs_store::locks` for the whole order.
+
+pub use host::locks::{Guard, RwLock};
+
+host::ranks! {
+    /// Position in the lock order, outermost first.
+    pub enum Rank {
+        /// A job of the worker pool. The thread that waits for it may hold any lock of the store, so it takes none of
+        /// them. See [`enter_worker_job`].
+        WorkerJob = 46,
+        /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
+        Device = 47,
+    }
+    nests: []
+}
+
+/// Until the guard is dropped, this thread takes no lock of the store but those of devices; debug builds assert it.
+#[inline]
+pub fn enter_worker_job() -> Guard<()> {
+    host::locks::hold(Rank::WorkerJob)
+}
