@@ -18,8 +18,8 @@ impl Permitted {
         self.fs.subvolumes().ok_or_else(|| Errno::EOPNOTSUPP.into())
     }
 
-    /// A file that extents may be shared into. That changes no contents, so that its owner needs no permission to write,
-    /// nor does a read-only subvolume refuse.
+    /// A file that extents may be shared into. That changes no contents, so its owner needs no permission to write, nor
+    /// does a read-only subvolume refuse.
     pub(super) fn shared_into(&self, node: NodeId) -> Answer<NodeId> {
         self.writes()?;
         if self.owns_node(node).is_err() {
