@@ -151,7 +151,8 @@ impl Oracle {
 
     /// A snapshot: what the subvolume of `source` holds is in the subvolume `tree` too, whole or not at all.
     pub(super) fn copy_subvolume(&mut self, source: Ino, tree: u64, began: Time) {
-        self.uncommitted_from = began;
+        // Its commit writes something, and what is made later begins behind that.
+        self.uncommitted_from = began + 1;
         let in_copy = |ino: Ino| (tree, ino.1);
         let slot_in_copy = |slot: &Slot| (in_copy(slot.0), slot.1.clone());
         let things: Vec<(Ino, Thing)> =
@@ -298,7 +299,7 @@ impl Oracle {
                 self.slots.iter().filter(|(slot, _)| slot.0 == dir).filter_map(|(_, versions)| *versions.last()?);
             for ino in below.filter(|ino| !found.contains(ino)).collect::<Vec<_>>() {
                 let thing = self.things.get(&ino);
-                let is_new = thing.is_some_and(|thing| thing.attrs.first_began() > self.uncommitted_from);
+                let is_new = thing.is_some_and(|thing| thing.attrs.first_began() >= self.uncommitted_from);
                 if is_new && thing.is_some_and(|thing| thing.kind.is_dir()) {
                     found.push(ino);
                     todo.push(ino);
