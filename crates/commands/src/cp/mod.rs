@@ -1,7 +1,7 @@
 //! `spinney cp`: from place to place.
 //!
-//! A [`Place`] says where each word leads. What comes from this machine is copied as `put` does it, what goes there as
-//! `get` does it; from one volume to another, and within one, [`tree`] copies. Sources that lie in the same place are
+//! A `Place` says where each word leads. What comes from this machine is copied as `put` does it, what goes there as
+//! `get` does it; from one volume to another, and within one, `tree` copies. Sources that lie in the same place are
 //! copied together, so that files with several names stay such. Failure: a file that cannot be copied is noted, and
 //! told at the end; others go on, unless there is no room.
 

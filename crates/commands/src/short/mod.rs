@@ -3,7 +3,7 @@
 //! `spinney rm site.img:/old` becomes `spinney rm site.img /old`, and so does `spinney rm /mnt/site/old` of what is
 //! mounted there; `put` and `get` have one side on this machine. Where the words can mean an image and paths in it,
 //! they do. An image that the caller has mounted becomes the directory where it is mounted: its server carries the
-//! command out. [`Place`] says where a word leads, a [`Rule`] which words of a command are paths.
+//! command out. `Place` says where a word leads, a `Rule` which words of a command are paths.
 
 mod rules;
 
