@@ -62,7 +62,7 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet $together --no-deps; }
 demo() {
   programs && SPINNEY_PROGRAM="${CARGO_TARGET_DIR:-target}/release/spinney" ./demo.sh
 }
-# Needs nothing of the engine, so that the rules of the tree are checked before that is built.
+# Depends on no crate of the engine, so that the rules of the source tree are checked before the engine is built.
 xtask() {
   cargo build --quiet $together --bin xtask && "${CARGO_TARGET_DIR:-target}/checked/xtask" "$@"
 }
@@ -134,7 +134,7 @@ round_trip() {
   programs && trials round-trip --dir "$images"
 }
 
-# What fails fastest comes first: clippy generates no code, and finds what does not compile.
+# The fastest steps come first: clippy generates no code, and finds compile errors.
 step format cargo fmt --all --check
 step tidy xtask tidy
 step clippy cargo clippy --quiet $together --all-targets -- -D warnings

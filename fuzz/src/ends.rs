@@ -27,7 +27,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// How one of them ended.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "what goes by it is `cargo trials fuzz-images`")]
+#[allow(dead_code, reason = "used by `cargo trials fuzz-images`")]
 pub struct End {
     /// In a word.
     pub word: &'static str,

@@ -24,14 +24,14 @@ const MIRROR: &str =
 const SAVE: &str =
     "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
 const SHORTEN: &str = "Copy the files to another device first (`spinney get` reads past damage); `spinney repair \
-    IMAGE` shortens the file system where nothing lies beyond the end.";
+    IMAGE` shrinks the file system if no chunk lies beyond the end.";
 const REBUILD: &str = "Do not write to it before it is repaired: `spinney repair IMAGE` shows how, and can be undone.";
 const CACHE: &str =
     "`spinney repair IMAGE` rebuilds it from the extents; so does a mount by the kernel with `clear_cache`.";
 const RESCAN: &str = "`spinney quota rescan IMAGE` counts them anew.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
-const UNSUMMED: &str = "`spinney rescue get` copies the file without: look at its contents; `spinney repair IMAGE` \
-    makes checksums of what is there.";
+const UNSUMMED: &str = "`spinney rescue get` copies the file unverified: look at its contents; `spinney repair IMAGE` \
+    makes checksums of the data as it is.";
 const RESCUE: &str = "`spinney rescue get` copies what can be read: look at the contents of the file; `spinney repair \
     IMAGE` mends it.";
 const LATER: &str = "Nothing has to be done at once; `spinney repair IMAGE` mends it.";

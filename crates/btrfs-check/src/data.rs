@@ -44,7 +44,7 @@ impl BadRun {
 }
 
 impl BadData {
-    /// Where it begins and ends, if no copy of it is whole.
+    /// Its start and end, if no copy has the right checksum.
     pub(crate) fn unread(&self) -> Option<(u64, u64)> {
         let BadRun { at, len, has_other, .. } = self.run;
         (!has_other).then(|| (at, at.saturating_add(len)))

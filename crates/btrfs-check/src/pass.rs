@@ -25,7 +25,7 @@ pub enum Pass {
     Quota,
     /// What an fsync left in a log.
     Log,
-    /// The data itself against its checksums, on every mirror, and decompressed.
+    /// All data: checksums on every mirror, and decompression.
     Data,
 }
 

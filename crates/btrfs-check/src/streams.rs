@@ -1,7 +1,7 @@
-//! Compressed extents: whether what is stored decompresses, as all that read files find out.
+//! Compressed extents: whether they decompress, by the same rules as for readers of files.
 //!
-//! An extent inside its item is decompressed as its inode goes by. Others are read in the order of their addresses,
-//! once each, when all data is read; those of which no copy has the right checksums are left to `data`.
+//! An inline extent is decompressed when its inode is checked. Regular extents are read once each, in the order of
+//! their addresses, when all data is read; extents of which no copy has the right checksums are reported by `data`.
 
 use std::io;
 use std::sync::Mutex;
@@ -20,12 +20,12 @@ use crate::threads::in_threads;
 /// Compressed extents: address, size on disk, size of the contents, compression, tree, inode.
 pub(crate) type Streams = Sorter<6>;
 
-/// Longest extent, before and after compression: what kernels write, and what is read.
+/// Longest extent, before and after compression, that kernels write and readers accept.
 const EXTENT_BYTES_MAX: u64 = 128 << 10;
-/// Extents that a thread takes at a time.
+/// Extents that a thread decompresses as one job.
 const BATCH: usize = 32;
 
-/// The record of an extent that has to be read; `None` of one that is not compressed.
+/// The record of a regular extent to decompress; `None` if it is not compressed.
 pub(crate) fn record(item: &FileExtentItem, (tree, inode): (u64, u64)) -> Option<Record<6>> {
     let compression = item.head.compression;
     let is_read = compression != 0 && !item.is_hole() && !item.is_prealloc();
@@ -33,7 +33,7 @@ pub(crate) fn record(item: &FileExtentItem, (tree, inode): (u64, u64)) -> Option
     is_read.then(|| [at, disk_len, item.head.ram_bytes.get(), compression.into(), tree, inode])
 }
 
-/// Why the `data` of an extent inside its item cannot be read.
+/// Why the `data` of an inline extent cannot be decompressed.
 pub(crate) fn inline_problem(cx: &Context<'_>, head: &FileExtentHead, data: &[u8]) -> Option<String> {
     if head.compression == 0 {
         return None;
@@ -42,7 +42,7 @@ pub(crate) fn inline_problem(cx: &Context<'_>, head: &FileExtentHead, data: &[u8
     problem(head.compression.into(), data, form, head.ram_bytes.get())
 }
 
-/// Why an extent that lies outside its item cannot be read, as far as its item says.
+/// Why a regular extent cannot be decompressed, judged by its item alone.
 pub(crate) fn length_problem(item: &FileExtentItem) -> Option<(u64, u64)> {
     let longest = item.disk_num_bytes.get().max(item.head.ram_bytes.get());
     let is_read = item.head.compression != 0 && !item.is_hole() && !item.is_prealloc();
@@ -56,10 +56,10 @@ fn problem(compression: u64, stored: &[u8], form: Form, len: u64) -> Option<Stri
     decompress(kind, stored, form, to_usize(len)).err().map(|error| error.to_string())
 }
 
-/// Reads all extents that were noted. Those that touch the ranges of `bad` data, in order, are reported there.
+/// Reads all recorded extents. Extents that touch the sorted `bad` ranges are skipped: `data` reports them.
 ///
 /// # Errors
-/// The host's, where records did not fit into memory.
+/// I/O errors of the temporary file with the records that do not fit into memory.
 pub(crate) fn check(cx: &Context<'_>, streams: Streams, bad: &[(u64, u64)]) -> io::Result<()> {
     let sorted = streams.finish()?;
     let next = Mutex::new((sorted.iter(), None::<[u64; 4]>));
@@ -73,7 +73,7 @@ pub(crate) fn check(cx: &Context<'_>, streams: Streams, bad: &[(u64, u64)]) -> i
                 let Some(record) = records.next() else { break };
                 let [at, disk_len, ram_len, compression, ..] = record;
                 let extent = [at, disk_len, ram_len, compression];
-                // Files that share an extent share what is wrong with it.
+                // Files that share an extent share its fault.
                 if last.replace(extent) != Some(extent) {
                     batch.push(record);
                 }

@@ -1,4 +1,4 @@
-//! What can go wrong in the pool. Every variant blames one party.
+//! Errors of the pool. Every variant blames one party.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use btrfs_disk::{Corrupt, DevId, Logical};
 
-/// What every operation of the pool returns.
+/// Result of an operation of the pool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation of the pool failed.
@@ -38,7 +38,7 @@ pub enum Error {
         at: Logical,
         /// Its length in bytes.
         len: u64,
-        /// What was wrong with each copy, in the order they were tried.
+        /// The fault of each copy, in the order they were tried.
         causes: Arc<[BadCopy]>,
     },
 }
@@ -60,7 +60,7 @@ pub struct BadCopy {
     pub device: DevId,
     /// Byte offset on that device.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Its fault.
     pub cause: Cause,
 }
 
@@ -71,10 +71,10 @@ impl fmt::Display for BadCopy {
     }
 }
 
-/// What is wrong with one copy.
+/// The fault of one copy.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
-    /// It was read, and is not what was written.
+    /// Its checksum, header or key does not match.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// It could not be read.

@@ -60,13 +60,13 @@ pub use supers::Access;
 pub use workers::Workers;
 pub use write::DataRun;
 
-/// How a device is treated that is shorter than the file system on it says, where that is to be written to.
+/// How a pool is opened for writing when a device is shorter than its device item says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooShort {
-    /// The file system is not opened.
+    /// The open fails.
     #[default]
     Refused,
-    /// The size that the device has counts, which a change of the size notes. Chunks beyond it are refused.
+    /// The real size of the device is used, and the next resize records it. A chunk beyond it is an error.
     Cut,
 }
 
@@ -141,7 +141,7 @@ impl Pool {
         let item = &fields.dev_item;
         let mut total_bytes = item.total_bytes.get();
         match (access, too_short) {
-            // What lies beyond its end fails when it is read.
+            // A read beyond the end of the device fails.
             (Access::ReadOnly, _) => {}
             (Access::ReadWrite, TooShort::Refused) => check_device_size(&*device, total_bytes)?,
             (Access::ReadWrite, TooShort::Cut) => {

@@ -8,7 +8,7 @@ host::ranks! {
         /// A job of the worker pool. The thread that waits for it may hold any lock of the store, so it takes none of
         /// them. See [`enter_worker_job`].
         WorkerJob = 46,
-        /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
+        /// Chunk map and devices. No thread waits while it holds one, so that worker jobs may do I/O.
         Device = 47,
     }
     nests: []

@@ -105,22 +105,22 @@ pub enum Cause {
         /// What it is needed as.
         role: &'static str,
     },
-    /// The subvolume that is needed is there, and was changed since.
+    /// A subvolume with the UUID exists, but was changed since it was received or sent.
     #[error(
         "{path}, which the stream needs as its {role}, was changed after it was {} (in transaction {changed}, expected \
-         none after {expected}): what builds on it would not be what was sent; --force takes it all the same",
+         none after {expected}): the result would differ from what was sent; --force uses it anyway",
         if *is_received { "received" } else { "sent" }
     )]
     ChangedOrigin {
-        /// Where it is, from the top level.
+        /// Its path from the top level.
         path: Box<str>,
         /// What it is needed as.
         role: &'static str,
-        /// Whether it came from elsewhere, or was sent from here.
+        /// True if it was received here, false if it was sent from here.
         is_received: bool,
-        /// The last transaction that may have changed it.
+        /// The transaction that received or sent it; no later one should have changed it.
         expected: u64,
-        /// The one that did.
+        /// The transaction of its last change.
         changed: u64,
     },
     /// A number of the command means nothing here.

@@ -1,8 +1,8 @@
 //! Subvolumes that a stream builds on: the parent of a snapshot, and those that data is cloned from.
 //!
 //! A stream names them by UUID. Several subvolumes can have been received with one UUID, and one that was made writable
-//! keeps it whatever becomes of its contents. An unchanged one is taken; where there is none the receipt fails, or goes
-//! on with a changed one and a warning where the caller asked for that.
+//! keeps it although its contents change. An unchanged one is preferred. If there is none, the receipt fails, or uses a
+//! changed one with a warning if the caller asked for that.
 
 use crate::error::Cause;
 use crate::held::Held;
@@ -21,16 +21,16 @@ pub(crate) struct Origins {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) uuid: [u8; 16],
-    /// Transaction of its last change where it was sent from.
+    /// Transaction of its last change on the sending volume.
     pub(crate) sent: u64,
-    /// What it is needed as.
+    /// The part it plays in the stream, for messages: "parent", "source of a clone".
     pub(crate) role: &'static str,
 }
 
 impl Origins {
-    /// The root of the subvolume that a stream knows by a UUID: it was received with it, best of all in the state of
-    /// this transaction of the sender, or has it itself. `warn` hears of a changed one that is taken all the same;
-    /// without it such a one is refused.
+    /// The root of the subvolume that a stream names by a UUID: its received UUID or its own. Of several the one with
+    /// the sender's transaction is preferred. A subvolume that was changed since is refused, or with `warn` reported
+    /// there and used.
     ///
     /// # Errors
     /// [`Cause::Unknown`] where there is none, [`Cause::ChangedOrigin`]; what reading the volume can fail with.
@@ -64,21 +64,21 @@ impl Origins {
         Ok(held)
     }
 
-    /// Forgets what was found: another subvolume is there now.
+    /// Drops the subvolumes found so far: a new subvolume may be a better match.
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// What a volume has for a name.
+/// The result of a search for a UUID.
 enum Choice<'a> {
     None,
     Unchanged(&'a SubvolumeInfo),
     Changed(&'a SubvolumeInfo),
 }
 
-/// The best of those that can be meant. The reference tool looks at the UUIDs alone, so the sender's transaction only
-/// decides between several.
+/// The best match for a UUID. btrfs-progs compare the UUIDs only, so a different transaction of the sender is no reason
+/// to refuse: it only orders several matches.
 fn choose<'a>(volume: &Volume, subvolumes: &'a [SubvolumeInfo], wanted: Wanted) -> Result<Choice<'a>, Cause> {
     if wanted.uuid == [0; 16] {
         return Ok(Choice::None);
@@ -97,7 +97,7 @@ fn choose<'a>(volume: &Volume, subvolumes: &'a [SubvolumeInfo], wanted: Wanted) 
     Ok(candidates.first().map_or(Choice::None, |one| Choice::Changed(one)))
 }
 
-/// True where a subvolume is not, or may not be, as it was when the sender had it.
+/// True if a subvolume differs, or may differ, from the sender's.
 fn is_changed(volume: &Volume, one: &SubvolumeInfo, wanted: Wanted) -> Result<bool, Cause> {
     if one.received_uuid == wanted.uuid {
         return Ok(volume.is_changed_since_receipt(one.id)?);
@@ -105,8 +105,8 @@ fn is_changed(volume: &Volume, one: &SubvolumeInfo, wanted: Wanted) -> Result<bo
     if one.read_only {
         return Ok(false);
     }
-    // It was sent from here, or by a receiver of it, and both only while it was read-only. The number is this
-    // volume's in the first case alone.
+    // The subvolume was sent from this volume while it was read-only. `sent` is a transaction of this volume if
+    // it was the sender; of another sender the comparison errs towards "changed".
     volume.by_paths().sync()?;
     Ok(volume.subvolume_info(one.id)?.changed.0 != wanted.sent)
 }

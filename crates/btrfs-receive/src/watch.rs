@@ -15,7 +15,7 @@ pub struct Options {
     /// Build subvolumes so that a receipt that was cut short can go on, and go on with those that were. Every command
     /// has to succeed then, whatever `errors_max` says.
     pub resumable: bool,
-    /// Build on subvolumes that were changed after they were received, where there is no unchanged one.
+    /// If no unchanged subvolume matches a parent or clone source, use a changed one.
     pub takes_changed: bool,
     /// Bytes of a stream between two points from which a resumable receipt can go on after a crash.
     pub keep_interval_bytes: u64,
@@ -52,7 +52,7 @@ pub trait Watch {
         let _ = (name, is_snapshot);
     }
 
-    /// The receipt goes on with something that may make the result wrong, as it was told to.
+    /// The receipt uses a changed subvolume, as [`Options::takes_changed`] allows; the result may be wrong.
     fn warned(&mut self, cause: &Cause) {
         let _ = cause;
     }

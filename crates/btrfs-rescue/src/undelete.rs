@@ -80,7 +80,7 @@ struct Search<'a> {
     /// By generation, where the root tree's root is known.
     roots: BTreeMap<u64, (At, u8)>,
     found: Vec<Deleted>,
-    /// What of it is in deleted subvolumes, as the newest state has them that lists them.
+    /// Files of deleted subvolumes, from the newest state that lists each subvolume.
     inside: HashSet<File>,
     views: Views,
 }
@@ -118,8 +118,8 @@ impl Search<'_> {
 
     /// Subvolumes that older states list and the newest does not.
     fn subvolumes(&mut self) {
-        // Blocks of a snapshot may say that they are another subvolume's, which has them still: what was in a deleted
-        // one is found by its names alone.
+        // The blocks of a snapshot may have its source as their owner, which still exists. So a deleted snapshot is
+        // searched from its own root, not by the owner of blocks.
         let mut seen: HashSet<(u64, Uuid)> = HashSet::new();
         for (generation, root) in self.roots.clone().into_iter().rev().take(STATES_MAX) {
             let pick = Pick { root: Some(root), generation_max: generation, is_strict: true };
@@ -128,7 +128,7 @@ impl Search<'_> {
                 state.placed.values().flatten().map(|placed| (placed.tree, placed.name.clone())).collect();
             for (tree, name) in placed {
                 let Some(info) = state.infos.get(&tree) else { continue };
-                // Another one may have the number by now.
+                // A new subvolume may have the number by now.
                 let is_gone = self.newest.infos.get(&tree).is_none_or(|newer| newer.uuid != info.uuid);
                 if is_gone && seen.insert((tree, info.uuid)) {
                     let view = self.view(generation);
@@ -142,7 +142,7 @@ impl Search<'_> {
         }
     }
 
-    /// What is in a deleted subvolume.
+    /// The files of a deleted subvolume.
     fn inside(&mut self, view: &TreeView, generation: u64, top: File) {
         let mut walked = HashSet::from([top]);
         let mut dirs = vec![top];

@@ -32,7 +32,7 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     }
 }
 
-/// The newest state before the last one that can be opened.
+/// The newest backup root that can be opened.
 fn open_earlier(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Option<Engine> {
     let superblock = supers::read(&**devices.first()?, Access::ReadOnly).ok()?;
     let mut earlier = generations(&superblock).into_iter().skip(1);

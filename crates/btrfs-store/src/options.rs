@@ -19,13 +19,12 @@ pub struct StoreOptions {
     /// Open the state that this transaction committed instead of the last one (read-only): as long as the superblock
     /// lists it, and as its blocks were not written over.
     pub generation: Option<Generation>,
-    /// Where the last commit cannot be opened, open the newest earlier state that the superblock lists and that can be
-    /// (read-only).
+    /// If the last commit cannot be opened, open the newest backup root of the superblock that can (read-only).
     pub uses_backup_roots: bool,
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
-    /// What becomes of a device that is too short, where it is written to.
+    /// How a volume is opened for writing when its device is shorter than the superblock says.
     pub too_short: TooShort,
     /// Each commit tells the devices what it freed.
     pub discard: bool,

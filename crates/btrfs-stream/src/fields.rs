@@ -67,8 +67,8 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
-    /// The target of a symbolic link. The kernel sends it as it is stored, with the NUL that `mkfs.btrfs --rootdir` and
-    /// `btrfs-convert` put behind it; `btrfs receive` reads it as C does, up to there.
+    /// The target of a symbolic link. The kernel sends the stored bytes, with the terminating NUL that
+    /// `mkfs.btrfs --rootdir` and `btrfs-convert` store; `btrfs receive` reads them as a C string.
     pub(crate) fn link_target(&self, attribute: Attribute) -> Found<&'a [u8]> {
         let bytes = self.bytes(attribute)?;
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));

@@ -56,12 +56,12 @@ static MANUAL: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
 Images:
   IMAGE is a file or an unmounted block device. IMAGE?offset=N is what starts at byte N
   of it, for instance a partition. While a command changes an image, it is locked. A command on
-  an image that you have mounted goes through its mount.
+  an image that you have mounted uses the mount.
 
 Paths:
-  IMAGE:/PATH is a path in an image, and a path below a mount means the mount. IMAGE, or a
-  directory of a mount, may also come first, with paths in it behind. A file of this machine
-  that has the whole name wins; ./ begins a name of this machine.
+  IMAGE:/PATH is a path in an image; a path below a mount is a path in the mounted image. IMAGE,
+  or a directory of a mount, may also come first, followed by paths in it. If a file of that
+  whole name exists on this machine, it is meant; a name that begins with ./ always is one.
 
 JSON:
   With --json a command reports one JSON object. Names are strings; a name that is not

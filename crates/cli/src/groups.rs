@@ -1,4 +1,4 @@
-//! The list of commands in `spinney --help`: by what people want to do, and short enough for one look.
+//! The list of commands in `spinney --help`, grouped by task and short enough for one screen.
 
 /// A heading, and its rows: names of commands that belong together, and one line about them.
 type Group = (&'static str, &'static [(&'static str, &'static str)]);
@@ -21,7 +21,7 @@ const GROUPS: &[Group] = &[
             ("mv, ln, rm, mkdir", "rename, link, remove, make directories"),
         ],
     ),
-    ("Mount", &[("mount, umount", "use an image with all programs, without root; end that")]),
+    ("Mount", &[("mount, umount", "mount an image for all programs, without root; unmount it")]),
     (
         "Subvolumes and backup",
         &[
@@ -34,7 +34,7 @@ const GROUPS: &[Group] = &[
     (
         "Space",
         &[
-            ("usage, du", "what takes the space; how much of it is shared"),
+            ("usage, du", "show what takes space; show how much of it is shared"),
             ("resize, trim", "grow or shrink; give free space back to the host"),
             ("balance", "rewrite block groups, convert between single and dup"),
             ("defrag, dedupe", "rewrite and compress files; let equal files share extents"),
@@ -44,17 +44,17 @@ const GROUPS: &[Group] = &[
     (
         "Health",
         &[
-            ("check, scrub", "find what disagrees; verify and repair every copy"),
+            ("check, scrub", "find inconsistencies; verify and repair every copy"),
             ("repair", "plan a repair; apply it, and undo it"),
             ("rescue", "copy files out of a damaged image; find deleted ones"),
             ("generations", "list the earlier commits that can still be read"),
-            ("verify-crash", "test what power cuts leave of a workload"),
+            ("verify-crash", "test the states that power cuts leave of a workload"),
         ],
     ),
     (
         "Inside",
         &[
-            ("dump, map", "print on-disk structures; draw where everything lies"),
+            ("dump, map", "print on-disk structures; draw the layout"),
             ("trace", "record and draw the requests to the device"),
             ("completions, man", "print shell completions; print the manual"),
         ],
@@ -83,7 +83,7 @@ mod tests {
     use crate::args::Cli;
     use clap::CommandFactory as _;
 
-    /// Lines that a terminal of a usual size shows.
+    /// Lines that a terminal window shows.
     const LINES_MAX: usize = 60;
 
     #[test]

@@ -3,7 +3,7 @@
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
 //! is known; `groups` lists the commands in the help; `help` and `manual` lay out their texts. The commands that every
 //! format has are a crate, `commands`; those of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`.
-//! `mkfs` lets one of both make a file system of a `target`, which `blank` found to hold nothing.
+//! `mkfs` has one of the two make a file system on a `target`, after `blank` has found it empty.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 
@@ -88,8 +88,8 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
         if let Some(image) = image {
             let image = image.display();
             output::warn(&format!(
-                "the file system of this machine on which {image} lies is full (`df {image}`); \
-                 the image itself has room"
+                "the host file system that holds {image} is full (`df {image}`); the image itself has \
+                 room"
             ));
         }
         return;

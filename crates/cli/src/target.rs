@@ -58,7 +58,7 @@ pub(crate) struct Common {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Give everything this owner and group; without --rootdir, the directory at the top, which is otherwise yours
+    /// Give everything this owner and group; without --rootdir, the root directory, which you own by default
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
     /// No summary and no progress bar
@@ -83,8 +83,8 @@ impl Common {
         Ok(target)
     }
 
-    /// Owner and group of the directory at the top: of an empty file system its maker's, who could not write into it
-    /// otherwise; of one with contents, those that come along replace it.
+    /// Owner and group of the root directory. In an empty file system they are those of the user who makes it, who
+    /// could not write into it otherwise; with contents, those of the source directory replace them.
     pub(crate) fn top_owner(&self) -> (u32, u32) {
         match (self.owner, &self.rootdir) {
             (Some(owner), _) => owner,
@@ -93,7 +93,7 @@ impl Common {
         }
     }
 
-    /// Adds to the summary whose the directory at the top is, where it was not copied from one.
+    /// Adds the owner of the root directory to the summary, unless it was copied from a directory.
     pub(crate) fn print_owner(&self, out: &mut Output) -> Result<()> {
         if self.rootdir.is_some() {
             return Ok(());

@@ -61,7 +61,7 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<
     if path.as_os_str().is_empty() {
         return openat(root, ".", dir_flags(), Mode::empty());
     }
-    // Emulators do not learn of what this call opens.
+    // Emulators do not see this call, so they would not know the descriptor.
     if path.as_os_str().len() <= PIECE_BYTES_MAX && !emulation::is_there() {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match openat2(root, path, dir_flags(), Mode::empty(), resolve) {

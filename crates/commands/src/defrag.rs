@@ -95,7 +95,7 @@ impl Defrag {
     /// How many files could not be laid out, or the only failure; [`crate::failure::status_of`] says of what kind it
     /// is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
-        // How contents are laid out is said of each file, too, which is all that a mount is told.
+        // The options are also set for each file, because a mount receives them only so.
         let volume = match self.image.mounted_dir()? {
             Some(_) => self.image.open_writable()?,
             None => self.image.open_to_compress(self.compress.clone())?,

@@ -1,13 +1,12 @@
-//! Programs around this one that answer calls of the C library in the kernel's place: fakeroot, pseudo and fakechroot.
+//! Emulators that answer system calls in the kernel's place: fakeroot, pseudo and fakechroot.
 //!
-//! They keep owners, modes and device nodes that an unprivileged user cannot have, in a table of their own, and are
-//! loaded by `LD_PRELOAD`. All host files are read and written through the C library (the feature `use-libc` of
-//! `rustix`), so the answers are theirs. A few calls are exceptions, because `rustix` asks the kernel itself for them:
-//! `fchown`, `fchmod`, `fchmodat` and `openat2`. `beneath` has other calls for them where [`is_there`] says so.
+//! `LD_PRELOAD` loads them below this program. They keep a table of owners, modes and device nodes that an unprivileged
+//! user cannot set. All host files are read and written through the C library (the feature `use-libc` of `rustix`), so
+//! that emulators see the calls. `rustix` makes a few calls directly, without the C library: `fchown`, `fchmod`,
+//! `fchmodat` and `openat2`. `beneath` replaces these by others if [`is_there`].
 //!
-//! Failure: [`check`] refuses where the variables say that such a program is around, but its library is not loaded, as
-//! in a statically linked program: owners and device nodes would silently be other ones. Callers: beneath, import and
-//! export.
+//! Failure: [`check`] refuses if environment variables name an emulator whose library is not loaded, as in a statically
+//! linked program: owners and device nodes would be wrong without an error. Callers: beneath, import and export.
 
 use std::sync::OnceLock;
 
@@ -15,11 +14,11 @@ use anyhow::Result;
 
 use crate::failure::{Failure, Status};
 
-/// A program that stands in for the kernel.
+/// An emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Emulator {
     name: &'static str,
-    /// An environment variable that only this program sets for the programs it runs, if it has one.
+    /// An environment variable that only this emulator sets for the programs it runs, if it has one.
     variable: Option<&'static str>,
     /// Part of the name of its library, as it stands in `LD_PRELOAD`.
     library: &'static str,
@@ -27,12 +26,12 @@ struct Emulator {
 
 const EMULATORS: &[Emulator] = &[
     Emulator { name: "fakeroot", variable: Some("FAKEROOTKEY"), library: "libfakeroot" },
-    // Its variables may be set in a shell of the user's, too, to configure it.
+    // Users set its variables in their shells too, to configure it.
     Emulator { name: "pseudo", variable: None, library: "libpseudo" },
     Emulator { name: "fakechroot", variable: Some("FAKECHROOT"), library: "libfakechroot" },
 ];
 
-/// The environment that decides.
+/// The environment variables that name emulators.
 #[derive(Debug, Default)]
 struct Environment {
     preloaded: String,
@@ -47,23 +46,23 @@ impl Environment {
         Self { preloaded, set: variables.filter(|variable| std::env::var_os(variable).is_some()).collect() }
     }
 
-    /// The programs that are around this one.
+    /// The emulators that this program was started under.
     fn emulators(&self) -> impl Iterator<Item = &'static Emulator> {
         let is_set = |variable: Option<&str>| variable.is_some_and(|name| self.set.contains(&name));
         EMULATORS.iter().filter(move |one| is_set(one.variable) || self.preloaded.contains(one.library))
     }
 }
 
-/// True where such a program is around this one.
+/// True if this program was started under an emulator.
 pub(crate) fn is_there() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| Environment::of_this_process().emulators().next().is_some())
 }
 
-/// Refuses to go on where the environment names a program whose library is not loaded.
+/// Refuses if the environment names an emulator whose library is not loaded.
 ///
 /// # Errors
-/// [`Status::Unsupported`], with the program's name.
+/// [`Status::Unsupported`], with the emulator's name.
 pub(crate) fn check() -> Result<()> {
     if !is_there() {
         return Ok(());
@@ -77,9 +76,9 @@ fn check_loaded(maps: &str, environment: &Environment) -> Result<()> {
         None => Ok(()),
         Some(Emulator { name, library, .. }) => {
             let text = format!(
-                "the environment says that {name} is around this program, but {library} is not loaded, as in a \
-                 statically linked program: owners and device nodes would be those of the host; \
-                 use a dynamically linked spinney"
+                "spinney was started under {name}, but {library} is not loaded, as in a statically linked \
+                 program: owners and device nodes would be those of the host; use a dynamically linked \
+                 spinney"
             );
             Err(Failure::new(Status::Unsupported, text).into())
         }
@@ -104,7 +103,7 @@ mod tests {
         ] {
             let maps = if name == "fakechroot" { maps } else { "" };
             let error = check_loaded(maps, &with(preloaded, set)).unwrap_err();
-            assert!(error.to_string().contains(&format!("says that {name} is around")), "{error}");
+            assert!(error.to_string().contains(&format!("was started under {name}")), "{error}");
             assert_eq!(crate::failure::status_of(&error), Status::Unsupported);
         }
     }

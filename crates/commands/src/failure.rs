@@ -108,7 +108,7 @@ pub fn status_of(error: &anyhow::Error) -> Status {
     error.chain().find_map(status_of_one).unwrap_or(Status::Io)
 }
 
-/// True where a device found no room on what holds it: the file system on the device has.
+/// True if the host file system that holds an image is full; the file system in the image may have room.
 pub fn is_host_full(error: &anyhow::Error) -> bool {
     let of_device =
         |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<blockdev::Error>().map(blockdev::Error::kind);

@@ -1,4 +1,4 @@
-//! Files and directories that a command had to leave: noted while it goes on with the others, and told at the end.
+//! Failures of single files: recorded while a command continues with the other files, and reported at the end.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +22,10 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Notes a failure, so that the command goes on.
+    /// Records a failure, so that the command can continue.
     ///
     /// # Errors
-    /// The failure itself, where the command `fails_fast`, where there is no room, and of a signal.
+    /// The failure itself, if the command `fails_fast`, there is no room, or a signal interrupted it.
     pub fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
@@ -48,7 +48,7 @@ impl Failures {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Tells of every failure that was noted, beside so many names that were `done`: "copied", "removed".
+    /// Reports every recorded failure. `count_done` names were `done`: "copied", "removed".
     ///
     /// # Errors
     /// The only one; or how many there were, with the status of the first.

@@ -35,7 +35,7 @@ impl FilesArgs {
         match (is_file, is_dir) {
             (true, _) => Ok(()),
             (_, true) if self.recursive => Ok(()),
-            (_, true) => Err(Failure::refused(format!("{path}: a directory (-r takes all below)")).into()),
+            (_, true) => Err(Failure::refused(format!("{path}: a directory (-r includes its contents)")).into()),
             _ => Err(Failure::refused(format!("{path}: no file, and no directory")).into()),
         }
     }
@@ -46,10 +46,10 @@ impl FilesArgs {
 pub(crate) struct Files(Vec<(PathBuf, u64)>);
 
 impl Files {
-    /// The files that were asked for. Directories below that cannot be read are noted, and left.
+    /// The files that the arguments name. Directories below them that cannot be read are recorded and skipped.
     ///
     /// # Errors
-    /// For what is neither, and what cannot be read of what was named.
+    /// For an argument that is no file or directory, or that cannot be read.
     pub(crate) fn find(volume: &Volume, args: &FilesArgs, failures: &Failures) -> Result<Self> {
         let mut files = Self::default();
         for path in &args.paths {

@@ -64,7 +64,7 @@ pub struct MountFormat {
     /// Refuses what was found there if it is not what the further mount asks for: that directory, and the one above it
     /// unless that is the root of the mount.
     pub check_place: fn(&Path, Option<&Path>, &Request) -> Result<()>,
-    /// True where the root of a mount is what its image shows when it is opened without options.
+    /// True if the root of a mount is the root that its image has when it is opened without options.
     pub shows_image: fn(&Path) -> bool,
     /// The lines of the help on its options.
     pub options_help: &'static str,

@@ -26,8 +26,8 @@ pub use fuse::control;
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
 pub struct ImageArgs {
-    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount.
-    /// Before paths it may be left out: these are IMAGE:/PATH then, or paths below a mount
+    /// Image file or unmounted block device, IMAGE?offset=N for the part from byte N on; or a directory of a mount. It
+    /// may be left out before paths of the form IMAGE:/PATH and paths below a mount
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -62,7 +62,7 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Without options of its own.
+    /// An image without options.
     pub(crate) fn of(image: ImageArgs) -> Self {
         Self { image, nologreplay: false, generation: None }
     }
@@ -116,7 +116,7 @@ impl ReadArgs {
     }
 }
 
-/// Owner and group of what a command makes out of nothing in an image, as of what a program makes in a directory.
+/// Owner and group of new files and directories that a command creates in an image: those of the caller.
 #[must_use]
 pub fn maker() -> (u32, u32) {
     let uid = rustix::process::geteuid();
@@ -291,7 +291,7 @@ pub struct ImagePath {
 }
 
 impl ImagePath {
-    /// All of a file.
+    /// A whole file.
     pub(crate) fn whole(path: &Path) -> Self {
         Self { path: path.to_owned(), offset: 0, size: None }
     }

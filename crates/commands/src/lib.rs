@@ -2,8 +2,8 @@
 //!
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
 //! [`vfs::Volume`], whatever format is behind it: a program says which formats it has ([`format::know`]), and nothing
-//! here names one. What the commands share: [`image`] opens what the user names, `place` says where a word of the
-//! command line leads and [`short`] brings the words into one form, `dest` decides where copies go,
+//! here names one. Shared by the commands: [`image`] opens what the user names, `place` parses an argument to a path on
+//! the host, in an image or in a mount, [`short`] rewrites arguments to one form, `dest` decides where copies go,
 //! [`on_mount`] has the server of a mount carry out a command, [`output`], [`names`] and `report` write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`] decides the exit status,
 //! [`import`] and `export` copy trees in and out with [`work`] and [`progress`], `interrupt` notes signals for them,

@@ -1,12 +1,12 @@
-//! Where a word of a command line leads: to a path of this machine, in an image, or below a mount.
+//! The path that an argument names: on the host, in an image, or below a mount.
 //!
-//! `IMAGE:/PATH` is a path in an image, which may be written `IMAGE?offset=N:/PATH`; a path below a mount of this
-//! program means the mount. A file of this machine that exists under the whole name wins, and a word that begins with
-//! `./` is always one. Of several colons the first counts that has an existing file before it, so that neither paths of
-//! this machine nor names in an image need to be free of colons.
+//! `IMAGE:/PATH` is a path in an image, as is `IMAGE?offset=N:/PATH`; a path below a mount of this program is a path in
+//! the mounted image. If a host file of the whole name exists, it is meant; an argument that begins with `./` is always
+//! a host path. Of several colons the first one after the name of an existing file separates, so that host paths and
+//! names in an image may have colons.
 //!
-//! Nothing is opened here. Callers: [`crate::short`], which brings the words of all commands into the form IMAGE PATH,
-//! and `cp`, which copies from place to place.
+//! This module opens no image. Callers: [`crate::short`], which rewrites the arguments of all commands to IMAGE PATH,
+//! and `cp`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,30 +16,30 @@ use crate::format;
 use crate::image::ImagePath;
 use crate::mounts::{self, Row};
 
-/// Where a word leads.
+/// The path that an argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A path of this machine.
+    /// A path on the host.
     Host(PathBuf),
     /// A path in an image, from its root.
     Image { image: PathBuf, path: PathBuf },
-    /// A path below a mount of this program, from the directory where it is mounted.
+    /// A path below a mount of this program, from its mount point.
     Mount { dir: PathBuf, path: PathBuf },
 }
 
 impl Place {
-    /// Takes a word of the command line apart.
+    /// Parses an argument.
     pub(crate) fn parse(word: &OsStr) -> Self {
         let path = Path::new(word);
         let exists = word.as_bytes().starts_with(b"./") || std::fs::symlink_metadata(path).is_ok();
         let image = if exists { None } else { in_image(word) };
-        // What does not exist may be a new name below a mount, or else in an image that is missing.
+        // A name that does not exist may be new below a mount, or else in an image that is missing.
         let mount = || below_mount(path).map(|(dir, path)| Self::Mount { dir, path });
         let missing = || if exists { None } else { in_missing(word) };
         image.or_else(mount).or_else(missing).unwrap_or_else(|| Self::Host(path.to_owned()))
     }
 
-    /// Of an image that the caller has mounted, the mount.
+    /// Turns a path in an image that the caller has mounted into the same path in the mount.
     pub(crate) fn through_mount(self) -> Self {
         match self {
             Self::Image { image, path } => match mounted_at(&image) {
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// The image or the directory of a mount, as commands take it before paths, and the path in it.
+    /// The image or mount point, which commands take before paths, and the path in it.
     pub(crate) fn within(&self) -> Option<(&Path, &Path)> {
         match self {
             Self::Host(_) => None,
@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// True where both are in the same image or mount.
+    /// True if both are in the same image or mount.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Host(_), Self::Host(_)) => true,
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// What is before each colon of a word, and behind it.
+/// The parts before and after each colon of an argument.
 fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
     let bytes = word.as_bytes();
     let colons = (1..bytes.len()).filter(|at| bytes.get(*at) == Some(&b':'));
@@ -80,7 +80,7 @@ fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
     })
 }
 
-/// `IMAGE:PATH`, where there is such an image.
+/// `IMAGE:PATH`, if the image exists.
 fn in_image(word: &OsStr) -> Option<Place> {
     parts(word).find_map(|(image, rest)| {
         let found = std::fs::metadata(ImagePath::parse(image).path).ok()?;
@@ -92,7 +92,7 @@ fn in_image(word: &OsStr) -> Option<Place> {
     })
 }
 
-/// `NAME:/PATH`: an image that is missing, which opening it says.
+/// `NAME:/PATH`, read as a path in a missing image, so that the error of opening it names the image.
 fn in_missing(word: &OsStr) -> Option<Place> {
     let (image, rest) = parts(word).find(|(_, rest)| rest.as_bytes().starts_with(b"/"))?;
     Some(Place::Image { image: image.to_owned(), path: from_root(rest) })
@@ -102,7 +102,7 @@ fn from_root(path: &OsStr) -> PathBuf {
     join(Path::new("/"), path)
 }
 
-/// With the end of `path`, which says whether what is in a directory is meant.
+/// Joins paths and keeps a final `/` or `/.`, which selects the contents of a directory.
 fn join(dir: &Path, path: &OsStr) -> PathBuf {
     let rest = path.as_bytes();
     let plain = rest.iter().position(|byte| *byte != b'/').and_then(|start| rest.get(start..)).unwrap_or_default();
@@ -114,7 +114,7 @@ fn join(dir: &Path, path: &OsStr) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&joined))
 }
 
-/// A path without links, but for its last part. What does not exist yet is taken as it is.
+/// Resolves the symbolic links of a path, except in its last component. Missing components stay as they are.
 fn real(path: &Path) -> Option<PathBuf> {
     let bytes = path.as_os_str().as_bytes();
     if let Some(contents) = bytes.strip_suffix(b"/.").filter(|rest| !rest.is_empty()) {
@@ -126,12 +126,12 @@ fn real(path: &Path) -> Option<PathBuf> {
     Some(parent.join(name))
 }
 
-/// The mount of ours that a path is in.
+/// The mount of this program that contains a path.
 fn mount_of(path: &Path) -> Option<Row> {
     let there =
         path.ancestors().find_map(|above| std::fs::symlink_metadata(above).ok().filter(std::fs::Metadata::is_dir));
     let row = mounts::of(&there?).ok()??;
-    // Of several places where it is mounted, the one that the path leads through.
+    // Of several mount points of one image, the one that is a prefix of the path.
     mounts::alike(&row)
         .ok()?
         .into_iter()
@@ -139,12 +139,12 @@ fn mount_of(path: &Path) -> Option<Row> {
         .max_by_key(|row| row.dir.as_os_str().len())
 }
 
-/// The directory of the mount that a path is in, and the path from there.
+/// The mount point above a path, and the path from there.
 fn below_mount(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let found = real(path)?;
     let dir = mount_of(&found)?.dir;
     let mut inner = Path::new("/").join(found.strip_prefix(&dir).ok()?).into_os_string();
-    // With its end, which `Path` leaves out.
+    // `strip_prefix` drops a final `/.`.
     if path.as_os_str().as_bytes().ends_with(b"/.") {
         inner.push("/.");
     }
@@ -160,7 +160,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || (is_one_file && (a.offset, a.size) == (b.offset, b.size))
 }
 
-/// True for what an image can be: a file or a device that holds a format, or a directory of a mount.
+/// True for a file or device with a known format, and for a directory of a mount.
 pub(crate) fn is_image(path: &Path) -> bool {
     let part = ImagePath::parse(path);
     let Ok(found) = std::fs::metadata(&part.path) else { return false };
@@ -171,8 +171,8 @@ pub(crate) fn is_image(path: &Path) -> bool {
     known.is_ok_and(|name| format::known().iter().any(|format| Some(format.name) == name))
 }
 
-/// The directory where the caller has mounted an image, where it shows what the image would: its server has the image.
-/// Of a mount by another user, that user chose what the table of mounts says of it.
+/// The mount point of an image, if the caller has mounted it whole and writable, so that it shows the same as the
+/// image. Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     let part = ImagePath::parse(image);
     if std::fs::metadata(&part.path).ok()?.is_dir() {
@@ -180,7 +180,7 @@ pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     }
     let wanted = ImagePath { path: part.path.canonicalize().ok()?, ..part };
     let row = mounts::serving(|row| {
-        // By its name: what others have mounted may lie where looking at it takes for ever.
+        // Compared by name: a `stat` of an image that another user has mounted may block for ever.
         let served = row.image();
         let served = if served == wanted.path { ImagePath::whole(&served) } else { ImagePath::parse(&served) };
         served == wanted

@@ -25,7 +25,7 @@ use super::work;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
-    "  spinney put notes.txt site.img:/docs/      the same, in one word for the destination\n",
+    "  spinney put notes.txt site.img:/docs/      a file, into /docs\n",
     "  spinney put site.img notes.txt /           into the root directory\n",
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
     "  spinney put site.img ./src/. /             what is inside src\n",
@@ -56,7 +56,7 @@ pub struct Put {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
-    /// Keep the part of a file for whose rest there was no room; it is removed without
+    /// Keep the copied part of a file that does not fit; by default it is removed
     #[arg(long)]
     partial: bool,
     /// No progress bar
@@ -130,7 +130,7 @@ impl Put {
     }
 }
 
-/// How files are copied into an image; in a mount, a user makes what is the user's own, as with any program.
+/// Options for a copy into an image; in a mount, the files of an unprivileged user belong to that user.
 pub(crate) fn options(image: &Path, is_user: bool, replaces: bool) -> ImportOptions {
     let image = rustix::fs::stat(&ImagePath::parse(image).path).ok();
     ImportOptions {
@@ -145,7 +145,7 @@ pub(crate) fn options(image: &Path, is_user: bool, replaces: bool) -> ImportOpti
 /// Copies files and directories of this machine to a destination; returns where each went.
 ///
 /// # Errors
-/// The first failure that is not noted.
+/// The first failure that is not recorded.
 pub(crate) fn copy_in(
     volume: &Volume,
     (sources, path, dest): (&[PathBuf], &Path, Dest<'_>),

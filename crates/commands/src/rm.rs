@@ -82,7 +82,7 @@ impl Rm {
     fn remove(&self, volume: &Volume, path: &PathBuf, failures: &Failures) -> vfs::Result<()> {
         if self.recursive && volume.symlink_metadata(path)?.is_dir() {
             volume.remove_dir_tree(path, |error| {
-                // Only a signal or a full disk end the work, which no removal meets.
+                // `note` returns only signals and full disks, which a removal does not cause.
                 let _ = failures.note::<()>(Err(error.into()), false);
             })
         } else {

@@ -105,8 +105,7 @@ impl Tree {
         whole(&counts)
     }
 
-    /// What is in a directory that is shown; none, where the caller wanted no more levels, or where it cannot be read,
-    /// which is noted.
+    /// The entries of a directory; none below the last level to show, or if it cannot be read, which is recorded.
     fn inner(&self, volume: &Volume, dir: &Path, levels: usize, counts: &Counts) -> Result<Option<Vec<DirEntry>>> {
         let is_wanted = self.levels.is_some_and(|levels| levels <= LEVELS_MAX);
         if levels == 0 && is_wanted {
@@ -131,7 +130,7 @@ impl Tree {
         counts: &mut Counts,
     ) -> Result<()> {
         if levels == 0 {
-            // Something to show, of which the caller has not said that it is too deep.
+            // These entries are below the last level to show: `cut` counts such directories.
             counts.cut += u64::from(!entries.is_empty());
             return Ok(());
         }
@@ -179,7 +178,7 @@ impl Tree {
         counts: &mut Counts,
     ) -> Result<Vec<Node>> {
         if levels == 0 {
-            // Something to show, of which the caller has not said that it is too deep.
+            // These entries are below the last level to show: `cut` counts such directories.
             counts.cut += u64::from(!entries.is_empty());
             return Ok(Vec::new());
         }

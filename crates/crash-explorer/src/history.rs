@@ -85,7 +85,7 @@ impl<T: PartialEq> Versions<T> {
         self.list.last().map(|(_, value)| value)
     }
 
-    /// When what made it began.
+    /// The time when the operation that made it began.
     pub(super) fn first_began(&self) -> Time {
         self.list.first().map_or(0, |(began, _)| *began)
     }

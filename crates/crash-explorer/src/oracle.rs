@@ -53,7 +53,7 @@ pub(super) struct Oracle {
     pub(super) things: BTreeMap<Ino, Thing>,
     pub(super) slots: BTreeMap<Slot, Versions<Option<Ino>>>,
     promises: Vec<Promise>,
-    /// From when on nothing was committed: no sync has returned, and no snapshot was begun.
+    /// The time after which there was no commit: no sync returned, and no snapshot began.
     uncommitted_from: Time,
 }
 
@@ -289,8 +289,8 @@ impl Oracle {
         floors
     }
 
-    /// Directories that an inode has entries of, or they have, and of which no commit and no log has anything: what was
-    /// synced once stays as it was then.
+    /// Directories below `top` that neither a commit nor a log contains. A directory that was synced before is left
+    /// out: this fsync does not write it again.
     fn new_directories_below(&self, top: Ino) -> Vec<Ino> {
         let mut found: Vec<Ino> = Vec::new();
         let mut todo = vec![top];

@@ -139,8 +139,8 @@ impl OpenOptions {
         let superblock = self.read_superblock(&blocks)?;
         check_is_supported(&superblock)?;
         let (end, size) = (superblock.geometry().end().byte(), blocks.size_bytes());
-        // One that is only read is opened as far as it goes, where its tables are there: their sizes follow from the
-        // superblock, which is not believed else.
+        // A read-only volume may be truncated after its tables. The tables must be complete: their sizes follow from
+        // the superblock, which is not trusted otherwise.
         if size < end && (self.is_writable || size < superblock.geometry().main.byte()) {
             return Err(Corrupt::new("device size", Detail::AtLeast(end), Detail::Number(size)).into());
         }

@@ -41,7 +41,7 @@ pub enum Error {
     /// The program that mounts for unprivileged users cannot be run.
     #[error("cannot run fusermount3: {0}")]
     Helper(io::Error),
-    /// The program that mounts for unprivileged users is nowhere on the path.
+    /// `fusermount3`, which mounts for unprivileged users, is in no directory of `PATH`.
     #[error("fusermount3 is not installed: install the package fuse3{}", unreadable_note(.unreadable))]
     HelperMissing {
         /// Directories of the path that this user may not search.
@@ -50,12 +50,12 @@ pub enum Error {
     /// The program that mounts for unprivileged users refused.
     #[error("{text}{}", refusal_advice(.text, *.advice))]
     HelperRefused {
-        /// What it printed.
+        /// Its messages.
         text: String,
-        /// What this process can find out about the reason.
+        /// The reason, as far as this process can detect it.
         advice: Limit,
     },
-    /// The FUSE device cannot be opened.
+    /// `/dev/fuse` cannot be opened.
     #[error("cannot open /dev/fuse: {source}; {}", device_advice(.source))]
     NoDevice {
         /// What the system says.
@@ -83,18 +83,18 @@ pub enum Error {
     FinalSync(Errno),
 }
 
-/// What keeps `fusermount3` from having root's rights, or from using them.
+/// The reasons why `fusermount3` cannot become root, or cannot mount as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// This process is root, without the right to mount: in a container.
+    /// This process is root without CAP_SYS_ADMIN, as in a container.
     NoCapability,
-    /// Programs that this process starts never gain rights.
+    /// This process has `no_new_privs`, so set-user bits of programs have no effect.
     NoNewPrivileges,
-    /// This process is in a namespace of users.
+    /// This process is in a user namespace.
     UserNamespace,
-    /// A security module, as AppArmor, restricts this process or the program.
+    /// AppArmor is active and may restrict this process or `fusermount3`.
     SecurityModule,
-    /// None that can be seen from here.
+    /// No known reason.
     Unknown,
 }
 

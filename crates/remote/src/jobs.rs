@@ -1,19 +1,19 @@
-//! Commands that only a format knows.
+//! Commands that belong to one format.
 
 use std::os::unix::net::UnixStream;
 
 use crate::who::JobKind;
 
-/// What only a format can do: commands on the whole, and streams that go in and out.
+/// Commands of one format that the server of a mount executes: those on the whole volume, and streams in and out.
 pub trait Jobs: Send + Sync {
-    /// What kind of job it is.
+    /// The kind of a job, which decides who may run it.
     fn kind(&self, words: &[String]) -> JobKind;
 
-    /// Does what the words of a command line say, reads from `stream` or writes to it, and returns what the command
-    /// reports. Names that changed are added to `changed`, with their paths from the root of the file system.
+    /// Executes a command line, reads from `stream` or writes to it, and returns the report. Paths of changed names are
+    /// added to `changed`, from the root of the file system.
     ///
     /// # Errors
-    /// What the command ends with.
+    /// The failure and exit status of the command.
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String, JobFailure>;
 }
 
@@ -23,6 +23,6 @@ pub trait Jobs: Send + Sync {
 pub struct JobFailure {
     /// The exit status of the command.
     pub status: u8,
-    /// For people.
+    /// The message.
     pub text: String,
 }

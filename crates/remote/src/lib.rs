@@ -14,7 +14,7 @@
 //! Invariants
 //! * [`Permitted`] lets through what the kernel would let this user do through the mount, and no more: search along
 //!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes. Of
-//!   subvolumes it lets through what the kernel's btrfs lets their owners do.
+//!   subvolumes it permits what the kernel's btrfs permits their owners.
 //! * A node or handle that a client names is one that it was given: its session keeps the list, and gives all of it
 //!   back when the client goes.
 //! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew; that a program has

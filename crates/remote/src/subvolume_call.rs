@@ -1,4 +1,4 @@
-//! What a client asks for of subvolumes.
+//! Requests of clients about subvolumes.
 
 use serde::{Deserialize, Serialize};
 use vfs::NodeId;
@@ -8,7 +8,7 @@ use vfs::file_system::SnapshotMode;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum SubvolumeCall<'a> {
     Create {
-        /// User and group, which count where root asks.
+        /// User and group of the new subvolume; used only if the client is root.
         owner: (u32, u32),
         parent: NodeId,
         name: &'a [u8],

@@ -1,10 +1,10 @@
-//! The kernel, as who has to hear of changes that did not come through it.
+//! Notifications to the kernel about changes that clients make without it.
 
 use vfs::NodeId;
 
-/// Who is told what changed: the kernel, which believes what it was told before.
+/// Receives the changes: the kernel, which has cached names, attributes and contents.
 pub trait Watch: Send + Sync {
-    /// What a name leads to is another thing now, or nothing.
+    /// A name was removed, or leads to another node.
     fn name(&self, parent: NodeId, name: &[u8]);
 
     /// Attributes of a node changed.

@@ -1,5 +1,5 @@
-//! Trials of what is built, most of them judged by a kernel: `cargo trials TRIAL`. Each makes images, mounts, streams
-//! or crashes, and compares what comes out with the kernel, with `btrfs check` or with a model.
+//! Trials of the built program: `cargo trials TRIAL`. Each makes images, mounts, streams or crashes, and compares the
+//! result with the kernel, with `btrfs check` or with a model.
 
 mod balance_resume;
 mod crash_explore;
@@ -30,7 +30,7 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Trials of what is built, most of them judged by a kernel.
+/// Trials of the built program, most of them compared with a kernel.
 #[derive(Debug, Parser)]
 #[command(name = "cargo trials")]
 struct Arguments {
@@ -46,10 +46,10 @@ enum Trial {
         /// Of which format.
         #[arg(long, value_enum, default_value_t = formats::Kind::Btrfs)]
         format: formats::Kind,
-        /// Where the guest's kernel is kept that makes those of f2fs.
+        /// Directory for the guest's kernel, which makes images of f2fs.
         #[arg(long, default_value = "target/f2fs-guest")]
         cache: PathBuf,
-        /// Where they go: target/images if not given, or target/f2fs-images.
+        /// Directory for the images: target/images if not given, or target/f2fs-images.
         #[arg(long)]
         dir: Option<PathBuf>,
         /// Only those with this in their name.
@@ -62,7 +62,7 @@ enum Trial {
     F2fsGuest(guest::Options),
     /// Overwrite a full f2fs volume at random, and say what cleaning costs.
     F2fsCleaning(f2fs_cleaning::Options),
-    /// What `f2fs-guest` runs in the guest.
+    /// The part of `f2fs-guest` that runs in the guest.
     #[command(hide = true)]
     F2fsJudge(guest::inside::Options),
     /// Print what the kernel shows below a directory, one JSON object a line.
@@ -78,7 +78,7 @@ enum Trial {
         #[arg(long, default_value_t = 20)]
         shown: usize,
     },
-    /// Put a tree into images and take it out again, with the kernel as witness. Needs root.
+    /// Put a tree into images, get it out again, and compare with the kernel's view. Needs root.
     RoundTrip(round_trip::Options),
     /// Receive what the kernel sends of random histories, and compare. Needs root.
     SendReceive(send_receive::Options),
@@ -88,9 +88,9 @@ enum Trial {
     SendHistories(send_histories::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
-    /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
+    /// Interrupt balances; the kernel resumes ours, and Spinney the kernel's. Needs root, mkfs.xfs.
     BalanceResume(cut_short::Options),
-    /// Cut deletions of snapshots by the kernel short, and finish them here. Needs root, mkfs.xfs.
+    /// Interrupt deletions of snapshots by the kernel, and finish them with Spinney. Needs root, mkfs.xfs.
     DeletionResume(cut_short::Options),
     /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
     CrashExplore(crash_explore::Options),

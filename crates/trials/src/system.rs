@@ -94,7 +94,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where the volume's files are.
+    /// The mount point.
     pub(crate) fn path(&self) -> &Path {
         &self.folder
     }
@@ -102,7 +102,7 @@ impl Mount {
     /// Unmounts and reports what went wrong, which dropping cannot.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let mut unmounted = run("umount", &[&self.folder]);
-        // Who looks at all mounts of the system may hold one for a moment.
+        // Another process that reads all mounts of the system may keep one busy for a moment.
         for _ in 0..UNMOUNT_RETRIES {
             if unmounted.is_ok() {
                 break;
@@ -124,7 +124,7 @@ impl Drop for Mount {
             None => Ok(()),
         };
         if unmounted {
-            // The folder is empty again; that it stays behind harms nobody.
+            // The folder is empty again; leaving it behind does no harm.
             let _ = std::fs::remove_dir(&self.folder);
         }
         if let Err(error) = detached {
@@ -133,7 +133,7 @@ impl Drop for Mount {
     }
 }
 
-/// A loop device for an image; who asks gives it back.
+/// A loop device for an image; the caller detaches it.
 pub(crate) fn attach(image: &Path, read_only: bool) -> Result<String> {
     let path = image.to_string_lossy();
     let mut arguments = vec!["--find", "--show"];

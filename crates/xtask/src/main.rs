@@ -1,4 +1,4 @@
-//! Tasks about the source tree: `cargo xtask TASK`. Trials of what is built are `cargo trials`.
+//! Tasks on the source tree: `cargo xtask TASK`. The trials of the built program are `cargo trials`.
 
 mod bench;
 mod deb;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Tasks about the source tree.
+/// Tasks on the source tree.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 struct Arguments {

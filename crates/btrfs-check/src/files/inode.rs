@@ -39,7 +39,7 @@ pub(super) struct Inode {
     /// Behind the last extent.
     end: u64,
     first_gap: Option<u64>,
-    /// What the item of an inline extent says of a symbolic link.
+    /// The sizes that an inline extent allows for a symbolic link.
     link: Option<LinkSizes>,
 }
 
@@ -145,8 +145,8 @@ impl Inode {
         }
     }
 
-    /// What a symbolic link should have as its size, where it is not `size`. A target outside the item, as
-    /// btrfs-convert makes of long ones, is refused by kernels since 6.7.
+    /// The size that a symbolic link should have, if it is not `size`. Kernels since 6.7 refuse a target in a regular
+    /// extent, which btrfs-convert leaves for long targets.
     fn wrong_link(&self, size: u64) -> Option<String> {
         match self.link {
             Some(link) if link.has(size) => None,

@@ -41,7 +41,7 @@ use scan::{Found, Noted, Scan};
 pub(crate) struct FilesFound {
     /// Data that has to have checksums.
     pub(crate) needs: Needs,
-    /// Compressed extents that are to be read; none where no data is.
+    /// Compressed extents to decompress; none unless data is checked.
     pub(crate) streams: Streams,
     /// Entries that lead to subvolumes: of each tree.
     pub(crate) subvolume_entries: HashMap<u64, Vec<SubvolumeEntry>>,

@@ -57,10 +57,10 @@ pub(super) fn goes_on(read: &[u64], behind: impl Iterator<Item = u64>) -> bool {
     read.iter().copied().eq(behind.chain([NO_LEAF]).take(read.len()))
 }
 
-/// What other passes look at.
+/// Records for later passes.
 #[derive(Default)]
 pub(super) struct Noted {
-    /// Data that has to have checksums.
+    /// Extents that must have checksums.
     pub(super) needs: Vec<Record<4>>,
     /// Compressed extents.
     pub(super) streams: Vec<Record<6>>,

@@ -195,9 +195,9 @@ pub enum FileExtent<'a> {
     Extent(&'a FileExtentItem),
 }
 
-/// The target in the `stored` bytes of a symbolic link whose inode has this `size`: as in the kernel, it ends where the
-/// size says, and at its first NUL before that. Some programs store the NUL behind a target (`mkfs.btrfs --rootdir`,
-/// `btrfs-convert`), and some count it in the size as well.
+/// The target in the `stored` bytes of a symbolic link whose inode has this `size`. As in the kernel, it ends at the
+/// size or at the first NUL. Some programs store a terminating NUL (`mkfs.btrfs --rootdir`, `btrfs-convert`), and some
+/// of them count it in the size.
 #[must_use]
 pub fn link_target(stored: &[u8], size: u64) -> &[u8] {
     let end = to_usize(size).min(stored.len());
@@ -205,17 +205,17 @@ pub fn link_target(stored: &[u8], size: u64) -> &[u8] {
     within.split(|byte| *byte == 0).next().unwrap_or(within)
 }
 
-/// Which sizes the inode of a symbolic link may have, as its extents tell.
+/// The sizes that the inode of a symbolic link may have, given its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSizes {
-    /// Bytes that are stored.
+    /// All stored bytes, with a terminating NUL if there is one.
     pub stored: u64,
     /// Bytes of the target.
     pub target: u64,
 }
 
 impl LinkSizes {
-    /// Of a link whose target is `stored` in its item.
+    /// The sizes for a link whose inline extent has the bytes `stored`.
     #[must_use]
     pub fn of(stored: &[u8]) -> Self {
         Self { stored: to_u64(stored.len()), target: to_u64(link_target(stored, u64::MAX).len()) }

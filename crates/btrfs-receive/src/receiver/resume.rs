@@ -105,7 +105,7 @@ impl Receiver<'_> {
         (uuid, sent, _): ([u8; 16], u64, Version),
     ) -> Result<bool, Cause> {
         let work = unfinished::work_name(name);
-        // One that was changed since is another state, and in the way.
+        // A changed subvolume is not the received state, and its name is taken.
         let is_there = |name: &[u8]| match unfinished.get(name).filter(|found| found.is_received(uuid, sent)) {
             Some(found) => Ok::<_, Cause>(!self.volume.is_changed_since_receipt(found.info.id)?),
             None => Ok(false),

@@ -75,12 +75,12 @@ fn device_items(mending: &mut Mending<'_>, used: &BTreeMap<u64, u64>) {
         let Ok(item) = DevItem::parse(data) else { return };
         let id = item.devid.get();
         let disk = disks.iter().find(|disk| disk.id.0 == id);
-        // Nothing lies on it, and it is not there.
+        // The device is missing, and no chunk lies on it.
         if disk.is_none() && !used.contains_key(&id) {
             changes.push((*key, None));
             return;
         }
-        // One that was cut short: that no chunk lies beyond its end was seen before any of this.
+        // A truncated device: the plan was refused if a chunk lies beyond its end.
         let has_bytes = disk.map_or(u64::MAX, |disk| disk.device.size_bytes());
         let sector = u64::from(item.sector_size.get()).max(1);
         let total_bytes = item.total_bytes.get().min(has_bytes - has_bytes % sector);

@@ -44,7 +44,7 @@ pub(super) struct Extents {
     count: u64,
     bytes: u64,
     end: u64,
-    /// Of an extent in its item: what the inode of a symbolic link may have as its size.
+    /// For an inline extent: the sizes that the inode of a symbolic link may have.
     inline: Option<LinkSizes>,
     is_compressed: bool,
     gaps: Vec<(u64, u64)>,

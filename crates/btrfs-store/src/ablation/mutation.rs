@@ -40,7 +40,7 @@ pub enum Mutation {
     NoAncestors,
     /// What a new entry of a directory leads to is not said to exist.
     NoTargets,
-    /// New directories behind new entries are said to exist, without their own entries.
+    /// A logged directory logs new directories below it as empty.
     NoEntriesBelow,
     /// A name that came after the inode was logged is not logged.
     NoNewName,

@@ -171,8 +171,8 @@ impl Store {
         Ok(count)
     }
 
-    /// The end of all logical addresses: of the devices, which they begin with, or of the last chunk where balances
-    /// have gone beyond that.
+    /// The end of the logical address space: the size of the devices, or the end of the last chunk if balances have
+    /// allocated beyond it.
     #[must_use]
     pub fn addresses_end(&self) -> u64 {
         let chunks = self.0.pool().chunks().all();

@@ -98,7 +98,7 @@ pub(crate) fn share_same(
     destination: &Arc<Inode>,
     range: CloneRange,
 ) -> Result<bool> {
-    // A read-only subvolume keeps its contents, and so may share them, as with the kernel.
+    // Sharing does not change contents, so it is allowed in a read-only subvolume, as by the kernel.
     if core.store.is_read_only() {
         return Err(CallerError::ReadOnly.into());
     }

@@ -53,8 +53,8 @@ pub(crate) enum CompressionProperty {
 }
 
 impl CompressionProperty {
-    /// `None` for a value that the kernel refuses. It takes anything behind the three names; behind `zlib` or `zstd`
-    /// that is a level, where it can be one.
+    /// `None` for a value that the kernel refuses. The kernel accepts any text after the three names; after `zlib` or
+    /// `zstd` it is the level if it is a number.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let of = |kind| Self::As(Compression { kind, level: 0, is_forced: false });
         Some(match value {

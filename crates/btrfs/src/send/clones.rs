@@ -1,12 +1,13 @@
 //! Which data a receiver has already, in a file that it can be cloned from.
 //!
 //! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
-//! it has such a file, with this extent at this place: it is what the receiver has of it that counts. Of the subvolume
-//! that is being made, only what is done already is cloned, and what files of the parent have that get their turn
-//! later.
+//! it has such a file, with this extent at this place, because the receiver has that file. Of the subvolume that is
+//! being made, only ranges that the stream has already written are cloned, and ranges of files that it still has from
+//! the parent and will change later.
 //!
-//! That one comes before all others, however much more they have: every receiver finds it. `btrfs receive` before 6.10
-//! looks others up by their received UUID alone, which none has that goes back to where it came from.
+//! The new subvolume is preferred to all others, even where they have longer ranges, because every receiver finds it.
+//! `btrfs receive` before 6.10 looks up the others by their received UUID only, and a subvolume has none on the volume
+//! where it was made.
 
 use std::ops::Range;
 
@@ -106,8 +107,8 @@ impl Sender<'_> {
         Ok(own.or(other))
     }
 
-    /// A file of the parent that has the data and is at the receiver as it was; `None` where it is another one now, or
-    /// was written over.
+    /// A file of the parent that has the data and is still unchanged at the receiver; `None` if it was replaced or
+    /// overwritten there.
     fn waiting(
         &self,
         candidate: Candidate,
@@ -122,7 +123,7 @@ impl Sender<'_> {
         }
         let Some(len) = self.usable(old, candidate, wanted)? else { return Ok(None) };
         if ino == target.ino {
-            // What lies behind the place that is written now was not changed so far.
+            // Files are written from start to end, so the part after the current offset is still the parent's.
             let is_behind = candidate.offset >= range.start.saturating_add(len);
             let is_there = candidate.offset.saturating_add(len) <= target.size_there;
             let own = || found(target.path.to_vec(), &self.clones.own, candidate, len);

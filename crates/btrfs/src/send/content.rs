@@ -302,7 +302,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Where a symbolic link leads: what is stored, as far as the inode's size and the first NUL.
+    /// The target of a symbolic link: the stored bytes up to the inode's size or the first NUL.
     pub(super) fn target(&self, ino: u64, facts: &Facts) -> VolumeResult<Vec<u8>> {
         let view = &self.pair.new;
         let key = Key::new(ino, EXTENT_DATA, 0);
@@ -310,7 +310,7 @@ impl Sender<'_> {
         let item = view.tree.get_with(&key, |bytes| FileExtent::decode(0, bytes, sector))?.transpose()?;
         let stored = match item {
             Some(item) if item.kind == Kind::Inline => inline_bytes(self.core, &view.tree, InodeNo(ino), &item)?,
-            // btrfs-convert leaves a long target in the block that it had.
+            // btrfs-convert leaves a long target in its ext4 block, as a regular extent.
             Some(item) if item.kind == Kind::Regular && !item.is_zeros() && !item.is_compressed() => {
                 let csums = if facts.has_csums { Csums::Tree } else { Csums::None };
                 let mut bytes = vec![0; to_usize(facts.size.min(item.len)).min(PATH_SIZE_MAX)];

@@ -33,7 +33,7 @@ pub struct SendOptions {
     pub no_data: bool,
     /// Writes the rest of the same stream alone, from where its receipt was cut short.
     pub rest_from: Option<ResumePoint>,
-    /// Takes subvolumes that were changed after they were received, under their received UUIDs all the same.
+    /// Sends subvolumes that were changed after they were received, under their received UUIDs.
     pub takes_changed: bool,
 }
 
@@ -56,10 +56,10 @@ pub enum SendError {
         /// Where it is, from the top level.
         path: String,
     },
-    /// The subvolume was received, and changed since: receivers know its UUID as that of another state.
+    /// The subvolume was changed after it was received: its received UUID names another state for every receiver.
     #[error(
-        "the subvolume {path} was received in transaction {received} and changed in transaction {changed}: receivers \
-         know its UUID, {}, as that of the unchanged one",
+        "the subvolume {path} was received in transaction {received} and changed in transaction {changed}: for a \
+         receiver its UUID {} names the unchanged state",
         btrfs_disk::Uuid(*uuid)
     )]
     Changed {
@@ -119,7 +119,7 @@ pub(crate) struct Source {
     pub(super) id: TreeId,
     pub(super) uuid: Uuid,
     pub(super) ctransid: u64,
-    /// It was received itself, and `uuid` is that of where it is from.
+    /// It was itself received, and `uuid` is its received UUID.
     pub(super) is_received: bool,
 }
 
@@ -182,8 +182,8 @@ pub(super) struct Clones {
 }
 
 impl Clones {
-    /// The parent is one of them, unless it was received: where it came from, `btrfs receive` before 6.10 does not find
-    /// it. What is named as a source by whoever sends is used, whatever it is.
+    /// The parent is one of them, unless it was itself received: `btrfs receive` before 6.10 does not find it on the
+    /// volume that it came from. Sources that the caller names are always used.
     pub(super) fn new(core: &Core, from: Option<&Source>, own: &Source, sources: &[Source]) -> VolumeResult<Self> {
         let mut others: Vec<(View, Source)> = Vec::new();
         for source in from.into_iter().filter(|from| !from.is_received).chain(sources) {

@@ -35,10 +35,10 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     delete_if(namespace, dir, name, |_| true)
 }
 
-/// As [`delete`], where the subvolume that has the name then is the right one: others may have renamed it meanwhile.
+/// As [`delete`], but only if the name still leads to this subvolume: it may have been renamed since the caller looked.
 ///
 /// # Errors
-/// As there; `NotFound` where it is another.
+/// As [`delete`]; `NotFound` if the name leads to another subvolume.
 pub(crate) fn delete_if(
     namespace: &Namespace,
     dir: &Inode,

@@ -74,8 +74,8 @@ fn note(namespace: &Namespace, id: TreeId, received: &Received, sent_at: Timespe
     })
 }
 
-/// True where a subvolume that was received has been changed since: what is sent against its received UUID does not
-/// fit it any more.
+/// True if a subvolume was changed after it was received: a stream that uses its received UUID as a parent no longer
+/// applies to it.
 ///
 /// # Errors
 /// When its tree cannot be read.
@@ -83,7 +83,7 @@ pub(crate) fn changed_since_receipt(store: &Store, id: TreeId, item: &RootItem) 
     changed_since(store, id, item, item.rtransid.get(), item.rtime)
 }
 
-/// True where a subvolume that began as a read-only snapshot has been changed since.
+/// True if a subvolume was changed after it was made as a read-only snapshot.
 ///
 /// # Errors
 /// When its tree cannot be read.
@@ -91,9 +91,8 @@ pub(crate) fn changed_since_made(store: &Store, id: TreeId, item: &RootItem) -> 
     changed_since(store, id, item, item.otransid.get(), item.otime)
 }
 
-/// A later transaction alone proves nothing of what is read-only: the kernel writes out data of a receipt after it
-/// ended, and root may share extents of it. Neither sets the time of change of an inode, which every change of
-/// contents does.
+/// For a read-only subvolume a later transaction proves no change: the kernel writes back data after the receipt ended,
+/// and dedupe may share its extents. Neither sets the ctime of an inode, which every change of contents does.
 fn changed_since(store: &Store, id: TreeId, item: &RootItem, transid: u64, time: Timespec) -> Result<bool> {
     if item.ctransid.get() <= transid {
         return Ok(false);

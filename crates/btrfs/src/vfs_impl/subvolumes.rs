@@ -16,12 +16,12 @@ use crate::subvol::{self, NewSubvolume, Received};
 
 /// Permission bits of a new subvolume's root directory, before the mask.
 const SUBVOLUME_PERMISSIONS: u32 = 0o777;
-/// The caller's mask, which nobody tells.
+/// FUSE passes no umask with an ioctl, so the usual one is assumed.
 const UMASK: u32 = 0o022;
 
 impl BtrfsFs {
-    /// As the kernel: a default list limits the bits and is not inherited itself, the mask counts beside it, and the
-    /// group is the caller's whatever the directory's set-group bit says.
+    /// As in the kernel: the directory's default access list limits the permission bits but is not inherited, the umask
+    /// applies as well, and the group is the caller's even if the directory has the set-group bit.
     pub(super) fn add_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let wanted = NewNode { kind: NodeKind::Directory, permissions: SUBVOLUME_PERMISSIONS, ..NewNode::default() };
         let inherited = self.inherited(dir, &wanted)?;

@@ -94,16 +94,16 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether data is compared with its checksums when it is read. Only a read-only volume can do without: it then
-    /// shows what is on the device, damaged or not, as the kernel does with `rescue=ignoredatacsums`.
+    /// Whether data is verified against its checksums when it is read. Only a read-only volume can disable it: reads
+    /// then return what is on the device, damaged or not, as the kernel's do with `rescue=ignoredatacsums`.
     #[must_use]
     pub fn verify_data(mut self, verify_data: bool) -> Self {
         self.verify_data = verify_data;
         self
     }
 
-    /// Whether the newest earlier state that a superblock lists is shown where the last one is too damaged to be
-    /// opened; only to read. The kernel has it as `rescue=usebackuproot`.
+    /// Whether a volume whose last commit is too damaged to open is opened at the newest backup root that is intact;
+    /// read-only volumes only. The kernel's name is `rescue=usebackuproot`.
     #[must_use]
     pub fn backup_roots(mut self, backup_roots: bool) -> Self {
         self.backup_roots = backup_roots;
@@ -119,8 +119,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens a volume whose image was cut short to write to it, as long as nothing lies beyond the end; a change of
-    /// its size notes the size that it has. One that is only read is opened in any case.
+    /// Opens a truncated volume for writing, if no chunk lies beyond its end; the next resize records its real size.
+    /// Read-only volumes are opened in any case.
     #[must_use]
     pub fn cut_to_device(mut self, is_cut: bool) -> Self {
         self.too_short = if is_cut { TooShort::Cut } else { TooShort::Refused };

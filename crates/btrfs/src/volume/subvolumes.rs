@@ -136,8 +136,8 @@ impl Volume {
         subvol::note_received(self.namespace(), id, &nothing, Timespec::default()).map(drop)
     }
 
-    /// True where a received subvolume was changed after it was received: a stream that builds on its received UUID
-    /// does not fit it any more. What was written to one that can be changed is made durable first.
+    /// True if a subvolume was changed after it was received: a stream that uses its received UUID as a parent no
+    /// longer applies to it. A writable subvolume is synced first.
     ///
     /// # Errors
     /// `NoSuchSubvolume`; damage, I/O.
@@ -146,7 +146,7 @@ impl Volume {
         Ok(!item.received_uuid.is_nil() && subvol::changed_since_receipt(&self.core().store, id, &item)?)
     }
 
-    /// True where a subvolume that began as a read-only snapshot was changed after that.
+    /// True if a subvolume was changed after it was made as a read-only snapshot.
     ///
     /// # Errors
     /// As [`Self::is_changed_since_receipt`].

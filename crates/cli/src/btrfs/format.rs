@@ -106,23 +106,23 @@ fn open_with(
     opened.map_err(|error| of_another(&image.image).unwrap_or_else(|| explain(&image.image, error)))
 }
 
-/// Opens an image to change its size, which may be cut short.
+/// Opens an image, which may be truncated, to change its size.
 pub(super) fn open_to_resize(image: &ImageArgs) -> Result<Volume> {
     open_with(image, &image.request(), |options| options.cut_to_device(true))
 }
 
-/// Says that a volume which is only read is cut short.
+/// Warns if a read-only volume is truncated.
 fn tell_of_cut(volume: &Volume) -> Result<()> {
     let (expected, found) = (volume.info()?.total_bytes, volume.device_bytes());
     if volume.is_read_only() && found < expected {
         let missing = expected - found;
-        warn(&format!("warning: {missing} bytes are missing at the end of the image; {SHORTENS}"));
+        warn(&format!("warning: {missing} bytes are missing at the end of the image; {SHRINKS}"));
     }
     Ok(())
 }
 
-/// The remedy for an image that was cut short.
-const SHORTENS: &str = "`spinney repair IMAGE` shortens the file system where nothing lies there";
+/// The remedy for a truncated image.
+const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies there";
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
 pub(super) fn of_another(path: &Path) -> Option<Error> {
@@ -138,7 +138,7 @@ pub(super) fn remedies(device: &dyn Device) -> Vec<String> {
     let copies = read_mirrors(device);
     if let Some((_, Ok(primary))) = copies.first() {
         let is_cut = device.size_bytes() < primary.fields().dev_item.total_bytes.get();
-        return if is_cut { vec![SHORTENS.to_owned()] } else { Vec::new() };
+        return if is_cut { vec![SHRINKS.to_owned()] } else { Vec::new() };
     }
     let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
     right

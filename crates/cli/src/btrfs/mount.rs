@@ -87,8 +87,8 @@ const NOT_HERE: &[&str] = &[
     "user_subvol_rm_allowed",
 ];
 
-/// Options of the kernel's btrfs, with the values that they may have, that ask for what a mount does here anyway, or
-/// for an optimisation that has no counterpart: accepted, so that a line of `/etc/fstab` works as it is.
+/// Options of the kernel's btrfs, with their values, that ask for what a mount does anyway, or for an optimisation
+/// without a counterpart here. They are accepted without effect, so that lines of `/etc/fstab` need no change.
 const ACCEPTED: &[(&str, &[&str])] = &[
     ("acl", &[]),
     ("barrier", &[]),
@@ -104,7 +104,7 @@ const ACCEPTED: &[(&str, &[&str])] = &[
     ("thread_pool", &["N"]),
 ];
 
-/// Options that need a value, and what that is.
+/// Options that need a value, and its name in messages.
 const WITH_VALUE: &[(&str, &str)] = &[
     ("subvol", "PATH"),
     ("subvolid", "ID"),
@@ -186,7 +186,7 @@ struct Wanted {
     subvolid: Option<TreeId>,
     replays_log: bool,
     verifies_data: bool,
-    /// An earlier state is shown where the last one cannot be opened.
+    /// If the last commit cannot be opened, an earlier one is.
     goes_back: bool,
     is_earlier: bool,
     served: FsOptions,
@@ -300,11 +300,11 @@ impl Wanted {
         Ok(self)
     }
 
-    /// What one part of `rescue=` asks for.
+    /// Applies one part of `rescue=`.
     fn rescue(mut self, part: &str) -> Result<Self> {
         let is_all = part == "all";
         match part {
-            // A volume that is only read does not look at the trees that reading files does not take.
+            // `ignorebadroots` changes nothing: a read-only volume opens only the trees that reading files needs.
             "all" | "nologreplay" | "ignoredatacsums" | "idatacsums" | "usebackuproot" | "ignorebadroots"
             | "ibadroots" => {}
             "ignoremetacsums" | "imetacsums" | "ignoresuperflags" | "isuperflags" => {
@@ -353,7 +353,7 @@ impl Wanted {
     }
 }
 
-/// Why an option, or its value, is not taken.
+/// Why an option, or its value, is refused.
 fn refusal(name: &str, value: Option<&str>) -> anyhow::Error {
     let accepted = ACCEPTED.iter().find(|(accepted, _)| *accepted == name).map(|(_, values)| *values);
     match (accepted, value) {

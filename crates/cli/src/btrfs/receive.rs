@@ -24,7 +24,7 @@ use commands::progress::{Bar, Progress};
 
 /// Bytes of a stream that are read at once.
 const READ_BYTES: usize = 1 << 20;
-/// Failures, and warnings, that a report tells.
+/// Most failures, and most warnings, in a report.
 const NOTED_MAX: usize = 16;
 
 /// Build subvolumes from send streams
@@ -73,7 +73,7 @@ pub(crate) struct Receive {
     /// Leave what a receipt can go on from when it fails, and go on with what an earlier one left
     #[arg(long, conflicts_with_all = ["max_errors", "delete_partial"])]
     resume: bool,
-    /// Build on a parent or clone source that was changed after it was received, where there is no unchanged one
+    /// Use a parent or clone source that was changed after it was received, if there is no unchanged one
     #[arg(long)]
     force: bool,
     /// Print the commands of the streams, one a line, and receive nothing; no IMAGE is needed
@@ -112,7 +112,7 @@ struct Report {
     incomplete: Vec<JsonPath>,
     /// Subvolumes that were received before.
     present: Vec<JsonPath>,
-    /// What may make the result wrong, and was taken all the same.
+    /// Warnings: the reasons why the result may be wrong.
     warnings: Vec<String>,
     commands: u64,
     /// Of the streams.

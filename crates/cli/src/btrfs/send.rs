@@ -66,7 +66,7 @@ pub(crate) struct Send {
     /// Say which bytes differ, without the data; `receive` does not take such a stream
     #[arg(long)]
     no_data: bool,
-    /// Take subvolumes that were changed after they were received, under their received UUIDs all the same
+    /// Send subvolumes that were changed after they were received, under their received UUIDs
     #[arg(long)]
     force: bool,
     /// Show no progress
@@ -147,7 +147,7 @@ impl Send {
         self.write(volume, &mut output, || progress.add_name())
     }
 
-    /// What a receiver may make wrong of what is sent all the same.
+    /// Warnings about subvolumes that are sent although the receiver may have them in another state.
     fn warnings(&self, volume: &Volume) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
         let given = self.parent.iter().chain(&self.clones).chain(&self.subvolumes);
@@ -181,7 +181,7 @@ impl Send {
         Ok(words)
     }
 
-    /// As the server of a mount: to who asked. Returns warnings, one a line.
+    /// As the server of a mount: writes the stream to the client. Returns warnings, one a line.
     pub(super) fn send_to(&self, volume: &Volume, output: impl Write) -> Result<String> {
         let warnings = self.warnings(volume)?;
         self.write(volume, &mut BufWriter::with_capacity(WRITE_BYTES, output), || {})?;
@@ -251,7 +251,7 @@ pub(super) fn explain(error: SendError, path: &Path) -> Error {
         ))
         .into(),
         error @ SendError::Changed { .. } => {
-            Failure::refused(format!("{}: {error}; --force sends all the same", path.display())).into()
+            Failure::refused(format!("{}: {error}; --force sends it anyway", path.display())).into()
         }
         SendError::Output(error) => Error::from(error).context("the stream"),
         error @ (SendError::OtherPoint { .. } | SendError::Stream(btrfs_stream::Error::OtherStream { .. })) => {

@@ -1,4 +1,4 @@
-//! What `spinney check` advises is followed, on an image that shows the damage: an advice that cannot be followed is
+//! Follows the advice of each finding of `spinney check`, on an image with the damage: advice that does not work is
 //! worse than none.
 
 use std::collections::BTreeSet;
@@ -13,17 +13,17 @@ const NODE_BYTES: usize = 16 << 10;
 const SUPERBLOCKS: [usize; 2] = [64 << 10, 64 << 20];
 const SUPERBLOCK_BYTES: usize = 4096;
 
-/// A kind of damage, and what its advice says to do.
+/// A kind of damage, and the commands that its advice names.
 struct Row {
     code: Code,
-    /// Of the image [`Bench::filled_image`].
+    /// Rows for the image [`Bench::filled_image`].
     damage: fn(&Bench),
     follow: fn(&Bench),
     /// More words for `check`.
     check: &'static str,
 }
 
-/// Advices without an image here.
+/// Codes whose advice has no image here, with the reason.
 const NOT_SHOWN: &[(Code, &str)] = &[
     (Code::ExtentStripe, "only kernels before 3.16 and conversions wrote such blocks"),
     (Code::FileSymlink, "a link is made anew with `ln -s`: it has no contents that could be lost"),
@@ -66,7 +66,7 @@ fn every_advice_can_be_followed() {
     }
 }
 
-/// As [`ROWS`] has it, of a volume with a log: what a program had synced when it was ended.
+/// A row of [`ROWS`] for a volume with a log, left by a program that was killed after an fsync.
 #[test]
 fn damage_to_a_log_is_left_behind() {
     let bench = Bench::in_memory();
@@ -93,7 +93,7 @@ fn damage_to_a_log_is_left_behind() {
     repair(&bench);
 }
 
-/// What no other file begins with.
+/// Contents that no other file begins with.
 fn data() -> Vec<u8> {
     pattern(200_000).iter().map(|byte| byte ^ 0x5a).collect()
 }
@@ -102,7 +102,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Where the tree blocks of an image are that are such.
+/// The offsets of the tree blocks that match.
 fn nodes(bench: &Bench, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<u64> {
     let bytes = std::fs::read(bench.path("a.img")).unwrap();
     let fsid = bytes[SUPERBLOCKS[0] + 32..][..16].to_vec();
@@ -152,7 +152,7 @@ fn leaves_of_files(bench: &Bench) -> Vec<u64> {
 fn one_copy(bench: &Bench) {
     let bytes = std::fs::read(bench.path("a.img")).unwrap();
     let mut seen = BTreeSet::new();
-    // Blocks of earlier states are among them, of which nobody reads any copy.
+    // Blocks of earlier states are among them, which no reader uses.
     for at in leaves_of_files(bench) {
         if seen.insert(number(&bytes, usize::try_from(at).unwrap() + 48)) {
             bench.rot("a.img", at);
@@ -160,7 +160,7 @@ fn one_copy(bench: &Bench) {
     }
 }
 
-/// Of the leaf with the names of a directory that is not the first.
+/// The leaf with the names of a directory other than the first.
 fn every_copy(bench: &Bench) {
     let bytes = std::fs::read(bench.path("a.img")).unwrap();
     let leaves = leaves_of_files(bench);
@@ -197,7 +197,7 @@ fn no_checksums(bench: &Bench) {
     }
 }
 
-/// A part of an extent that was overwritten is the file's again, beside what it was overwritten with.
+/// Makes an overwritten part of an extent visible again, so that it overlaps the extent that replaced it.
 fn overlapping_extents(bench: &Bench) {
     let volume = spinney::Volume::open(bench.path("a.img")).unwrap();
     volume.write("data", pattern(16_384)).unwrap();

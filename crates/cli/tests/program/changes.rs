@@ -280,7 +280,7 @@ fn copies_within_an_image_share_their_contents() {
     bench.ok("cp -r a.img /copy /copy");
     assert_eq!(bench.run("ls a.img /copy/copy/copy").status, 1);
     for (line, said) in [
-        ("cp a.img /sub /other", "-r takes all below"),
+        ("cp a.img /sub /other", "-r includes its contents"),
         ("cp a.img /a.txt /middle", "exists already"),
         ("cp -f a.img /a.txt /a.txt", "are the same file"),
         ("cp a.img /none /other", "no such file"),

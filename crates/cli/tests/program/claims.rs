@@ -1,4 +1,4 @@
-//! README, COMPAT and SHORTCOMINGS said of commands that exist that they did not.
+//! README, COMPAT and SHORTCOMINGS denied commands that exist.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn no_document_denies_a_command_that_there_is() {
                 text.to_lowercase().split(|c: char| !c.is_alphanumeric() && c != '-').map(ToOwned::to_owned).collect()
             };
             let found = match line.strip_prefix('|') {
-                // A row of a table: what it is about, and what is said of Spinney.
+                // A row of a table: the feature, and Spinney's column.
                 Some(row) => {
                     let cells: Vec<&str> = row.split('|').collect();
                     let is_denied = cells.get(1).is_some_and(|cell| denies(cell));

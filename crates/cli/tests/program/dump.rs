@@ -1,4 +1,4 @@
-//! `spinney dump` of what is damaged: what can be read is shown, what is wrong is said, and so does the status.
+//! `spinney dump` of damaged images shows the readable part, names the faults, and exits with the status of damage.
 
 use crate::harness::Bench;
 
@@ -8,7 +8,7 @@ fn blocks(bench: &Bench, tree: &str) -> Vec<u64> {
     report["blocks"].as_array().unwrap().iter().map(|block| block["at"].as_u64().unwrap()).collect()
 }
 
-/// Where the copies of a block are.
+/// The offsets of the copies of a block.
 fn places(bench: &Bench, at: u64) -> Vec<u64> {
     let report = bench.json(&format!("dump block --json a.img {at}"));
     report["copies"].as_array().unwrap().iter().map(|copy| copy["offset"].as_u64().unwrap()).collect()
@@ -59,7 +59,7 @@ fn a_tree_is_shown_around_its_damaged_blocks() {
     for at in &all[2..] {
         assert!(text.contains(&format!("leaf {at} ")), "{at} is not shown");
     }
-    // Where the root tree is damaged, what it does not name can still be shown by its address.
+    // If the root tree is damaged, a block of a tree that it does not name can still be shown by its address.
     for at in blocks(&bench, "root") {
         places(&bench, at).iter().for_each(|place| bench.rot("a.img", *place));
     }

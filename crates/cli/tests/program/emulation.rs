@@ -1,6 +1,6 @@
-//! Images made under fakeroot had the builder's owners, and its device nodes were empty files. The programs that stand
-//! in for the kernel (fakeroot, pseudo) are asked through the C library; `mkfs --rootdir`, `put` and `get` have to see
-//! what `stat` sees under them, and to make what it then sees.
+//! Images made under fakeroot had the builder's owners, and empty files for device nodes: system calls were made
+//! without the C library, where emulators (fakeroot, pseudo) intercept them. `mkfs --rootdir`, `put` and `get` must
+//! read the owners, modes and nodes that `stat` shows under an emulator, and set them so that `stat` shows them again.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn owners_and_nodes_are_those_of(emulator: &[&str]) {
         let copied = std::fs::read_to_string(bench.path(&format!("{image}.seen"))).unwrap();
         assert_eq!(copied, seen, "{emulator:?}, {image}");
     }
-    // What is in the image says so without the emulator, too.
+    // The image has the same owners and nodes when it is read without the emulator.
     for image in ["a.img", "b.img", "c.img"] {
         let list = bench.ok(&format!("ls -l {image} /"));
         let line = |name: &str| list.lines().find(|line| line.ends_with(name)).unwrap_or_default().to_owned();
@@ -105,7 +105,7 @@ fn a_variable_without_its_library_is_no_emulator() {
         bench.ok("mkfs -q --size 64M b.img");
         let run = bench.run_with(line, &[("FAKEROOTKEY", "17")]);
         assert_eq!(run.status, 4, "{line}: {}", run.err);
-        assert!(run.err.contains("the environment says that fakeroot is around this program"), "{}", run.err);
+        assert!(run.err.contains("spinney was started under fakeroot"), "{}", run.err);
         std::fs::remove_file(bench.path("b.img")).unwrap();
     }
 }

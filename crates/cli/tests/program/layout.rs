@@ -41,7 +41,7 @@ fn contents_are_compressed_and_laid_out_anew() {
     assert_eq!(bench.ok("cat a.img /dir/plain /dir/small"), format!("{text}{text}"));
     bench.check("a.img");
     for (line, status, said) in [
-        ("defrag a.img /dir", 1, "-r takes all below"),
+        ("defrag a.img /dir", 1, "-r includes its contents"),
         ("defrag a.img /none", 1, "no such file"),
         ("defrag -c=zip a.img /dir/plain", 2, "`zip` is no compression"),
         ("put --compress lzo:1 a.img text /again", 2, "lzo has no levels"),
@@ -76,7 +76,7 @@ fn equal_contents_become_shared() {
     let text = std::fs::read_to_string(bench.path("text")).unwrap();
     assert_eq!(bench.ok("cat a.img /dir/one /dir/two /dir/three"), format!("{text}{text}{text}"));
     for (line, status, said) in
-        [("dedupe a.img /dir", 1, "-r takes all below"), ("dedupe -b 5000 a.img /dir/one", 2, "a multiple of 4K")]
+        [("dedupe a.img /dir", 1, "-r includes its contents"), ("dedupe -b 5000 a.img /dir/one", 2, "a multiple of 4K")]
     {
         let run = bench.run(line);
         assert_eq!(run.status, status, "{line}: {}", run.err);

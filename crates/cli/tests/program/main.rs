@@ -14,7 +14,7 @@ mod du;
 mod dump;
 mod emulation;
 mod failures;
-mod first_walls;
+mod first_failures;
 mod flushes;
 mod generations;
 mod harness;

@@ -1,5 +1,5 @@
-//! Images that other programs made of a directory: `mkfs.btrfs --rootdir` and `btrfs-convert`, with each option that
-//! changes what they leave. Nothing of them is reported, and all of them can be copied out, sent and received.
+//! Images that other programs made from a directory: `mkfs.btrfs --rootdir` and `btrfs-convert`, with each option that
+//! changes their output. `check` reports nothing in them, and their files can be copied out, sent and received.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Bench, pattern};
 
-/// A directory with what these programs store in ways of their own, and no node that needs root.
+/// A directory with the kinds of files that these programs store differently, without nodes that need root.
 fn fill(bench: &Bench) {
     let base = bench.path("src");
     std::fs::create_dir_all(base.join("dir/sub")).unwrap();
@@ -47,7 +47,7 @@ fn run(bench: &Bench, line: &str) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// All that reads an image agrees with the directory that it was made of.
+/// Checks that every command that reads an image agrees with the directory it was made from.
 fn is_right(bench: &Bench, how: &str) {
     let checked = bench.run("check --data a.img");
     assert_eq!(checked.status, 0, "{how}: {}{}", String::from_utf8_lossy(&checked.out), checked.err);

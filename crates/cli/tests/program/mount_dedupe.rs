@@ -57,7 +57,7 @@ fn what_cannot_be_shared_is_told() {
     fs::write(mounted.dir().join("two"), pattern(SIZE)).unwrap();
     fs::create_dir(mounted.bench.path("plain")).unwrap();
     for (line, status, said) in [
-        ("dedupe mnt /", 1, "-r takes all below"),
+        ("dedupe mnt /", 1, "-r includes its contents"),
         ("dedupe mnt /../one", 1, "without .."),
         ("dedupe mnt none", 1, "No such file"),
         ("dedupe -r plain /", 1, "of no mount of spinney"),

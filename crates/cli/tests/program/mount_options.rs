@@ -1,5 +1,5 @@
-//! Options that lines of fstab bring along: those that mount(8) has for every file system, and the kernel's btrfs for
-//! its own. The kernel takes them, so a mount has to.
+//! Options in lines of fstab: those of mount(8) for every file system, and those of the kernel's btrfs. A mount has to
+//! accept them, because the kernel does.
 
 use std::fs;
 

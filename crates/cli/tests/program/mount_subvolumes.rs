@@ -220,7 +220,7 @@ fn subvolumes_of_a_mount_are_made_and_deleted_with_the_rights_of_the_caller() {
     assert_eq!(names, ["monday", "all"]);
     assert_eq!(bench.json("subvolume show --json mnt /")["id"], 5);
     assert_eq!(bench.ok("subvolume read-only mnt monday"), "on\n");
-    // What is in a read-only subvolume stays.
+    // A subvolume inside a read-only one cannot be deleted.
     bench.ok("subvolume read-only mnt home on");
     let run = bench.run("subvolume delete mnt home/inner");
     assert!(run.status == 1 && run.err.contains("read-only"), "{}", run.err);
@@ -298,7 +298,7 @@ fn others_do_with_subvolumes_of_a_mount_what_they_may() {
         let error = as_user(&mounted, 1000, line).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
-    // A stranger neither deletes nor opens nor copies what is not the stranger's.
+    // Another user may not delete, make writable or snapshot these subvolumes.
     for line in [
         "subvolume delete mnt/tmp/copy",
         "subvolume delete mnt/sticky/closed",
@@ -307,8 +307,8 @@ fn others_do_with_subvolumes_of_a_mount_what_they_may() {
     ] {
         as_user(&mounted, 1001, line).unwrap_err();
     }
-    // A member of the group may what the group may: make, take out of its directory what it may write in; the owner's
-    // read-only snapshot stays, and so does what only owners do.
+    // A member of the group may do what the group's permissions allow: create and delete in a directory with group
+    // write permission. Deleting a read-only snapshot, and taking one, needs its owner.
     as_member(&mounted, 1001, 50, "subvolume create mnt/team/ours").unwrap();
     set_mode(&dir.join("team/ours"), 0o775);
     std::os::unix::fs::chown(dir.join("team/ours"), Some(1000), Some(50)).unwrap();

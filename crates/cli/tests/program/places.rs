@@ -1,4 +1,4 @@
-//! Where words of a command line lead: IMAGE:/PATH, paths below a mount, and this machine; and copies between them.
+//! Paths in arguments: IMAGE:/PATH, paths below a mount, and host paths; and copies between them.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -8,19 +8,19 @@ use std::process::Command;
 use crate::harness::{Bench, assert_same};
 use crate::mounted::{Mounted, can_mount_as_root};
 
-/// Where it was built others may not be let in. A program of its own copies it: what this one has open for writing, a
-/// child that another test starts has open too, and it could not be run.
+/// Copies the program, because other users may not be able to search the build directory. `cp` makes the copy: a file
+/// that this process has open for writing would be open in children of other tests too, and could not be executed.
 fn copy_program(bench: &Bench) {
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_spinney")).arg(bench.path("spinney")).status();
     assert!(copied.unwrap().success());
 }
 
-/// What all commands do that take paths, on images of both formats.
+/// All commands that take paths, on images of both formats.
 #[test]
 fn a_path_in_an_image_is_written_with_a_colon() {
     let bench = Bench::new();
     fs::write(bench.path("notes"), "hello\n").unwrap();
-    // A file of this machine that has the whole name wins, and `./` begins one.
+    // An existing host file of the whole name wins, and `./` begins a host path.
     fs::write(bench.path("a.img:x"), "of this machine").unwrap();
     for make in ["mkfs -q --size 128M a.img", "mkfs -q -f -t f2fs --size 128M a.img"] {
         bench.ok(make);
@@ -43,12 +43,12 @@ fn a_path_in_an_image_is_written_with_a_colon() {
         bench.ok("rm -r a.img:/f a.img:/d");
         assert!(bench.ok("info a.img:").contains("UUID"));
         for (line, status, text) in [
-            ("rm a.img:/x /y", 2, "/y: not in a.img, where the others are; `spinney cp` copies"),
+            ("rm a.img:/x /y", 2, "/y: not in a.img, where the other paths are; `spinney cp` copies"),
             ("cat none.img:/x", 1, "none.img: cannot open"),
-            ("info a.img:/x", 2, "a.img:/x: this command is about all of a.img"),
-            ("cp notes other", 2, "both are on this machine: cp(1) copies there"),
-            ("cp --reflink=always notes a.img:/", 2, "within one image alone"),
-            ("cp . a.img:/", 1, "a directory (-r takes all below)"),
+            ("info a.img:/x", 2, "a.img:/x: this command takes no path in a.img, but the whole image"),
+            ("cp notes other", 2, "source and destination are on this machine: use cp(1)"),
+            ("cp --reflink=always notes a.img:/", 2, "only files of one image can share extents"),
+            ("cp . a.img:/", 1, "a directory (-r includes its contents)"),
         ] {
             let run = bench.run(line);
             assert_eq!(run.status, status, "{line}: {}", run.err);
@@ -140,7 +140,7 @@ fn a_mounted_image_is_used_through_its_mount() {
     assert_eq!(fs::read_to_string(bench.path("out")).unwrap(), "hello\n");
     assert_eq!(bench.json("info --json a.img")["uuid"], bench.json("info --json mnt")["uuid"]);
     bench.ok("subvolume delete a.img:/closed mnt/home");
-    // What chooses something else of the image, and what the server cannot do, is refused as before.
+    // Options that select another subvolume or superblock, and commands that the server cannot execute, are refused.
     for line in ["ls --subvolume-id 5 a.img", "put --compress zstd a.img notes /x", "repair a.img"] {
         let run = bench.run(line);
         assert!(run.status != 0 && run.err.contains("mounted at"), "{line}: {}", run.err);
@@ -157,7 +157,7 @@ fn a_mounted_image_is_used_through_its_mount() {
     bench.check("a.img");
 }
 
-/// Who mounted an image says what its mount is called: another user does not believe that.
+/// The user who mounts an image chooses the name in the mount table, so another user's commands do not trust it.
 #[test]
 fn only_the_own_mount_stands_for_an_image() {
     if !can_mount_as_root() {
@@ -176,7 +176,7 @@ fn only_the_own_mount_stands_for_an_image() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(7) && text.contains("mounted at"), "{text}");
     assert!(as_user("ls mnt/").status.success());
-    // What a user copies into a mount is the user's own, and what was there stays as it is.
+    // Files that a user copies into a mount belong to the user, and existing directories keep their attributes.
     bench.ok("mkfs -q --size 128M b.img");
     fs::write(bench.path("notes"), "hello\n").unwrap();
     bench.ok("mkdir b.img:/dir");
@@ -229,7 +229,7 @@ fn an_empty_file_system_belongs_to_who_made_it() {
             assert_eq!((&stat["uid"], &stat["gid"]), (&7.into(), &8.into()));
         }
     }
-    // That of a directory which is copied comes along.
+    // With --rootdir the owner is that of the source directory.
     fs::create_dir(bench.path("src")).unwrap();
     let from = fs::metadata(bench.path("src")).unwrap();
     bench.ok("mkfs -q --rootdir src a.img");

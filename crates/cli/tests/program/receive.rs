@@ -171,7 +171,7 @@ fn a_receipt_that_was_cut_short_goes_on() {
     bench.check("b.img");
 }
 
-/// Changes a subvolume as the kernel lets any program do it: what it was received from stays noted.
+/// Changes a subvolume without clearing its received UUID, as the kernel lets any program do.
 pub(crate) fn change(bench: &Bench, image: &str, path: &str, file: &str) {
     let volume = spinney::Volume::open(bench.path(image)).unwrap();
     volume.set_subvolume_read_only(path, false).unwrap();
@@ -198,7 +198,7 @@ fn a_changed_parent_is_refused_by_name_and_taken_with_a_warning() {
     let run = bench.run("receive -f 2.stream b.img");
     assert_eq!(run.status, 1, "{}", run.err);
     assert!(run.err.contains("/s1, which the stream needs as its parent, was changed"), "{}", run.err);
-    assert!(run.err.contains("--force takes it all the same"), "{}", run.err);
+    assert!(run.err.contains("--force uses it anyway"), "{}", run.err);
     assert!(bench.run("stat b.img /s2").status != 0);
     let run = bench.run("receive --force -f 2.stream b.img");
     assert_eq!(run.status, 0, "{}", run.err);
@@ -206,7 +206,7 @@ fn a_changed_parent_is_refused_by_name_and_taken_with_a_warning() {
     // Nor is it sent as what it was received as.
     for line in ["send -f x b.img /s1", "send -p /s1 -f x b.img /s2", "send -c /s1 -f x b.img /s2"] {
         let run = bench.run(line);
-        assert!(run.status == 1 && run.err.contains("--force sends all the same"), "{line}: {}", run.err);
+        assert!(run.status == 1 && run.err.contains("--force sends it anyway"), "{line}: {}", run.err);
         let run = bench.run(&line.replace("send", "send --force"));
         assert!(run.status == 0 && run.err.contains("warning: /s1 was changed"), "{line}: {}", run.err);
     }

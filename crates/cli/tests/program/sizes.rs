@@ -194,7 +194,7 @@ fn an_image_that_was_cut_short_is_read_and_shortened() {
             ),
             false => assert!(run.status == 3 && said.contains("expected at least 268435456"), "{line}: {}", run.err),
         }
-        assert!(said.contains("`spinney repair IMAGE` shortens"), "{line}: {said}");
+        assert!(said.contains("`spinney repair IMAGE` shrinks"), "{line}: {said}");
     }
     assert!(std::fs::read(bench.path("a.img")).unwrap() == std::fs::read(bench.path("cut.img")).unwrap());
     crate::harness::assert_same(&bench.path("src/sub"), &bench.path("out/sub"));
@@ -227,7 +227,7 @@ fn an_image_of_which_something_lies_beyond_the_cut_stays_as_it_is() {
         assert!(run.status != 0, "{line}");
         assert!(std::fs::read(bench.path("a.img")).unwrap() == before, "{line} has written");
     }
-    // What lies before is there.
+    // Data before the cut is intact.
     assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
 }
 
@@ -244,7 +244,7 @@ fn an_f2fs_image_that_was_cut_short_is_read() {
     crate::harness::assert_same(&bench.path("src/sub"), &bench.path("out/sub"));
     let run = bench.run("put a.img src/a.txt /new");
     assert!(run.status == 3 && run.err.contains("expected at least 134217728"), "{}", run.err);
-    // Of tables that are not there, nothing is believed.
+    // A volume without all its tables is not opened.
     std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap().set_len(4 * MIB).unwrap();
     assert_eq!(bench.run("ls a.img /").status, 3);
 }

@@ -1,4 +1,4 @@
-//! Commands that walk a tree: what they have to leave does not keep them from the rest.
+//! Commands that walk a tree continue past files that fail.
 
 use crate::harness::Bench;
 
@@ -7,7 +7,7 @@ fn commands_that_walk_go_on_past_what_they_have_to_leave() {
     let bench = Bench::new();
     bench.fill("src");
     bench.ok("mkfs -q --size 256M --rootdir src a.img");
-    // What is in a read-only snapshot stays, and so does what that lies in.
+    // Files in a read-only snapshot stay, and so do the directories above it.
     bench.ok("subvolume create a.img /v");
     bench.ok("put a.img src/a.txt /v/");
     bench.ok("subvolume snapshot -r a.img /v /sub/deep/inner");

@@ -24,7 +24,7 @@ const fn segment_size_max(sector_size: usize) -> usize {
     sector_size.saturating_add(sector_size / 16).saturating_add(64 + 3)
 }
 
-/// Fills `output` as far as the segments go, and returns how many bytes that are. Longer streams end with the output.
+/// Decompresses segments into `output` and returns the number of bytes written. A longer stream is cut at its end.
 pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
     let total = read_length(input, 0, "total length", input.len())?;
     let input = input.get(..total).unwrap_or(input);
@@ -45,7 +45,7 @@ pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) ->
     Ok(done)
 }
 
-/// As [`decompress`], of an extent inside its item: one segment, whose two lengths say nothing but how long it is.
+/// As [`decompress`], for an inline extent: one segment, whose two lengths must both be those of the item.
 pub(super) fn decompress_inline(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
     let heads = LENGTH_SIZE.saturating_add(LENGTH_SIZE);
     for (at, what, expected) in
@@ -59,13 +59,13 @@ pub(super) fn decompress_inline(input: &[u8], sector_size: usize, output: &mut [
     one_segment(input.get(heads..).unwrap_or_default(), heads, sector_size, output)
 }
 
-/// Decompresses the segment at `at` to the start of `output`, as far as that goes, and returns how many bytes it
-/// brought.
+/// Decompresses the segment at `at` to the start of `output`, and returns the number of bytes written; the rest of a
+/// longer segment is dropped.
 fn one_segment(segment: &[u8], at: usize, sector_size: usize, output: &mut [u8]) -> Result<usize> {
     if let Some(sector) = output.get_mut(..sector_size) {
         return decoder::decompress_into(segment, sector).map_err(|error| damaged_segment(error, at));
     }
-    // The end of the extent is inside the segment's sector.
+    // The extent ends inside the sector of this segment.
     let mut whole = Vec::new();
     whole.try_reserve_exact(sector_size).map_err(|_| Error::OutOfMemory { codec: CODEC })?;
     whole.resize(sector_size, 0);

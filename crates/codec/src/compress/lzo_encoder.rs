@@ -1,12 +1,12 @@
-//! LZO1X, written: one segment, in the plain form that every kernel reads.
+//! Encoder of LZO1X: one segment, in the plain form that every kernel reads.
 //!
-//! The facts of the format are those of the kernel's `Documentation/staging/lzo.rst`. Literals are counted by the low
-//! two bits of the match before them where there are up to three, and by an instruction of their own otherwise; matches
-//! have three forms, by distance and length. What ends a stream is a match of the longest form at a distance that no
-//! other has. Runs of zeros are matches here: what a version byte announces is left to other formats.
+//! The kernel's `Documentation/staging/lzo.rst` describes the format. A run of up to three literals is counted in the
+//! low two bits of the match before it, a longer run by an instruction of its own. Matches have three forms, by
+//! distance and length. A match of the longest form, at a distance that no other has, ends the stream. Runs of zeros
+//! are encoded as matches: this encoder does not write lzo-rle, which needs a version byte.
 //!
-//! The search is greedy. Two tables know where bytes were last: by four bytes, for matches at any distance, and by
-//! three, for the short form, which reaches 2 KiB back.
+//! The search is greedy. Two hash tables give the last position of a byte sequence: one of four bytes, for matches at
+//! any distance, and one of three bytes, for the short form, which reaches 2 KiB back.
 
 /// A match of this many bytes has a short form, up to [`SHORT_MAX`] and [`SHORT_DISTANCE_MAX`].
 const SHORT_MIN: usize = 3;
@@ -27,10 +27,10 @@ const END: [u8; 3] = [17, 0, 0];
 
 const TABLE_BITS: u32 = 12;
 const TABLE_SIZE: usize = 1 << TABLE_BITS;
-/// Without a match for so many bytes (a power of two), the search takes a larger step.
+/// After this many bytes without a match (a power of two), the search takes a larger step.
 const PATIENCE_BITS: u32 = 5;
 
-/// Where bytes were last, by a hash of them.
+/// The last position of byte sequences, by their hash.
 struct Table([u16; TABLE_SIZE]);
 
 impl Table {
@@ -38,7 +38,7 @@ impl Table {
         Self([0; TABLE_SIZE])
     }
 
-    /// The last place of a hash, which becomes `at`.
+    /// Returns the last position of a hash, and replaces it by `at`.
     fn replace(&mut self, hash: u32, at: usize) -> usize {
         let slot = usize::try_from(hash).ok().and_then(|hash| self.0.get_mut(hash));
         let new = u16::try_from(at).unwrap_or(0);
@@ -55,7 +55,7 @@ pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
     let mut long = Table::new();
     let mut short = Table::new();
     let mut writer = Writer { start: output.len(), output };
-    // Bytes before `at` that no match has yet begin at `literals`.
+    // The literals not written yet are those from `literals` to `at`.
     let (mut literals, mut at) = (0_usize, 1_usize);
     while let Some(word) = input.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
         let word = u32::from_le_bytes(*word);
@@ -71,7 +71,7 @@ pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
         writer.matched(len, distance);
         at = at.saturating_add(len);
         literals = at;
-        // The end of a match is where the next is likely to be found again.
+        // A later match often refers to the end of this one, so that position goes into the tables.
         if let Some(last) = at.checked_sub(2)
             && let Some(word) = input.get(last..).and_then(|rest| rest.first_chunk::<4>())
         {
@@ -84,7 +84,7 @@ pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
     writer.output.extend_from_slice(&END);
 }
 
-/// Length and distance of a match of the bytes at two places, if it is worth its form.
+/// Length and distance of a match between two positions, if encoding it saves space.
 fn matched(input: &[u8], from: usize, at: usize, min: usize) -> Option<(usize, usize)> {
     let distance = at.checked_sub(from).filter(|distance| (1..=FAR_DISTANCE_MAX).contains(distance))?;
     let (before, now) = (input.get(from..)?, input.get(at..)?);
@@ -93,7 +93,7 @@ fn matched(input: &[u8], from: usize, at: usize, min: usize) -> Option<(usize, u
     is_worth.then_some((len, distance))
 }
 
-/// How many bytes two slices have in common at their starts.
+/// Length of the common prefix of two slices.
 fn common(one: &[u8], other: &[u8]) -> usize {
     let mut same = 0_usize;
     for (one, other) in one.chunks_exact(8).zip(other.chunks_exact(8)) {
@@ -166,7 +166,7 @@ impl Writer<'_> {
         self.output.extend_from_slice(&[low_byte(back << 2), low_byte(back >> 6)]);
     }
 
-    /// The part of a length that its instruction has no room for: zeros count 255 each, the byte behind them the rest.
+    /// The part of a length that does not fit its instruction: each zero counts 255, and the byte after them the rest.
     fn more(&mut self, len: usize) {
         let mut rest = len;
         while rest > 255 {
@@ -191,7 +191,7 @@ mod tests {
         let mut packed = vec![7; 3];
         compress(data, &mut packed);
         let stream = &packed[3..];
-        // Three decoders, none of which knows this encoder.
+        // Three independent decoders.
         let mut output = vec![0; data.len()];
         assert_eq!(lzo::decompress_into(stream, &mut output), Ok(data.len()));
         assert_eq!(output, data);
@@ -244,7 +244,7 @@ mod tests {
             text.push(b' ');
         }
         text.truncate(4096);
-        // What Linux 6.18 makes of it with `compress-force=lzo`, without the two lengths in front.
+        // Output of Linux 6.18 with `compress-force=lzo`, without the two lengths in front.
         let of_kernel = 1493 - 8;
         let len = round(&text);
         assert!(len <= of_kernel, "{len}");

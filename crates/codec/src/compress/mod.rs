@@ -1,20 +1,20 @@
 //! Compression of file extents, with the framing they have on disk.
 //!
-//! Three codecs, one front: [`compress`], [`decompress`] and [`decompress_into`]. All that read extents call it, and
-//! `check`, so that they agree about what can be read. [`Form`] says which of two layouts an extent has:
+//! Three codecs behind one interface: [`compress`], [`decompress`] and [`decompress_into`]. All readers of extents use
+//! it, and so does `check`, so that they agree on which extents can be read. [`Form`] names one of two layouts:
 //!
-//! | | regular extent | inside its item |
+//! | | regular extent | inline extent |
 //! |---|---|---|
-//! | the compressed bytes | whole sectors: padding behind the stream counts nothing | the item's: LZO counts them |
-//! | a shorter stream | zeros follow: kernels round the length up to a sector | damage |
-//! | a longer stream | ends with the extent | up to a sector: Linux 7.1 compresses a whole one |
+//! | compressed bytes | whole sectors; padding after the stream is ignored | exactly the item; LZO records the length |
+//! | a shorter stream | zeros follow, since kernels round the length up to a sector | damage |
+//! | a longer stream | is cut at the end of the extent | up to one sector, as Linux 7.1 writes |
 //!
-//! That is what the kernel reads, with one exception: it takes a zstd frame that is cut short for one with zeros behind
-//! it where it fits one sector, and this refuses it.
+//! The kernel reads the same extents, with one exception: it reads a truncated zstd frame of at most one sector as if
+//! zeros followed, and this refuses it.
 //!
 //! Bounds: the output never exceeds the length the caller states (take it from a verified item),
-//! and a decoder's own memory is fixed, but that a longer stream of zlib takes up to 1 MiB more; beyond that it is
-//! refused. So is a zstd frame that needs a window above 128 KiB, as the kernel refuses it.
+//! and a decoder's own memory is fixed, except that a longer stream of zlib takes up to 1 MiB more; beyond that it is
+//! refused. A zstd frame with a window above 128 KiB is refused, as by the kernel.
 //!
 //! How it fails: [`Error`] names the codec, the place and the two lengths that disagree. Output
 //! buffers are unspecified after an error.
@@ -36,7 +36,7 @@ pub use crate::kind::CompressionType;
 use crate::{Error, Result};
 pub use block::{BlockCodec, BlockError, decompress_block};
 
-/// Where a compressed extent lies.
+/// The location of a compressed extent, which decides its framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// In sectors of its own.
@@ -50,7 +50,7 @@ pub enum Layout {
 pub struct Form {
     /// Bytes of a sector, the unit of LZO segments.
     pub sector_size: usize,
-    /// Where it lies.
+    /// Its location.
     pub layout: Layout,
 }
 

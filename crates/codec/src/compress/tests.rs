@@ -127,7 +127,7 @@ fn longer_streams_end_with_a_regular_extent() {
     );
 }
 
-/// What of an extent is read, by the rules of the kernel.
+/// The part of an extent that the kernel's rules allow to be read.
 fn is_read(codec: CompressionType, layout: Layout, (stream, wanted): (usize, usize)) -> bool {
     match layout {
         Layout::Regular => true,

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 const CODEC: CompressionType = CompressionType::Zlib;
 
-/// Bytes of the header, and what is in it: the method, the window (32 KiB at most) and whether a dictionary is needed.
+/// Bytes of the header, and its fields: the method, the window (32 KiB at most) and whether a dictionary is needed.
 const HEADER_SIZE: usize = 2;
 const DEFLATE: u8 = 8;
 const WINDOW_MAX: u8 = 7;
@@ -20,13 +20,13 @@ thread_local! {
     static ENCODER: RefCell<Option<(i32, Compressor)>> = const { RefCell::new(None) };
 }
 
-/// Fills `output` as far as the stream goes, and returns how many bytes that are. Longer streams end with the output.
-/// Data behind the stream is padding. Its Adler-32 is left unread, as kernels do: they may end before it.
+/// Decompresses into `output` and returns the number of bytes written. A longer stream is cut at the end of `output`.
+/// Data after the stream is padding. The Adler-32 is not read, as by kernels, whose extents may end before it.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     let expected = output.len();
     match inflate(input, output)? {
         Some(len) => Ok(len),
-        // The decoder says nothing of a stream that it has no room for: with more room it does.
+        // The decoder does not report how far it got when the output is too small, so it gets a larger buffer.
         None => {
             let mut room = expected.saturating_add(MORE_MIN);
             while room <= expected.saturating_add(MORE_MAX) {
@@ -42,7 +42,7 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// As [`decompress`], of an extent inside its item: the stream is whole, and has at most `room` bytes.
+/// As [`decompress`], for an inline extent: the stream is complete, and decompresses to at most `room` bytes.
 pub(super) fn decompress_inline(input: &[u8], room: usize, output: &mut [u8]) -> Result<usize> {
     let expected = output.len();
     let mut whole = buffer(room.max(expected))?;
@@ -61,7 +61,7 @@ fn buffer(len: usize) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Fills `output` from its start; `None` where the stream is longer.
+/// Fills `output` from its start; `None` if the stream is longer.
 fn inflate(input: &[u8], output: &mut [u8]) -> Result<Option<usize>> {
     let Some((&[method, flags], stream)) = input.split_first_chunk() else {
         return Err(Error::Invalid { codec: CODEC, what: "cut short inside the header", at: 0 });

@@ -13,8 +13,8 @@ thread_local! {
     static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Fills `output` as far as the frame goes, and returns how many bytes that are. Longer frames end with the output;
-/// data behind the frame is padding.
+/// Decompresses into `output` and returns the number of bytes written. A longer frame is cut at the end of `output`;
+/// data after the frame is padding.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     let mut decoder = match DECODER.take() {
         Some(decoder) => decoder,

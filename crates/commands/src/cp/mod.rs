@@ -1,9 +1,9 @@
-//! `spinney cp`: from place to place.
+//! `spinney cp`: copies within and between images, mounts and the host.
 //!
-//! A `Place` says where each word leads. What comes from this machine is copied as `put` does it, what goes there as
-//! `get` does it; from one volume to another, and within one, `tree` copies. Sources that lie in the same place are
-//! copied together, so that files with several names stay such. Failure: a file that cannot be copied is noted, and
-//! told at the end; others go on, unless there is no room.
+//! Each argument is parsed to a `Place`. Files from the host are copied by the code of `put`, files to the host by
+//! that of `get`, and all others by `tree`. Sources in the same place are copied together, so that hard links between
+//! them are kept. Failure: a file that cannot be copied is reported at the end, and the others are copied, unless there
+//! is no room.
 
 mod tree;
 
@@ -32,11 +32,11 @@ use tree::{Copy, Counts};
 
 /// Copy files and directories: within an image, or between images, mounts and this machine
 ///
-/// IMAGE:/PATH is in an image, a path below a mount means the mount, all else is on this machine; `./` begins a name
-/// of this machine that has a colon. Owners, modes, times, attributes, flags, hard links and holes are kept, on this
-/// machine and in a mount as far as you may give them. Within one image copies share their contents with what they
-/// were copied from, until one of them is changed: that takes no time and no space. From one image to another, and to
-/// and from this machine, directories are merged into existing ones.
+/// IMAGE:/PATH is a path in an image, a path below a mount is a path in the mounted image, and all others are on this
+/// machine; write `./` before a host name that has a colon. Owners, modes, times, attributes, flags, hard links and
+/// holes are kept, on this machine and in a mount as far as your permissions allow. Within one image a copy shares the
+/// extents of its source until one of them is changed, so it takes no time and no space. Between images, and to and
+/// from this machine, directories are merged into existing ones.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "spinney cp [OPTIONS] <SOURCE>... <DEST>\n       spinney cp [OPTIONS] <IMAGE> <SOURCE>... <DEST>"
@@ -52,8 +52,8 @@ use tree::{Copy, Counts};
     "  spinney cp -r --json site.img /a /b | jq .bytes_shared"
 ))]
 pub struct Cp {
-    /// What to copy, and at last where to: an existing directory, or a new name; a symbolic link is copied itself. With
-    /// IMAGE first, all are paths in that image
+    /// Sources, and last the destination: an existing directory, or a new name. Symbolic links are copied, not
+    /// followed. With IMAGE first, all are paths in that image
     #[arg(required = true, num_args = 2.., value_name = "SOURCE")]
     words: Vec<PathBuf>,
     /// Take the subvolume at PATH for the root of IMAGE, instead of the default subvolume
@@ -65,24 +65,24 @@ pub struct Cp {
     /// Take this copy of the superblock of IMAGE: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
     #[arg(long = "super", value_name = "COPY")]
     superblock: Option<usize>,
-    /// Directories and all below
+    /// Copy directories with their contents
     #[arg(short, long)]
     recursive: bool,
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
-    /// Whether contents are shared: where they can be, always (or fail), or never
+    /// Share extents: auto (where possible), always (or fail), or never
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "auto",
         default_missing_value = "always", hide_default_value = true)]
     reflink: Reflink,
-    /// Keep the part of a file for whose rest there was no room; it is removed without
+    /// Keep the copied part of a file that does not fit; by default it is removed
     #[arg(long)]
     partial: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Report as JSON: {entries, bytes_shared, bytes_copied, made: [{path, subvolume, ino}]}; `made` is empty where
-    /// this machine is copied to
+    /// Report as JSON: {entries, bytes_shared, bytes_copied, made: [{path, subvolume, ino}]}; `made` is empty for
+    /// copies to this machine
     #[arg(long)]
     json: bool,
 }
@@ -103,10 +103,10 @@ struct Report {
     made: Vec<Made>,
 }
 
-/// How far a copy has come, and what it had to leave.
+/// The progress of a copy, and its failures.
 type Noted<'a> = (&'a Arc<Progress>, &'a Arc<Failures>);
 
-/// An image or a mount, and paths in it; or this machine.
+/// Paths in one image, one mount, or on the host.
 struct Group {
     place: Place,
     paths: Vec<PathBuf>,
@@ -145,7 +145,7 @@ impl Cp {
         ImageArgs { image: dir.unwrap_or_else(|| image.to_owned()), subvolume, subvolume_id, superblock }
     }
 
-    /// The image or directory of a mount that comes first, where all others are paths in it.
+    /// The first argument, if it is an image or a directory of a mount and all others are paths in it.
     fn image_first(&self) -> Option<&Path> {
         let (first, rest) = self.words.split_first().filter(|(_, rest)| rest.len() > 1)?;
         let place = Place::parse(first.as_os_str());
@@ -153,24 +153,24 @@ impl Cp {
         let is_first = match &place {
             Place::Image { .. } => false,
             _ if rest.iter().any(|other| matches!(other, Place::Image { .. })) => false,
-            // With a destination on this machine there is nothing else that this could mean.
+            // If the destination is on the host, only a first argument that is an image gives the command a meaning.
             Place::Host(path) => matches!(rest.last(), Some(Place::Host(_))) && is_image(path),
             Place::Mount { .. } => first.is_dir() && !rest.iter().all(|other| other.is_beside(&place)),
         };
         is_first.then_some(first)
     }
 
-    /// Copies from place to place.
+    /// Copies between the places that the arguments name.
     fn between(&self, (progress, failures): Noted<'_>) -> Result<Report> {
         let places: Vec<Place> = self.words.iter().map(|word| Place::parse(word.as_os_str()).through_mount()).collect();
         let (dest, sources) = places.split_last().context("a destination")?;
         let groups = grouped(sources);
         if self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() {
-            let text = "--subvolume, --subvolume-id and --super are for an IMAGE that comes first, and paths in it";
+            let text = "--subvolume, --subvolume-id and --super need an IMAGE as the first argument, and paths in it";
             return Err(Failure::usage(text).into());
         }
         if self.reflink == Reflink::Always && !sources.iter().all(|source| source.is_beside(dest)) {
-            let text = "--reflink=always: contents are shared within one image alone";
+            let text = "--reflink=always: only files of one image can share extents";
             return Err(Failure::usage(text).into());
         }
         let Some((image, path)) = dest.within() else { return self.copy_out(&groups, dest, sources.len(), progress) };
@@ -211,7 +211,7 @@ impl Cp {
             }
             Ok(())
         });
-        // What was copied before a failure is kept.
+        // After a failure the volume is closed too, so that the files copied before it are kept.
         let closed = volume.close();
         drop(bar);
         copied?;
@@ -227,7 +227,7 @@ impl Cp {
         let mut report = Report::default();
         for Group { place, paths } in groups {
             let Some((image, _)) = place.within() else {
-                let text = "both are on this machine: cp(1) copies there; IMAGE:/PATH is in an image";
+                let text = "source and destination are on this machine: use cp(1), or IMAGE:/PATH for an image";
                 let (from, to) = (paths.first().map_or(Path::new(""), PathBuf::as_path).display(), to.display());
                 return Err(Failure::usage(format!("{from} and {to}: {text}")).into());
             };
@@ -245,10 +245,10 @@ impl Cp {
     }
 }
 
-/// Where some of the files come from.
+/// The source of some of the files.
 enum Source {
     Host(Vec<PathBuf>),
-    /// The image that they go to.
+    /// The destination image itself.
     Itself(Vec<PathBuf>),
     Other(Volume, Vec<PathBuf>),
 }
@@ -267,7 +267,7 @@ struct Filling<'a> {
     volume: &'a Volume,
     image: &'a Path,
     dest: &'a Path,
-    /// A user makes in a mount what is the user's own.
+    /// True for an unprivileged user and a mount: new files belong to the user.
     is_user: bool,
     progress: &'a Arc<Progress>,
     failures: &'a Arc<Failures>,
@@ -301,7 +301,7 @@ impl Filling<'_> {
         report.bytes_shared = report.bytes_shared.saturating_add(shared);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
         if unkept > 0 {
-            warn(&format!("{unkept} attributes and flags cannot be kept there"));
+            warn(&format!("{unkept} attributes and flags were not copied: the destination does not accept them"));
         }
         targets
     }
@@ -323,15 +323,16 @@ impl Filling<'_> {
     }
 }
 
-/// Refuses a directory where none is wanted.
+/// Refuses a directory without `--recursive`.
 fn check_recursive(recursive: bool, path: &Path, is_dir: bool) -> Result<()> {
     if is_dir && !recursive {
-        return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
+        let text = format!("{}: a directory (-r includes its contents)", path.display());
+        return Err(Failure::refused(text).into());
     }
     Ok(())
 }
 
-/// Sources, those that are in the same place together.
+/// Groups sources by image, mount or host.
 fn grouped(sources: &[Place]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! A tree that is copied within one volume, or from one to another.
+//! Copying a tree within one volume, or from one to another.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +18,7 @@ use crate::get::means_contents;
 use crate::image::maker;
 use crate::progress::Progress;
 
-/// Flags that say how contents are stored: a new file needs them before it has any.
+/// Flags for the storage of contents: a new file needs them before it has data.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
 
 /// Flags that mean the same in every format.
@@ -30,45 +30,45 @@ const PORTABLE_FLAGS: NodeFlags = STORAGE_FLAGS
     .union(NodeFlags::NOATIME)
     .union(NodeFlags::DIRSYNC);
 
-/// One name that is to be copied.
+/// A name to copy.
 struct Name {
     from: PathBuf,
     to: PathBuf,
     found: Metadata,
 }
 
-/// A copy that is made.
+/// A copy in progress.
 pub(super) struct Copy<'a> {
     pub(super) from: &'a Volume,
     pub(super) to: &'a Volume,
-    /// Both are one.
+    /// `from` and `to` are the same volume.
     pub(super) is_within: bool,
-    /// A user makes in a mount what is the user's own.
+    /// True for an unprivileged user and a mount: new files belong to the user.
     pub(super) is_user: bool,
     pub(super) recursive: bool,
     /// Existing files are replaced.
     pub(super) force: bool,
     pub(super) reflink: Reflink,
-    /// The part of a file for whose rest there was no room stays.
+    /// The copied part of a file that does not fit is kept.
     pub(super) partial: bool,
     pub(super) progress: &'a Progress,
-    /// Files with several names, by subvolume and number: where the first was copied to.
+    /// Files with several names, by subvolume and inode: the path of the first copy.
     pub(super) links: HashMap<(u64, u64), PathBuf>,
-    /// Directories of others that were there, and keep what they have.
+    /// Existing directories of other users, whose attributes stay.
     pub(super) left: HashSet<PathBuf>,
     pub(super) counts: Counts,
-    /// Files that could not be copied, while the others were.
+    /// Failures of single files.
     pub(super) failures: &'a Failures,
 }
 
-/// What it did.
+/// The counts of a report.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     /// Bytes of contents that are shared.
     pub(super) shared: u64,
     /// Bytes of contents that were copied.
     pub(super) copied: u64,
-    /// Attributes and flags that the other format, or the mount, does not take.
+    /// Attributes and flags that the other format, or the mount, does not accept.
     pub(super) unkept: u64,
 }
 
@@ -81,11 +81,11 @@ impl Copy<'_> {
             check_recursive(self.recursive, source, found.is_dir())?;
             let is_contents = found.is_dir() && !self.is_within && means_contents(source);
             let target = if is_contents { dest_path.to_owned() } else { dest.target(source, found.is_dir())? };
-            // All names are known before the first copy is made: a directory may be copied into itself.
+            // All names are listed before the first copy is made, because a directory may be copied into itself.
             let names = self.below(Name { from: source.clone(), to: target.clone(), found })?;
             let mut unmade: Vec<&Path> = Vec::new();
             for name in &names {
-                // Nothing can go into a directory that could not be made.
+                // The entries of a directory that could not be made are skipped.
                 if unmade.iter().any(|dir| name.to.starts_with(dir)) {
                     continue;
                 }
@@ -94,7 +94,7 @@ impl Copy<'_> {
                     unmade.push(&name.to);
                 }
             }
-            // Making what is in a directory has changed its times.
+            // Making entries has changed the times of their directory, so times are set last.
             for Name { to, found, .. } in names.iter().rev().filter(|name| name.found.is_dir()) {
                 if self.left.contains(to) || unmade.iter().any(|dir| to.starts_with(dir)) {
                     continue;
@@ -109,7 +109,7 @@ impl Copy<'_> {
         Ok(targets)
     }
 
-    /// A name, and all that are below it, each behind the directory that it is in.
+    /// A name and all names below it; a directory comes before its entries.
     fn below(&self, top: Name) -> Result<Vec<Name>> {
         let mut names = vec![top];
         let (mut next, mut dirs) = (0, HashSet::new());
@@ -118,9 +118,9 @@ impl Copy<'_> {
             if !found.is_dir() {
                 continue;
             }
-            // No image, whatever is wrong with it, makes this endless.
+            // A damaged image may have a directory below itself.
             if !dirs.insert((found.home.subvolume, found.home.ino)) {
-                let text = format!("{}: a directory that is in itself", from.display());
+                let text = format!("{}: the directory contains itself", from.display());
                 return Err(Failure::new(Status::Corrupt, text).into());
             }
             let (from, to) = (from.clone(), to.clone());
@@ -144,7 +144,7 @@ impl Copy<'_> {
         } else if !self.is_replaced(name)? {
             self.make(name, id, &name.to)?;
         } else if self.links.get(&id) != Some(&name.to) {
-            // What has the name keeps it until the copy is whole.
+            // An existing file keeps the name until the copy is complete.
             let beside = self.free_name(&name.to)?;
             let replace = |target: &Path| format!("{}: not replaced", target.display());
             self.make(name, id, &beside).with_context(|| replace(&name.to))?;
@@ -157,7 +157,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies what has a name to `to`, where there is nothing; or leaves nothing there, unless it is a directory.
+    /// Copies a name to `to`, which does not exist. After a failure `to` is removed, unless it is a directory.
     fn make(&mut self, name: &Name, id: (u64, u64), to: &Path) -> Result<()> {
         let Name { from, found, .. } = name;
         if let Some(first) = self.links.get(&id) {
@@ -182,7 +182,7 @@ impl Copy<'_> {
         filled
     }
 
-    /// Gives a new node what its source has.
+    /// Sets the attributes of a new node to those of its source.
     fn fill(&mut self, name: &Name, to: &Path) -> Result<()> {
         if name.found.is_file() {
             self.set_flags(to, name.found.flags & STORAGE_FLAGS)?;
@@ -191,13 +191,13 @@ impl Copy<'_> {
         self.attributes(name, to)
     }
 
-    /// Removes a copy that did not become whole.
+    /// Removes an incomplete copy.
     fn remove(&self, path: &Path) {
-        // The failure before is what the caller hears of; where even this fails, the part stays.
+        // The caller gets the first failure. If this removal fails too, the part stays.
         let _ = self.to.remove_file(path);
     }
 
-    /// A name that nothing has, in the directory of `path`.
+    /// An unused name in the directory of `path`.
     fn free_name(&self, path: &Path) -> Result<PathBuf> {
         let mut number = 0_u64;
         loop {
@@ -210,7 +210,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Gives a directory that is there what the other has; that of another stays as it is where a user copies.
+    /// Sets the attributes of an existing directory to those of the source. For an unprivileged user, directories of
+    /// others keep theirs.
     fn merge(&mut self, name: &Name) -> Result<()> {
         let Name { to, found, .. } = name;
         if !self.is_user {
@@ -222,7 +223,7 @@ impl Copy<'_> {
         self.attributes(name, to)
     }
 
-    /// True for a directory that comes from elsewhere into one that is there.
+    /// True for a directory from another volume that is merged into an existing one.
     fn is_merged(&self, Name { to, found, .. }: &Name) -> Result<bool> {
         if self.is_within || !found.is_dir() {
             return Ok(false);
@@ -233,7 +234,7 @@ impl Copy<'_> {
         }
     }
 
-    /// True where something has the name already, which the copy is to replace.
+    /// True if the name exists and the copy replaces it.
     fn is_replaced(&self, Name { from, to, found }: &Name) -> Result<bool> {
         let there = match self.to.symlink_metadata(to) {
             Err(error) if error.is_not_found() => return Ok(false),
@@ -270,7 +271,7 @@ impl Copy<'_> {
                 Err(error) => return Err(error.at(to).into()),
             }
         }
-        // Holes stay holes, where the format tells them.
+        // Holes are kept if the format reports them.
         copy_sparse((&source, from), found.size, &mut new_buffer(), |at, part| {
             target.write_at(part, at).map_err(|error| error.at(to))?;
             let bytes = u64::try_from(part.len())?;
@@ -281,7 +282,7 @@ impl Copy<'_> {
         Ok(target.set_len(found.size).map_err(|error| error.at(to))?)
     }
 
-    /// Writing takes privileges away, and changes times: they come last.
+    /// Writing clears set-user bits and changes times, so these are set last.
     fn attributes(&mut self, Name { from, found, .. }: &Name, to: &Path) -> Result<()> {
         for name in self.from.list_xattrs(from)? {
             let is_privileged = name.as_bytes().starts_with(b"trusted.") || name.as_bytes().starts_with(b"security.");
@@ -298,7 +299,7 @@ impl Copy<'_> {
         if found.is_dir() { Ok(()) } else { self.set_flags(to, found.flags) }
     }
 
-    /// Counts what another format does not have.
+    /// Counts attributes that the destination does not accept.
     fn keep(&mut self, set: vfs::Result<()>) -> Result<()> {
         let lacks = |error: &vfs::Error| {
             let errors = [Errno::EOPNOTSUPP, Errno::EINVAL, Errno::EPERM, Errno::ERANGE];
@@ -319,7 +320,7 @@ impl Copy<'_> {
         if flags == own || !(found.is_file() || found.is_dir()) {
             return Ok(());
         }
-        // What is overwritten in place cannot become compressed in one step, nor the other way round.
+        // NOCOW and COMPRESS exclude each other: the old flag is cleared before the new one is set.
         if (flags ^ found.flags).contains(NodeFlags::NOCOW) {
             let set = self.to.set_flags(path, found.flags.difference(STORAGE_FLAGS));
             self.keep(set)?;

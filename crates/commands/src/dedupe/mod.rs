@@ -4,7 +4,7 @@
 //! become matches. What is done with those is a matter of the `Place` where the files are: `image`, which nobody else
 //! uses, through the library; `mounted`, where anybody may change them, through the kernel and the server of the mount.
 //! Both compare the bytes themselves before they share them: a hash is a hint. A file that cannot share is counted,
-//! not a failure; one that fails is left and told of, and the search goes on with the others.
+//! not a failure; a file that fails is skipped and reported, and the search continues with the others.
 
 mod image;
 mod mounted;
@@ -41,7 +41,7 @@ const BLOCKS_MAX: usize = 8 << 20;
 /// Contents are looked at block by block; what has the same checksum is compared byte by byte, and shared where it is
 /// the same. Times stay as they are.
 ///
-/// Files of read-only snapshots share, too: their contents do not change by that.
+/// Files in read-only snapshots are included: sharing does not change their contents.
 ///
 /// In place of IMAGE, a directory of a mount works on files that may be in use meanwhile: your own, or, as root, all.
 /// Whoever changes one in between keeps what was written.
@@ -88,7 +88,7 @@ struct Report {
     bytes_shared: u64,
     /// Files that could not share: without checksums, say, or that nothing may change.
     files_skipped: usize,
-    /// Files that failed, of which the standard error tells.
+    /// Files that failed; the standard error names them.
     files_failed: u64,
 }
 

@@ -43,7 +43,7 @@ pub(super) fn apply_name(
 ) -> Result<()> {
     let metadata = &known.attr;
     let handle = handle_of_made((dir, name), metadata)?;
-    // An emulator follows the path of a handle by itself, and behind a symbolic link goes on to its target.
+    // An emulator resolves the path of a handle itself, and would follow a symbolic link to its target.
     let by_name = emulation::is_there();
     let has_owner = give_owner(export, metadata, |uid, gid| match by_name {
         true => rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),

@@ -145,7 +145,7 @@ pub(super) fn enter((dir, name): (&OwnedFd, &OsStr)) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds as a signed number. They are of another type in each of the ways to make system calls.
+/// Nanoseconds as a signed number. Their type depends on the backend of `rustix`.
 fn signed<N: TryInto<i64>>(nsec: N) -> Result<i64, N::Error> {
     nsec.try_into()
 }

@@ -124,7 +124,7 @@ impl Batch {
         self.files.len() >= self.files_max || self.contents.len() >= BATCH_BYTES
     }
 
-    /// Makes those that wait in the directory `target`. `about` tells failures which file they are about.
+    /// Creates the waiting files in the directory `target`. `about` adds the name of the file to a failure.
     pub(super) fn make(
         &mut self,
         import: &Import<'_>,
@@ -181,7 +181,7 @@ fn regular(import: &Import<'_>, buffer: &mut [u8], fd: &OwnedFd, stat: &Stat, ta
     let filled = data::stream(fd.as_fd(), stat, &file, buffer, import.progress);
     drop(file);
     if filled.is_err() && !import.options.keeps_partial {
-        // The failure before is what the caller hears of; where even this fails, the part stays.
+        // The caller gets the first failure. If this removal fails too, the part stays.
         let _ = import.volume.remove_file(target);
     }
     filled?;
@@ -207,7 +207,7 @@ fn directory(
 fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path) -> Result<()> {
     let make = || {
         let is_link = source::kind(stat)?.is_symlink();
-        // An emulator would tell those of the link's target.
+        // Under an emulator this call would return those of the link's target.
         let has_none = is_link && emulation::is_there();
         let xattrs = if has_none { Xattrs::new() } else { source::xattrs_of(handle)? };
         let link = if is_link { source::read_link(handle)? } else { c"".to_owned() };

@@ -14,9 +14,9 @@
 //! * A directory gets its times when its last name was made, since every name changes them.
 //! * With one thread the volume sees the same calls in the same order for the same source.
 //!
-//! Failure: the first one ends the import and is returned, unless the caller has failures of single files noted; what
-//! was made by then stays, but for the file that it was about. Callers: `put`, `mkfs`. Nothing here knows of arguments
-//! or terminals: [`Progress`] is a set of counters.
+//! Failure: the first one ends the import and is returned, unless the caller records failures of single files. Files
+//! that are complete by then stay; the one that failed is removed. Callers: `put`, `mkfs`. Nothing here knows of
+//! arguments or terminals: [`Progress`] is a set of counters.
 
 mod create;
 mod data;
@@ -50,14 +50,14 @@ pub struct ImportOptions {
     pub keeps_ctime: bool,
     /// Attributes that only root may set come along (`security.`, `trusted.`).
     pub keeps_privileged: bool,
-    /// A file that could not be copied whole stays, as far as it came; otherwise it is removed.
+    /// The part of a file that could be copied is kept; otherwise it is removed.
     pub keeps_partial: bool,
     /// Leaves out what lies on another file system than the source.
     pub one_file_system: bool,
     /// Device and inode number of a file to leave out: the image itself.
     pub skip: Option<(u64, u64)>,
-    /// Where files and directories that fail are noted, so that the others are copied; without it the first failure
-    /// ends the import.
+    /// Records the files and directories that fail, so that the others are copied; without it the first failure ends
+    /// the import.
     pub failures: Option<Arc<Failures>>,
 }
 
@@ -98,7 +98,7 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Goes on without a file or directory that failed, where the caller wants that.
+    /// Records a failure if the caller wants to continue; otherwise returns it.
     fn note<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match &self.options.failures {
             Some(failures) => failures.note(result, false),

@@ -191,7 +191,7 @@ pub(crate) fn times(stat: &Stat) -> [Time; 3] {
     ]
 }
 
-/// Nanoseconds are of another type in each of the ways to make system calls.
+/// The type of nanoseconds depends on the backend of `rustix`.
 fn time(sec: i64, nsec: impl TryInto<u32>) -> Time {
     Time::new(sec, nsec.try_into().unwrap_or_default())
 }

@@ -44,10 +44,10 @@ const DROPPED: &[&str] = &[
     "loud",
     "silent",
     "norelatime",
-    // Times reach the image with the commit, in one inode item with everything else: there is nothing to be lazy about.
+    // Times are written with the commit, in the inode item with all other fields: `lazytime` would save nothing.
     "lazytime",
     "nolazytime",
-    // Every change counts in an inode's version anyway.
+    // Every change increments an inode's version anyway.
     "iversion",
     "noiversion",
     // Linux has had no mandatory locks since 5.15, and ignores these.

@@ -472,7 +472,7 @@ impl Supervisor {
     }
 }
 
-/// Adds to the failure of a mount what works without one.
+/// Adds the alternatives that need no mount to the failure of a mount.
 fn with_other_way(error: fuse::Error) -> anyhow::Error {
     use fuse::Error::{HelperMissing, HelperRefused, NoDevice};
     match error {

@@ -1,9 +1,10 @@
-//! The one grammar of paths: words that lead into an image or a mount become an image, and paths in it.
+//! One syntax for paths: arguments that name paths in an image or a mount are rewritten to an image, and paths in it.
 //!
-//! `spinney rm site.img:/old` becomes `spinney rm site.img /old`, and so does `spinney rm /mnt/site/old` of what is
-//! mounted there; `put` and `get` have one side on this machine. Where the words can mean an image and paths in it,
-//! they do. An image that the caller has mounted becomes the directory where it is mounted: its server carries the
-//! command out. `Place` says where a word leads, a `Rule` which words of a command are paths.
+//! `spinney rm site.img:/old` becomes `spinney rm site.img /old`, and `spinney rm /mnt/site/old` becomes
+//! `spinney rm /mnt/site /old`; one side of `put` and `get` is a host path. Arguments that can be read as an image
+//! followed by paths are read so. An image that the caller has mounted is replaced by its mount point, so that the
+//! server executes the command. A `Place` is a parsed argument; a `Rule` says which arguments of a command are
+//! paths.
 
 mod rules;
 
@@ -18,10 +19,10 @@ use crate::failure::Failure;
 use crate::place::{Place, is_image, mounted_at};
 use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 
-/// The words of a command line in their long form. `program` tells which options take a value.
+/// Rewrites a command line to its long form, IMAGE PATH. `program` says which options take a value.
 ///
 /// # Errors
-/// `Usage` for paths that lie in several images.
+/// `Usage` for paths in several images.
 pub fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
     let Some(rule) = Rule::of(&words) else { return Ok(words) };
     let mut line = Line::new(words, rule, &program());
@@ -35,9 +36,9 @@ pub fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) -> Resu
 struct Line {
     words: Vec<OsString>,
     rule: Rule,
-    /// Where the words are that are neither options nor their values.
+    /// Indices of the arguments that are neither options nor their values.
     plain: Vec<usize>,
-    /// Where values of options are that are paths in the image.
+    /// Indices of the option values that are paths in the image.
     values: Vec<usize>,
 }
 
@@ -45,7 +46,7 @@ impl Line {
     fn new(words: Vec<OsString>, rule: Rule, program: &Command) -> Self {
         let mut line = Self { words, rule, plain: Vec::new(), values: Vec::new() };
         let (mut command, mut depth) = (program, 0);
-        // Also a command below it that the rule does not name.
+        // Includes a subcommand that the rule does not name.
         while let Some(below) = line.words.get(1 + depth).and_then(|name| command.find_subcommand(name)) {
             (command, depth) = (below, depth + 1);
         }
@@ -53,7 +54,7 @@ impl Line {
         line
     }
 
-    /// Finds the words that are no options, from `at` on.
+    /// Finds the arguments that are not options, from `at` on.
     fn find(&mut self, command: &Command, mut at: usize) {
         let takes_value = |word: &OsStr| {
             let word = word.to_string_lossy();
@@ -62,7 +63,7 @@ impl Line {
                     let aliases = argument.get_all_aliases().unwrap_or_default();
                     argument.get_long() == Some(long) || aliases.contains(&long)
                 }
-                // Of short ones that stand together, only the last takes a value.
+                // Of grouped short options only the last takes a value.
                 None => argument.get_short().is_some_and(|short| word.ends_with(short)),
             });
             found.is_some_and(|argument| argument.get_action().takes_values() && !argument.is_require_equals_set())
@@ -94,13 +95,13 @@ impl Line {
         self.words.get(at).map_or(OsStr::new(""), OsString::as_os_str)
     }
 
-    /// Where a word leads; of an image that is mounted, to the mount.
+    /// The place that an argument names; if that is in a mounted image, the place in the mount.
     fn place(&self, at: usize) -> Place {
         let place = Place::parse(self.word(at));
         if self.opens_image() || self.rule.sides == Sides::Whole { place } else { place.through_mount() }
     }
 
-    /// True where the server of a mount cannot do what is asked for.
+    /// True if the server of a mount cannot execute the command.
     fn opens_image(&self) -> bool {
         self.rule.opens_image || self.has_option(OF_IMAGES) || self.has_option(self.rule.without)
     }
@@ -111,7 +112,7 @@ impl Line {
         }
     }
 
-    /// Puts a word where `at` is.
+    /// Inserts an argument at `at`.
     fn insert(&mut self, at: usize, word: impl Into<OsString>) {
         self.words.insert(at.min(self.words.len()), word.into());
         for place in self.plain.iter_mut().chain(&mut self.values).filter(|place| **place >= at) {
@@ -119,7 +120,7 @@ impl Line {
         }
     }
 
-    /// Of an image that a command takes a path of through an option, makes that option.
+    /// For a command that takes the path in an image as an option: splits `IMAGE:/PATH` into the image and the option.
     fn move_to_option(&mut self) {
         let Some((end, option)) = self.rule.with_option else { return };
         let at = if end == End::First { self.plain.first() } else { self.plain.last() };
@@ -131,7 +132,7 @@ impl Line {
         self.insert(start, option);
     }
 
-    /// Where the words are that are paths in the short form.
+    /// Indices of the arguments that are paths in the short form.
     fn path_words(&self) -> &[usize] {
         let all = self.plain.as_slice();
         let without_last = all.split_last().map_or(all, |(_, rest)| rest);
@@ -151,7 +152,7 @@ impl Line {
         }
     }
 
-    /// `-s`, also together with others.
+    /// True for `-s`, also in a group of short options.
     fn is_symbolic(&self) -> bool {
         let is_short = |word: &OsString| {
             let bytes = word.as_bytes();
@@ -181,7 +182,7 @@ impl Line {
         for (at, place) in at.iter().copied().zip(places.iter().cloned()).chain(values) {
             match place.within() {
                 Some((_, path)) if place.is_beside(first) => inner.push((at, path.to_owned())),
-                // Such a value may be a path in the image already.
+                // The value may already be a path in the image.
                 None if self.values.contains(&at) => {}
                 _ => return Err(self.elsewhere(at, image)),
             }
@@ -196,20 +197,21 @@ impl Line {
         Ok(())
     }
 
-    /// True where words that lead to a mount are a directory of it and paths from there, or an image and a path in it.
+    /// True if arguments that name places in a mount are already in the long form: a directory of the mount and paths
+    /// from there, or another image and a path in it.
     fn is_long_of_mount(&self, at: &[usize], places: &[Place]) -> bool {
         let Some((first, rest)) = at.split_first() else { return true };
         let dir = Path::new(self.word(*first));
         if self.rule.sides == Sides::To {
-            // `put IMAGE SOURCE DEST`, whose last word leads to a mount by chance.
+            // `put IMAGE SOURCE DEST`, where DEST is also a path below a mount by chance.
             let image = self.plain.first().map(|at| Path::new(self.word(*at)));
             return self.plain.len() < 2 || (self.plain.len() > 2 && image.is_some_and(is_image));
         }
-        // The name of a backup is that of its path.
+        // `backup` names its states after the path as given.
         if self.has_option(self.rule.without) || self.rule.name == ["backup"] {
             return true;
         }
-        // Such a word says itself where it leads.
+        // `IMAGE:/PATH` names its image, so the first argument is no directory for it.
         if at.iter().skip(1).any(|at| matches!(Place::parse(self.word(*at)), Place::Image { .. })) {
             return false;
         }
@@ -232,7 +234,7 @@ impl Line {
             || (self.rule.paths_max == MANY && takes_directory && rest.iter().all(is_in_dir))
     }
 
-    /// Makes paths of options that lead into the image of a command about all of it paths in it.
+    /// For a command on a whole image: rewrites option values `IMAGE:/PATH` to paths in it.
     fn take_values(&mut self, at: usize) {
         let image = match Place::parse(self.word(at)) {
             Place::Host(image) | Place::Image { image, .. } => image,
@@ -247,10 +249,11 @@ impl Line {
         }
     }
 
-    /// `IMAGE:` and `IMAGE:/` of a command that is about all of it.
+    /// For a command on a whole image: rewrites `IMAGE:` and `IMAGE:/` to the image, and refuses other paths.
     fn take_whole(&mut self, at: usize, (image, path): (&Path, &Path)) -> Result<()> {
         if path != Path::new("/") {
-            let text = format!("{}: this command is about all of {}", self.word(at).display(), image.display());
+            let (word, image) = (self.word(at).display(), image.display());
+            let text = format!("{word}: this command takes no path in {image}, but the whole image");
             return Err(Failure::usage(text).into());
         }
         let image = image.to_owned();
@@ -260,11 +263,11 @@ impl Line {
 
     fn elsewhere(&self, at: usize, image: &Path) -> anyhow::Error {
         let (word, image) = (self.word(at).display(), image.display());
-        let text = format!("{word}: not in {image}, where the others are; `spinney cp` copies from place to place");
+        let text = format!("{word}: not in {image}, where the other paths are; `spinney cp` copies between images");
         Failure::usage(text).into()
     }
 
-    /// Has an image that is mounted exchanged for the directory where it is.
+    /// Replaces a mounted image by its mount point.
     fn go_through_mount(&mut self) {
         let at = if self.rule.image_last { self.plain.last() } else { self.plain.first() };
         let Some(at) = at.copied().filter(|_| !self.opens_image()) else { return };

@@ -1,8 +1,8 @@
-//! Which words of each command are paths in an image.
+//! For each command, which of its arguments are paths in an image.
 
 use std::ffi::{OsStr, OsString};
 
-/// Which of the words that are no options are paths in an image.
+/// The arguments, without options, that are paths in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sides {
     All,
@@ -10,11 +10,11 @@ pub(super) enum Sides {
     From,
     /// The last.
     To,
-    /// None: the command is about all of the image.
+    /// None: the command works on the whole image.
     Whole,
 }
 
-/// What comes behind the paths.
+/// The argument after the paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
     Nothing,
@@ -26,27 +26,27 @@ pub(super) enum Behind {
 /// A command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
-    /// Its name, and that of the command below it.
+    /// Its name, and that of a subcommand.
     pub(super) name: &'static [&'static str],
     pub(super) sides: Sides,
-    /// Words that there are at least, the image first, and without what comes behind.
+    /// Minimal number of arguments in the long form: the image and the paths, without `behind`.
     pub(super) long_min: usize,
-    /// Paths that there are at most.
+    /// Maximal number of paths.
     pub(super) paths_max: usize,
     pub(super) behind: Behind,
     /// Options whose values are paths in the image.
     pub(super) options: &'static [&'static str],
-    /// With these options the words are an image and what is no path, or the server of a mount cannot do it.
+    /// With one of these options the other arguments are no paths, or the server of a mount cannot execute the command.
     pub(super) without: &'static [&'static str],
-    /// The option that takes the path in an image which stands at the place of a word of this number.
+    /// The argument whose `IMAGE:/PATH` is split, and the option that takes its path.
     pub(super) with_option: Option<(End, &'static str)>,
-    /// The server of a mount cannot do it.
+    /// The server of a mount cannot execute the command.
     pub(super) opens_image: bool,
-    /// The image is the last word.
+    /// The image is the last argument.
     pub(super) image_last: bool,
 }
 
-/// One of the words.
+/// The first or the last argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     First,
@@ -74,7 +74,7 @@ const ONE: Rule = Rule { paths_max: 1, ..ANY };
 const TWO: Rule = Rule { long_min: 3, paths_max: 2, ..ANY };
 const WHOLE: Rule = Rule { sides: Sides::Whole, long_min: 1, paths_max: 0, ..ANY };
 
-/// All commands that take an image, but for `cp`, which takes places of all kinds.
+/// All commands that take an image, except `cp`, which parses its own places.
 const RULES: &[Rule] = &[
     Rule {
         name: &["backup"],
@@ -136,16 +136,16 @@ const RULES: &[Rule] = &[
     Rule { name: &["usage"], ..WHOLE },
 ];
 
-/// Options that choose what of an image is meant: a mount shows what it shows.
+/// Options that select a subvolume, superblock or state of an image; a mount cannot change its selection.
 pub(super) const OF_IMAGES: &[&str] =
     &["--subvolume", "--subvolume-id", "--super", "--nologreplay", "--norecovery", "--generation"];
 
-/// Commands whose words mean paths of a mount wherever all of them lead to one. Of the others, a directory and relative
-/// paths that exist in it are meant so.
+/// Commands whose arguments are all read as host paths if all of them lead to one mount. For the other commands, a
+/// directory followed by relative paths that exist in it is read as IMAGE PATH.
 pub(super) const WITHOUT_DIRECTORY: &[&str] = &["cat", "mkdir", "mv", "rm", "stat"];
 
 impl Rule {
-    /// That of a command line.
+    /// The rule of a command line.
     pub(super) fn of(words: &[OsString]) -> Option<Self> {
         RULES.iter().find(|rule| rule.is_of(words)).copied()
     }

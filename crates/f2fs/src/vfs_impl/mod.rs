@@ -97,7 +97,7 @@ impl F2fs {
         Info::of(&self.store.read())
     }
 
-    /// Bytes that the device lacks at its end of what the superblock says.
+    /// Bytes of the file system, by its superblock, that lie beyond the end of the device.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
         let store = self.store.read();

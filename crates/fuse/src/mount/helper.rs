@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = "fusermount3";
-/// Where it is looked for without `PATH`.
+/// The search path if `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Length of the map of user numbers outside of all namespaces.
+/// Length of the user ID map of the initial user namespace.
 const WHOLE_USERS: &str = "4294967295";
 
 pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
@@ -75,8 +75,8 @@ fn refusal(stderr: &[u8]) -> Error {
     Error::HelperRefused { text, advice: Limit::Unknown }
 }
 
-/// The program, in the directories of `PATH` that this user may search. (Starting it by its name alone says "permission
-/// denied" where one of them may not be searched and no other has it.)
+/// The program, in the directories of `PATH` that this user may search. `execvp(3)` would say "permission denied" if
+/// one directory cannot be searched and no other has the program.
 fn find() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let mut unreadable = Vec::new();
@@ -91,10 +91,10 @@ fn find() -> Result<PathBuf> {
     Err(Error::HelperMissing { unreadable })
 }
 
-/// The refusal of a mount, with its reason where this process can find that out.
+/// The refusal of a mount, with the reason if this process can detect it.
 fn refused_mount(refusal: Error) -> Error {
     let Error::HelperRefused { text, .. } = refusal else { return refusal };
-    // The program opens it with the rights of this user.
+    // `fusermount3` opens /dev/fuse with the permissions of this user.
     if let Err(error) = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         return Error::NoDevice { source: error.into() };
     }
@@ -114,7 +114,7 @@ fn limit(text: &str) -> Limit {
     if rustix::process::geteuid().is_root() {
         return Limit::NoCapability;
     }
-    // The kernel itself says "operation not permitted" to those who may not mount.
+    // The kernel returns EPERM to a process that may not mount.
     if text.contains("ermission denied") && read("/sys/module/apparmor/parameters/enabled").trim() == "Y" {
         return Limit::SecurityModule;
     }

@@ -105,7 +105,7 @@ impl MountOptions {
         if self.default_permissions {
             parts.push("default_permissions".to_owned());
         }
-        // It knows no name for what is there without an option.
+        // `fusermount3` does not know `symfollow`, which is the default.
         parts.extend(self.extra.iter().filter(|option| *option != "symfollow").map(|option| escape(option)));
         parts.join(",")
     }

@@ -182,8 +182,8 @@ impl Session {
             }
         }
         let (source_offset, target_offset, len) = (asked.source_offset, asked.offset, asked.len);
-        // A file that nobody may open for writing does not change in this way either, unless that is for its read-only
-        // subvolume: sharing leaves its contents as they are.
+        // A file that cannot be opened for writing (immutable, append-only) cannot be shared into either. A read-only
+        // subvolume is no obstacle: sharing does not change contents.
         let handle = match self.fs.open(caller, target, OpenFlags::WRITE) {
             Err(error) if error.errno() == Errno::EROFS => None,
             opened => Some(opened?),

@@ -46,7 +46,7 @@ pub(crate) mod numbers {
     pub(crate) const SHARE_SAME: u32 = of(same::SHARE_SAME);
     pub(crate) const SOCKET: u32 = of(peer::SOCKET);
 
-    /// The 32 bits that the kernel looks at; C libraries differ in the type that they pass them as.
+    /// The 32 bits of a request number that the kernel uses; C libraries pass them as different types.
     const fn of(operation: Opcode) -> u32 {
         let [a, b, c, d, ..] = operation.to_le_bytes();
         u32::from_le_bytes([a, b, c, d])

@@ -1,8 +1,8 @@
 //! The client's side: a file system whose calls are messages.
 //!
 //! Each thread that asks has a stream of its own; nodes and handles that are given back wait for the next message.
-//! Subvolumes are calls like the others (`subvolumes`). Failure: a stream that failed is not used again, and who waits
-//! for a server that is gone gets `EIO`. Callers: commands, through [`vfs::Volume`].
+//! `subvolumes` has the calls on subvolumes. Failure: a stream that failed is not used again, and callers that wait for
+//! a server that is gone get `EIO`. Callers: commands, through [`vfs::Volume`].
 
 mod subvolumes;
 

@@ -1,4 +1,4 @@
-//! Subvolumes, as calls of the server.
+//! Calls on subvolumes, sent to the server.
 
 use vfs::NodeId;
 use vfs::file_system::{Answer, Caller, Entry, Errno, SnapshotMode, Subvolumes};
@@ -27,12 +27,12 @@ impl Subvolumes for Remote {
         self.change(SubvolumeCall::Delete { parent, name })
     }
 
-    /// The server compares what it looked at itself.
+    /// `_root` is not sent: the server looks up the name and compares the root itself.
     fn delete_root(&self, parent: NodeId, name: &[u8], _root: NodeId) -> Answer<()> {
         self.delete(parent, name)
     }
 
-    /// The kernel tells it to everybody.
+    /// Not needed: clients read the mode by ioctl, which the kernel passes for every user.
     fn mode(&self, _root: NodeId) -> Answer<SnapshotMode> {
         Err(Errno::EOPNOTSUPP.into())
     }
@@ -49,7 +49,7 @@ impl Subvolumes for Remote {
         self.change(SubvolumeCall::SetDefault { root })
     }
 
-    /// What no path leads to is no client's to find.
+    /// Refused: a client reaches subvolumes by path only, so that permissions on the way are checked.
     fn root(&self, _number: u64) -> Answer<Entry> {
         Err(Errno::EOPNOTSUPP.into())
     }

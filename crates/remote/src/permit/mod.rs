@@ -1,8 +1,8 @@
 //! What a user may do, as the kernel decides it for a mount: the rules of `path_resolution(7)`, `acl(5)`, `chmod(2)`,
 //! `chown(2)`, `unlink(2)`, `rename(2)` and `xattr(7)`.
 //!
-//! Every rule is applied to the user and the groups that the kernel tells of the socket; root may do anything. What
-//! subvolumes need besides is in `subvolumes`. Failure: the kernel's errno, before anything changes. Callers: sessions.
+//! Every rule is applied to the user and the groups that the kernel reports for the socket; root may do anything.
+//! `subvolumes` has the rules for subvolumes. Failure: the kernel's errno, before anything changes. Callers: sessions.
 
 mod subvolumes;
 

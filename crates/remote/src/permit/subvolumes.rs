@@ -1,8 +1,8 @@
-//! What a user may do with subvolumes: as in the kernel's btrfs with `user_subvol_rm_allowed`, and what takes two steps
-//! there (to open a read-only one of one's own, then to delete it) in one.
+//! Permissions on subvolumes, as in the kernel's btrfs with `user_subvol_rm_allowed`. One difference: the owner deletes
+//! a read-only subvolume in one step, which takes two there (make it writable, then delete it).
 //!
-//! The server's client says who asks only as far as it may ask as another: everything is decided by [`super::Who`],
-//! which the kernel told of the socket.
+//! [`super::Who`] decides, which the kernel reports for the socket. The user that a request names counts only if the
+//! client may act for other users.
 
 use vfs::NodeId;
 use vfs::file_system::{Answer, Caller, Errno, SnapshotMode, Subvolumes};
@@ -18,8 +18,8 @@ impl Permitted {
         self.fs.subvolumes().ok_or_else(|| Errno::EOPNOTSUPP.into())
     }
 
-    /// A file that extents may be shared into. That changes no contents, so its owner needs no permission to write, nor
-    /// does a read-only subvolume refuse.
+    /// A file that extents may be shared into. Sharing changes no contents, so the owner needs no write permission, and
+    /// a read-only subvolume does not refuse it.
     pub(super) fn shared_into(&self, node: NodeId) -> Answer<NodeId> {
         self.writes()?;
         if self.owns_node(node).is_err() {
@@ -32,13 +32,13 @@ impl Permitted {
         self.owns(&self.fs.attr(self.real(node))?)
     }
 
-    /// Whoever may make a directory in `parent` may make a subvolume there.
+    /// Permitted to all who may make a directory in `parent`.
     pub(crate) fn create_subvolume(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Answer<()> {
         self.may_change_names(parent)?;
         self.extension()?.create(&self.caller(caller), self.real(parent), name)
     }
 
-    /// A snapshot is a copy of everything, whoever may read it: only the source's owner takes one.
+    /// Permitted to the owner of the source: a snapshot copies all files, also those that other users may not read.
     pub(crate) fn snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Answer<()> {
         self.may_change_names(parent)?;
         self.owns_node(source)?;
@@ -46,10 +46,10 @@ impl Permitted {
         self.extension()?.snapshot(self.real(source), self.real(parent), name, mode)
     }
 
-    /// What is in a subvolume goes with it, whose it may be: so it takes the rights to change names in it, too.
+    /// Needs permission to change names in the subvolume too, because its files are deleted with it.
     pub(crate) fn delete_subvolume(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
         self.writes()?;
-        // Of a name that may not be looked for nothing is told.
+        // Without search permission the caller may not learn whether the name exists.
         self.may(parent, SEARCH)?;
         let own = self.extension()?;
         let found = self.fs.lookup(self.real(parent), name)?;
@@ -79,7 +79,7 @@ impl Permitted {
         self.extension()?.forget_received(self.real(root))
     }
 
-    /// The volume's as a whole: for root and who serves.
+    /// Permitted to root and the user of the server: the default subvolume belongs to the whole volume.
     pub(crate) fn set_default_subvolume(&self, root: NodeId) -> Answer<()> {
         self.writes()?;
         self.is_root_or_serves()?;

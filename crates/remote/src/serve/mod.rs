@@ -1,7 +1,7 @@
 //! The server's side: a session for each client, a thread for each of its streams.
 //!
-//! A session keeps the list of nodes and handles that it gave, lets through what [`Permitted`] allows, and tells
-//! [`Watch`] what changed; what changes subvolumes is in `subvolumes`. Failure: a client that makes no sense loses its
+//! A session keeps a list of the nodes and handles that its client has, executes what [`Permitted`] allows, and reports
+//! changes to [`Watch`]; `subvolumes` has the changes of subvolumes. Failure: a malformed request closes the client's
 //! stream. Callers: the server of a mount.
 
 mod subvolumes;

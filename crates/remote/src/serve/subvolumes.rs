@@ -1,4 +1,4 @@
-//! Subvolumes: what a client changes, and the names that the kernel forgets then.
+//! Changes of subvolumes by a client, and the names that the kernel has to drop from its cache after them.
 
 use vfs::file_system::{Answer, Caller};
 

@@ -5,7 +5,7 @@
 
 mod books;
 mod caches;
-mod compressed;
+mod compressed_extents;
 mod cycles;
 mod generations;
 mod orphans;

@@ -68,7 +68,7 @@ fn a_target_may_be_in_an_extent_of_its_own() {
     check(&image);
 }
 
-/// What a stream of a snapshot says of the link, which is sent as a whole.
+/// The target of the link in a full send stream.
 fn target_sent(image: &Image) -> Vec<u8> {
     let stream = sent(image);
     let mut decoder = Decoder::open(&stream[..]).unwrap().unwrap();
@@ -91,7 +91,7 @@ fn repair_of(image: &Image) -> btrfs_repair::Plan {
     btrfs_repair::plan(&image.any_device(), &options, &()).unwrap()
 }
 
-/// All that read a link agree about a target that is stored so, of an inode with this size.
+/// Checks that all readers agree on the target of a link with these stored bytes and this size.
 fn all_agree(stored: &[u8], size: u64) {
     let (image, key) = link_and_file();
     let edit = image.edit();

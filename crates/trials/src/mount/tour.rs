@@ -69,7 +69,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where programs of the system are.
+/// Directories with programs of the system.
 const PROGRAMS: [&str; 2] = ["/bin", "/usr/bin"];
 
 /// A directory with links to all of them but those of btrfs-progs.

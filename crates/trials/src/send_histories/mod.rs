@@ -3,15 +3,15 @@
 //! Histories of a subvolume, made at random by the kernel on a mount or by the library, and [`cases`] written by hand,
 //! with snapshots between; each snapshot is sent as a whole and as what differs from others, forwards and backwards, in
 //! both versions of the stream, with and without clones. `btrfs receive` takes the streams, and the walks of what was
-//! sent and what was received have to be equal in everything that a stream carries. The last snapshot of a history is
-//! then changed where it was received, sent back to where it came from, changed there and sent once more: [`carried`].
+//! sent and what was received have to be equal in everything that a stream carries. Then the receiver changes the last
+//! snapshot of a history and sends it back, and the origin changes it and sends it once more: [`return_trip`].
 //!
 //! Needs root. Caller: `cargo trials send-histories`, and a short test.
 
-mod carried;
 mod cases;
 mod history;
 mod place;
+mod return_trip;
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -26,8 +26,8 @@ use testkit::Random;
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{as_sent, differences};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
-use carried::Trip;
 use place::{Kernel, Library, Op, Place, WORK};
+use return_trip::Trip;
 
 /// What `send-histories` is told.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Where the images are while they are needed.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// The `btrfs` that receives: the one that the variable BTRFS names, or that of the system, without.
+    /// The `btrfs` that receives; by default the one that the variable BTRFS names, or that of the system.
     #[arg(long, value_name = "PROGRAM")]
     btrfs: Option<String>,
     /// Keeps the images and the streams of histories that fail.

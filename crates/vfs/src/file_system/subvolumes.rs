@@ -36,14 +36,14 @@ pub trait Subvolumes {
     /// `ENOTEMPTY` when it contains other subvolumes, `EROFS`.
     fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
 
-    /// As [`Subvolumes::delete`], of the subvolume whose root is `root` alone: for a caller that has looked at it, and
-    /// does not want another to be deleted which got its name meanwhile.
+    /// As [`Subvolumes::delete`], but only if the name still leads to the subvolume whose root is `root`: another one
+    /// may have taken the name since the caller looked.
     ///
     /// # Errors
-    /// As there; `ENOENT` where another has the name.
+    /// As [`Subvolumes::delete`]; `ENOENT` if the name leads to another subvolume.
     fn delete_root(&self, parent: NodeId, name: &[u8], root: NodeId) -> Answer<()>;
 
-    /// Whether the subvolume whose root is `root` can be changed.
+    /// Whether the subvolume whose root is `root` is writable or read-only.
     ///
     /// # Errors
     /// `EINVAL` when `root` is no subvolume's root.
@@ -55,7 +55,7 @@ pub trait Subvolumes {
     /// As [`Subvolumes::mode`]; `EROFS` for the volume.
     fn set_mode(&self, root: NodeId, mode: SnapshotMode) -> Answer<()>;
 
-    /// Forgets what a subvolume was received from.
+    /// Clears the received UUID of a subvolume.
     ///
     /// # Errors
     /// As [`Subvolumes::set_mode`].

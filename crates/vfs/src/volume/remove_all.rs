@@ -18,7 +18,7 @@ struct Doomed<'a> {
     above: Option<usize>,
     /// Once it has its turn.
     dir: Option<Held<'a>>,
-    /// True where something below could not be removed.
+    /// True if an entry below could not be removed.
     stays: bool,
 }
 
@@ -31,11 +31,11 @@ impl Volume {
         self.remove_below(path.as_ref(), &mut Err)
     }
 
-    /// As [`Volume::remove_dir_all`], but goes on where something cannot be removed: that stays, with the directories
-    /// that it is in, and `left` hears of it.
+    /// As [`Volume::remove_dir_all`], but continues after an entry that cannot be removed: the entry and the
+    /// directories above it stay, and `left` receives the error.
     ///
     /// # Errors
-    /// Where `path` itself cannot be found or has no name.
+    /// If `path` itself cannot be found or has no name.
     pub fn remove_dir_tree(&self, path: impl AsRef<Path>, mut left: impl FnMut(Error)) -> Result<()> {
         self.remove_below(path.as_ref(), &mut |error| {
             left(error);
@@ -43,7 +43,7 @@ impl Volume {
         })
     }
 
-    /// `failed` decides whether a failure is the last.
+    /// `failed` returns an error to stop after a failure.
     fn remove_below(&self, path: &Path, failed: &mut dyn FnMut(Error) -> Result<()>) -> Result<()> {
         let found = self.find(path, Follow::AllButLast)?;
         if !found.attr().kind.is_dir() {
@@ -90,7 +90,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Finds a directory when it has its turn, and empties it.
+    /// Opens a directory when its turn comes, and empties it.
     fn try_to_empty<'a>(
         &'a self,
         doomed: &mut Doomed<'a>,

@@ -67,7 +67,7 @@ impl Volume {
         self.change_subvolume(path.as_ref(), |own, root| own.set_mode(root, mode))
     }
 
-    /// Forgets what the subvolume at `path` was received from.
+    /// Clears the received UUID of the subvolume at `path`.
     ///
     /// # Errors
     /// As [`Subvolumes::forget_received`].

@@ -1,7 +1,7 @@
-//! Which crate of ours depends on which: as `ARCHITECTURE.md` says it, and as the manifests do.
+//! Compares the dependencies between our crates in `ARCHITECTURE.md` with those in the manifests.
 //!
-//! The block under `## 3 Allowed dependencies` has a line for each crate, `name: what it depends on`. Dependencies of
-//! tests alone do not count.
+//! The block under `## 3 Allowed dependencies` has a line for each crate, `name: dependencies`. Dev-dependencies do not
+//! count.
 
 use super::Problem;
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ const HEADING: &str = "## 3 Allowed dependencies";
 /// The crates that each crate depends on, by the names of their folders.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Where the document and the manifests disagree.
+/// The differences between the document and the manifests.
 pub(super) fn check(root: &Path, metadata: &Value) -> Result<Vec<Problem>> {
     let text = std::fs::read_to_string(root.join(DOCUMENT)).context(DOCUMENT)?;
     Ok(compare(&documented(&text), &actual(metadata)?))

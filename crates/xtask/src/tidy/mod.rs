@@ -78,7 +78,7 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What cargo knows of the workspace and of all that it is built from.
+/// `cargo metadata` of the workspace and its dependencies.
 fn metadata(root: &Path) -> Result<Value> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--locked"])

@@ -120,8 +120,8 @@ impl Recorder<'_> {
         collect(dir, &(index_key(dir, from)..index_key(dir, u64::MAX)))
     }
 
-    /// As [`Self::has_targets`]; a new directory that the log does not have yet is there with all that is in it, as the
-    /// kernel keeps it.
+    /// As [`Self::has_targets`]; a new directory that is not in the log yet is logged with all its entries, as by the
+    /// kernel.
     fn has_whole_targets(&mut self, bytes: &[u8]) -> Result<bool> {
         for entry in DiskEntry::iter(bytes) {
             let entry = entry?;
@@ -139,8 +139,8 @@ impl Recorder<'_> {
         Ok(true)
     }
 
-    /// Puts a new directory into the log with its entries, and new directories below it alike. One that is in there
-    /// with its entries stays as it was logged, and of one that was committed the commit is enough.
+    /// Logs a new directory with its entries, and new directories below it likewise. A directory that is already logged
+    /// with its entries stays as it is, and a committed one needs no log.
     fn directory(&mut self, ino: InodeNo) -> Result<bool> {
         let note = self.note_of(ino);
         let dir = self.names.core.inode(self.tree, ino)?;

@@ -18,9 +18,9 @@ pub(super) struct Image {
     dir: PathBuf,
     name: Name,
     states: Vec<State>,
-    /// States of the source that the volume has, wherever they are.
+    /// States of the source that the volume has, in any directory.
     copies: BTreeSet<[u8; 16]>,
-    /// Names of states that were changed since they were received.
+    /// Names of states that were changed after they were received.
     changed: Vec<String>,
 }
 

@@ -65,8 +65,8 @@ use state::{Name, State};
     "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. What goes to an\n",
     "image is compared with its source, which the user has to be allowed to read.\n\n",
     "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n",
-    "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on,\n",
-    "from the state that was brought back.\n\n",
+    "A name belongs to one subvolume, and `spinney restore` makes a new one. Use --adopt once to continue the name\n",
+    "with it: the next state is sent as the difference to the restored one.\n\n",
     "Examples:\n",
     "  spinney backup site.img:/home backup.img\n",
     "  spinney backup site.img /home backup.img\n",
@@ -132,7 +132,7 @@ trait Destination {
         self.has(state)
     }
 
-    /// True where something else has the name of the state by now, as a copy of it that was changed.
+    /// True if another subvolume has the name of the state, such as a changed copy of it.
     fn is_taken(&self, state: &State) -> bool {
         let _ = state;
         false
@@ -217,7 +217,7 @@ impl Backup {
             false => Box::new(image::Image::open(opener(&self.dest), &self.into, &name)?),
         };
         for text in dest.losses() {
-            eprintln!("spinney: {text}: nothing builds on it any more");
+            eprintln!("spinney: {text}; it is no longer used as a parent");
         }
         let source = source::open(&self.image, self.dry_run)?;
         let progress = Arc::new(Progress::default());
@@ -270,7 +270,7 @@ impl Backup {
         let found = source.subvolumes_in(dir)?;
         for name in state::changed(&found, name) {
             let path = dir.join(name);
-            eprintln!("spinney: {}: was changed since it was made: nothing builds on it any more", path.display());
+            eprintln!("spinney: {}: was changed since it was made; it is no longer used as a parent", path.display());
         }
         let newest = state::newest(&found, name);
         let mut states = state::states(found, name);

@@ -3,8 +3,8 @@
 //! What is received on the way lies in a directory NAME.restoring beside the subvolume, and goes with it. One that an
 //! earlier attempt left is deleted first.
 //!
-//! A state that the volume has itself is not received, and of others only what differs from the newest one that it has.
-//! The state stays among the snapshots of backups, as the parent of the next one.
+//! A state that the volume has is not received again; another one is received as the difference to the newest state
+//! that the volume has. The state is kept with the snapshots of backups, as the parent of the next one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const WORK_SUFFIX: &str = ".restoring";
 /// Bring back a state that `backup` has kept, from an image or a directory of streams
 ///
 /// The state becomes a subvolume of IMAGE that can be changed. Streams are read and compared with the manifest before
-/// any of them is used; a state of an image is compared with what was made of it. The state itself stays in DIR of
-/// --snapshots, so that the next backup sends what differs from it alone. Into a mount root, and the user who mounted
-/// it, may restore.
+/// any of them is used; the restored subvolume is compared with the state in an image. The state is kept in DIR of
+/// --snapshots, so that the next backup sends only the difference. Only root and the user who mounted it may restore
+/// into a mount.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -62,7 +62,7 @@ pub(crate) struct Restore {
     /// Directory in the image FROM that has the states
     #[arg(long, value_name = "DIR", default_value = "/")]
     from_dir: PathBuf,
-    /// Directory in IMAGE in which the state stays, for the next backup to build on
+    /// Directory in IMAGE that keeps the state, as the parent of the next backup
     #[arg(long, value_name = "DIR", default_value = "/.spinney-backups")]
     snapshots: PathBuf,
     /// Do not keep the state: the next backup sends everything again
@@ -169,7 +169,7 @@ impl Restore {
             let found = all.into_iter().find(|(_, state, _)| state == wanted);
             let found = found.ok_or_else(|| match from {
                 Origin::Image { changed, .. } if changed.contains(wanted) => Failure::refused(format!(
-                    "{shown}: {wanted} was changed after it was received: it is no state of the backup any more"
+                    "{shown}: {wanted} was changed after it was received; it is no longer a state of the backup"
                 )),
                 _ => Failure::refused(format!("{shown}: no state {wanted}; --list shows all")),
             });
@@ -200,11 +200,11 @@ fn list(from: &Origin, json: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// What a restoration makes.
+/// The subvolumes that a restore makes.
 struct Destination<'a> {
     /// The subvolume.
     path: &'a Path,
-    /// Where the state stays that it is made of.
+    /// The path where its state is kept.
     kept: Option<&'a Path>,
 }
 
@@ -238,7 +238,7 @@ fn restore_to(
     progress: &Progress,
 ) -> Result<()> {
     if target.exists(to.path)? {
-        return Err(Failure::refused(format!("{}: is there already", to.path.display())).into());
+        return Err(Failure::refused(format!("{}: already exists", to.path.display())).into());
     }
     let uuid = match chosen {
         Chosen::State(state) => state.sent_uuid(),
@@ -272,7 +272,7 @@ fn restore_to(
     target.finish(&received, to.path, &work, to.kept)
 }
 
-/// The newest state before the one that is restored, of the same name, that the target has too.
+/// The newest state of the same name, older than the one to restore, that the target also has.
 fn last_common<'a>(target: &dyn Target, states: &'a [(Name, State)], state: &State) -> Result<Option<&'a State>> {
     let name = states.iter().find(|(_, one)| one.stamp == state.stamp && one.name == state.name).map(|(name, _)| name);
     for (of, other) in states.iter().rev() {
@@ -283,7 +283,7 @@ fn last_common<'a>(target: &dyn Target, states: &'a [(Name, State)], state: &Sta
     Ok(None)
 }
 
-/// How many streams of a chain need not be received: the target has what the last of them makes.
+/// How many streams at the start of a chain the target need not receive, because it has the state after them.
 fn known_before(target: &dyn Target, chain: &[&Stream]) -> Result<usize> {
     for (index, stream) in chain.iter().enumerate().rev() {
         if target.has(stream.uuid)? {

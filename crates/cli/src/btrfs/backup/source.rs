@@ -66,7 +66,7 @@ impl Source for Volume {
     fn freeze(&self, path: &Path, snapshot: &Path) -> Result<()> {
         self.create_dir_all(snapshot.parent().unwrap_or(Path::new("/")))?;
         if self.is_changed_since_receipt(self.subvolume_at(path)?)? {
-            // A read-only snapshot would have its received UUID, which stands for another state.
+            // A read-only snapshot of it would inherit the received UUID, which names another state.
             self.snapshot(path, snapshot, SnapshotMode::ReadWrite)?;
             self.set_subvolume_read_only(snapshot, true)?;
         } else {

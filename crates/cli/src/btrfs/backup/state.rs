@@ -15,7 +15,7 @@ use commands::failure::Failure;
 /// Longest name of what is backed up, in bytes: what is added to it must fit into the name of a file.
 const NAME_BYTES_MAX: usize = 100;
 
-/// The UUID of what has none.
+/// The nil UUID, of a subvolume that has no such UUID.
 const NO_UUID: [u8; 16] = [0; 16];
 
 /// What is backed up, as a part of names of snapshots and files.
@@ -67,7 +67,7 @@ pub(super) struct Found {
     parent_uuid: [u8; 16],
     /// Zeros where it was not received.
     received_uuid: [u8; 16],
-    /// True where it is not any more what was received, or what the snapshot was taken of.
+    /// True if it was changed since it was received, or since the snapshot was taken.
     #[serde(default)]
     is_changed: bool,
 }
@@ -104,13 +104,12 @@ pub(super) fn states(found: Vec<Found>, name: &Name) -> Vec<State> {
     all_states(found).into_iter().filter(|(of, _)| of == name).map(|(_, state)| state).collect()
 }
 
-/// The names of what would be states of `name`, had it not been changed since. Nothing builds on these: the other side
-/// has them as they were.
+/// The names of changed states of `name`. They are no parents of a stream: the other side has the unchanged states.
 pub(super) fn changed(found: &[Found], name: &Name) -> Vec<String> {
     all_changed(found).into_iter().filter(|one| parse(one).is_some_and(|(of, _)| of == *name)).collect()
 }
 
-/// As [`changed`], of every name.
+/// As [`changed`], for all names.
 pub(super) fn all_changed(found: &[Found]) -> Vec<String> {
     let is_one = |one: &&Found| one.is_read_only && one.is_changed && parse(&one.name).is_some();
     found.iter().filter(is_one).map(|one| one.name.clone()).collect()
@@ -175,7 +174,7 @@ pub(super) fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<Found>> {
         if let (true, Ok(name)) = (is_here, std::str::from_utf8(name)) {
             let (name, is_read_only) = (name.to_owned(), info.read_only);
             let (uuid, parent_uuid, received_uuid) = (info.uuid, info.parent_uuid, info.received_uuid);
-            // Not of the subvolumes that are in use: it is only asked of states.
+            // Only states need the answer, not subvolumes in use.
             let is_changed = is_read_only && parse(&name).is_some() && is_changed(volume, &info)?;
             found.push(Found { name, is_read_only, uuid, parent_uuid, received_uuid, is_changed });
         }
@@ -183,7 +182,7 @@ pub(super) fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// True where a read-only subvolume has been changed since it was received, or since the snapshot was taken.
+/// True if a read-only subvolume was changed since it was received, or since the snapshot was taken.
 fn is_changed(volume: &Volume, info: &SubvolumeInfo) -> Result<bool> {
     Ok(match (info.received_uuid, info.parent_uuid) {
         (NO_UUID, NO_UUID) => false,
@@ -192,8 +191,8 @@ fn is_changed(volume: &Volume, info: &SubvolumeInfo) -> Result<bool> {
     })
 }
 
-/// The UUIDs that a stream may build on at a volume: those that its read-only subvolumes have, or were received with,
-/// in whatever directory, where they were not changed since.
+/// The UUIDs that a stream may name as its parent on a volume: the own and received UUIDs of unchanged read-only
+/// subvolumes, in any directory.
 pub(super) fn whole(volume: &Volume) -> Result<BTreeSet<[u8; 16]>> {
     let mut found = BTreeSet::new();
     for info in volume.subvolumes()?.iter().filter(|info| info.read_only) {
@@ -205,8 +204,7 @@ pub(super) fn whole(volume: &Volume) -> Result<BTreeSet<[u8; 16]>> {
     Ok(found)
 }
 
-/// The read-only subvolume, in whatever directory, that is the state with `uuid`: received with it, or itself, and not
-/// changed since.
+/// The unchanged read-only subvolume, in any directory, whose own or received UUID is `uuid`.
 pub(super) fn copy_of(volume: &Volume, uuid: [u8; 16]) -> Result<Option<TreeId>> {
     for info in volume.subvolumes()?.iter().filter(|info| info.read_only && uuid != NO_UUID) {
         if (info.uuid == uuid || info.received_uuid == uuid) && !is_changed(volume, info)? {

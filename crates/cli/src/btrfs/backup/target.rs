@@ -26,17 +26,17 @@ pub(super) trait Target {
     /// Receives a stream there; returns where the subvolume is.
     fn receive(&self, input: &mut (dyn Read + Send), work: &Path) -> Result<PathBuf>;
 
-    /// Receives a state of another volume there, whole or as what differs from a parent.
+    /// Receives a state of another volume there, whole or as the difference to a parent.
     fn copy(&self, from: &Volume, state: (&Path, Option<&Path>), work: &Path, progress: &Progress) -> Result<PathBuf>;
 
-    /// Makes of what was received a subvolume that can be changed, and takes the directory away. What was received
-    /// stays as `kept`, where that is free.
+    /// Takes a writable snapshot of the received state, and removes the directory. The received state is kept as `kept`
+    /// if that name is free.
     fn finish(&self, received: &Path, path: &Path, work: &Path, kept: Option<&Path>) -> Result<()>;
 
-    /// Whether a state is there, unchanged.
+    /// Whether the volume has a state, unchanged.
     fn has(&self, uuid: [u8; 16]) -> Result<bool>;
 
-    /// Makes of a state that is there a subvolume that can be changed.
+    /// Takes a writable snapshot of a state that the volume has.
     fn revive(&self, uuid: [u8; 16], path: &Path) -> Result<()>;
 
     fn close(self: Box<Self>) -> Result<()>;
@@ -82,8 +82,8 @@ impl Target for Volume {
         self.snapshot(received, path, SnapshotMode::ReadWrite)?;
         if let Some(kept) = kept.filter(|kept| !self.by_paths().exists(kept).unwrap_or(true)) {
             self.create_dir_all(kept.parent().unwrap_or(Path::new("/")))?;
-            // A read-only snapshot keeps the UUID that its source was received with; it is not moved out of its
-            // directory, since what is read-only is not.
+            // A read-only snapshot of it keeps the received UUID. The received subvolume itself cannot be moved out
+            // of its directory, because it is read-only.
             self.snapshot(received, kept, SnapshotMode::ReadOnly)?;
         }
         clear(self, work)?;

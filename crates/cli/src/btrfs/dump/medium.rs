@@ -1,8 +1,8 @@
-//! Tree blocks as they lie on the medium, right or wrong.
+//! Tree blocks as they are on the medium, valid or damaged.
 //!
-//! The devices, the superblock that counts and the chunks are found as a rescue finds them, so that damage to these
-//! does not keep the rest from being shown. A block is read from the first copy that is right; where there is none,
-//! from one whose checksum is, or from any that can be read, with what is wrong with it.
+//! The devices, the superblock to use and the chunks are found by the methods of `btrfs-rescue`, so that damage to them
+//! does not prevent the rest from being shown. A block is read from the first valid copy; if there is none, from a copy
+//! with the right checksum, or else from any readable copy, and its fault is reported.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use btrfs_rescue::Rescue;
 
 use commands::failure::{Failure, Status};
 
-/// Where a block should be, and what is known of it.
+/// The address of a block, and the expected contents as far as they are known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pointer {
     pub(super) at: Logical,
@@ -55,16 +55,16 @@ impl Pointer {
     }
 }
 
-/// What was read of a block.
+/// A block as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     /// `None` where no copy can be read.
     pub(super) bytes: Option<Vec<u8>>,
-    /// What is wrong with it; `None` where a copy is right.
+    /// Its fault; `None` if a copy is valid.
     pub(super) problem: Option<String>,
 }
 
-/// One copy of a block: the device and the byte, and what is wrong with it.
+/// One copy of a block: the device, the byte offset, and the fault.
 pub(super) struct Copy {
     pub(super) place: Option<(u64, u64)>,
     pub(super) problem: Option<String>,
@@ -144,13 +144,13 @@ impl Medium {
         best
     }
 
-    /// Where a tree begins.
+    /// The root block of a tree.
     ///
     /// # Errors
-    /// Where there is no such tree, or nothing is left that says where it begins.
+    /// If there is no such tree, or the superblock and root item that give its address are lost.
     pub(super) fn root(&self, tree: TreeId) -> Result<Pointer> {
         let lost = |what: &str| {
-            let text = format!("{what}; `spinney rescue roots` lists what was found, `dump block` shows one block");
+            let text = format!("{what}; `spinney rescue roots` lists the roots it finds, `dump block` shows one block");
             Failure::new(Status::Corrupt, text)
         };
         let fields = self.rescue.superblock().ok_or_else(|| lost("no superblock is left"))?;

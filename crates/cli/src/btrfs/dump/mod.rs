@@ -4,8 +4,8 @@
 //! store. Items are shown by the `Display` of the on-disk
 //! types, one line each, with control characters escaped.
 //!
-//! Failure: what is wrong with a superblock or a block is part of the report, and the status says so too; what can be
-//! read of it is shown. Caller: `args`.
+//! Failure: the report names the faults of a superblock or block and shows the readable part of it; the exit status is
+//! that of damage. Caller: `args`.
 
 mod chunks;
 mod medium;

@@ -67,7 +67,7 @@ fn parse_tree(text: &str) -> Result<u64, String> {
 #[derive(Serialize)]
 struct Block {
     at: u64,
-    /// What is wrong with it; null where a copy is right.
+    /// Its fault; null if a copy is valid.
     problem: Option<String>,
     level: u8,
     generation: u64,
@@ -94,7 +94,7 @@ struct Writer<'a> {
     out: &'a mut Output,
     json: bool,
     count: u64,
-    /// Blocks of which no copy is right.
+    /// Blocks without a valid copy.
     damaged: u64,
 }
 
@@ -120,10 +120,10 @@ impl Tree {
     }
 }
 
-/// Show a tree block as it lies on disk, with every copy of it
+/// Show a tree block as it is on disk, with every copy of it
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "Says of each copy where it lies and what is wrong with it, and shows what can be read of the best one.\n",
+    "Prints the place and the fault of each copy, and the readable contents of the best one.\n",
     "Exit status 3: a copy is damaged.\n\n",
     "Examples:\n",
     "  spinney dump block site.img 30408704\n",
@@ -142,10 +142,10 @@ pub(crate) struct OneBlock {
 
 #[derive(Serialize)]
 struct JsonCopy {
-    /// Number of the device, and byte on it; null where no chunk says it.
+    /// Number of the device, and byte offset on it; null if no chunk has the address.
     device: Option<u64>,
     offset: Option<u64>,
-    /// What is wrong with it; null for a good copy.
+    /// Its fault; null for a valid copy.
     problem: Option<String>,
 }
 
@@ -204,7 +204,7 @@ impl Writer<'_> {
             0 => Ok(()),
             count => {
                 let blocks = if count == 1 { "a block is" } else { "blocks are" };
-                let text = format!("{}: {blocks} damaged; the output says which, and how", image.display());
+                let text = format!("{}: {blocks} damaged; the output names them and their faults", image.display());
                 Err(Failure::new(Status::Corrupt, text).into())
             }
         }
@@ -213,7 +213,7 @@ impl Writer<'_> {
     /// All blocks of a tree that can be reached, each before those below it.
     fn tree(&mut self, medium: &Medium, root: Pointer) -> Result<()> {
         let mut todo = vec![root];
-        // Pointers of damaged nodes may lead anywhere: each such block is gone through once.
+        // Pointers of damaged nodes may lead anywhere, also in a cycle: each such block is visited once.
         let mut seen = HashSet::new();
         while let Some(pointer) = todo.pop() {
             let found = medium.read(&pointer);

@@ -1,4 +1,4 @@
-//! What `spinney subvolume` can be asked for.
+//! Arguments of `spinney subvolume`.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use commands::image::{ImageArgs, ReadArgs};
 
 /// Make, list and delete subvolumes and snapshots
 ///
-/// IMAGE may be a directory of a mount: paths begin at it then, and its server does what your own rights allow, as the
-/// kernel with user_subvol_rm_allowed: a subvolume is made where you may make a directory; its owner takes snapshots of
-/// it, opens and closes it, and deletes it, also where it is read-only.
+/// IMAGE may be a directory of a mount, where paths begin. Its server checks your permissions by the kernel's rules for
+/// user_subvol_rm_allowed: you can create a subvolume where you may make a directory, and take snapshots of your own
+/// subvolumes, make them read-only or writable, and delete them even if they are read-only.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -1,8 +1,8 @@
 //! Subvolumes beneath a directory of a mount.
 //!
-//! Changes go to the server's socket, which knows the caller's groups, and decides. Listing goes through the control
-//! operations of the kernel's btrfs that are open to everybody: which subvolumes are named in one, and the path to each
-//! below an open directory; what the caller may not search does not appear.
+//! Changes are requests to the server's socket: the server checks the caller's user and groups. Listing uses the ioctls
+//! of the kernel's btrfs that are open to every user: they name the subvolumes in a subvolume, and the path to each
+//! below an open directory. Subvolumes below directories that the caller may not search are not listed.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -46,7 +46,7 @@ const DEPTH_MAX: usize = 4096;
 pub(super) struct Mounted {
     dir: PathBuf,
     file: File,
-    /// What its server shows of it, where something is to be changed.
+    /// The connection to its server, once something is to be changed.
     served: OnceCell<vfs::Volume>,
 }
 
@@ -61,7 +61,7 @@ impl Mounted {
         Ok(self.dir.join(plain(path)?))
     }
 
-    /// Has the server change something at a path beneath the directory.
+    /// Asks the server for a change at a path beneath the directory.
     fn change(&self, path: &Path, change: impl FnOnce(&vfs::Volume, &Path) -> vfs::Result<()>) -> Result<()> {
         let served = match self.served.get() {
             Some(served) => served,
@@ -186,7 +186,7 @@ impl Place for Mounted {
     }
 }
 
-/// True where the root of a mount is that of the default subvolume, as far as the caller may know.
+/// True if the root of a mount is that of the default subvolume, as far as the caller may know.
 pub(crate) fn shows_default(root: &Path) -> bool {
     let Ok(file) = open(root) else { return false };
     let (shown, default) = (info_of(&file, Path::new("")), default_of(&file));
@@ -227,16 +227,16 @@ fn told(path: &Path, error: io::Error) -> anyhow::Error {
     }
 }
 
-/// What the server refuses, and what helps.
+/// The message for a refusal by the server, with the remedy.
 fn refusal(path: &Path, error: vfs::Error) -> anyhow::Error {
     let text = match error.errno() {
         vfs::Errno::EPERM => {
-            "not permitted: snapshots and `read-only` take the owner of the subvolume, or root; the default subvolume \
-             is for root and the user who mounted it"
+            "not permitted: only root and the owner of the subvolume may take a snapshot or change `read-only`; only \
+             root and the user who mounted it may set the default subvolume"
         }
-        vfs::Errno::EROFS => "is in what is read-only; `spinney subvolume read-only DIR PATH off` opens a subvolume",
+        vfs::Errno::EROFS => "read-only; `spinney subvolume read-only DIR PATH off` makes a subvolume writable",
         vfs::Errno::ENOTEMPTY => "contains other subvolumes; --recursive deletes them too",
-        vfs::Errno::EBUSY => "the default subvolume, or the root of the mount; choose another one before",
+        vfs::Errno::EBUSY => "the default subvolume, or the root of the mount; set another default subvolume first",
         vfs::Errno::EINVAL => return no_subvolume(path),
         errno if error.blame() == vfs::Blame::Caller => return vfs::Error::from(errno).at(path).into(),
         _ => return anyhow::Error::from(error).context(path.display().to_string()),

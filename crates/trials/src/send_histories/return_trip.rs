@@ -1,8 +1,8 @@
-//! Forwards and back: a subvolume that was received is changed where it went, and goes back to where it came from as an
-//! increment of what is there; changed there again, it goes the other way once more.
+//! Sends a subvolume back: the receiver changes the subvolume that it received and sends it to its origin as an
+//! increment; the origin changes it and sends it once more.
 //!
-//! At its origin the parent has no received UUID, and so a stream that names it as a source of clones is refused by
-//! `btrfs receive` before 6.10.
+//! At the origin the parent has no received UUID, so `btrfs receive` before 6.10 refuses a stream that names it as a
+//! clone source.
 
 use std::path::Path;
 
@@ -14,23 +14,23 @@ use super::place::WORK;
 use super::{Folder, Maker, Stream, Totals, changed, check_streams, history};
 use crate::system::{Mount, run as run_program};
 
-/// Where subvolumes are received that were carried.
+/// The directory for subvolumes that were sent back.
 const FOLDER: &str = "carried";
 
-/// One way: what is changed where, and what makes the stream of it.
+/// One direction: the volume that changes the subvolume, and the program that sends it.
 pub(super) struct Trip<'a> {
     pub(super) from: &'a Path,
     pub(super) to: &'a Path,
-    /// The subvolume that both have, as `from` names it.
+    /// The subvolume that both volumes have, as `from` names it.
     pub(super) parent: &'a str,
-    /// What it is called afterwards.
+    /// Its name after the transfer.
     pub(super) name: &'a str,
     pub(super) maker: Maker,
     pub(super) changes: usize,
 }
 
 impl Trip<'_> {
-    /// Changes a copy of the parent, and sends it; the path that it has where it is received.
+    /// Changes a copy of the parent and sends it; returns its path on the receiver.
     pub(super) fn go(
         &self,
         (dir, program): (&Folder, &str),
@@ -49,11 +49,11 @@ impl Trip<'_> {
         let (name, parent) = (self.name.to_owned(), Some(self.parent.to_owned()));
         let streams = [Stream { folder: FOLDER, name, parent, clones: Vec::new() }];
         let images = (self.from, self.to);
-        check_streams((dir, program), images, &streams, options, totals).context("carried on")?;
+        check_streams((dir, program), images, &streams, options, totals).context("sent back")?;
         Ok(format!("{FOLDER}/{}", self.name))
     }
 
-    /// Makes a snapshot of the parent that can be changed the subvolume that changes.
+    /// Replaces the working subvolume by a writable snapshot of the parent.
     fn copy_parent(&self) -> Result<()> {
         match self.maker {
             Maker::Kernel => {

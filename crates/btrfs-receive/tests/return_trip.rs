@@ -1,6 +1,6 @@
-//! A subvolume that was received, changed and goes back to where it came from. There its parent has no received UUID,
-//! by which alone `btrfs receive` before 6.10 looks for what data is cloned from: the stream names what is being made,
-//! which every receiver finds.
+//! A received subvolume is changed and sent back to its origin. There its parent has no received UUID, and `btrfs
+//! receive` before 6.10 looks up clone sources by received UUID only. So the stream clones from the new subvolume
+//! itself, which every receiver finds.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +50,7 @@ fn share(volume: &Volume, (from, from_offset): (&str, u64), (to, offset): (&str,
     open(to).reflink(&open(from), from_offset, offset, len).unwrap();
 }
 
-/// Where the stream clones from: the UUID, the path there, and the file that it becomes part of.
+/// A clone command of the stream: the UUID and path of its source, and the file that it writes.
 fn clones(stream: &[u8]) -> (Uuid, Vec<(Uuid, String, String)>) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut decoder = Decoder::open(stream).unwrap().unwrap();
@@ -113,7 +113,7 @@ fn so_is_what_gets_its_turn_later() {
         volume.rename("/w/third", "/w/moved").unwrap();
     });
     assert!(found.len() == 1 && found[0].0 && found[0].2 == "first", "{found:?}");
-    // What comes later in the same file, which is written from its start to its end.
+    // A later range of the same file, which is written from its start to its end.
     let found = gone_back(|volume| share(volume, ("/w/first", LEN / 2), ("/w/first", 0), LEN / 2));
     assert_eq!(found, [own("first", "first")]);
 }
@@ -125,7 +125,7 @@ fn what_the_parent_alone_has_is_written() {
         volume.remove_file("/w/first").unwrap();
     });
     assert_eq!(found, []);
-    // Written over before its turn comes.
+    // A range that is overwritten before it is needed as a source.
     let found = gone_back(|volume| {
         share(volume, ("/w/first", 0), ("/w/second", 0), LEN);
         volume.write("/w/first", contents(9, LEN)).unwrap();

@@ -1,5 +1,5 @@
-//! The walls that a first hour meets: no fusermount3, no FUSE device, a container, a full disk, an empty file. Each is
-//! provoked, and its message compared word by word: it says which package, command or other way helps.
+//! Failures that new users meet: no fusermount3, no FUSE device, a container, a full disk, an empty file. Each test
+//! compares the message word by word: it must name the package, command or alternative that helps.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::harness::Bench;
 const OTHER_WAY: &str = "`spinney get` and `spinney put` need no mount";
 /// An account that owns nothing, without groups.
 const AS_NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
-/// Every user may use the device, as distributions have it, whatever this machine does.
+/// A FUSE device open to every user, as on most distributions, independent of the settings of this machine.
 const OPEN_DEVICE: &str = "mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";
 /// A container without the device.
 const NO_DEVICE: &str = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3";
@@ -36,7 +36,7 @@ fn place() -> Option<Bench> {
     Some(bench)
 }
 
-/// What a shell line prints to its standard error, in a namespace of mounts of its own; it has to fail.
+/// The standard error of a shell line that has to fail, run in a mount namespace of its own.
 fn refused(bench: &Bench, line: &str) -> String {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", line]).current_dir(bench.dir.path());
@@ -107,7 +107,7 @@ fn a_container_that_may_not_mount_says_what_it_lacks() {
         text if text.starts_with("unshare: ") => eprintln!("no namespaces of users here: {text}"),
         text => {
             assert_eq!(text, expected);
-            // What it advises works.
+            // The advice works.
             std::fs::remove_file(bench.path("fuse")).unwrap();
             let inside = "./spinney mount a.img m && ./spinney umount m && echo done";
             let line = format!("{OPEN_DEVICE} && {AS_NOBODY} unshare -Urm sh -c '{inside}'");
@@ -129,8 +129,8 @@ fn a_full_host_is_told_from_a_full_image() {
     let (first, last) = text.split_once('\n').unwrap();
     let device = "No space left on device (os error 28)";
     assert!(first.starts_with("spinney: ./large: small/b.img: cannot write ") && first.ends_with(device), "{text}");
-    let expected = "spinney: the file system of this machine on which small/b.img lies is full (`df small/b.img`); the \
-                    image itself has room";
+    let expected = "spinney: the host file system that holds small/b.img is full (`df small/b.img`); the image itself \
+                    has room";
     // Nothing of the file that did not fit stays in the image.
     assert_eq!(last, expected);
 
