@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::items::{FileExtentHead, FileExtentItem};
+use btrfs_disk::verify::INLINE_LEN_MAX;
 use codec::CompressionType;
 use codec::compress::{Form, decompress};
 
@@ -38,8 +39,12 @@ pub(crate) fn inline_problem(cx: &Context<'_>, head: &FileExtentHead, data: &[u8
     if head.compression == 0 {
         return None;
     }
+    let len = head.ram_bytes.get();
+    if len > INLINE_LEN_MAX {
+        return Some(format!("a length of {len} bytes, more than {INLINE_LEN_MAX}"));
+    }
     let form = Form::inline(usize_from(cx.media.format.sectorsize));
-    problem(head.compression.into(), data, form, head.ram_bytes.get())
+    problem(head.compression.into(), data, form, len)
 }
 
 /// Why a regular extent cannot be decompressed, judged by its item alone.

@@ -169,6 +169,16 @@ pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::FileStream, "noise in an item", |image| {
         image.change((TreeId::FS, EXTENT_DATA), |_, item| item[20] == 0 && item.len() > 100, |item| item[16] = 3)
     }),
+    plant(Code::FileStream, "a length that takes all memory", |image| {
+        image.change(
+            (TreeId::FS, EXTENT_DATA),
+            |_, item| item[20] == 0 && item.len() > 100,
+            |item| {
+                item[16] = 1;
+                set_u64(item, RAM_BYTES_AT, 1 << 40);
+            },
+        )
+    }),
     plant(Code::FileSymlink, "shorter", |image| inode(image, is_link, |item| add_u64(item, 16, u64::MAX))),
     plant(Code::FileSymlink, "longer", |image| inode(image, is_link, |item| add_u64(item, 16, 1))),
     plant(Code::FileOrphan, "without a name", |image| {

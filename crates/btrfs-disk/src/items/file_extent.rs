@@ -221,10 +221,11 @@ impl LinkSizes {
         Self { stored: to_u64(stored.len()), target: to_u64(link_target(stored, u64::MAX).len()) }
     }
 
-    /// Whether an inode may have this size: it counts all bytes that are stored, or those of the target.
+    /// Whether an inode may have this size: it counts all bytes that are stored, or those of the target. No size is
+    /// right where the target is empty: no reader follows such a link.
     #[must_use]
     pub fn has(self, size: u64) -> bool {
-        size == self.stored || (size == self.target && size > 0)
+        self.target > 0 && (size == self.stored || size == self.target)
     }
 }
 
@@ -302,6 +303,7 @@ mod tests {
             (b"abc\0", 5, b"abc", false),
             (b"abc", 0, b"", false),
             (b"\0", 0, b"", false),
+            (b"\0\0", 2, b"", false),
             (b"abc", u64::MAX, b"abc", false),
         ] {
             assert_eq!(link_target(stored, size), target, "{stored:?} {size}");

@@ -8,7 +8,7 @@ use crate::key::item_type;
 
 /// Longest inline extent after decompression. The kernel stops at one sector; this is the
 /// largest sector there is.
-const INLINE_LEN_MAX: u64 = 65536;
+pub const INLINE_LEN_MAX: u64 = 65536;
 
 pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     context.aligned("file offset of an extent", context.key.offset)?;

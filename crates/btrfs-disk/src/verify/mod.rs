@@ -32,6 +32,7 @@ mod tree_block;
 use codec::ChecksumType;
 
 pub use chunk::chunk;
+pub use file_extent::INLINE_LEN_MAX;
 pub use superblock::{superblock, superblock_fields};
 pub use tree_block::{BLOCK_GENERATION, block, content, has_right_checksum, item, may_own, owner, seal};
 

@@ -364,3 +364,23 @@ fn what_never_was_btrfs_is_refused() {
     assert_eq!(run.status, 3);
     assert!(run.err.contains("no trace of btrfs"), "{}", run.err);
 }
+
+/// The second of two deleted files with one name was not saved: "File exists".
+#[test]
+fn deleted_files_of_one_name_are_all_saved() {
+    let bench = Bench::new();
+    for (dir, text) in [("a", "one"), ("b", "two")] {
+        std::fs::create_dir_all(bench.path("tree").join(dir)).unwrap();
+        std::fs::write(bench.path("tree").join(dir).join("x.odt"), text).unwrap();
+    }
+    bench.ok("mkfs -q --size 128M a.img");
+    bench.ok("put -q a.img tree/. /");
+    bench.ok("rm -r a.img /a /b");
+    bench.run("rescue undelete --quiet a.img x.odt out");
+    let mut found = Vec::new();
+    for dir in std::fs::read_dir(bench.path("out")).unwrap() {
+        found.push(std::fs::read_to_string(dir.unwrap().path().join("x.odt")).unwrap());
+    }
+    found.sort_unstable();
+    assert_eq!(found, ["one", "two"]);
+}

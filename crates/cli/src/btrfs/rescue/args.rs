@@ -132,7 +132,7 @@ pub(super) struct Get {
 ///
 /// Looks at every block of the devices for files that the last state does not have. Each is read from the newest state
 /// that it is known from; what was written over since is lost, and reported. They are copied to DEST/generation-N,
-/// under their own names.
+/// under their own names; of several with the same name, the second goes to DEST/generation-N-2, and so on.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

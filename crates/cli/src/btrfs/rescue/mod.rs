@@ -8,7 +8,8 @@
 mod args;
 mod report;
 
-use std::ffi::OsStr;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -361,20 +362,46 @@ impl Undelete {
                     paths.push(path.to_owned());
                 }
             }
-            let into = dest.join(format!("generation-{generation}"));
             std::fs::create_dir_all(dest).with_context(|| dest.display().to_string())?;
-            match std::fs::create_dir(&into) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                    return Err(Error::from(error).context(into.display().to_string()));
-                }
-                Err(_) if std::fs::symlink_metadata(&into).is_ok_and(|found| !found.is_dir()) => {
-                    return Err(Failure::refused(format!("{}: not a directory", into.display())).into());
-                }
-                _ => {}
+            for (number, paths) in (1..).zip(without_same_names(paths)) {
+                let name = match number {
+                    1 => format!("generation-{generation}"),
+                    number => format!("generation-{generation}-{number}"),
+                };
+                let into = dest.join(name);
+                make_dir(&into)?;
+                let copied = self.copy.run(&view.volume(), (&self.devices.image, is_own), (&paths, &into))?;
+                ended = ended.and(copied.finish());
             }
-            let copied = self.copy.run(&view.volume(), (&self.devices.image, is_own), (&paths, &into))?;
-            ended = ended.and(copied.finish());
         }
         ended
     }
+}
+
+/// Makes a directory, unless it is there.
+fn make_dir(dir: &Path) -> Result<()> {
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Error::from(error).context(dir.display().to_string()))
+        }
+        Err(_) if std::fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) => {
+            Err(Failure::refused(format!("{}: not a directory", dir.display())).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The paths in lists of which none has two with the same last name: each is copied to a directory of its own.
+fn without_same_names(paths: Vec<PathBuf>) -> Vec<Vec<PathBuf>> {
+    let mut lists: Vec<Vec<PathBuf>> = Vec::new();
+    let mut counts: HashMap<OsString, usize> = HashMap::new();
+    for path in paths {
+        let count = counts.entry(path.file_name().unwrap_or_default().to_owned()).or_default();
+        match lists.get_mut(*count) {
+            Some(list) => list.push(path),
+            None => lists.push(vec![path]),
+        }
+        *count += 1;
+    }
+    lists
 }
