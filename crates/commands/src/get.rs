@@ -16,6 +16,7 @@ use super::image::ReadArgs;
 use super::interrupt::{Interrupt, is_interruption};
 use super::output::{Output, warn};
 use super::progress::{Bar, Progress};
+use super::trust::{Trust, Withheld};
 use super::work;
 
 /// Copy files and directories out of an image
@@ -72,24 +73,20 @@ pub struct CopyOut {
     /// Stop at the first file that cannot be copied, instead of copying the others
     #[arg(long)]
     fail_fast: bool,
-    /// Make no device nodes
-    #[arg(long)]
-    no_devices: bool,
-    /// Give no file set-user and set-group bits or capabilities, with which programs act for others
-    #[arg(long)]
-    no_setid: bool,
     /// Let everything belong to the caller; files get no set-user and set-group bits then
     #[arg(long, visible_alias = "no-same-owner")]
     no_owner: bool,
-    /// Make device nodes, and programs that act for others, also from an image that others may have written
-    #[arg(long, conflicts_with_all = ["no_devices", "no_setid"])]
-    trust: bool,
+    #[command(flatten)]
+    trust: Trust,
     /// Threads that copy
     #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// Of a copy by `cp`: whether the part of a file that failed stays. `get` keeps it for `--continue`.
+    #[arg(skip)]
+    cp_keeps_partial: Option<bool>,
 }
 
 /// What a copy did.
@@ -174,18 +171,17 @@ impl Copied {
 type FromTo<'a> = (&'a [PathBuf], &'a Path);
 
 impl CopyOut {
-    /// As without options.
-    pub(crate) fn plain(force: bool, quiet: bool) -> Self {
+    /// The options of `cp`.
+    pub(crate) fn of_cp(force: bool, quiet: bool, keeps_partial: bool, trust: Trust) -> Self {
         Self {
             force,
             continues: false,
             fail_fast: false,
-            no_devices: false,
-            no_setid: false,
             no_owner: false,
-            trust: false,
+            trust,
             threads: work::default_threads(),
             quiet,
+            cp_keeps_partial: Some(keeps_partial),
         }
     }
 
@@ -200,7 +196,7 @@ impl CopyOut {
     /// # Errors
     /// Where signals cannot be caught; what fails of the copy is in the answer.
     pub fn run(&self, volume: &Volume, (image, is_own): (&Path, bool), (paths, dest): FromTo<'_>) -> Result<Copied> {
-        let is_believed = is_own || self.trust;
+        let allowed = self.trust.allowed(is_own);
         let interrupt = Interrupt::catch()?;
         // New files get exactly the modes that the image says.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
@@ -210,9 +206,10 @@ impl CopyOut {
             continues: self.continues,
             interrupt: interrupt.clone(),
             fails_fast: self.fail_fast,
-            makes_devices: is_believed && !self.no_devices,
-            keeps_setid: is_believed && !self.no_setid,
+            makes_devices: allowed.devices,
+            keeps_setid: allowed.setid,
             keeps_owners: !self.no_owner,
+            keeps_partial: self.cp_keeps_partial.unwrap_or(true),
         };
         let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
         let bar = Bar::new(&progress, !self.quiet);
@@ -232,35 +229,27 @@ impl CopyOut {
         });
         drop(bar);
         tell(&losses);
-        if !is_believed {
-            self.tell_withheld(image, &losses);
-        }
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let withheld = Withheld { devices: count(&losses.withheld_nodes), setid: count(&losses.withheld_setid) };
+        self.trust.tell_withheld((image, is_own), withheld);
         let names = progress.names.load(Ordering::Relaxed);
         if result.as_ref().is_err_and(is_interruption) {
             // The failures before it are told first; they end in nothing then.
             let _ = losses.failures.tell(names, "copied");
-            tell_interrupted(names, (paths, dest));
+            self.tell_interrupted(names, (paths, dest));
             interrupt.end_by_it();
         }
         Ok(Copied { report: Report::of(&progress, &losses), result, losses, names })
     }
 
-    /// What was left out though nobody asked for that.
-    fn tell_withheld(&self, image: &Path, losses: &Losses) {
-        let mut parts = Vec::new();
-        for (count, what, is_asked) in [
-            (&losses.withheld_nodes, "device nodes", self.no_devices),
-            (&losses.withheld_setid, "set-user and set-group bits or capabilities", self.no_setid),
-        ] {
-            let count = count.load(Ordering::Relaxed);
-            if count > 0 && !is_asked {
-                parts.push(format!("{count} {what}"));
-            }
-        }
-        if !parts.is_empty() {
-            let (image, parts) = (image.display(), parts.join(" and "));
-            warn(&format!("{image}: others may have written it, so {parts} were left out; --trust copies them"));
-        }
+    fn tell_interrupted(&self, names: u64, (paths, dest): FromTo<'_>) {
+        let how = match made_dest((paths, dest)) {
+            _ if self.cp_keeps_partial.is_some() => "use `spinney get --continue`".to_owned(),
+            Some(path) => format!("add --continue, and write {}/. for {0}", path.display()),
+            None => "add --continue".to_owned(),
+        };
+        let dest = dest.display();
+        warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, {how}"));
     }
 
     fn copy(
@@ -285,15 +274,6 @@ impl CopyOut {
         }
         Ok(())
     }
-}
-
-fn tell_interrupted(names: u64, (paths, dest): FromTo<'_>) {
-    let how = match made_dest((paths, dest)) {
-        Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
-        None => "--continue".to_owned(),
-    };
-    let dest = dest.display();
-    warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
 }
 
 /// The only path, where the destination was made of it or will be: as something in that it would be another copy.

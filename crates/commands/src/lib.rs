@@ -56,4 +56,5 @@ pub mod stat;
 pub mod trace;
 pub mod tree;
 pub mod trim;
+mod trust;
 pub mod work;

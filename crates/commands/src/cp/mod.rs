@@ -28,6 +28,7 @@ use super::place::{Place, is_image, mounted_at};
 use super::progress::{Bar, Progress};
 use super::put;
 use super::report::Made;
+use super::trust::{Allowed, Trust};
 use tree::{Copy, Counts};
 
 /// Copy files and directories: within an image, or between images, mounts and this machine
@@ -37,6 +38,10 @@ use tree::{Copy, Counts};
 /// holes are kept, on this machine and in a mount as far as your permissions allow. Within one image a copy shares the
 /// extents of its source until one of them is changed, so it takes no time and no space. Between images, and to and
 /// from this machine, directories are merged into existing ones.
+///
+/// From an image or a mount that somebody else may have written (it belongs neither to you nor to root, or everybody may
+/// write it), --no-devices and --no-setid are meant, unless --trust says that it is to be believed. A file that becomes
+/// yours by the copy gets no set-user and set-group bits or capabilities.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "spinney cp [OPTIONS] <SOURCE>... <DEST>\n       spinney cp [OPTIONS] <IMAGE> <SOURCE>... <DEST>"
@@ -78,6 +83,8 @@ pub struct Cp {
     /// Keep the copied part of a file that does not fit; by default it is removed
     #[arg(long)]
     partial: bool,
+    #[command(flatten)]
+    trust: Trust,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -178,7 +185,10 @@ impl Cp {
         let sources = groups.into_iter().map(|Group { place, paths }| match place.within() {
             None => Ok(Source::Host(paths)),
             Some(_) if place.is_beside(dest) => Ok(Source::Itself(paths)),
-            Some((other, _)) => Ok(Source::Other(self.reader(other).open_read_only()?, paths)),
+            Some((other, _)) => {
+                let (volume, is_own) = self.reader(other).open_with_trust()?;
+                Ok(Source::Other(Origin { volume, image: other.to_owned(), is_own }, paths))
+            }
         });
         let sources = sources.collect::<Result<Vec<_>>>()?;
         self.fill(&target, path, &sources, (progress, failures))
@@ -235,7 +245,8 @@ impl Cp {
             for path in paths {
                 check_recursive(self.recursive, path, volume.symlink_metadata(path)?.is_dir())?;
             }
-            let copied = CopyOut::plain(self.force, self.quiet).run(&volume, (image, is_own), (paths, to))?;
+            let options = CopyOut::of_cp(self.force, self.quiet, self.partial, self.trust);
+            let copied = options.run(&volume, (image, is_own), (paths, to))?;
             progress.names.fetch_add(copied.report.entries, Ordering::Relaxed);
             report.bytes_copied = report.bytes_copied.saturating_add(copied.report.bytes);
             copied.finish()?;
@@ -250,7 +261,15 @@ enum Source {
     Host(Vec<PathBuf>),
     /// The destination image itself.
     Itself(Vec<PathBuf>),
-    Other(Volume, Vec<PathBuf>),
+    Other(Origin, Vec<PathBuf>),
+}
+
+/// Another image or mount.
+struct Origin {
+    volume: Volume,
+    image: PathBuf,
+    /// Only the caller and root could have written it.
+    is_own: bool,
 }
 
 impl Source {
@@ -276,11 +295,13 @@ struct Filling<'a> {
 impl Filling<'_> {
     /// Returns where the sources went.
     fn copy(&self, source: &Source, dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
-        let from = match source {
+        let (from, image, is_own) = match source {
             Source::Host(paths) => return self.copy_in(paths, dest, report),
-            Source::Itself(_) => self.volume,
-            Source::Other(other, _) => other,
+            // A copy within an image gives nobody more than the image has.
+            Source::Itself(_) => (self.volume, self.image, true),
+            Source::Other(other, _) => (&other.volume, other.image.as_path(), other.is_own),
         };
+        let trust = self.cp.trust;
         let mut copy = Copy {
             from,
             to: self.volume,
@@ -289,6 +310,7 @@ impl Filling<'_> {
             recursive: self.cp.recursive,
             force: self.cp.force,
             reflink: self.cp.reflink,
+            allowed: trust.allowed(is_own),
             partial: self.cp.partial,
             progress: self.progress,
             links: HashMap::new(),
@@ -297,11 +319,16 @@ impl Filling<'_> {
             failures: self.failures,
         };
         let targets = copy.all(source.paths(), (dest, self.dest));
-        let Counts { shared, copied, unkept } = copy.counts;
+        let Counts { shared, copied, unkept, withheld, disowned } = copy.counts;
         report.bytes_shared = report.bytes_shared.saturating_add(shared);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
         if unkept > 0 {
             warn(&format!("{unkept} attributes and flags were not copied: the destination does not accept them"));
+        }
+        trust.tell_withheld((image, is_own), withheld);
+        if disowned > 0 && !trust.no_setid {
+            let text = "so set-user and set-group bits or capabilities were left out";
+            warn(&format!("{disowned} files have another owner or group than before, {text}"));
         }
         targets
     }
@@ -314,9 +341,14 @@ impl Filling<'_> {
         }
         let options = put::options(self.image, self.is_user, self.cp.force);
         let failures = Some(Arc::clone(self.failures));
-        let options = ImportOptions { keeps_partial: self.cp.partial, failures, ..options };
+        let Allowed { devices, setid } = self.cp.trust.allowed(true);
+        let keeps_partial = self.cp.partial;
+        let options = ImportOptions { keeps_partial, failures, makes_devices: devices, keeps_setid: setid, ..options };
         let before = self.progress.bytes.load(Ordering::Relaxed);
-        let targets = put::copy_in(self.volume, (paths, self.dest, dest), &options, self.progress);
+        let mut targets = put::copy_in(self.volume, (paths, self.dest, dest), &options, self.progress);
+        if !devices && let Ok(targets) = &mut targets {
+            targets.retain(|target| self.volume.symlink_metadata(target).is_ok());
+        }
         let copied = self.progress.bytes.load(Ordering::Relaxed).saturating_sub(before);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
         targets

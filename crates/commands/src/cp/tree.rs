@@ -17,6 +17,7 @@ use crate::failures::Failures;
 use crate::get::means_contents;
 use crate::image::maker;
 use crate::progress::Progress;
+use crate::trust::{Allowed, SET_GROUP, SET_ID, Withheld};
 
 /// Flags for the storage of contents: a new file needs them before it has data.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
@@ -49,6 +50,8 @@ pub(super) struct Copy<'a> {
     /// Existing files are replaced.
     pub(super) force: bool,
     pub(super) reflink: Reflink,
+    /// Whether the source is believed.
+    pub(super) allowed: Allowed,
     /// The copied part of a file that does not fit is kept.
     pub(super) partial: bool,
     pub(super) progress: &'a Progress,
@@ -70,6 +73,10 @@ pub(super) struct Counts {
     pub(super) copied: u64,
     /// Attributes and flags that the other format, or the mount, does not accept.
     pub(super) unkept: u64,
+    /// Files of a source that is not believed.
+    pub(super) withheld: Withheld,
+    /// Files without set-user and set-group bits or capabilities, because their owner or group changed.
+    pub(super) disowned: u64,
 }
 
 impl Copy<'_> {
@@ -90,7 +97,7 @@ impl Copy<'_> {
                     continue;
                 }
                 let copied = self.one(name);
-                if self.failures.note(copied, false)?.is_none() {
+                if self.failures.note(copied, false)? != Some(true) {
                     unmade.push(&name.to);
                 }
             }
@@ -136,8 +143,14 @@ impl Copy<'_> {
         Ok(names)
     }
 
-    fn one(&mut self, name: &Name) -> Result<()> {
+    /// Copies a name; false for a device node that is left out.
+    fn one(&mut self, name: &Name) -> Result<bool> {
         self.progress.add_name();
+        let is_device = matches!(name.found.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+        if is_device && !self.allowed.devices {
+            self.counts.withheld.devices = self.counts.withheld.devices.saturating_add(1);
+            return Ok(false);
+        }
         let id = (name.found.home.subvolume, name.found.home.ino);
         if self.is_merged(name)? {
             self.merge(name)?;
@@ -154,7 +167,7 @@ impl Copy<'_> {
         if name.found.nlink > 1 && !name.found.is_dir() {
             self.links.entry(id).or_insert_with(|| name.to.clone());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Copies a name to `to`, which does not exist. After a failure `to` is removed, unless it is a directory.
@@ -164,10 +177,10 @@ impl Copy<'_> {
             return Ok(self.to.hard_link(first, to)?);
         }
         let link = if found.is_symlink() { self.from.read_link(from)? } else { PathBuf::new() };
-        let (uid, gid) = if self.is_user { maker() } else { (found.uid, found.gid) };
+        let (uid, gid) = self.owner(found);
         let node = WholeNode {
             kind: found.kind,
-            permissions: found.permissions,
+            permissions: found.permissions & !self.lost_bits(found),
             uid,
             gid,
             rdev: found.rdev,
@@ -180,6 +193,33 @@ impl Copy<'_> {
             self.remove(to);
         }
         filled
+    }
+
+    /// Owner and group of a copy.
+    fn owner(&self, found: &Metadata) -> (u32, u32) {
+        if self.is_user { maker() } else { (found.uid, found.gid) }
+    }
+
+    /// The set-user and set-group bits that a copy does not get; both where it gets no capability either.
+    fn lost_bits(&self, found: &Metadata) -> u32 {
+        let (uid, gid) = self.owner(found);
+        if found.is_dir() {
+            0
+        } else if uid != found.uid || !self.allowed.setid {
+            SET_ID
+        } else if gid != found.gid {
+            SET_GROUP
+        } else {
+            0
+        }
+    }
+
+    /// Counts a file that a copy takes power from.
+    fn count_loss(&mut self, found: &Metadata) {
+        let is_disowned = self.owner(found) != (found.uid, found.gid);
+        let counts = &mut self.counts;
+        let count = if is_disowned { &mut counts.disowned } else { &mut counts.withheld.setid };
+        *count = count.saturating_add(1);
     }
 
     /// Sets the attributes of a new node to those of its source.
@@ -284,7 +324,13 @@ impl Copy<'_> {
 
     /// Writing clears set-user bits and changes times, so these are set last.
     fn attributes(&mut self, Name { from, found, .. }: &Name, to: &Path) -> Result<()> {
+        let lost_bits = self.lost_bits(found);
+        let mut is_less = found.permissions & lost_bits != 0;
         for name in self.from.list_xattrs(from)? {
+            if lost_bits == SET_ID && name.as_bytes() == vfs::privileges::CAPABILITY_NAME {
+                is_less = true;
+                continue;
+            }
             let is_privileged = name.as_bytes().starts_with(b"trusted.") || name.as_bytes().starts_with(b"security.");
             if self.is_user && is_privileged {
                 self.counts.unkept = self.counts.unkept.saturating_add(1);
@@ -294,7 +340,10 @@ impl Copy<'_> {
             let set = self.to.set_xattr(to, name.as_bytes(), value, XattrMode::Either);
             self.keep(set)?;
         }
-        let permissions = (found.kind != NodeKind::Symlink).then_some(found.permissions);
+        if is_less {
+            self.count_loss(found);
+        }
+        let permissions = (found.kind != NodeKind::Symlink).then_some(found.permissions & !lost_bits);
         self.to.set_attributes(to, &SetAttr { permissions, ..SetAttr::from(times(found)) })?;
         if found.is_dir() { Ok(()) } else { self.set_flags(to, found.flags) }
     }

@@ -18,6 +18,7 @@ use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 use super::Export;
 use crate::beneath::{path_of, set_mode, set_owner};
 use crate::emulation;
+use crate::trust::SET_ID;
 
 /// For an open file or directory.
 pub(super) fn apply_open(
@@ -162,7 +163,6 @@ fn read_xattrs(export: &Export<'_>, image: &Path) -> Result<Xattrs> {
 
 /// The mode that the file gets. Counts it where something with which it would act for others was `withheld`.
 fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: bool) -> Mode {
-    const SET_ID: u32 = 0o6000;
     let bits = metadata.permissions;
     if metadata.is_dir() {
         return Mode::from_raw_mode(bits);

@@ -62,6 +62,8 @@ pub(crate) struct ExportOptions {
     pub(crate) keeps_setid: bool,
     /// Files get the owner and group that the image says.
     pub(crate) keeps_owners: bool,
+    /// The part of a file that could be copied stays, unless a signal ended the copy; otherwise it is removed.
+    pub(crate) keeps_partial: bool,
 }
 
 /// What the host did not permit.

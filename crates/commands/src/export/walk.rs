@@ -290,11 +290,11 @@ fn make_file(
     let open = || rustix::fs::openat(dir, name, flags, PRIVATE);
     let fd = host::make_new(dir, name, replaces, open)?;
     let filled = fill(export, buffer, &fd, image, known);
-    if filled.as_ref().is_err_and(is_interruption) {
+    let made = filled.and_then(|()| metadata::apply_open(export, &fd, image, (&known.attr, known.xattrs.as_ref())));
+    if made.as_ref().is_err_and(|error| !export.options.keeps_partial || is_interruption(error)) {
         host::take_away((dir, name), &fd);
     }
-    filled?;
-    metadata::apply_open(export, &fd, image, (&known.attr, known.xattrs.as_ref()))
+    made
 }
 
 fn make_special(

@@ -14,6 +14,7 @@ use vfs::{Errno, FileOptions, Times};
 use super::source::{self, Name, SourceDir, Xattrs};
 use super::{Existing, Import, data};
 use crate::emulation;
+use crate::trust::{SET_GROUP, SET_ID, SET_USER};
 
 /// Files up to this size are made together with others.
 const BATCH_FILE_BYTES_MAX: u64 = 64 << 10;
@@ -78,7 +79,9 @@ pub(super) fn existing_directory(import: &Import<'_>, dir: &SourceDir, target: &
 }
 
 fn is_skipped(import: &Import<'_>, stat: &Stat) -> bool {
-    import.options.skip == Some((stat.st_dev, stat.st_ino))
+    let kind = NodeKind::from_mode(stat.st_mode);
+    let is_device = matches!(kind, Some(NodeKind::CharDevice | NodeKind::BlockDevice));
+    import.options.skip == Some((stat.st_dev, stat.st_ino)) || (is_device && !import.options.makes_devices)
 }
 
 /// A small file that waits to be made with others.
@@ -304,8 +307,6 @@ fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Re
 
 /// The permissions of a copy. A user's copy of what others own does not run as the user.
 fn permissions(import: &Import<'_>, stat: &Stat) -> u32 {
-    const SET_USER: u32 = 0o4000;
-    const SET_GROUP: u32 = 0o2000;
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
     let mut permissions = stat.st_mode & 0o7777;
     if !import.options.keeps_privileged && uid != stat.st_uid {
@@ -314,6 +315,9 @@ fn permissions(import: &Import<'_>, stat: &Stat) -> u32 {
     if !import.options.keeps_privileged && gid != stat.st_gid {
         permissions &= !SET_GROUP;
     }
+    if !import.options.keeps_setid && NodeKind::from_mode(stat.st_mode) != Some(NodeKind::Directory) {
+        permissions &= !SET_ID;
+    }
     permissions
 }
 
@@ -321,7 +325,11 @@ fn permissions(import: &Import<'_>, stat: &Stat) -> u32 {
 fn kept<'a>(import: &Import<'_>, xattrs: &'a Xattrs) -> impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)> {
     let keeps_all = import.options.keeps_privileged;
     let is_privileged = |name: &[u8]| name.starts_with(b"security.") || name.starts_with(b"trusted.");
-    xattrs.iter().filter(move |(name, _)| keeps_all || !is_privileged(name))
+    let keeps_setid = import.options.keeps_setid;
+    let is_kept = move |name: &[u8]| {
+        (keeps_all || !is_privileged(name)) && (keeps_setid || name != vfs::privileges::CAPABILITY_NAME)
+    };
+    xattrs.iter().filter(move |(name, _)| is_kept(name))
 }
 
 fn times(import: &Import<'_>, stat: &Stat) -> Times {

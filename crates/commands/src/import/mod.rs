@@ -50,6 +50,10 @@ pub struct ImportOptions {
     pub keeps_ctime: bool,
     /// Attributes that only root may set come along (`security.`, `trusted.`).
     pub keeps_privileged: bool,
+    /// Character and block devices are made, not left out.
+    pub makes_devices: bool,
+    /// Files keep set-user and set-group bits and capabilities.
+    pub keeps_setid: bool,
     /// The part of a file that could be copied is kept; otherwise it is removed.
     pub keeps_partial: bool,
     /// Leaves out what lies on another file system than the source.
@@ -78,6 +82,8 @@ impl Default for ImportOptions {
             owner: None,
             keeps_ctime: false,
             keeps_privileged: true,
+            makes_devices: true,
+            keeps_setid: true,
             keeps_partial: false,
             one_file_system: false,
             skip: None,
