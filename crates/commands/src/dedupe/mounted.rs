@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::{Match, Outcome, Place};
@@ -37,6 +37,11 @@ impl Mounted {
     /// The files below `dir` that were asked for, named from there.
     pub(super) fn find(dir: &Path, args: &FilesArgs) -> Result<Self> {
         let device = fs::metadata(dir).with_context(|| dir.display().to_string())?.dev();
+        let place = rustix::fs::statvfs(dir).with_context(|| dir.display().to_string())?;
+        // The kernel passes on the operation that shares, also where it would refuse to write.
+        if is_read_only(&place) {
+            return Err(Failure::refused(format!("{}: mounted for reading only", dir.display())).into());
+        }
         let mut files = Files::default();
         let mut seen = std::collections::HashSet::new();
         for path in args.paths() {
@@ -82,6 +87,11 @@ fn below(dir: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>> {
         Err(error) if is_passed_over(&error) => Ok(Vec::new()),
         other => other.with_context(|| dir.display().to_string()),
     }
+}
+
+/// True where the kernel writes nothing for who came to a file this way, whatever its server would do.
+fn is_read_only(place: &StatVfs) -> bool {
+    place.f_flag.contains(StatVfsMountFlags::RDONLY)
 }
 
 fn is_passed_over(error: &io::Error) -> bool {
@@ -155,6 +165,11 @@ impl Place for Mounted {
     }
 
     fn share(&self, source: &HostFile, target: &HostFile, found: &Match) -> Result<Outcome> {
+        // Another mount of the same may begin on the way to the file.
+        let place = rustix::fs::fstatvfs(&target.file).with_context(|| target.path.display().to_string())?;
+        if is_read_only(&place) {
+            return Ok(Outcome::Refused);
+        }
         let (from, to) = ((source.file.as_fd(), found.source_offset), (target.file.as_fd(), found.offset));
         match fuse::share_same(from, to, found.len) {
             Ok(true) => Ok(Outcome::Shared),
