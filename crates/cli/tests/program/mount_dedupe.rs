@@ -1,12 +1,14 @@
 //! `spinney dedupe` on a mount: files that are in use share what they have in common.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::pattern;
 use crate::mounted::{Mounted, can_mount_as_root};
+use crate::places::copy_program;
 
 const SIZE: usize = 700_001;
 
@@ -111,6 +113,38 @@ fn nothing_is_shared_where_the_kernel_would_not_write() {
     refused("dedupe -r mnt/");
     mount("-o remount,rw mnt");
     assert_eq!(bench.json("dedupe -r --json mnt /")["bytes_shared"].as_u64(), Some(700_001));
+    mounted.unmount();
+    bench.check("a.img");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_counted() {
+    if !can_mount_as_root() {
+        return;
+    }
+    let mounted = Mounted::mount("-o allow_other");
+    let (bench, dir) = (&mounted.bench, mounted.dir());
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(bench);
+    fs::create_dir(dir.join("closed")).unwrap();
+    for name in ["one", "two", "secret", "closed/three"] {
+        fs::write(dir.join(name), pattern(SIZE)).unwrap();
+        std::os::unix::fs::chown(dir.join(name), Some(1000), Some(1000)).unwrap();
+    }
+    for name in ["secret", "closed"] {
+        std::os::unix::fs::chown(dir.join(name), Some(0), Some(0)).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let mut command = Command::new(bench.path("spinney"));
+    command.args(["dedupe", "-r", "--json", "mnt", "/"]).current_dir(bench.dir.path()).uid(1000).gid(1000);
+    let output = command.output().unwrap();
+    let (report, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{report} {told}");
+    assert!(told.contains("mnt/secret: ") && told.contains("mnt/closed: "), "{told}");
+    assert!(told.contains("2 entries could not be shared; the others were"), "{told}");
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["files_failed"], &report["bytes_shared"]), (&2.into(), &700_001.into()), "{report}");
     mounted.unmount();
     bench.check("a.img");
 }

@@ -10,7 +10,7 @@ use crate::mounted::{Mounted, can_mount_as_root};
 
 /// Copies the program, because other users may not be able to search the build directory. `cp` makes the copy: a file
 /// that this process has open for writing would be open in children of other tests too, and could not be executed.
-fn copy_program(bench: &Bench) {
+pub(crate) fn copy_program(bench: &Bench) {
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_spinney")).arg(bench.path("spinney")).status();
     assert!(copied.unwrap().success());
 }
