@@ -102,6 +102,10 @@ impl ReadArgs {
         let path = &self.image.image;
         if let Some(dir) = self.image.mounted_dir()? {
             let is_own = mounts::of(&std::fs::metadata(&dir)?)?.is_some_and(|row| {
+                // The name of the image is what the user says who mounted it.
+                if !row.user.is_some_and(is_trusted) {
+                    return false;
+                }
                 let image = ImagePath::parse(&row.image()).path;
                 std::fs::metadata(image).is_ok_and(|image| is_own(&image))
             });
@@ -126,9 +130,13 @@ pub fn maker() -> (u32, u32) {
 /// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
 /// Groups are not looked at: many systems give each user one of his own and let it write.
 pub fn is_own(found: &std::fs::Metadata) -> bool {
+    is_trusted(found.uid()) && found.mode() & 0o002 == 0
+}
+
+/// True for the caller, root, and the user that `sudo` says the caller is.
+fn is_trusted(uid: u32) -> bool {
     let asked_by = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
-    let own = [Some(rustix::process::geteuid().as_raw()), Some(0), asked_by];
-    own.contains(&Some(found.uid())) && found.mode() & 0o002 == 0
+    uid == rustix::process::geteuid().as_raw() || uid == 0 || asked_by == Some(uid)
 }
 
 impl ImageArgs {

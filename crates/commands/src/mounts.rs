@@ -56,6 +56,12 @@ impl Row {
         TYPES.contains(&self.kind.as_str())
     }
 
+    /// True for a mount that this process's user made. What another user's FUSE mount is called, that user chose, and
+    /// its server may keep for ever who asks it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.user == Some(rustix::process::geteuid().as_raw())
+    }
+
     /// True for one of ours where the kernel waits for the server when it unmounts.
     pub(crate) fn is_synced(&self) -> bool {
         self.kind == TYPE_SYNCED
@@ -124,29 +130,31 @@ pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
     Ok(find_in(&text, dir))
 }
 
-/// The last one of our mounts for which `is_it` is true.
+/// The last one of our mounts that the user made and for which `is_it` is true; those of others are not looked at.
 pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
-    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
     Ok(rows.rfind(|row| is_it(row)))
 }
 
-/// The last one of our mounts whose image is `file`, a regular file or a block device.
+/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made.
 pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;
     let kind = wanted.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Ok(None);
     }
-    let text = std::fs::read(MOUNTINFO)?;
-    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
-    Ok(rows.rfind(|row| {
+    serving(|row| {
+        // Where another user's mount lies on top, that one would be asked.
+        if !find(&row.dir).is_ok_and(|seen| seen.as_ref() == Some(row)) {
+            return false;
+        }
         let image = std::fs::metadata(row.image());
         image.is_ok_and(|image| match kind.is_block_device() {
             true => image.file_type().is_block_device() && image.rdev() == wanted.rdev(),
             false => (image.dev(), image.ino()) == (wanted.dev(), wanted.ino()),
         })
-    }))
+    })
 }
 
 /// The mount that has the directory `dir`, which is absolute and free of links, whoever serves it.
