@@ -1,6 +1,7 @@
 //! The kernel's table of mounts.
 
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use fuse::ServedFile;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
@@ -106,13 +108,30 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
 
 /// True where a mount is seen at `dir` whose server is gone. Who does not say so soon is somebody's server.
 pub(crate) fn is_dead(dir: &Path) -> bool {
+    let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
+    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// What is to be known of a mount; `None` where that takes long: a server that hangs would hold up who asks.
+fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
     let dir = dir.to_owned();
-    let ask = move || tell.send(rustix::fs::statfs(&dir).err()).unwrap_or_default();
-    // A server that hangs would hold up who asks.
-    let asked = thread::Builder::new().name("is-dead".to_owned()).spawn(ask);
-    let error = asked.ok().and_then(|_| told.recv_timeout(ANSWER_MAX).ok()).flatten();
-    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+    let asking = move || tell.send(ask(&dir)).unwrap_or_default();
+    thread::Builder::new().name("ask".to_owned()).spawn(asking).ok()?;
+    told.recv_timeout(ANSWER_MAX).ok()
+}
+
+/// What tells an image from others, under whichever name.
+pub(crate) fn identity_of(image: &std::fs::Metadata) -> ServedFile {
+    let is_device = if image.file_type().is_block_device() { image.rdev() } else { 0 };
+    ServedFile { device: image.dev(), inode: image.ino(), is_device }
+}
+
+/// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
+/// by now. `None` where it does not tell. The mount is one that the user made.
+pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
+    let served = fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
+    Some(served.is_same(&identity_of(image)))
 }
 
 /// The one of our mounts that a file is of.
@@ -137,7 +156,8 @@ pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Ro
     Ok(rows.rfind(|row| is_it(row)))
 }
 
-/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made.
+/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made. A
+/// server that does not answer is believed to serve what its image's name leads to.
 pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;
     let kind = wanted.file_type();
@@ -150,10 +170,9 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
             return false;
         }
         let image = std::fs::metadata(row.image());
-        image.is_ok_and(|image| match kind.is_block_device() {
-            true => image.file_type().is_block_device() && image.rdev() == wanted.rdev(),
-            false => (image.dev(), image.ino()) == (wanted.dev(), wanted.ino()),
-        })
+        let is_named = image.is_ok_and(|image| identity_of(&image).is_same(&identity_of(&wanted)));
+        let wanted = wanted.clone();
+        is_named && answered_soon(&row.dir, move |dir| serves(dir, &wanted)).flatten() != Some(false)
     })
 }
 

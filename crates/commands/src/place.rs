@@ -175,7 +175,8 @@ pub(crate) fn is_image(path: &Path) -> bool {
 /// image. Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     let part = ImagePath::parse(image);
-    if std::fs::metadata(&part.path).ok()?.is_dir() {
+    let found = std::fs::metadata(&part.path).ok()?;
+    if found.is_dir() {
         return None;
     }
     let wanted = ImagePath { path: part.path.canonicalize().ok()?, ..part };
@@ -187,9 +188,13 @@ pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     });
     let row = row.ok()??;
     let is_whole = row.root == Path::new("/") && !row.read_only && mounts::find(&row.dir).ok()? == Some(row.clone());
+    // Another file may have the image's name by now.
+    if !is_whole || mounts::serves(&row.dir, &found) != Some(true) {
+        return None;
+    }
     let name = format::recognise(&wanted.path, wanted.offset).ok()??;
     let format = format::known().iter().find(|format| format.name == name)?;
-    (is_whole && (format.mount.shows_image)(&row.dir)).then_some(row.dir)
+    (format.mount.shows_image)(&row.dir).then_some(row.dir)
 }
 
 #[cfg(test)]

@@ -195,13 +195,49 @@ fn only_the_own_mount_stands_for_an_image() {
     mounted.unmount();
 }
 
+/// Another image has the name under which one was mounted.
+#[test]
+fn a_mount_does_not_stand_for_what_took_the_name_of_its_image() {
+    if !can_mount_as_root() {
+        return;
+    }
+    for option in ["synced", "nosynced"] {
+        let mounted = Mounted::mount(&format!("-o {option}"));
+        let (bench, dir) = (&mounted.bench, mounted.dir());
+        fs::write(dir.join("precious"), "contents").unwrap();
+        fs::write(bench.path("one"), "new").unwrap();
+        fs::create_dir(bench.path("other")).unwrap();
+        fs::rename(bench.path("a.img"), bench.path("old.img")).unwrap();
+        bench.ok("mkfs -q --size 128M a.img");
+        bench.ok("put a.img one /");
+        bench.ok("put one a.img:/two");
+        bench.ok("label a.img other");
+        assert_eq!(bench.run("rm a.img:/precious").status, 1, "{option}");
+        assert_eq!(bench.ok("ls a.img"), "one\ntwo\n", "{option}");
+        assert_eq!(bench.ok("ls mnt"), "precious\n", "{option}");
+        assert_eq!(bench.run("umount a.img").status, 1, "{option}");
+        assert!(mounted.is_mounted(), "{option}");
+        // It is mounted beside the other one, and then stands for itself.
+        bench.ok(&format!("mount -o {option} a.img other"));
+        assert_eq!(bench.ok("ls other"), "one\ntwo\n", "{option}");
+        bench.ok("rm a.img:/one");
+        assert!(!bench.path("other/one").exists(), "{option}");
+        bench.ok("umount a.img");
+        assert!(mounted.is_mounted(), "{option}");
+        bench.check("a.img");
+        bench.ok("umount mnt");
+        bench.check("old.img");
+        assert_eq!(bench.ok("cat old.img:/precious"), "contents", "{option}");
+    }
+}
+
 /// A mount whose name in the table is another's image, by a user without rights and a server that answers nothing.
 const STRANGER: &str = r"
 import os, sys, time
 fd = os.open('/dev/fuse', os.O_RDWR)
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
-options = 'fd=%d,rootmode=40000,user_id=1000,group_id=1000,subtype=spinney,allow_other' % fd
+options = 'fd=%d,rootmode=40000,user_id=1000,group_id=1000,allow_other' % fd
 if libc.mount(sys.argv[1].encode(), sys.argv[2].encode(), b'fuse.spinney', 0, options.encode()) != 0:
     sys.exit(os.strerror(ctypes.get_errno()))
 print('mounted', flush=True)
