@@ -123,8 +123,8 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
 
 /// What tells an image from others, under whichever name.
 pub(crate) fn identity_of(image: &std::fs::Metadata) -> ServedFile {
-    let is_device = if image.file_type().is_block_device() { image.rdev() } else { 0 };
-    ServedFile { device: image.dev(), inode: image.ino(), is_device }
+    let number = if image.file_type().is_block_device() { image.rdev() } else { 0 };
+    ServedFile { device: image.dev(), inode: image.ino(), number }
 }
 
 /// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file

@@ -18,19 +18,19 @@ pub struct ServedFile {
     pub device: u64,
     /// Its inode there.
     pub inode: u64,
-    /// The device that it is; 0 for a regular file.
-    pub is_device: u64,
+    /// The number of the block device that it is; 0 for a regular file.
+    pub number: u64,
 }
 
 impl ServedFile {
     pub(crate) const fn numbers(self) -> [u64; 3] {
-        [self.device, self.inode, self.is_device]
+        [self.device, self.inode, self.number]
     }
 
     /// True for two names of one image.
     #[must_use]
     pub const fn is_same(&self, other: &Self) -> bool {
-        match (self.is_device, other.is_device) {
+        match (self.number, other.number) {
             (0, 0) => self.device == other.device && self.inode == other.inode,
             (one, another) => one == another,
         }
@@ -59,8 +59,8 @@ pub fn socket_number(dir: BorrowedFd<'_>) -> io::Result<Option<[u64; 2]>> {
     }
 }
 
-/// The file that the server of a mount has open as its image; `dir` is an open directory of that mount. `None` where the
-/// server does not tell.
+/// The file that the server of a mount has open as its image; `dir` is an open directory of that mount. `None` where
+/// the server does not tell.
 ///
 /// # Errors
 /// The system's, when the server cannot be asked.
@@ -70,7 +70,7 @@ pub fn served_file(dir: BorrowedFd<'_>) -> io::Result<Option<ServedFile>> {
     let numbers = unsafe { ioctl::ioctl(dir, ioctl::Getter::<SERVED, [u64; 3]>::new()) };
     match numbers {
         Ok([0, 0, 0]) | Err(rustix::io::Errno::NOTTY | rustix::io::Errno::NOSYS) => Ok(None),
-        Ok([device, inode, is_device]) => Ok(Some(ServedFile { device, inode, is_device })),
+        Ok([device, inode, number]) => Ok(Some(ServedFile { device, inode, number })),
         Err(error) => Err(error.into()),
     }
 }
