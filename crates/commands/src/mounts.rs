@@ -1,6 +1,7 @@
 //! The kernel's table of mounts.
 
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use fuse::ServedFile;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
@@ -56,6 +58,12 @@ impl Row {
         TYPES.contains(&self.kind.as_str())
     }
 
+    /// True for a mount that this process's user made. What another user's FUSE mount is called, that user chose, and
+    /// its server may keep for ever who asks it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.user == Some(rustix::process::geteuid().as_raw())
+    }
+
     /// True for one of ours where the kernel waits for the server when it unmounts.
     pub(crate) fn is_synced(&self) -> bool {
         self.kind == TYPE_SYNCED
@@ -100,13 +108,30 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
 
 /// True where a mount is seen at `dir` whose server is gone. Who does not say so soon is somebody's server.
 pub(crate) fn is_dead(dir: &Path) -> bool {
+    let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
+    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// What is to be known of a mount; `None` where that takes long: a server that hangs would hold up who asks.
+fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
     let dir = dir.to_owned();
-    let ask = move || tell.send(rustix::fs::statfs(&dir).err()).unwrap_or_default();
-    // A server that hangs would hold up who asks.
-    let asked = thread::Builder::new().name("is-dead".to_owned()).spawn(ask);
-    let error = asked.ok().and_then(|_| told.recv_timeout(ANSWER_MAX).ok()).flatten();
-    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+    let asking = move || tell.send(ask(&dir)).unwrap_or_default();
+    thread::Builder::new().name("ask".to_owned()).spawn(asking).ok()?;
+    told.recv_timeout(ANSWER_MAX).ok()
+}
+
+/// What tells an image from others, under whichever name.
+pub(crate) fn identity_of(image: &std::fs::Metadata) -> ServedFile {
+    let number = if image.file_type().is_block_device() { image.rdev() } else { 0 };
+    ServedFile { device: image.dev(), inode: image.ino(), number }
+}
+
+/// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
+/// by now. `None` where it does not tell. The mount is one that the user made.
+pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
+    let served = fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
+    Some(served.is_same(&identity_of(image)))
 }
 
 /// The one of our mounts that a file is of.
@@ -124,29 +149,31 @@ pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
     Ok(find_in(&text, dir))
 }
 
-/// The last one of our mounts for which `is_it` is true.
+/// The last one of our mounts that the user made and for which `is_it` is true; those of others are not looked at.
 pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
-    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
     Ok(rows.rfind(|row| is_it(row)))
 }
 
-/// The last one of our mounts whose image is `file`, a regular file or a block device.
+/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made. A
+/// server that does not answer is believed to serve what its image's name leads to.
 pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;
     let kind = wanted.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Ok(None);
     }
-    let text = std::fs::read(MOUNTINFO)?;
-    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
-    Ok(rows.rfind(|row| {
+    serving(|row| {
+        // Where another user's mount lies on top, that one would be asked.
+        if !find(&row.dir).is_ok_and(|seen| seen.as_ref() == Some(row)) {
+            return false;
+        }
         let image = std::fs::metadata(row.image());
-        image.is_ok_and(|image| match kind.is_block_device() {
-            true => image.file_type().is_block_device() && image.rdev() == wanted.rdev(),
-            false => (image.dev(), image.ino()) == (wanted.dev(), wanted.ino()),
-        })
-    }))
+        let is_named = image.is_ok_and(|image| identity_of(&image).is_same(&identity_of(&wanted)));
+        let wanted = wanted.clone();
+        is_named && answered_soon(&row.dir, move |dir| serves(dir, &wanted)).flatten() != Some(false)
+    })
 }
 
 /// The mount that has the directory `dir`, which is absolute and free of links, whoever serves it.

@@ -175,22 +175,26 @@ pub(crate) fn is_image(path: &Path) -> bool {
 /// image. Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     let part = ImagePath::parse(image);
-    if std::fs::metadata(&part.path).ok()?.is_dir() {
+    let found = std::fs::metadata(&part.path).ok()?;
+    if found.is_dir() {
         return None;
     }
     let wanted = ImagePath { path: part.path.canonicalize().ok()?, ..part };
     let row = mounts::serving(|row| {
-        // Compared by name: a `stat` of an image that another user has mounted may block for ever.
+        // Compared by name: a `stat` of an image that lies in another user's mount may block for ever.
         let served = row.image();
         let served = if served == wanted.path { ImagePath::whole(&served) } else { ImagePath::parse(&served) };
         served == wanted
     });
     let row = row.ok()??;
-    let is_own = row.user == Some(rustix::process::geteuid().as_raw());
     let is_whole = row.root == Path::new("/") && !row.read_only && mounts::find(&row.dir).ok()? == Some(row.clone());
+    // Another file may have the image's name by now.
+    if !is_whole || mounts::serves(&row.dir, &found) != Some(true) {
+        return None;
+    }
     let name = format::recognise(&wanted.path, wanted.offset).ok()??;
     let format = format::known().iter().find(|format| format.name == name)?;
-    (is_own && is_whole && (format.mount.shows_image)(&row.dir)).then_some(row.dir)
+    (format.mount.shows_image)(&row.dir).then_some(row.dir)
 }
 
 #[cfg(test)]

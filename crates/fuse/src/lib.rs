@@ -43,6 +43,6 @@ pub use mount::{MountOptions, abort, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
 pub use sys::{
-    ask_for_short_slices, check_written, control, data_runs, leave_mounts, node_of, peer_groups, share_same,
-    socket_number, stdout_was_closed, withhold_inherited,
+    ServedFile, ask_for_short_slices, check_written, control, data_runs, leave_mounts, node_of, peer_groups,
+    served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
 };

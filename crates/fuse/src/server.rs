@@ -1,5 +1,6 @@
 //! A mount being served: its threads, from the first request to the final sync.
 
+use crate::ServedFile;
 use crate::activity::Activity;
 use crate::connection::{Connection, open_spares};
 use crate::device::{self, Pace, Worker};
@@ -143,6 +144,7 @@ pub struct Prepared {
     write_back: Option<WriteBack>,
     writer: Arc<AtomicU32>,
     socket: Option<[u64; 2]>,
+    served: Option<ServedFile>,
 }
 
 impl Prepared {
@@ -159,6 +161,7 @@ impl Prepared {
             write_back: None,
             writer: Arc::default(),
             socket: None,
+            served: None,
             queues: queues.unwrap_or_else(|error| {
                 tracing::debug!(%error, "no io_uring: /dev/fuse it is");
                 Vec::new()
@@ -182,6 +185,13 @@ impl Prepared {
     #[must_use]
     pub const fn with_socket(mut self, number: [u64; 2]) -> Self {
         self.socket = Some(number);
+        self
+    }
+
+    /// The same, and whoever has a directory of the mount open may ask [which file](crate::served_file) is its image.
+    #[must_use]
+    pub const fn with_served_file(mut self, file: ServedFile) -> Self {
+        self.served = Some(file);
         self
     }
 }
@@ -228,7 +238,7 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues, poll, write_back, writer, socket } = prepared;
+        let Prepared { spares, queues, poll, write_back, writer, socket, served } = prepared;
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
@@ -259,6 +269,7 @@ impl Server {
                 write_back,
                 writer,
                 socket,
+                served,
             },
         ));
         let activity = Arc::<Activity>::default();

@@ -1,12 +1,14 @@
 //! `spinney dedupe` on a mount: files that are in use share what they have in common.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::pattern;
-use crate::mounted::Mounted;
+use crate::mounted::{Mounted, can_mount_as_root};
+use crate::places::copy_program;
 
 const SIZE: usize = 700_001;
 
@@ -69,9 +71,82 @@ fn what_cannot_be_shared_is_told() {
     mounted.unmount();
     mounted.bench.ok("mount -o ro a.img mnt");
     let run = mounted.bench.run("dedupe -r mnt /");
-    assert!(run.status != 0 && run.err.contains("Read-only"), "{} {}", run.status, run.err);
+    assert!(run.status == 1 && run.err.contains("mounted for reading only"), "{} {}", run.status, run.err);
     mounted.unmount();
     mounted.bench.check("a.img");
+}
+
+#[test]
+fn nothing_is_shared_where_the_kernel_would_not_write() {
+    if !can_mount_as_root() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let bench = &mounted.bench;
+    fs::create_dir(mounted.dir().join("t")).unwrap();
+    fs::create_dir(mounted.dir().join("t/inner")).unwrap();
+    for name in ["t/one", "t/two"] {
+        fs::write(mounted.dir().join(name), pattern(SIZE)).unwrap();
+    }
+    fs::create_dir(bench.path("bound")).unwrap();
+    let mount = |line: &str| {
+        let done = Command::new("mount").args(line.split(' ')).current_dir(&bench.dir).output().unwrap();
+        assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    let refused = |line: &str| {
+        let run = bench.run(line);
+        let is_refused = run.status == 1 && run.err.contains("mounted for reading only");
+        assert!(is_refused, "{line}: {} {}", run.status, run.err);
+    };
+    mount("--bind mnt bound");
+    mount("-o remount,bind,ro bound");
+    refused("dedupe -r bound/t");
+    refused("dedupe -r bound /");
+    Command::new("umount").arg(bench.path("bound")).status().unwrap();
+    // A mount for reading only that begins below the directory.
+    mount("--bind mnt/t mnt/t/inner");
+    mount("-o remount,bind,ro mnt/t/inner");
+    let report = bench.json("dedupe --json mnt /t/inner/one /t/inner/two");
+    assert_eq!((&report["bytes_shared"], &report["files_skipped"]), (&0.into(), &1.into()), "{report}");
+    Command::new("umount").arg(bench.path("mnt/t/inner")).status().unwrap();
+    mount("-o remount,ro mnt");
+    refused("dedupe -r mnt/");
+    mount("-o remount,rw mnt");
+    assert_eq!(bench.json("dedupe -r --json mnt /")["bytes_shared"].as_u64(), Some(700_001));
+    mounted.unmount();
+    bench.check("a.img");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_counted() {
+    if !can_mount_as_root() {
+        return;
+    }
+    let mounted = Mounted::mount("-o allow_other");
+    let (bench, dir) = (&mounted.bench, mounted.dir());
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(bench);
+    fs::create_dir(dir.join("closed")).unwrap();
+    for name in ["one", "two", "secret", "closed/three"] {
+        fs::write(dir.join(name), pattern(SIZE)).unwrap();
+        std::os::unix::fs::chown(dir.join(name), Some(1000), Some(1000)).unwrap();
+    }
+    for name in ["secret", "closed"] {
+        std::os::unix::fs::chown(dir.join(name), Some(0), Some(0)).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let mut command = Command::new(bench.path("spinney"));
+    command.args(["dedupe", "-r", "--json", "mnt", "/"]).current_dir(bench.dir.path()).uid(1000).gid(1000);
+    let output = command.output().unwrap();
+    let (report, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{report} {told}");
+    assert!(told.contains("mnt/secret: ") && told.contains("mnt/closed: "), "{told}");
+    assert!(told.contains("2 entries could not be shared; the others were"), "{told}");
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["files_failed"], &report["bytes_shared"]), (&2.into(), &700_001.into()), "{report}");
+    mounted.unmount();
+    bench.check("a.img");
 }
 
 /// The operation itself, by hand: nothing but ranges of the caller's own files.

@@ -1,16 +1,18 @@
 //! Paths in arguments: IMAGE:/PATH, paths below a mount, and host paths; and copies between them.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::harness::{Bench, assert_same};
 use crate::mounted::{Mounted, can_mount_as_root};
 
 /// Copies the program, because other users may not be able to search the build directory. `cp` makes the copy: a file
 /// that this process has open for writing would be open in children of other tests too, and could not be executed.
-fn copy_program(bench: &Bench) {
+pub(crate) fn copy_program(bench: &Bench) {
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_spinney")).arg(bench.path("spinney")).status();
     assert!(copied.unwrap().success());
 }
@@ -174,7 +176,7 @@ fn only_the_own_mount_stands_for_an_image() {
     };
     let output = as_user("ls a.img");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(7) && text.contains("mounted at"), "{text}");
+    assert!(output.status.code() == Some(7) && text.contains("in use by") && !text.contains("mounted at"), "{text}");
     assert!(as_user("ls mnt/").status.success());
     // Files that a user copies into a mount belong to the user, and existing directories keep their attributes.
     bench.ok("mkfs -q --size 128M b.img");
@@ -191,6 +193,95 @@ fn only_the_own_mount_stands_for_an_image() {
     assert_eq!((stat("open/dir/notes").uid(), stat("open/dir/notes").gid()), (1000, 1000));
     assert_eq!((stat("open/dir").uid(), stat("open/dir").mode() & 0o7777), (0, 0o777));
     mounted.unmount();
+}
+
+/// Another image has the name under which one was mounted.
+#[test]
+fn a_mount_does_not_stand_for_what_took_the_name_of_its_image() {
+    if !can_mount_as_root() {
+        return;
+    }
+    for option in ["synced", "nosynced"] {
+        let mounted = Mounted::mount(&format!("-o {option}"));
+        let (bench, dir) = (&mounted.bench, mounted.dir());
+        fs::write(dir.join("precious"), "contents").unwrap();
+        fs::write(bench.path("one"), "new").unwrap();
+        fs::create_dir(bench.path("other")).unwrap();
+        fs::rename(bench.path("a.img"), bench.path("old.img")).unwrap();
+        bench.ok("mkfs -q --size 128M a.img");
+        bench.ok("put a.img one /");
+        bench.ok("put one a.img:/two");
+        bench.ok("label a.img other");
+        assert_eq!(bench.run("rm a.img:/precious").status, 1, "{option}");
+        assert_eq!(bench.ok("ls a.img"), "one\ntwo\n", "{option}");
+        assert_eq!(bench.ok("ls mnt"), "precious\n", "{option}");
+        assert_eq!(bench.run("umount a.img").status, 1, "{option}");
+        assert!(mounted.is_mounted(), "{option}");
+        // It is mounted beside the other one, and then stands for itself.
+        bench.ok(&format!("mount -o {option} a.img other"));
+        assert_eq!(bench.ok("ls other"), "one\ntwo\n", "{option}");
+        bench.ok("rm a.img:/one");
+        assert!(!bench.path("other/one").exists(), "{option}");
+        bench.ok("umount a.img");
+        assert!(mounted.is_mounted(), "{option}");
+        bench.check("a.img");
+        bench.ok("umount mnt");
+        bench.check("old.img");
+        assert_eq!(bench.ok("cat old.img:/precious"), "contents", "{option}");
+    }
+}
+
+/// A mount whose name in the table is another's image, by a user without rights and a server that answers nothing.
+const STRANGER: &str = r"
+import os, sys, time
+fd = os.open('/dev/fuse', os.O_RDWR)
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+options = 'fd=%d,rootmode=40000,user_id=1000,group_id=1000,allow_other' % fd
+if libc.mount(sys.argv[1].encode(), sys.argv[2].encode(), b'fuse.spinney', 0, options.encode()) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+print('mounted', flush=True)
+sys.stdin.read()
+libc.umount2(sys.argv[2].encode(), 2)
+";
+
+#[test]
+fn a_mount_of_another_user_is_not_asked_for_an_image() {
+    if !can_mount_as_root() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 128M mine.img");
+    fs::create_dir(bench.path("theirs")).unwrap();
+    fs::create_dir(bench.path("mnt")).unwrap();
+    let image = bench.path("mine.img").canonicalize().unwrap();
+    let mut stranger = Command::new("python3")
+        .args(["-c", STRANGER])
+        .args([image.as_path(), bench.path("theirs").canonicalize().unwrap().as_path()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 7];
+    stranger.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let begun = Instant::now();
+    let run = bench.run("umount mine.img");
+    assert!(run.status == 1 && run.err.contains("neither is an image mounted here"), "{} {}", run.status, run.err);
+    bench.ok("mkdir mine.img:/here");
+    let holder = fs::File::options().write(true).open(&image).unwrap();
+    rustix::fs::flock(&holder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let run = bench.run("ls mine.img");
+    let is_told = run.err.contains("in use by another program") && !run.err.contains("theirs");
+    assert!(run.status == 7 && is_told, "{} {}", run.status, run.err);
+    drop(holder);
+    // The own mount is found, though the other one came later, or earlier.
+    bench.ok("mount -o nosynced mine.img mnt");
+    assert_eq!(bench.ok("ls mine.img"), "here\n");
+    bench.ok("umount mine.img");
+    assert!(begun.elapsed() < Duration::from_secs(50), "somebody waited for the stranger");
+    drop(stranger.stdin.take());
+    assert!(stranger.wait().unwrap().success());
+    bench.check("mine.img");
 }
 
 #[test]

@@ -88,8 +88,10 @@ struct Report {
     bytes_shared: u64,
     /// Files that could not share: without checksums, say, or that nothing may change.
     files_skipped: usize,
-    /// Files that failed; the standard error names them.
+    /// Files and directories that failed; the standard error names them.
     files_failed: u64,
+    #[serde(skip)]
+    files_done: u64,
 }
 
 /// A block that was seen first.
@@ -151,10 +153,10 @@ impl Dedupe {
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let failures = Failures::default();
         let report = match self.image.mounted_dir()? {
-            Some(dir) => self.share(mounted::Mounted::find(&dir, &self.files)?, &failures)?,
+            Some(dir) => self.share(mounted::Mounted::find(&dir, &self.files, &failures)?, &failures)?,
             None => self.share(image::Image::open(&self.image, &self.files, &failures)?, &failures)?,
         };
-        let others = u64::try_from(report.files)?.saturating_sub(failures.count());
+        let others = report.files_done;
         if self.json {
             out.json(&report)?;
             return failures.tell(others, "shared");
@@ -198,7 +200,10 @@ impl<P: Place> Search<'_, P> {
     fn look(&mut self, number: usize, progress: &Progress) -> Result<()> {
         let Some((path, size)) = self.place.files().get(number) else { return Ok(()) };
         let looked_at = self.look_at(number, (path, size), progress);
-        self.failures.note(looked_at, false).map(drop)
+        if self.failures.note(looked_at, false)?.is_some() {
+            self.report.files_done = self.report.files_done.saturating_add(1);
+        }
+        Ok(())
     }
 
     fn look_at(&mut self, number: usize, (path, size): (&Path, u64), progress: &Progress) -> Result<()> {

@@ -9,11 +9,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::{Match, Outcome, Place};
 use crate::failure::Failure;
+use crate::failures::Failures;
 use crate::files::{Files, FilesArgs};
 
 pub(super) struct Mounted {
@@ -34,9 +35,15 @@ struct Data {
 }
 
 impl Mounted {
-    /// The files below `dir` that were asked for, named from there.
-    pub(super) fn find(dir: &Path, args: &FilesArgs) -> Result<Self> {
+    /// The files below `dir` that were asked for, named from there. Directories that cannot be read are recorded and
+    /// skipped.
+    pub(super) fn find(dir: &Path, args: &FilesArgs, failures: &Failures) -> Result<Self> {
         let device = fs::metadata(dir).with_context(|| dir.display().to_string())?.dev();
+        let place = rustix::fs::statvfs(dir).with_context(|| dir.display().to_string())?;
+        // The kernel passes on the operation that shares, also where it would refuse to write.
+        if is_read_only(&place) {
+            return Err(Failure::refused(format!("{}: mounted for reading only", dir.display())).into());
+        }
         let mut files = Files::default();
         let mut seen = std::collections::HashSet::new();
         for path in args.paths() {
@@ -56,7 +63,7 @@ impl Mounted {
                 if found.is_file() {
                     files.add(path, found.size());
                 } else if found.is_dir() {
-                    rest.extend(below(&path)?);
+                    rest.extend(failures.note(below(&path, failures), false)?.unwrap_or_default());
                 }
             }
         }
@@ -64,28 +71,34 @@ impl Mounted {
     }
 }
 
-/// What is in a directory. What goes meanwhile, and what the caller may not look at, is left out.
-fn below(dir: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>> {
-    let read = || -> io::Result<Vec<_>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) => found.push((path, metadata)),
-                Err(error) if is_passed_over(&error) => {}
-                Err(error) => return Err(error),
-            }
+/// The contents of a directory. Entries that go meanwhile are left out; those that cannot be looked at are recorded.
+fn below(dir: &Path, failures: &Failures) -> Result<Vec<(PathBuf, fs::Metadata)>> {
+    let mut found = Vec::new();
+    let mut look = |path: PathBuf| match fs::symlink_metadata(&path) {
+        Ok(metadata) => {
+            found.push((path, metadata));
+            Ok(())
         }
-        Ok(found)
+        Err(error) if is_passed_over(&error) => Ok(()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
     };
-    match read() {
-        Err(error) if is_passed_over(&error) => Ok(Vec::new()),
-        other => other.with_context(|| dir.display().to_string()),
+    let paths =
+        fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+    match paths {
+        Err(error) if is_passed_over(&error) => {}
+        Err(error) => return Err(error).with_context(|| dir.display().to_string()),
+        Ok(paths) => paths.into_iter().try_for_each(|path| failures.note(look(path), false).map(drop))?,
     }
+    Ok(found)
+}
+
+/// True where the kernel writes nothing for who came to a file this way, whatever its server would do.
+fn is_read_only(place: &StatVfs) -> bool {
+    place.f_flag.contains(StatVfsMountFlags::RDONLY)
 }
 
 fn is_passed_over(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) || is(error, Errno::LOOP)
+    error.kind() == ErrorKind::NotFound || is(error, Errno::LOOP)
 }
 
 fn is(error: &io::Error, wanted: Errno) -> bool {
@@ -155,6 +168,11 @@ impl Place for Mounted {
     }
 
     fn share(&self, source: &HostFile, target: &HostFile, found: &Match) -> Result<Outcome> {
+        // Another mount of the same may begin on the way to the file.
+        let place = rustix::fs::fstatvfs(&target.file).with_context(|| target.path.display().to_string())?;
+        if is_read_only(&place) {
+            return Ok(Outcome::Refused);
+        }
         let (from, to) = ((source.file.as_fd(), found.source_offset), (target.file.as_fd(), found.offset));
         match fuse::share_same(from, to, found.len) {
             Ok(true) => Ok(Outcome::Shared),

@@ -92,7 +92,9 @@ fn find(image: &ImagePath) -> Option<(First, Row)> {
         let is_root = row.user == Some(0) && row.root == Path::new("/");
         let reads = fs::metadata(row.image()).ok()?;
         let is_same = (reads.dev(), reads.ino()) == (wanted.dev(), wanted.ino());
-        (row.is_ours() && is_root && is_same).then_some((first, row))
+        // Another file may have the image's name by now.
+        let is_it = row.is_ours() && is_root && is_same && table::serves(&row.dir, &wanted) != Some(false);
+        is_it.then_some((first, row))
     })
 }
 

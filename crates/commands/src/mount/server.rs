@@ -23,8 +23,8 @@ use super::signals::{self, Signals};
 use super::{Mount, log, sandbox};
 use crate::failure::{self, Status};
 use crate::format::{self, Served};
-use crate::image;
 use crate::trace::watch;
+use crate::{image, mounts};
 
 /// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
 pub(super) fn run(mount: &Mount) -> Result<()> {
@@ -72,6 +72,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let asker = Arc::new(Asker::default());
     let write_back = asker.write_back(channel)?;
     let mut prepared = fuse::Prepared::new(&options).with_write_back(write_back, Arc::clone(&asker.writer));
+    prepared = prepared.with_served_file(mounts::identity_of(&device.metadata()?));
     let look = asker.look(channel)?;
     let door = make_door(&settings);
     if let Some(door) = &door {

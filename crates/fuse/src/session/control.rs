@@ -5,7 +5,7 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
-use crate::sys::numbers::{DATA, LOST, NODE, SHARE_SAME, SOCKET};
+use crate::sys::numbers::{DATA, LOST, NODE, SERVED, SHARE_SAME, SOCKET};
 use crate::sys::{DataRuns, RUNS_MAX, ShareSame};
 use vfs::file_system::{
     Caller, Control, ControlAnswer, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim,
@@ -125,6 +125,7 @@ impl Session {
             }
             NODE => Ok((len + put(out, &node.0)?, None)),
             SOCKET => Ok((len + put(out, &self.socket.unwrap_or_default())?, None)),
+            SERVED => Ok((len + put(out, &self.served.unwrap_or_default().numbers())?, None)),
             SHARE_SAME => {
                 let (asked, _) = ShareSame::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let is_shared = self.share_same(&request.caller(), node, &asked)?;

@@ -42,6 +42,7 @@ mod tests;
 pub(crate) use apart::Apart;
 pub use apart::WriteBack;
 
+use crate::ServedFile;
 use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{OwnedRequest, Request, opcode};
@@ -132,6 +133,7 @@ pub(crate) struct Session {
     /// Syncs of everything that are under way on threads of their own.
     syncs_apart: Arc<()>,
     socket: Option<[u64; 2]>,
+    served: Option<ServedFile>,
 }
 
 /// How a session differs from others.
@@ -152,6 +154,8 @@ pub(crate) struct SessionOptions {
     pub(crate) writer: Arc<AtomicU32>,
     /// Where clients besides the kernel are taken.
     pub(crate) socket: Option<[u64; 2]>,
+    /// The image.
+    pub(crate) served: Option<ServedFile>,
 }
 
 impl Session {
@@ -180,6 +184,7 @@ impl Session {
             writer: options.writer,
             syncs_apart: Arc::new(()),
             socket: options.socket,
+            served: options.served,
         }
     }
 

@@ -27,6 +27,7 @@ fn session_with(writer: Arc<AtomicU32>) -> Session {
         write_back: None,
         writer,
         socket: None,
+        served: None,
     };
     // Little room, so that no request for space makes the test slow.
     let memory = MemoryOptions { capacity_bytes: 1 << 20, ..MemoryOptions::default() };

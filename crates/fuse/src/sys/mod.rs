@@ -27,7 +27,7 @@ pub use control::control;
 pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
-pub use peer::{node_of, peer_groups, socket_number};
+pub use peer::{ServedFile, node_of, peer_groups, served_file, socket_number};
 pub(crate) use ring::RingQueue;
 pub(crate) use same::{DataRuns, RUNS_MAX, ShareSame};
 pub use same::{data_runs, share_same};
@@ -43,6 +43,7 @@ pub(crate) mod numbers {
     pub(crate) const DATA: u32 = of(same::DATA);
     pub(crate) const LOST: u32 = of(written::LOST);
     pub(crate) const NODE: u32 = of(same::NODE);
+    pub(crate) const SERVED: u32 = of(peer::SERVED);
     pub(crate) const SHARE_SAME: u32 = of(same::SHARE_SAME);
     pub(crate) const SOCKET: u32 = of(peer::SOCKET);
 

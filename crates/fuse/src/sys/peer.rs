@@ -8,6 +8,35 @@ use vfs::NodeId;
 /// Answered with the number of the socket at which the server takes clients besides the kernel; 0 where there is none.
 pub(crate) const SOCKET: ioctl::Opcode = ioctl::opcode::read::<[u64; 2]>(b'S', 0xbb);
 
+/// Answered with the [`ServedFile`] of the server, in three numbers; all of them are 0 where it says nothing of it.
+pub(crate) const SERVED: ioctl::Opcode = ioctl::opcode::read::<[u64; 3]>(b'S', 0xbc);
+
+/// Which file a server has open as its image, whatever its name leads to by now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServedFile {
+    /// The device that the file is on.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+    /// The number of the block device that it is; 0 for a regular file.
+    pub number: u64,
+}
+
+impl ServedFile {
+    pub(crate) const fn numbers(self) -> [u64; 3] {
+        [self.device, self.inode, self.number]
+    }
+
+    /// True for two names of one image.
+    #[must_use]
+    pub const fn is_same(&self, other: &Self) -> bool {
+        match (self.number, other.number) {
+            (0, 0) => self.device == other.device && self.inode == other.inode,
+            (one, another) => one == another,
+        }
+    }
+}
+
 /// Groups that a process may be in, as Linux limits them.
 const GROUPS_MAX: usize = 65_536;
 /// Type of the handles that the kernel makes for FUSE (`FILEID_INO64_GEN`): the upper and the lower half of the node's
@@ -26,6 +55,22 @@ pub fn socket_number(dir: BorrowedFd<'_>) -> io::Result<Option<[u64; 2]>> {
     match number {
         Ok([0, 0]) | Err(rustix::io::Errno::NOTTY | rustix::io::Errno::NOSYS) => Ok(None),
         Ok(number) => Ok(Some(number)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file that the server of a mount has open as its image; `dir` is an open directory of that mount. `None` where
+/// the server does not tell.
+///
+/// # Errors
+/// The system's, when the server cannot be asked.
+pub fn served_file(dir: BorrowedFd<'_>) -> io::Result<Option<ServedFile>> {
+    // SAFETY: the operation writes three u64 through the pointer it is given, and `Getter` gives it a pointer to three
+    // that live as long as the call, and take any value.
+    let numbers = unsafe { ioctl::ioctl(dir, ioctl::Getter::<SERVED, [u64; 3]>::new()) };
+    match numbers {
+        Ok([0, 0, 0]) | Err(rustix::io::Errno::NOTTY | rustix::io::Errno::NOSYS) => Ok(None),
+        Ok([device, inode, number]) => Ok(Some(ServedFile { device, inode, number })),
         Err(error) => Err(error.into()),
     }
 }
