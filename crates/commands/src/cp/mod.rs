@@ -39,9 +39,9 @@ use tree::{Copy, Counts};
 /// extents of its source until one of them is changed, so it takes no time and no space. Between images, and to and
 /// from this machine, directories are merged into existing ones.
 ///
-/// From an image or a mount that somebody else may have written (it belongs neither to you nor to root, or everybody may
-/// write it), --no-devices and --no-setid are meant, unless --trust says that it is to be believed. A file that becomes
-/// yours by the copy gets no set-user and set-group bits or capabilities.
+/// From an image or a mount that somebody else may have written (it belongs neither to you nor to root, or everybody
+/// may write it), --no-devices and --no-setid are meant, unless --trust says that it is to be believed. A file that
+/// becomes yours by the copy gets no set-user and set-group bits or capabilities.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "spinney cp [OPTIONS] <SOURCE>... <DEST>\n       spinney cp [OPTIONS] <IMAGE> <SOURCE>... <DEST>"
