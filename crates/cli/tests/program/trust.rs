@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -172,8 +173,8 @@ fn a_copy_that_changes_its_owner_acts_for_nobody() {
     for (name, mode, is_told) in [("roots", 0o755, true), ("mine", 0o6755, false)] {
         let line = format!("exec ./spinney cp -q mnt/{name} mnt/copy-{name}");
         let mut command = std::process::Command::new("sh");
-        let command = command.args(["-c", &line]).current_dir(bench.dir.path());
-        let output = std::os::unix::process::CommandExt::uid(command, 1000).gid(1000).output().unwrap();
+        command.args(["-c", &line]).current_dir(bench.dir.path()).uid(1000).gid(1000);
+        let output = command.output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{name}: {err}");
         let found = std::fs::metadata(dir.join(format!("copy-{name}"))).unwrap();
