@@ -123,6 +123,46 @@ fn a_copy_between_images_keeps_everything() {
     bench.check("b.img");
 }
 
+/// A file with a bad checksum left its first part, or an empty private file.
+#[test]
+fn a_file_that_cannot_be_read_leaves_no_part() {
+    const MARK: &[u8] = b"this sector will not be read";
+    let bench = Bench::new();
+    fs::create_dir(bench.path("src")).unwrap();
+    let mut large = vec![7; 5 << 20];
+    large.extend_from_slice(MARK);
+    let mut small = MARK.to_vec();
+    small.resize(8192, 1);
+    for (name, bytes) in [("large", &large[..]), ("small", &small[..]), ("whole", b"whole")] {
+        fs::write(bench.path("src").join(name), bytes).unwrap();
+    }
+    bench.ok("mkfs -q --rootdir src a.img");
+    let mut image = fs::read(bench.path("a.img")).unwrap();
+    let places: Vec<usize> = places_of(&image, MARK);
+    assert_eq!(places.len(), 2);
+    places.iter().for_each(|at| image[*at] ^= 1);
+    fs::write(bench.path("a.img"), image).unwrap();
+    let names = |dir: &str| {
+        let mut names: Vec<_> =
+            fs::read_dir(bench.path(dir)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let run = bench.run("cp -rq a.img:/. out");
+    assert!(run.status != 0 && run.err.contains("small"), "{}", run.err);
+    assert_eq!(names("out"), ["whole"]);
+    assert_ne!(bench.run("cp -rq --partial a.img:/. kept").status, 0);
+    assert_eq!(names("kept"), ["large", "small", "whole"]);
+    assert!(fs::metadata(bench.path("kept/large")).unwrap().len() > 0);
+    assert_ne!(bench.run("get -q a.img:/. got").status, 0);
+    assert_eq!(names("got"), ["large", "small", "whole"], "`get --continue` goes on with these");
+}
+
+/// All places of `wanted`.
+fn places_of(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
+    bytes.windows(wanted.len()).enumerate().filter(|(_, part)| *part == wanted).map(|(at, _)| at).collect()
+}
+
 #[test]
 fn a_mounted_image_is_used_through_its_mount() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };

@@ -1,8 +1,9 @@
-//! What `get` makes of an image that others may have written, and copies while other programs change names.
+//! What `get` and `cp` make of an image that others may have written, and copies while other programs change names.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,6 +101,89 @@ fn an_image_of_another_gives_no_power_unasked() {
     command.args(["get", "a.img", "/", "out"]).current_dir(&bench.dir).env("SUDO_UID", "1000");
     assert!(command.status().unwrap().success());
     assert_eq!(power_in(&bench, "out"), ALL);
+}
+
+#[test]
+fn a_copy_between_volumes_gives_no_power_unasked() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    powerful_image(&bench);
+    let told = "2 device nodes and 3 set-user and set-group bits or capabilities were left out; --trust copies them";
+    let own = |image: &str| {
+        set_mode(&bench.path(image), 0o644);
+        std::os::unix::fs::chown(bench.path(image), Some(0), Some(0)).unwrap();
+    };
+    // Through another image, and to this machine.
+    let copy = |words: &str, source: &str| -> (String, String) {
+        bench.ok("mkfs -q -f --size 128M b.img");
+        own("b.img");
+        let (between, out) = (bench.run(&format!("cp -rq {words} {source} b.img:/")), "cp -rq --trust b.img:/. out");
+        assert_eq!(between.status, 0, "{words} {source}: {}", between.err);
+        bench.ok(out);
+        (power_in(&bench, "out"), between.err)
+    };
+    own("a.img");
+    assert_eq!(copy("", "a.img:/."), (ALL.to_owned(), String::new()));
+    for source in ["a.img:/.", "src/."] {
+        let found = copy("--no-devices --no-setid", source);
+        assert_eq!(found, (HARMLESS.to_owned(), String::new()), "{source}");
+    }
+    std::os::unix::fs::chown(bench.path("a.img"), Some(1000), Some(1000)).unwrap();
+    let (found, err) = copy("", "a.img:/.");
+    assert!(found == HARMLESS && err.contains(told), "{found}: {err}");
+    assert_eq!(copy("--trust", "a.img:/."), (ALL.to_owned(), String::new()));
+    // To this machine the options are the same.
+    let run = bench.run("cp -rq a.img:/. out");
+    assert!(power_in(&bench, "out") == HARMLESS && run.err.contains(told), "{}", run.err);
+    let run = bench.run("cp -rq --trust a.img:/. out");
+    assert_eq!((power_in(&bench, "out").as_str(), run.err.as_str()), (ALL, ""));
+    // A device that is left out is no failure, and a report does not name it.
+    let report = bench.json("cp -q --json a.img:/char b.img:/");
+    assert_eq!(report["made"].as_array().map(Vec::len), Some(0));
+    assert_eq!(bench.run("cp --trust --no-setid a.img:/setuid b.img:/x").status, 2);
+    // A mount of it is believed no more.
+    if !crate::mounted::can_mount() {
+        return;
+    }
+    std::fs::create_dir(bench.path("mnt")).unwrap();
+    bench.ok("mount a.img mnt");
+    let copied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| copy("", "mnt/.")));
+    bench.ok("umount mnt");
+    let (found, err) = copied.unwrap();
+    assert!(found == HARMLESS && err.contains(told), "{found}: {err}");
+}
+
+#[test]
+fn a_copy_that_changes_its_owner_acts_for_nobody() {
+    if !crate::mounted::can_mount_as_root() {
+        return;
+    }
+    let mounted = crate::mounted::Mounted::mount("-o allow_other");
+    let (bench, dir) = (&mounted.bench, mounted.dir());
+    set_mode(bench.dir.path(), 0o755);
+    set_mode(&dir, 0o777);
+    std::fs::copy(env!("CARGO_BIN_EXE_spinney"), bench.path("spinney")).unwrap();
+    for (name, owner) in [("roots", 0), ("mine", 1000)] {
+        std::fs::write(dir.join(name), name).unwrap();
+        std::os::unix::fs::chown(dir.join(name), Some(owner), Some(owner)).unwrap();
+        set_mode(&dir.join(name), 0o6755);
+    }
+    for (name, mode, is_told) in [("roots", 0o755, true), ("mine", 0o6755, false)] {
+        let line = format!("exec ./spinney cp -q mnt/{name} mnt/copy-{name}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &line]).current_dir(bench.dir.path()).uid(1000).gid(1000);
+        let output = command.output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{name}: {err}");
+        let found = std::fs::metadata(dir.join(format!("copy-{name}"))).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid()), (mode, 1000), "{name}");
+        let told = "1 files have another owner or group than before, so set-user and set-group bits or capabilities \
+                    were left out";
+        assert_eq!(err.contains(told), is_told, "{name}: {err}");
+    }
+    mounted.unmount();
 }
 
 #[test]
