@@ -40,7 +40,7 @@ Examples:
   spinney umount --lazy /mnt/site     now, even if files are open; it ends when they are closed"
 )]
 pub struct Umount {
-    /// Directory that an image is mounted on, or the image itself: of several mounts of it, the last one
+    /// Directory that an image is mounted on, or the image itself: of several mounts of it that you made, the last one
     #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
     /// Let the mount disappear at once; it ends when nobody uses it any more
