@@ -102,7 +102,7 @@ pub enum Cause {
     Unknown {
         /// The UUID.
         uuid: [u8; 16],
-        /// What it is needed as.
+        /// Its role for the stream: the parent, or the source of a clone.
         role: &'static str,
     },
     /// A subvolume with the UUID exists, but was changed since it was received or sent.
@@ -114,7 +114,7 @@ pub enum Cause {
     ChangedOrigin {
         /// Its path from the top level.
         path: Box<str>,
-        /// What it is needed as.
+        /// Its role for the stream: the parent, or the source of a clone.
         role: &'static str,
         /// True if it was received here, false if it was sent from here.
         is_received: bool,

@@ -112,7 +112,7 @@ pub(crate) fn is_dead(dir: &Path) -> bool {
     matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// What is to be known of a mount; `None` where that takes long: a server that hangs would hold up who asks.
+/// The answer of `ask` about a mount; `None` if it takes too long: a server that hangs must not block the caller.
 fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
     let dir = dir.to_owned();
@@ -121,7 +121,7 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
     told.recv_timeout(ANSWER_MAX).ok()
 }
 
-/// What tells an image from others, under whichever name.
+/// Identifies an image whatever its name is.
 pub(crate) fn identity_of(image: &std::fs::Metadata) -> ServedFile {
     let number = if image.file_type().is_block_device() { image.rdev() } else { 0 };
     ServedFile { device: image.dev(), inode: image.ino(), number }

@@ -28,7 +28,7 @@ pub(crate) struct Trust {
     trust: bool,
 }
 
-/// What a copy makes.
+/// Whether a copy keeps device nodes, and the bits with which a file acts for its owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     pub(crate) devices: bool,

@@ -58,7 +58,7 @@ pub enum Error {
     /// `/dev/fuse` cannot be opened.
     #[error("cannot open /dev/fuse: {source}; {}", device_advice(.source))]
     NoDevice {
-        /// What the system says.
+        /// The error of `open(2)`.
         source: io::Error,
     },
     /// The FUSE device failed.

@@ -1,4 +1,4 @@
-//! What `get` and `cp` make of an image that others may have written, and copies while other programs change names.
+//! `get` and `cp` from an image that others may have written, and copies while other programs change names.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
