@@ -65,7 +65,7 @@ pub fn scrub(device: &Arc<dyn Device>, mends: bool) -> End {
     let scrub = |read_only| volume.scrub(ScrubOptions { read_only, from: 0 }, &mut |_| ControlFlow::Continue(()));
     let found = match scrub(!mends) {
         Ok(found) => found,
-        Err(error) => return end("failed", std::mem::discriminant(&error)),
+        Err(error) => return end("failed", (error.errno(), error.blame())),
     };
     let (mended, left, lost) = counts(&found);
     if mends {

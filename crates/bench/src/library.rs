@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use vfs::file_system::{AllocateFlags, NodeFlags, SnapshotMode};
 use vfs::{File, FileOptions};
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use btrfs::{MakeOptions, Volume};
 use clap::Args;
-use spinney::{MakeOptions, Volume};
 
 use crate::row::{as_float, as_u64, touch_bytes};
 use crate::{process, table};
@@ -97,9 +97,9 @@ impl Way {
     fn switch(self) {
         #[cfg(feature = "ablation")]
         {
-            spinney::ablation::set_makes_items_in_leaf(self == Self::InLeaf);
-            spinney::ablation::set_commits_each_sync(self == Self::Commit);
-            let _ = spinney::ablation::take_hold_times();
+            btrfs::ablation::set_makes_items_in_leaf(self == Self::InLeaf);
+            btrfs::ablation::set_commits_each_sync(self == Self::Commit);
+            let _ = btrfs::ablation::take_hold_times();
         }
     }
 }
@@ -214,7 +214,7 @@ fn figures((bytes, syncs): (u64, u64), seconds: f64, used: &Used) -> Figures {
     };
     #[cfg(feature = "ablation")]
     let figures = {
-        let held = spinney::ablation::take_hold_times();
+        let held = btrfs::ablation::take_hold_times();
         Figures {
             lock_count_per_sync: as_float(held.count) / syncs,
             hold_mean_ns: as_float(held.total_ns) / as_float(held.count.max(1)),

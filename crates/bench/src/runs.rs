@@ -11,8 +11,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use blockdev::backends::{FileDevice, FileOptions as DeviceOptions};
 use blockdev::recording::{RecordedDevice, Recorder};
+use btrfs::{MakeOptions, Volume};
 use clap::Args;
-use spinney::{FileOptions, MakeOptions, Volume};
+use vfs::FileOptions;
 
 use crate::row::as_float;
 
@@ -52,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     let mut text = String::new();
     for (name, _apart) in WAYS {
         #[cfg(feature = "ablation")]
-        spinney::ablation::set_allocates_apart(*_apart);
+        btrfs::ablation::set_allocates_apart(*_apart);
         let recording = options.dir.join(format!("{name}.trace"));
         let seconds = one(options, &recording).with_context(|| (*name).to_owned())?;
         let bytes = u64::from(options.threads) * u64::from(options.files) * (options.file_kib << 10);

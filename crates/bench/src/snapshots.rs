@@ -14,8 +14,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use btrfs::{MakeOptions, Volume};
 use clap::Args;
-use spinney::{MakeOptions, SnapshotMode, Volume};
+use vfs::SnapshotMode;
 
 /// What is run.
 #[derive(Args)]

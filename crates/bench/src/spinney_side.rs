@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 
 use crate::row::{FILES, IMAGE_BYTES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload, as_float, as_u64};
 use crate::tree;

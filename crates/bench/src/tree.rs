@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use anyhow::Result;
-use spinney::Volume;
+use btrfs::Volume;
 use walkdir::WalkDir;
 
 use crate::row::{as_float, as_u64};

@@ -4,6 +4,13 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+/// Numbers of errno(3), which every architecture that Spinney runs on has.
+const EIO: i32 = 5;
+const ENOTBLK: i32 = 15;
+const EBUSY: i32 = 16;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+
 /// The result of a device operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -145,6 +152,46 @@ impl Error {
     #[must_use]
     pub fn io(op: Op, device: &str, offset: u64, len: u64, source: io::Error) -> Self {
         Self::Io { op, device: device.to_owned(), offset, len, source: Arc::new(source) }
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        match self {
+            Self::Io { device, .. }
+            | Self::UnexpectedEnd { device, .. }
+            | Self::OutOfRange { device, .. }
+            | Self::ReadOnly { device, .. }
+            | Self::Locked { device }
+            | Self::Busy { device, .. }
+            | Self::NotADevice { device }
+            | Self::StateGone { device }
+            | Self::CannotGrow { device, .. } => device,
+        }
+    }
+
+    /// First byte of the request that failed; `None` where the operation has no range.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Io { offset, len, .. } => Some(*offset).filter(|_| *len > 0),
+            Self::UnexpectedEnd { offset, .. } | Self::OutOfRange { offset, .. } => Some(*offset),
+            _ => None,
+        }
+    }
+
+    /// The number that Linux has for the failure: the system's own where a device could not be opened, `ENOSPC` where
+    /// its host is full, `EBUSY` for one in use, and `EIO` for a request that failed.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Io { op: Op::Open, source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Self::Locked { .. } | Self::Busy { .. } => EBUSY,
+            Self::NotADevice { .. } => ENOTBLK,
+            Self::ReadOnly { .. } => EROFS,
+            _ if self.is_no_space() => ENOSPC,
+            _ => EIO,
+        }
     }
 
     /// True when a write failed only because what holds the image had no room left. What was written before stays, and

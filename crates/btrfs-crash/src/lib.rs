@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{Compression, CompressionType, Env, MakeOptions, Volume, VolumeOptions};
 use crash_explorer::{Access, CLOCK, Form, Format};
-use spinney::{Compression, CompressionType, Env, MakeOptions, Volume, VolumeOptions};
 
 /// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
 const IMAGE_BYTES: u64 = 128 << 20;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, TreeId};
+use vfs::Shortage;
 
 /// What the crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -50,9 +51,9 @@ pub enum Error {
         /// The operation that found it.
         place: &'static str,
     },
-    /// No space is left for the operation.
+    /// No space is left for the operation; how much is missing, where the store counted it.
     #[error("no space left on the volume")]
-    NoSpace,
+    NoSpace(Option<Shortage>),
     /// A wish that contradicts the quota groups there are.
     #[error(transparent)]
     Quota(#[from] btrfs_store::QuotaError),
@@ -209,7 +210,9 @@ impl Error {
                 source => source.clone(),
             },
             Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
-            Self::NoSpace => btrfs_store::Error::bug("it needs more space than it reserved", "an operation on names"),
+            Self::NoSpace(_) => {
+                btrfs_store::Error::bug("it needs more space than it reserved", "an operation on names")
+            }
             Self::Bug { what, place } => btrfs_store::Error::Bug { what: what.clone(), place },
             Self::Quota(what) => btrfs_store::Error::Quota(*what),
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
@@ -225,7 +228,7 @@ impl Error {
             Self::Corrupt { .. } => io::ErrorKind::InvalidData,
             Self::Quota(_) => io::ErrorKind::InvalidInput,
             Self::Unsupported(_) => io::ErrorKind::Unsupported,
-            Self::NoSpace => io::ErrorKind::StorageFull,
+            Self::NoSpace(_) => io::ErrorKind::StorageFull,
             Self::Poisoned { .. } => io::ErrorKind::ReadOnlyFilesystem,
         }
     }
@@ -271,7 +274,7 @@ impl From<btrfs_store::Error> for Error {
             S::Device(source) => Self::Io { source, path: None },
             S::Unsupported { what } => Self::Unsupported(what),
             S::Bug { what, place } => Self::Bug { what, place },
-            S::NoSpace { .. } => Self::NoSpace,
+            S::NoSpace { needed, available, .. } => Self::NoSpace(Some(Shortage { needed, available })),
             S::Poisoned { reason } => Self::Poisoned { reason },
             S::ReadOnly => Self::caller(CallerError::ReadOnly),
             S::QuotaExceeded { .. } => Self::caller(CallerError::QuotaExceeded),

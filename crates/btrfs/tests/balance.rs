@@ -194,9 +194,7 @@ fn everybody_goes_on_while_everything_moves() {
             match volume.balance(spec, &mut on) {
                 Ok(_) => rounds += 1,
                 // New data arrived again and again.
-                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => {
-                    volume.cancel_balance().unwrap()
-                }
+                Err(error) if error.errno() == vfs::Errno::EBUSY => volume.cancel_balance().unwrap(),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -269,7 +267,7 @@ fn what_arrives_late_is_moved_as_well() {
             });
             match ended {
                 Ok(_) => {}
-                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => {
+                Err(error) if error.errno() == vfs::Errno::EBUSY => {
                     volume.cancel_balance().unwrap();
                 }
                 Err(error) => {

@@ -8,10 +8,10 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 
-use btrfs::{CallerError, Volume};
+use btrfs::Volume;
 use common::check;
 use common::whole::{all, contents, make, populate};
-use vfs::File;
+use vfs::{Errno, File};
 
 const MIB: u64 = 1 << 20;
 
@@ -34,11 +34,11 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     assert_eq!(inner.read("/file").unwrap(), b"inner");
     assert_eq!(volume.read("/trial/again/file").unwrap(), b"inner");
     let refused = volume.fork("/trial/only-here", "/never").unwrap_err();
-    assert_eq!(refused.caller_error(), Some(CallerError::InvalidArgument));
+    assert_eq!(refused.errno(), Errno::EINVAL);
     // Paths need no slash at their beginning.
     assert_eq!(volume.fork("trial/again", "plain").unwrap().read("file").unwrap(), b"inner");
     let refused = volume.fork("/sub", "/trial").unwrap_err();
-    assert_eq!(refused.caller_error(), Some(CallerError::Exists));
+    assert_eq!(refused.errno(), Errno::EEXIST);
     // The handle that lives longest closes the volume, whichever it is.
     drop((volume, fork));
     inner.write("/last", b"last").unwrap();

@@ -5,23 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::check::Error as Cause;
+use spinney::{CheckOptions, Device, Devices, Format, Meaning, PassRow};
 
-use crate::checked::{Checked, Ended, Meaning, PassRow, Wanted};
-use crate::{btrfs, f2fs};
+use crate::btrfs;
+use crate::checked::{Checked, Ended, Shown, Wanted};
 use commands::failure::{Failure, Status, one_line};
 use commands::format;
 use commands::human;
 use commands::image::{ImagePath, explain, kernel_mount, served_image};
 use commands::output::Output;
+use commands::progress::{Bar, Progress};
 
-/// Bytes at the start of an image that have both superblocks of f2fs.
-const F2FS_HEAD_BYTES: usize = 8192;
-/// Where they begin, and with what.
-const F2FS_MAGICS: [usize; 2] = [1024, 4096 + 1024];
-const F2FS_MAGIC: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
+/// The format whose check has marks to go on from, and whose mounts are checked.
+const BTRFS: &str = btrfs::row::FACE.name;
 
 /// Check an image or a mount without writing to it: metadata, space, files and names, checksums
 ///
@@ -119,11 +118,11 @@ fn parse_code(id: &str) -> Result<Explained, String> {
 }
 
 fn all_passes() -> Vec<PassRow> {
-    btrfs::check::passes().chain(f2fs::check::passes()).collect()
+    spinney::formats().iter().flat_map(|format| format.passes()).collect()
 }
 
 fn all_codes() -> impl Iterator<Item = Meaning> {
-    btrfs::check::codes().chain(f2fs::check::codes())
+    spinney::formats().into_iter().flat_map(|format| format.codes())
 }
 
 /// Devices, and what each of them is.
@@ -147,25 +146,38 @@ impl Check {
                 let text = "--device: a mount is on one device, which its server knows";
                 return Err(Ended::with(Ended::USAGE, text.to_owned()));
             }
-            refuse_f2fs_mount(image).map_err(failed)?;
+            refuse_plain_mount(image).map_err(failed)?;
             let checked = self.check_btrfs(btrfs::check::Source::Mount(image))?.map_err(failed)?;
             return checked.report(image, wanted, out);
         }
         let (devices, holders) = self.devices(image).map_err(failed)?;
-        let first = devices.first().filter(|device| is_f2fs(image, &***device));
-        if let Some(device) = first {
-            self.check_f2fs_arguments()?;
-            return f2fs::check::run(&**device, &self.passes, self.data, self.quiet)
-                .map_err(failed)?
-                .report(image, wanted, out);
+        let first = devices.first().map(|device| format::of(&**device)).transpose().map_err(failed)?;
+        if let Some(format) = first.filter(|format| !is_btrfs(format.name())) {
+            return self.check_plain(format, devices)?.map_err(failed)?.report(image, wanted, out);
         }
         let checked = self.check_btrfs(btrfs::check::Source::Devices(&devices, &holders))?.map_err(failed)?;
         checked.report(image, wanted, out)
     }
 
+    /// Checks a volume as the library does it for every format.
+    fn check_plain(&self, format: &'static dyn Format, devices: Devices) -> Result<Result<Checked>> {
+        let name = format.name();
+        if !self.device.is_empty() {
+            let text = format!("--device: {name} volumes on several devices are not supported");
+            return Err(Ended::with(Ended::USAGE, text));
+        }
+        self.check_passes(name, format.passes())?;
+        let options = CheckOptions { passes: self.passes.clone(), data: self.data, ..CheckOptions::default() };
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let report = format.check(devices, &options, &Shown(Arc::clone(&progress)));
+        drop(bar);
+        Ok(report.map(Checked).map_err(Error::from))
+    }
+
     /// What arguments that make no sense are refused with, or how the check went.
-    fn check_btrfs(&self, source: btrfs::check::Source<'_>) -> Result<Result<Checked<btrfs::check::At>>> {
-        self.check_passes("btrfs", btrfs::check::passes().collect())?;
+    fn check_btrfs(&self, source: btrfs::check::Source<'_>) -> Result<Result<Checked>> {
+        self.check_passes(BTRFS, spinney::format_named(BTRFS).map(Format::passes).unwrap_or_default())?;
         let how = btrfs::check::Wanted {
             source,
             passes: &self.passes,
@@ -188,15 +200,6 @@ impl Check {
             devices.push(Arc::new(device));
         }
         Ok((devices, holders))
-    }
-
-    /// What f2fs has of the arguments.
-    fn check_f2fs_arguments(&self) -> Result<()> {
-        let usage = |text: &str| Err(Ended::with(Ended::USAGE, text.to_owned()));
-        if !self.device.is_empty() {
-            return usage("--device: f2fs volumes on several devices are not supported");
-        }
-        self.check_passes("f2fs", f2fs::check::passes().collect())
     }
 
     /// Refuses passes of another format.
@@ -243,10 +246,10 @@ impl Check {
 
 /// Why a check could not be done; without a superblock, what to run next.
 fn failed(image: &Path, error: Error) -> Error {
-    let has_none = error.downcast_ref::<btrfs_check::Error>().is_some_and(btrfs_check::Error::is_of_superblocks);
+    let has_none = error.downcast_ref::<Cause>().is_some_and(Cause::is_of_superblocks);
     let part = ImagePath::parse(image);
     if std::fs::metadata(&part.path).is_ok_and(|found| found.is_file() && found.len() == 0) {
-        return Ended::failed(format!("{}: no {} image: it is empty", part.path.display(), format::names()));
+        return Ended::failed(format!("{}: no {} image: it is empty", part.path.display(), format::format_names()));
     }
     let text = one_line(&explain(image, error));
     if !has_none {
@@ -274,32 +277,23 @@ fn refuse_kernel_mount(image: &Path) -> Result<()> {
     .into())
 }
 
-/// A server of f2fs holds no state for a checker.
-fn refuse_f2fs_mount(dir: &Path) -> Result<()> {
+/// Only a server of btrfs holds a committed state for a checker.
+fn refuse_plain_mount(dir: &Path) -> Result<()> {
     // What is no mount of ours, the check of it says.
     let Ok(image) = served_image(dir) else { return Ok(()) };
     let part = ImagePath::parse(&image);
-    let name = format::recognise(&part.path, part.offset).ok().flatten();
-    if name != Some(f2fs::row::FORMAT.name) {
+    let Some(name) = format::recognise(&part.path, part.offset).ok().flatten() else { return Ok(()) };
+    if is_btrfs(name) {
         return Ok(());
     }
     let (dir, image) = (dir.display(), image.display());
     let text = format!(
-        "{dir}: f2fs is not checked while others may change it: unmount it (`spinney umount {dir}`), then `spinney \
+        "{dir}: {name} is not checked while others may change it: unmount it (`spinney umount {dir}`), then `spinney \
          check {image}`"
     );
     Err(Failure::new(Status::Busy, text).into())
 }
 
-/// True for an image of f2fs, also where the first superblock is not there any more.
-fn is_f2fs(image: &Path, device: &dyn Device) -> bool {
-    let part = ImagePath::parse(image);
-    match format::recognise(&part.path, part.offset) {
-        Ok(Some(name)) => name == f2fs::row::FORMAT.name,
-        _ => {
-            let mut head = vec![0; F2FS_HEAD_BYTES];
-            let is_read = device.read_at(0, &mut head).is_ok();
-            is_read && F2FS_MAGICS.iter().any(|at| head.get(*at..).is_some_and(|rest| rest.starts_with(&F2FS_MAGIC)))
-        }
-    }
+fn is_btrfs(name: &str) -> bool {
+    name == BTRFS
 }

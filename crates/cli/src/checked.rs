@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
-use checking::{CodeInfo, CodeTable, PassTable, Report, Watch};
 use serde::Serialize;
+use serde_json::{Map, Value};
+use spinney::checking::Watch;
+use spinney::{CheckReport, Finding};
 
 use commands::human;
 use commands::names::escaped_text;
@@ -58,46 +60,6 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// A pass of a format's check.
-#[derive(Debug, Serialize)]
-pub(crate) struct PassRow {
-    pub(crate) format: &'static str,
-    pub(crate) id: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) needs: Vec<&'static str>,
-}
-
-/// A code of a format's check.
-#[derive(Debug, Serialize)]
-pub(crate) struct Meaning {
-    pub(crate) format: &'static str,
-    pub(crate) code: &'static str,
-    pub(crate) pass: &'static str,
-    pub(crate) what: &'static str,
-    pub(crate) means: &'static str,
-    pub(crate) advice: &'static str,
-}
-
-/// All passes of a format.
-pub(crate) fn passes<S: PassTable>(format: &'static str) -> impl Iterator<Item = PassRow> {
-    S::all().iter().map(move |info| PassRow {
-        format,
-        id: info.id,
-        about: info.about,
-        needs: info.needs.iter().map(|pass| pass.id()).collect(),
-    })
-}
-
-/// All codes of a format.
-pub(crate) fn codes<C: CodeTable>(format: &'static str) -> impl Iterator<Item = Meaning> {
-    C::all().iter().map(move |info| meaning(format, info))
-}
-
-fn meaning<C: CodeTable>(format: &'static str, info: &CodeInfo<C, C::Pass>) -> Meaning {
-    let CodeInfo { id, pass, what, means, advice, .. } = *info;
-    Meaning { format, code: id, pass: pass.id(), what, means, advice }
-}
-
 /// Tells the bar what a check tells.
 pub(crate) struct Shown(pub(crate) Arc<Progress>);
 
@@ -115,45 +77,6 @@ impl Watch for Shown {
     }
 }
 
-/// Where something was found, in the words of its format.
-pub(crate) trait Place: Serialize {
-    /// What is shown of it, without the path.
-    fn words(&self) -> Vec<String>;
-}
-
-/// Something that is wrong.
-#[derive(Debug, Serialize)]
-pub(crate) struct Found<P> {
-    pub(crate) code: &'static str,
-    pub(crate) pass: &'static str,
-    /// What the code stands for, and what exactly.
-    #[serde(rename = "what")]
-    pub(crate) whole: String,
-    /// What exactly, where the code stands for several things.
-    #[serde(skip)]
-    pub(crate) what: String,
-    pub(crate) path: Option<String>,
-    #[serde(flatten)]
-    pub(crate) place: P,
-    pub(crate) expected: String,
-    pub(crate) found: String,
-}
-
-/// What a check found.
-#[derive(Debug)]
-pub(crate) struct Checked<P> {
-    pub(crate) passes: Vec<&'static str>,
-    /// How many there were of each code; of each a bounded number are in `findings`.
-    pub(crate) counts: Vec<(Meaning, u64)>,
-    pub(crate) findings: Vec<Found<P>>,
-    /// What was not looked at, or is no error and worth knowing.
-    pub(crate) notes: Vec<String>,
-    /// What a note is called.
-    pub(crate) note_word: &'static str,
-    pub(crate) inodes: u64,
-    pub(crate) bytes: u64,
-}
-
 /// How a report is to be shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
@@ -161,62 +84,66 @@ pub(crate) struct Wanted {
     pub(crate) all: bool,
 }
 
+/// Something that is wrong, as JSON.
+fn json_of(finding: &Finding) -> Value {
+    let whole = match finding.what.as_str() {
+        "" => finding.about.to_owned(),
+        what => format!("{}: {what}", finding.about),
+    };
+    let mut row = Map::new();
+    let mut add = |name: &str, value: Value| drop(row.insert(name.to_owned(), value));
+    add("code", finding.code.into());
+    add("pass", finding.pass.into());
+    add("what", whole.into());
+    add("path", finding.path.clone().into());
+    for part in &finding.place {
+        add(
+            part.name,
+            match part.numbers.as_slice() {
+                [] => Value::Null,
+                [number] => (*number).into(),
+                numbers => numbers.to_vec().into(),
+            },
+        );
+    }
+    add("expected", finding.expected.clone().into());
+    add("found", finding.found.clone().into());
+    row.into()
+}
+
 #[derive(Serialize)]
-struct JsonReport<'a, P> {
+struct JsonReport<'a> {
     is_clean: bool,
     passes: &'a [&'static str],
     counts: BTreeMap<&'static str, u64>,
-    findings: &'a [Found<P>],
+    findings: Vec<Value>,
     notes: &'a [String],
     inodes: u64,
     bytes_read: u64,
 }
 
-impl<A: Place> Checked<A> {
-    /// What the check of a format reports; `place` gives the path and the rest of each place.
-    pub(crate) fn of<C: CodeTable, P>(
-        format: &'static str,
-        report: Report<C, P, C::Pass>,
-        note_word: &'static str,
-        place: impl Fn(P) -> (Option<String>, A),
-    ) -> Self {
-        let findings = report.findings.into_iter().map(|finding| {
-            let (path, place) = place(finding.place);
-            let (about, pass) = finding.code.info().map_or(("", ""), |info| (info.what, info.pass.id()));
-            let what = finding.what;
-            let whole = if what.is_empty() { about.to_owned() } else { format!("{about}: {what}") };
-            let (expected, found) = (finding.expected, finding.found);
-            Found { code: finding.code.id(), pass, whole, what, path, place, expected, found }
-        });
-        let counts = report.counts.iter().filter_map(|(code, count)| Some((meaning(format, code.info()?), *count)));
-        Self {
-            findings: findings.collect(),
-            counts: counts.collect(),
-            passes: report.passes.iter().map(|pass| pass.id()).collect(),
-            notes: report.notes,
-            note_word,
-            inodes: report.inodes,
-            bytes: report.bytes,
-        }
-    }
+/// What a check found, and how it is shown.
+pub(crate) struct Checked(pub(crate) CheckReport);
 
+impl Checked {
     /// Shows it; errors that were found are an error.
     pub(crate) fn report(&self, image: &Path, wanted: Wanted, out: &mut Output) -> Result<()> {
+        let report = &self.0;
         if wanted.json {
             out.json(&JsonReport {
-                is_clean: self.counts.is_empty(),
-                passes: &self.passes,
-                counts: self.counts.iter().map(|(meaning, count)| (meaning.code, *count)).collect(),
-                findings: &self.findings,
-                notes: &self.notes,
-                inodes: self.inodes,
-                bytes_read: self.bytes,
+                is_clean: report.is_clean(),
+                passes: &report.passes,
+                counts: report.counts.iter().map(|(meaning, count)| (meaning.code, *count)).collect(),
+                findings: report.findings.iter().map(json_of).collect(),
+                notes: &report.notes,
+                inodes: report.inodes,
+                bytes_read: report.bytes,
             })?;
         } else {
             self.print(image, wanted.all, out)?;
         }
         out.finish()?;
-        match self.errors() {
+        match report.errors() {
             0 => Ok(()),
             errors => {
                 let text = format!("{}: {errors} errors; nothing was changed", image.display());
@@ -225,14 +152,11 @@ impl<A: Place> Checked<A> {
         }
     }
 
-    fn errors(&self) -> u64 {
-        self.counts.iter().map(|(_, count)| count).sum()
-    }
-
     fn print(&self, image: &Path, shows_all: bool, out: &mut Output) -> Result<()> {
-        for (meaning, count) in &self.counts {
+        let report = &self.0;
+        for (meaning, count) in &report.counts {
             writeln!(out, "{} ({count}): {}", meaning.code, meaning.what)?;
-            let findings = self.findings.iter().filter(|finding| finding.code == meaning.code);
+            let findings = report.findings.iter().filter(|finding| finding.code == meaning.code);
             let limit = if shows_all { usize::MAX } else { SHOWN_PER_CODE };
             let mut shown = 0u64;
             for finding in findings.take(limit) {
@@ -244,24 +168,24 @@ impl<A: Place> Checked<A> {
             }
             writeln!(out, "  Meaning: {}\n  To do:   {}\n", meaning.means, meaning.advice)?;
         }
-        for note in &self.notes {
-            writeln!(out, "{}: {note}", self.note_word)?;
+        for note in &report.notes {
+            writeln!(out, "{}: {note}", report.note_word)?;
         }
-        let (bytes, inodes, errors) = (human::bytes(self.bytes), self.inodes, self.errors());
-        writeln!(out, "{}: read {bytes}, {inodes} inodes; passes: {}", image.display(), self.passes.join(", "))?;
+        let (bytes, inodes, errors) = (human::bytes(report.bytes), report.inodes, report.errors());
+        writeln!(out, "{}: read {bytes}, {inodes} inodes; passes: {}", image.display(), report.passes.join(", "))?;
         if errors == 0 {
             writeln!(out, "No errors found.")?;
         } else {
-            writeln!(out, "{errors} errors of {} kinds found. Nothing was changed.", self.counts.len())?;
+            writeln!(out, "{errors} errors of {} kinds found. Nothing was changed.", report.counts.len())?;
         }
         Ok(())
     }
 }
 
-fn print_finding<P: Place>(finding: &Found<P>, out: &mut Output) -> Result<()> {
+fn print_finding(finding: &Finding, out: &mut Output) -> Result<()> {
     let mut words: Vec<String> = Vec::new();
     words.extend(finding.path.as_ref().map(|path| escaped_text(path).into_owned()));
-    words.extend(finding.place.words());
+    words.extend(finding.place.iter().map(|part| part.text.clone()).filter(|text| !text.is_empty()));
     let place = if words.is_empty() { "the file system".to_owned() } else { words.join(", ") };
     let what = if finding.what.is_empty() { String::new() } else { format!("{}: ", finding.what) };
     let (expected, found) = (escaped_text(&finding.expected), escaped_text(&finding.found));

@@ -1,8 +1,7 @@
-//! The formats of this program, one row each: what they are known by, how an image is opened and mounted, what an
-//! error of theirs means. A further format adds its row here.
+//! The faces of the formats: what the program says and does for one of them beyond what it does for all.
 
 use crate::{btrfs, f2fs};
-use commands::format::Format;
+use commands::format::Face;
 
-/// The formats of this program.
-pub(crate) const FORMATS: &[Format] = &[btrfs::row::FORMAT, f2fs::row::FORMAT];
+/// The faces.
+pub(crate) const FACES: &[Face] = &[btrfs::row::FACE, f2fs::row::FACE];

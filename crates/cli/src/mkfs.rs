@@ -1,11 +1,14 @@
 //! `spinney mkfs`: the options of all formats, and which format makes the file system.
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use spinney::{Format, MakeOptions, Volume};
 
+use crate::make::Make;
 use crate::target::Common;
 use crate::{btrfs, f2fs};
 use commands::failure::Failure;
+use commands::format;
 use commands::output::Output;
 
 /// Make a file system, empty or with the contents of a directory
@@ -28,8 +31,8 @@ use commands::output::Output;
 ))]
 pub(crate) struct Mkfs {
     /// Format of the file system
-    #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "btrfs")]
-    format: Name,
+    #[arg(short = 't', long = "type", value_name = "FORMAT", default_value = "btrfs", value_parser = parse_format)]
+    format: &'static dyn Format,
     #[command(flatten)]
     common: Common,
     #[command(flatten, next_help_heading = "Options of btrfs")]
@@ -38,25 +41,51 @@ pub(crate) struct Mkfs {
     of_f2fs: f2fs::mkfs::Own,
 }
 
-/// The formats that can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Name {
-    Btrfs,
-    F2fs,
+fn parse_format(name: &str) -> Result<&'static dyn Format, String> {
+    let found = spinney::format_named(name);
+    found.ok_or_else(|| format!("`{name}` is no format; there are {}", spinney::format_names()))
 }
 
 impl Mkfs {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let (others, owner) = match self.format {
-            Name::Btrfs => (self.of_f2fs.given(), "f2fs"),
-            Name::F2fs => (self.of_btrfs.given(), "btrfs"),
-        };
-        if let Some(option) = others {
+        let own: [(&str, &dyn Make); 2] =
+            [(btrfs::row::FACE.name, &self.of_btrfs), (f2fs::row::FACE.name, &self.of_f2fs)];
+        let name = self.format.name();
+        let other = own.iter().filter(|(owner, _)| *owner != name).find_map(|(owner, own)| Some((owner, own.given()?)));
+        if let Some((owner, option)) = other {
             return Err(Failure::usage(format!("{option}: only {owner} has it: -t {owner}")).into());
         }
-        match self.format {
-            Name::Btrfs => self.of_btrfs.run(&self.common, out),
-            Name::F2fs => self.of_f2fs.run(&self.common, out),
+        match own.iter().find(|(owner, _)| *owner == name) {
+            Some((_, own)) => own.run(&self.common, out),
+            None => self.make_plain(out),
+        }
+    }
+
+    /// Makes a file system of a format without options of its own.
+    fn make_plain(&self, out: &mut Output) -> Result<()> {
+        let (common, name) = (&self.common, self.format.name());
+        let target = common.target()?;
+        let size = common.size(&target)?;
+        target.check_size(size)?;
+        let (label, uuid) = (common.label.clone(), common.uuid);
+        let options = MakeOptions { label, uuid, owner: common.top_owner(), ..MakeOptions::new() };
+        let fill = |volume: &Volume| match &common.rootdir {
+            Some(rootdir) => common.copy_in(&target, volume, rootdir, 0),
+            None => Ok(()),
+        };
+        let made = target.open(size).and_then(|device| {
+            let volume = spinney::make_devices(vec![device], name, &options)?;
+            fill(&volume)?;
+            volume.sync()?;
+            Ok(volume)
+        });
+        match made {
+            Err(error) => {
+                target.remove_new();
+                Err(error)
+            }
+            Ok(_) if common.quiet => Ok(()),
+            Ok(volume) => (format::face(self.format).report)(&volume, common.json, out),
         }
     }
 }

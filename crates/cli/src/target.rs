@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
-use vfs::Volume;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::vfs::Volume;
 
 use crate::blank;
 use commands::failure::{Failure, Status};

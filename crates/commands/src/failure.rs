@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
-use vfs::{Blame, Error as VolumeError};
+use spinney::{Blame, Errno, Error as VolumeError, OptionError};
 
 /// Why the program ends. The numbers are documented in `--help` and in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
         return Some(failure.status);
     }
     if let Some(error) = cause.downcast_ref::<VolumeError>() {
-        return Some(of_volume(error));
+        return of_volume(error);
     }
     if let Some(status) = CLASSIFIER.get().and_then(|classify| classify(cause)) {
         return Some(status);
@@ -169,14 +169,17 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     cause.downcast_ref::<io::Error>().map(|error| of_kind(error.kind()))
 }
 
-fn of_volume(error: &VolumeError) -> Status {
-    match error.blame() {
+/// The status for an error of a volume; that of its cause, where a device is to blame.
+fn of_volume(error: &VolumeError) -> Option<Status> {
+    Some(match error.blame() {
+        Blame::Caller if error.errno() == Errno::EINVAL && error.cause::<OptionError>().is_some() => Status::Usage,
         Blame::Caller => Status::Refused,
         Blame::Image => Status::Corrupt,
         Blame::Program => Status::Unsupported,
         Blame::Space => Status::NoSpace,
+        Blame::Device | Blame::EarlierFailure if std::error::Error::source(error).is_some() => return None,
         _ => Status::Io,
-    }
+    })
 }
 
 /// The status for a failure of a device.

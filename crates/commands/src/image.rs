@@ -11,13 +11,12 @@ use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
 use remote::Remote;
-use vfs::{FileSystem as _, Volume};
+use spinney::{FileSystem as _, Files, Volume, VolumeOptions};
 
 use crate::failure::{Failure, Status, one_line, status_of};
-use crate::format::{self, About, OpenRequest, Opened};
+use crate::format;
 use crate::magic::Look;
 use crate::mounts;
-use crate::output::Output;
 use crate::socket::connect;
 use crate::trace::watch::watched;
 
@@ -68,7 +67,7 @@ impl ReadArgs {
     }
 
     /// Opens the image for reading; nothing in it changes.
-    pub fn open_read_only(&self) -> Result<Volume> {
+    pub fn open_read_only(&self) -> Result<Files> {
         Ok(self.open()?.volume)
     }
 
@@ -90,15 +89,21 @@ impl ReadArgs {
         self.image.open_as(&self.request())
     }
 
-    /// What is asked for.
-    pub fn request(&self) -> OpenRequest {
-        let (skips_log, generation) = (self.nologreplay, self.generation);
-        OpenRequest { read_only: true, skips_log, generation, ..self.image.request() }
+    /// How it is opened.
+    pub fn request(&self) -> VolumeOptions {
+        let mut options = self.image.request().read_only(true);
+        if self.nologreplay {
+            options = options.flag("nologreplay");
+        }
+        match self.generation {
+            Some(number) => options.option("generation", number.to_string()),
+            None => options,
+        }
     }
 
     /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
     /// written the image.
-    pub fn open_with_trust(&self) -> Result<(Volume, bool)> {
+    pub fn open_with_trust(&self) -> Result<(Files, bool)> {
         let path = &self.image.image;
         if let Some(dir) = self.image.mounted_dir()? {
             let is_own = mounts::of(&std::fs::metadata(&dir)?)?.is_some_and(|row| {
@@ -167,29 +172,36 @@ impl ImageArgs {
     }
 
     /// Opens the image for reading and writing, and keeps others away from it.
-    pub fn open_writable(&self) -> Result<Volume> {
+    pub fn open_writable(&self) -> Result<Files> {
         self.open_to_compress(None)
     }
 
     /// As [`Self::open_writable`]; new contents are compressed as the format's words say.
-    pub fn open_to_compress(&self, compression: Option<String>) -> Result<Volume> {
-        Ok(self.open_as(&OpenRequest { compression, ..self.request() })?.volume)
+    pub fn open_to_compress(&self, compression: Option<String>) -> Result<Files> {
+        let options = match compression {
+            Some(text) => self.request().option("compress", text),
+            None => self.request(),
+        };
+        Ok(self.open_as(&options)?.volume)
     }
 
-    /// What is asked for, to read and write.
-    pub fn request(&self) -> OpenRequest {
-        OpenRequest {
-            read_only: false,
-            skips_log: false,
-            subvolume: self.subvolume.clone(),
-            subvolume_id: self.subvolume_id,
-            superblock: self.superblock,
-            generation: None,
-            compression: None,
+    /// How it is opened, to read and write.
+    pub fn request(&self) -> VolumeOptions {
+        let (uid, gid) = maker();
+        let mut options = VolumeOptions::new().owner(uid, gid);
+        if let Some(path) = &self.subvolume {
+            options = options.option("subvol", path);
+        }
+        if let Some(id) = self.subvolume_id {
+            options = options.option("subvolid", id.to_string());
+        }
+        match self.superblock {
+            Some(copy) => options.option("super", copy.to_string()),
+            None => options,
         }
     }
 
-    fn open_as(&self, request: &OpenRequest) -> Result<Opened> {
+    fn open_as(&self, request: &VolumeOptions) -> Result<Opened> {
         if let Some(dir) = self.mounted_dir()? {
             return open_mounted(&dir, request);
         }
@@ -245,9 +257,9 @@ fn connect_to(dir: &Path) -> Result<Remote> {
 }
 
 /// What the server of a mount shows of a directory of it.
-fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
+fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     let shown = dir.display();
-    if request.compression.is_some() || request.skips_log {
+    if request.own.iter().any(|(name, _)| ["compress", "nologreplay"].contains(&name.as_str())) {
         let text = "how new contents are compressed, and what a log says, is decided when an image is opened";
         return Err(Failure::usage(format!("{shown}: a directory of a mount; {text}")).into());
     }
@@ -255,35 +267,32 @@ fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
     if !request.read_only && remote.is_read_only() {
         return Err(Failure::refused(format!("{shown}: mounted for reading only")).into());
     }
-    Ok(Opened { volume: Volume::new(Arc::new(remote)), about: Box::new(Mounted(dir.to_owned())) })
-}
-
-/// What a mount says of its image as a whole, its server is asked for.
-#[derive(Debug)]
-struct Mounted(PathBuf);
-
-impl About for Mounted {
-    fn report(&self, _json: bool, _out: &mut Output) -> Result<()> {
-        let text = "a directory of a mount; `spinney info` shows what its image is";
-        Err(Failure::refused(format!("{}: {text}", self.0.display())).into())
-    }
+    Ok(Opened { volume: Files::new(Arc::new(remote)), own: None })
 }
 
 /// The device that a command names.
 ///
 /// # Errors
 /// The host's.
-pub fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>> {
+pub fn open_device(path: &Path, request: &VolumeOptions) -> Result<Arc<dyn Device>> {
     let options = FileOptions { read_only: request.read_only, ..FileOptions::default() };
     Ok(watched(Arc::new(FileDevice::open(path, &options)?)))
 }
 
-fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
-    // What is another program's may still have a copy of ours in it; the message of a failure says what it looks like.
-    let likely = format::of(&*device).or_else(|error| format::known().first().ok_or(error))?;
-    let (uid, gid) = maker();
-    let Opened { volume, about } = (likely.open)(device, request)?;
-    Ok(Opened { volume: volume.owner(uid, gid), about })
+fn open_on(device: Arc<dyn Device>, request: &VolumeOptions) -> Result<Opened> {
+    let format = format::of(&*device)?;
+    let volume = spinney::open_as(format, vec![device], request)?;
+    (format::face(format).warn)(&volume)?;
+    Ok(Opened { volume: Files::clone(&volume), own: Some(volume) })
+}
+
+/// An image, or a mount in its place, that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Used by paths.
+    pub volume: Files,
+    /// The volume itself; `None` for a mount.
+    pub own: Option<Volume>,
 }
 
 /// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
@@ -370,9 +379,9 @@ pub fn explain(path: &Path, error: Error) -> Error {
         return error;
     }
     match format::recognise(&part.path, part.offset) {
-        Ok(Some(name)) if format::known().iter().all(|ours| ours.name != name) => {
+        Ok(Some(name)) if spinney::format_named(name).is_none() => {
             let path = path.display();
-            let known = format::names();
+            let known = format::format_names();
             let text = format!("{path}: file system: expected {known}, found {name}");
             Failure::new(Status::Corrupt, text).into()
         }
@@ -383,7 +392,7 @@ pub fn explain(path: &Path, error: Error) -> Error {
 
 /// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
 fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
-    let (path, known) = (path.display(), format::names());
+    let (path, known) = (path.display(), format::format_names());
     let looks = match format::look(&part.path, part.offset) {
         Ok(Look::Empty) => "it is empty".to_owned(),
         Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
@@ -400,7 +409,9 @@ fn with_remedies(image: &ImagePath, error: Error) -> Error {
     let Ok(device) = FileDevice::open(&image.path, &options) else {
         return error;
     };
-    let remedies: Vec<String> = format::known().iter().flat_map(|format| (format.remedies)(&device)).collect();
+    let devices: [Arc<dyn Device>; 1] = [Arc::new(device)];
+    let formats = spinney::formats();
+    let remedies: Vec<String> = formats.iter().flat_map(|format| format.remedies(&devices)).collect();
     if remedies.is_empty() {
         return error;
     }

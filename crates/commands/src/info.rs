@@ -1,8 +1,9 @@
 //! `spinney info`
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 
+use super::format;
 use super::image::ReadArgs;
 use super::on_mount::OnMount;
 use super::output::Output;
@@ -36,7 +37,9 @@ impl Info {
             let json = self.json.then(|| "--json".to_owned());
             return OnMount::connect(&dir)?.run(NAME, json.into_iter().chain(["IMAGE".to_owned()]).collect(), out);
         }
-        self.image.open()?.about.report(self.json, out)
+        let opened = self.image.open()?;
+        let volume = opened.own.context("info: not an image")?;
+        (format::face(volume.format()).report)(&volume, self.json, out)
     }
 
     /// Reports are to be JSON.

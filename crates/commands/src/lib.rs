@@ -34,7 +34,7 @@ pub mod info;
 pub mod interrupt;
 pub mod ln;
 pub mod ls;
-pub mod magic;
+pub use spinney::magic;
 pub mod mkdir;
 pub mod mount;
 mod mounts;

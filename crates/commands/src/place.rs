@@ -168,7 +168,7 @@ pub(crate) fn is_image(path: &Path) -> bool {
         return mounts::of(&found).is_ok_and(|row| row.is_some());
     }
     let known = format::recognise(&part.path, part.offset);
-    known.is_ok_and(|name| format::known().iter().any(|format| Some(format.name) == name))
+    known.is_ok_and(|name| name.and_then(spinney::format_named).is_some())
 }
 
 /// The mount point of an image, if the caller has mounted it whole and writable, so that it shows the same as the
@@ -193,8 +193,8 @@ pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
         return None;
     }
     let name = format::recognise(&wanted.path, wanted.offset).ok()??;
-    let format = format::known().iter().find(|format| format.name == name)?;
-    (format.mount.shows_image)(&row.dir).then_some(row.dir)
+    let face = format::face(spinney::format_named(name)?);
+    (face.shows_image)(&row.dir).then_some(row.dir)
 }
 
 #[cfg(test)]

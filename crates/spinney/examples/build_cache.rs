@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::time::Instant;
 
-use spinney::{ChangeKind, MakeOptions, Volume};
+use spinney::btrfs::{ChangeKind, MakeOptions, Volume};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -9,9 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use spinney::Volume;
-use vfs::file_system::{NodeKind, Time, WholeNode};
-use vfs::{FileOptions, Times};
+use spinney::{NodeKind, OpenOptions, Time, Times, Volume, VolumeOptions, WholeNode};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -21,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (image, source) = (arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?);
     let target = arguments.next().unwrap_or_else(|| PathBuf::from("/copy"));
 
-    let volume = Volume::open(image)?;
+    let volume = spinney::open(image, &VolumeOptions::new())?;
     let mut copied = 0_u64;
     let mut todo = vec![(source, target)];
     while let Some((from, to)) = todo.pop() {
@@ -64,7 +62,7 @@ fn copy_one(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error
 
 fn copy_contents(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     let mut source = fs::File::open(from)?;
-    let target = FileOptions::new().write(true).append(true).open(volume, to)?;
+    let target = OpenOptions::new().write(true).append(true).open(volume, to)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match source.read(&mut buffer)? {

@@ -3,16 +3,14 @@
 use std::error::Error;
 use std::io::Write;
 
-use spinney::{MakeOptions, Volume};
-use vfs::File;
-use vfs::file_system::XattrMode;
+use spinney::{File, MakeOptions, XattrMode};
 
 const IMAGE_BYTES: u64 = 128 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: make_image IMAGE")?;
-    let make = MakeOptions { label: b"example".to_vec(), size: Some(IMAGE_BYTES), ..MakeOptions::default() };
-    let volume = Volume::make(image, &make)?;
+    let make = MakeOptions::new().label("example").size(IMAGE_BYTES);
+    let volume = spinney::make(image, "btrfs", &make)?;
 
     volume.create_dir_all("docs/letters")?;
     volume.write("docs/readme.txt", "Made without the kernel.\n")?;

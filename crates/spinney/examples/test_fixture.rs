@@ -7,7 +7,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spinney::{MakeOptions, MemoryDevice, SnapshotMode, Volume};
+use spinney::btrfs::{MakeOptions, Volume};
+use spinney::{MemoryDevice, SnapshotMode};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -1,117 +1,159 @@
-//! btrfs without root and without the kernel's help: make, read and change images.
+//! btrfs and f2fs without root and without the kernel: make, read, change and check images.
 //!
-//! [`Volume`] is an open image or device, and mirrors `std::fs`. It can be cloned and used from
-//! many threads at once.
+//! [`open`] recognises the format of an image and gives a [`Volume`], which is used by paths as `std::fs` uses the
+//! host's files.
 //!
 //! ```
-//! use spinney::{MakeOptions, SnapshotMode, Volume};
+//! use spinney::{MakeOptions, VolumeOptions};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let dir = tempfile::tempdir()?;
-//! let image = dir.path().join("disk.img");
-//!
-//! let make = MakeOptions { size: Some(64 << 20), ..MakeOptions::default() };
-//! let volume = Volume::make(&image, &make)?;
-//! volume.create_subvolume("home")?;
+//! # fn main() -> spinney::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let image = dir.path().join("disk.img");
+//! let volume = spinney::make(&image, "btrfs", &MakeOptions::new().size(64 << 20))?;
 //! volume.create_dir_all("home/ada/notes")?;
 //! volume.write("home/ada/notes/1843", "The engine can do whatever we know how to order it to.")?;
-//! volume.snapshot("home", "home-before", SnapshotMode::ReadOnly)?;
-//! volume.remove_dir_all("home/ada")?;
 //! volume.close()?;
 //!
-//! let volume = Volume::options().read_only(true).open(&image)?;
-//! assert!(!volume.exists("home/ada")?);
-//! assert!(volume.read("home-before/ada/notes/1843")?.starts_with(b"The engine"));
+//! let volume = spinney::open(&image, &VolumeOptions::new().read_only(true))?;
+//! assert_eq!(volume.info()?.format, "btrfs");
+//! assert!(volume.read_to_string("home/ada/notes/1843")?.starts_with("The engine"));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Snapshots, forks and what differs
+//! # Operations that one format has
 //!
-//! A snapshot or a fork takes one commit, however much is in the subvolume; a difference is found by walking only what
-//! two subvolumes do not share.
+//! [`Volume::btrfs`] gives the volume as btrfs has it. A snapshot or a fork takes one commit, however much is in the
+//! subvolume; a difference is found by walking only the trees that two subvolumes do not share.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use spinney::{ChangeKind, MakeOptions, MemoryDevice, SnapshotMode, Volume};
+//! use spinney::btrfs::ChangeKind;
+//! use spinney::{MakeOptions, MemoryDevice, SnapshotMode};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn main() -> spinney::Result<()> {
 //! let device = Arc::new(MemoryDevice::new(64 << 20));
-//! let volume = Volume::options().make_device(device, &MakeOptions::default())?;
+//! let volume = spinney::make_devices(vec![device], "btrfs", &MakeOptions::new())?;
 //! volume.create_subvolume("main")?;
 //! volume.write("main/settings", "colour=blue")?;
 //! volume.snapshot("main", "monday", SnapshotMode::ReadOnly)?;
 //!
 //! // A fork is a volume of its own: its paths begin at its root.
-//! let fork = volume.fork("main", "trial")?;
+//! let own = volume.btrfs().expect("made as btrfs");
+//! let fork = own.fork("main", "trial")?;
 //! fork.write("settings", "colour=red")?;
-//! for change in volume.diff("monday", "trial")? {
+//! for change in own.diff("monday", "trial")? {
 //!     if let ChangeKind::Changed { path, data, .. } = change.what {
 //!         println!("{}: {data:?}", path.display());
 //!     }
 //! }
 //!
-//! // What was committed before is readable for a while.
-//! let now = volume.info()?.generation;
+//! // An earlier commit stays readable for a while.
+//! let now = own.info()?.generation;
 //! volume.delete_subvolume("trial")?;
 //! volume.sync()?;
-//! assert_eq!(volume.open_at(now)?.read("trial/settings")?, b"colour=red");
+//! assert_eq!(own.open_at(now)?.read("trial/settings")?, b"colour=red");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What is durable when
+//! # When changes are durable
 //!
-//! Changes are seen by all handles at once, and are durable after [`vfs::Volume::sync`],
-//! [`Volume::close`] or [`File::sync_all`]. A crash before that leaves the state of an earlier
-//! commit, never a mixture.
+//! Changes are seen by all handles at once, and are durable after [`Volume::close`], [`File::sync_all`] or
+//! `volume.sync()`. A crash before that leaves the state of an earlier commit, never a mixture.
 //!
 //! # Errors
 //!
-//! Making, opening and what only btrfs has fails with an [`Error`], of which each variant blames one party: the caller
-//! ([`CallerError`] says for what), the device, the image, a feature that is missing here, or the size of the volume.
-//! By paths it is a [`vfs::Error`], with the number that Linux has for it ([`vfs::Errno`]) and the same cause. Both
-//! convert to [`std::io::Error`].
+//! Every function fails with the one type [`Error`]: a number of Linux ([`Error::errno`]), the party to blame
+//! ([`Error::blame`]), the operation, the path, the place on the device, the room that was missing, and the cause. It
+//! converts to [`std::io::Error`].
 //!
-//! # What is where
+//! # Where to look
 //!
 //! | To | use |
 //! |---|---|
-//! | make or open an image | [`Volume`], [`VolumeOptions`], [`MakeOptions`], [`Env`] |
-//! | have one in memory | [`MemoryDevice`], with [`VolumeOptions::make_device`] |
-//! | compress what is written | [`Compression`], [`CompressionType`] |
-//! | use it by paths, as a volume of any format | [`Volume`] derefs to [`vfs::Volume`] |
-//! | read and write files | [`File`], [`FileOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
+//! | open or make a volume | [`open`], [`make`], [`VolumeOptions`], [`MakeOptions`] |
+//! | check one | [`check`], [`CheckOptions`], [`CheckReport`] |
+//! | use your own devices | [`open_devices`], [`make_devices`], [`check_devices`], [`Device`], [`MemoryDevice`] |
+//! | know formats | [`formats()`], [`add_format`], [`Format`], [`recognise`] |
+//! | use a volume by paths | [`Volume`], which derefs to [`Files`] |
+//! | read and write files | [`File`], [`OpenOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
-//! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
-//! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
-//! | import files, rename | [`WholeNode`], [`RenameFlags`] |
-//! | fork a subvolume, or open one | [`Volume::fork`], [`Volume::open_subvolume`] |
-//! | read an earlier state | [`Volume::generations`], [`Volume::open_at`] |
-//! | have one read by another program | [`Volume::hold_committed`], [`HeldState`], [`BadSuperblock`] |
-//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
-//! | receive subvolumes | [`Received`] |
-//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
-//! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
-//! | compare and send subvolumes | [`Change`], [`ChangeKind`], [`Named`], [`SendOptions`], [`SendError`] |
-//! | see what is shared | [`FileSharing`], [`SharedExtent`] |
-//! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
+//! | look at and change metadata | [`Metadata`], [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
+//! | do what only btrfs can | [`Volume::btrfs`], [`btrfs`] |
+//! | do what only f2fs can | [`Volume::f2fs`], [`f2fs`] |
+//! | follow an operation, or end it | [`Progress`], [`std::ops::ControlFlow`] |
+//! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //!
-//! The list is whole: what is not in it is nobody's to use.
+//! # Parts
+//!
+//! The crates below this one are re-exported as modules, for programs that need more than the front: [`blockdev`],
+//! [`vfs`], [`fuse`], [`remote`], [`codec`], [`checking`], [`host`], and the parts of a format in [`btrfs`] and
+//! [`f2fs`]. Nothing else of this workspace needs to be named.
 
-#[cfg(feature = "ablation")]
-pub use btrfs::ablation;
-pub use btrfs::{
-    BadSuperblock, BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo,
-    Compression, CompressionType, DeviceErrors, DeviceInfo, Env, Error, Fate, FileSharing, FsOptions, Generation,
-    GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas,
-    NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result,
-    ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent,
-    SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+pub mod btrfs;
+pub mod f2fs;
+mod formats;
+mod open;
+#[cfg(test)]
+mod option_list;
+mod progress;
+mod volume;
+
+/// Block devices: files, memory, overlays, and the trait that a device of your own implements.
+pub mod blockdev {
+    pub use blockdev::*;
+}
+
+/// Tables of passes and codes that the checks of all formats share.
+pub mod checking {
+    pub use checking::*;
+}
+
+/// Checksums and compression.
+pub mod codec {
+    pub use codec::*;
+}
+
+/// Server over `/dev/fuse`, for any [`FileSystem`].
+pub mod fuse {
+    pub use fuse::*;
+}
+
+/// Locks with ranks, the clock and random numbers.
+pub mod host {
+    pub use host::*;
+}
+
+/// A file system that another process serves through a socket.
+pub mod remote {
+    pub use remote::*;
+}
+
+/// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.
+pub mod vfs {
+    pub use vfs::*;
+}
+
+pub use ::blockdev::Device;
+pub use ::btrfs::MemoryDevice;
+pub use ::formats::magic::{self, Look, Magic};
+pub use ::formats::{
+    CheckOptions, CheckReport, Devices, Engine, Finding, Format, Info, MakeOptions, Meaning, OptionError, PassRow,
+    VolumeOptions,
 };
-pub use vfs::file_system::{
+pub use ::formats::{options, size};
+pub use ::host::Env;
+pub use ::vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,
     WholeNode, XattrMode,
 };
-pub use vfs::{AtimeMode, DirEntry, File, FileOptions, Metadata, ReadDir, SnapshotMode, Times};
+pub use ::vfs::{
+    AtimeMode, Blame, DevicePlace, DirEntry, Errno, Error, File, FileOptions as OpenOptions, FileSystem, Metadata,
+    ReadDir, Result, Shortage, SnapshotMode, Times, Volume as Files,
+};
+pub use formats::{NotRecognised, add_format, format_named, format_names, formats, recognise, recognise_bytes};
+pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
+pub use progress::Progress;
+pub use volume::Volume;

@@ -39,6 +39,26 @@ fn the_examples_run_on_one_image() {
 }
 
 #[test]
+fn an_image_of_any_format_is_opened_and_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    for format in ["btrfs", "f2fs"] {
+        let image = dir.path().join(format);
+        let make = spinney::MakeOptions::new().size(128 << 20).label("any");
+        let volume = spinney::make(&image, format, &make).unwrap();
+        volume.create_dir("docs").unwrap();
+        volume.write("docs/large", vec![7; 4 << 20]).unwrap();
+        volume.close().unwrap();
+
+        let said = run("open_any", &[&image]);
+        assert!(said.starts_with(&format!("{format} \"any\": ")) && said.ends_with("/docs\n"), "{said}");
+        let said = run("check", &[&image]);
+        assert!(said.contains(" bytes, ") && said.lines().last().unwrap().starts_with("0 errors, "), "{said}");
+        let said = run("check", &[&image, Path::new("0")]);
+        assert!(said.ends_with("cancelled\n"), "{said}");
+    }
+}
+
+#[test]
 fn a_cache_builds_what_changed_in_a_fork() {
     let dir = tempfile::tempdir().unwrap();
     let (image, sources) = (dir.path().join("cache.img"), dir.path().join("sources"));
@@ -73,7 +93,7 @@ fn a_fixture_is_rolled_back_in_memory_and_in_an_image() {
 
 #[test]
 fn an_example_without_arguments_says_how_to_use_it() {
-    for name in ["make_image", "list", "snapshot", "copy_tree", "build_cache"] {
+    for name in ["make_image", "list", "snapshot", "copy_tree", "build_cache", "open_any", "check"] {
         let output = Command::new(example(name)).output().unwrap();
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: "), "{name}");

@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use spinney::{MakeOptions, SnapshotMode, TreeId, Volume};
+use btrfs::{MakeOptions, TreeId, Volume};
+use vfs::SnapshotMode;
 use vfs::file_system::{AllocateFlags, RenameFlags};
 use vfs_conformance::model::{Model, Operation};
 use vfs_conformance::property::{compare_trees, drive, is_full, is_refusal};
@@ -170,7 +171,7 @@ impl Run<'_> {
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        self.volume.symlink_metadata(path).is_ok_and(|found| found.kind == spinney::NodeKind::Directory)
+        self.volume.symlink_metadata(path).is_ok_and(|found| found.kind == vfs::file_system::NodeKind::Directory)
     }
 
     /// Does an operation on both; whether it succeeded.

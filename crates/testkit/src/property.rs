@@ -3,10 +3,11 @@
 use crate::Random;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, ensure};
+use btrfs::{Compression, MakeOptions, QuotaKind, SpaceReport, Volume};
 use btrfs_disk::flags::BlockGroupFlags;
-use spinney::{Compression, Error, MakeOptions, QuotaKind, SpaceReport, Volume};
 use std::path::Path;
 use std::time::Duration;
+use vfs::Errno;
 use vfs_conformance::model::Operation;
 use vfs_conformance::property::Subject;
 
@@ -110,7 +111,7 @@ fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     // A thread of another seed may be starting `btrfs check`: between fork and exec the child holds our lock too.
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match options.open(path) {
-            Err(Error::Io { source: blockdev::Error::Locked { .. }, .. }) => std::thread::sleep(LOCK_WAIT),
+            Err(error) if error.errno() == Errno::EBUSY => std::thread::sleep(LOCK_WAIT),
             opened => return Ok(opened?),
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Op;
 use blockdev::backends::MemoryDevice;
-use spinney::{Compression, MakeOptions, Volume, VolumeOptions};
+use btrfs::{Compression, MakeOptions, Volume, VolumeOptions};
 use testkit::faults::{FailingDevice, Fault, FaultKind};
 use testkit::{Random, reference};
 use vfs::FileOptions;

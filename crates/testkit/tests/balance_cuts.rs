@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{MakeOptions, Volume};
 use crash_explorer::{Config, explore_given, parse};
-use spinney::{MakeOptions, SnapshotMode, Volume};
+use vfs::SnapshotMode;
 
 const IMAGE_BYTES: u64 = 192 << 20;
 const FULL_BYTES: u64 = 96 << 20;

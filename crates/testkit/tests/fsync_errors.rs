@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Op;
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use testkit::faults::{FailingDevice, Fault, FaultKind};
 use vfs::{Blame, Error, File, FileOptions};
 

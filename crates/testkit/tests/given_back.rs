@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{MakeOptions, Volume};
 use crash_explorer::{Config, explore_given, parse};
-use spinney::{MakeOptions, Volume};
 
 const IMAGE_BYTES: u64 = 128 << 20;
 /// What has no room unless metadata gives way.

@@ -9,7 +9,7 @@ use vfs::Error;
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::FullDevice;
 use testkit::reference;

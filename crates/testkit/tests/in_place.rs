@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume, VolumeOptions};
+use btrfs::{MakeOptions, Volume, VolumeOptions};
 use testkit::faults::{Event, RecordingDevice};
 use vfs::file_system::AllocateFlags;
 use vfs::{File, FileOptions};

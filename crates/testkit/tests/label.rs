@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
 use vfs::File;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{Env, MakeOptions, QuotaChange, QuotaKind, Volume};
 use crash_explorer::{Access, CLOCK, Config, Form, Format, explore_given, parse};
-use spinney::{Env, MakeOptions, QuotaChange, QuotaKind, SnapshotMode, Volume};
+use vfs::SnapshotMode;
 
 const IMAGE_BYTES: u64 = 128 << 20;
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{BalanceSpec, MakeOptions, QgroupId, QuotaChange, QuotaKind, QuotaReport, SnapshotMode, Volume};
+use btrfs::{BalanceSpec, MakeOptions, QgroupId, QuotaChange, QuotaKind, QuotaReport, Volume};
 use testkit::{Random, reference};
+use vfs::SnapshotMode;
 use vfs::{File, FileOptions};
 
 const DEVICE_BYTES: u64 = 256 << 20;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use testkit::lineage::{self, Settings};
 use vfs::SnapshotMode;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{FsOptions, MakeOptions, Volume};
+use btrfs::{FsOptions, MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
 use vfs::FileSystem;

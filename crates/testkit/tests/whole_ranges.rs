@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume, VolumeOptions};
+use btrfs::{MakeOptions, Volume, VolumeOptions};
 use testkit::faults::{Event, RecordingDevice};
 use vfs::file_system::{AllocateFlags, Errno};
 use vfs::{Blame, Error, File, FileOptions};

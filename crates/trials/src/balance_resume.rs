@@ -9,7 +9,7 @@ use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
-use spinney::{BalanceEnd, BalanceSpec, Volume};
+use btrfs::{BalanceEnd, BalanceSpec, Volume};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -9,7 +9,7 @@ use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, ensure};
-use spinney::Volume;
+use btrfs::Volume;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testkit::Random;

@@ -9,8 +9,8 @@
 use crate::diff_walk::kernel;
 use crate::system::{Mount, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
+use btrfs::Volume;
 use sha2::{Digest, Sha256};
-use spinney::Volume;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;

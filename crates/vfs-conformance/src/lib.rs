@@ -6,6 +6,7 @@
 //! and [`property`] compare one with plain maps after random operations. None of it is
 //! ever part of a release binary.
 
+pub mod format;
 mod memory;
 pub mod model;
 mod number;

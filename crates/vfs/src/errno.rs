@@ -69,9 +69,11 @@ errnos! {
     ELOOP = 40, "too many symbolic links";
     ENODATA = 61, "no such attribute";
     EOVERFLOW = 75, "value too large";
+    EILSEQ = 84, "not text in UTF-8";
     EOPNOTSUPP = 95, "operation not supported";
     ESTALE = 116, "stale handle";
     EDQUOT = 122, "disk quota exceeded";
+    ECANCELED = 125, "cancelled";
 }
 
 impl fmt::Debug for Errno {

@@ -27,7 +27,7 @@ pub enum Blame {
     Program,
     /// This program's: it contradicts itself.
     Bug,
-    /// Nobody's: the volume has no room.
+    /// The volume has no room.
     Space,
     /// An earlier failure's: nothing can be written until the volume is opened again.
     EarlierFailure,
@@ -38,15 +38,42 @@ pub enum Blame {
 pub struct Error {
     errno: Errno,
     blame: Blame,
-    path: Option<Box<Path>>,
+    context: Option<Box<Context>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
+/// What an error says beside its number and its cause.
+#[derive(Debug, Clone, Default)]
+struct Context {
+    operation: Option<&'static str>,
+    path: Option<Box<Path>>,
+    device: Option<DevicePlace>,
+    shortage: Option<Shortage>,
+}
+
+/// A place on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DevicePlace {
+    /// The device's name, as it was given when the device was opened.
+    pub name: String,
+    /// First byte of the request that failed; `None` where it has none, as a flush.
+    pub offset: Option<u64>,
+}
+
+/// By how much there was not enough room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    /// Bytes that the operation needs.
+    pub needed: u64,
+    /// Bytes that it could have.
+    pub available: u64,
+}
+
 impl Error {
-    /// A failure with its cause. Of a mistake of the caller's the number alone says enough: `errno.into()`.
+    /// A failure with its cause. For a mistake of the caller, the number alone says enough: `errno.into()`.
     #[must_use]
     pub fn new(errno: Errno, blame: Blame, source: impl StdError + Send + Sync + 'static) -> Self {
-        Self { errno, blame, path: None, source: Some(Arc::new(source)) }
+        Self { errno, blame, context: None, source: Some(Arc::new(source)) }
     }
 
     /// The number that Linux has for the failure.
@@ -61,7 +88,7 @@ impl Error {
         self.blame
     }
 
-    /// True when what was asked for does not exist.
+    /// True when the object that was named does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.errno == Errno::ENOENT
@@ -70,17 +97,68 @@ impl Error {
     /// The same error naming the path, unless it names one already.
     #[must_use]
     pub fn at(mut self, path: impl AsRef<Path>) -> Self {
-        self.path.get_or_insert_with(|| path.as_ref().into());
+        self.context().path.get_or_insert_with(|| path.as_ref().into());
+        self
+    }
+
+    /// The same error naming the operation that failed, unless it names one already.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        self.context().operation.get_or_insert(operation);
+        self
+    }
+
+    /// The same error naming the place on the device that failed.
+    #[must_use]
+    pub fn on_device(mut self, device: DevicePlace) -> Self {
+        self.context().device = Some(device);
+        self
+    }
+
+    /// The same error saying how much room was missing.
+    #[must_use]
+    pub fn short_of(mut self, shortage: Shortage) -> Self {
+        self.context().shortage = Some(shortage);
         self
     }
 
     /// The path that the error names.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.context.as_ref()?.path.as_deref()
     }
 
-    fn io_kind(&self) -> io::ErrorKind {
+    /// The operation that failed: the name of the method of [`crate::Volume`] or [`crate::File`].
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.context.as_ref()?.operation
+    }
+
+    /// The place on a device that could not be read or written.
+    #[must_use]
+    pub fn device(&self) -> Option<&DevicePlace> {
+        self.context.as_ref()?.device.as_ref()
+    }
+
+    /// How much room was missing, where the format knows.
+    #[must_use]
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.context.as_ref()?.shortage
+    }
+
+    /// The cause, if it is an error of the type `E`.
+    #[must_use]
+    pub fn cause<E: StdError + 'static>(&self) -> Option<&E> {
+        self.source.as_ref()?.downcast_ref()
+    }
+
+    fn context(&mut self) -> &mut Context {
+        self.context.get_or_insert_default()
+    }
+
+    /// The kind that [`std::io::Error`] has for the failure. Damage of the image is `InvalidData`, whatever its number.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
         use io::ErrorKind as K;
         if self.blame == Blame::Image {
             return K::InvalidData;
@@ -116,7 +194,7 @@ impl From<Errno> for Error {
             Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::ENOTTY => Blame::Program,
             _ => Blame::Caller,
         };
-        Self { errno, blame, path: None, source: None }
+        Self { errno, blame, context: None, source: None }
     }
 }
 
@@ -128,13 +206,13 @@ impl From<Error> for Errno {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        Self::new(error.io_kind(), error)
+        Self::new(error.kind(), error)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path() {
             write!(f, "{}: ", path.display())?;
         }
         match &self.source {

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use btrfs::Volume;
 use btrfs_disk::flags::BlockGroupFlags;
 use fiemap::{Fiemap, FiemapExtentFlags};
 use serde::Serialize;
-use spinney::Volume;
 
 use crate::row::{as_float, as_u64};
 

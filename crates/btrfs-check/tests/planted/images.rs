@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use blockdev::backends::MemoryDevice;
-use spinney::{Env, MakeOptions, Volume};
+use btrfs::{Env, MakeOptions, Volume};
 use testkit::hostile::{Base, bases};
 use vfs::SnapshotMode;
 
@@ -30,7 +30,7 @@ fn quotas() -> Base {
         .unwrap();
     volume.create_subvolume("/sub").unwrap();
     volume.write("/sub/file", vec![7; 100_000]).unwrap();
-    volume.enable_quotas(spinney::QuotaKind::Shared).unwrap();
+    volume.enable_quotas(btrfs::QuotaKind::Shared).unwrap();
     volume.snapshot("/sub", "/snap", SnapshotMode::ReadWrite).unwrap();
     volume.write("/snap/other", vec![8; 50_000]).unwrap();
     volume.sync().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blockdev::Device;
-use spinney::Volume;
+use btrfs::Volume;
 use vfs::file_system::NodeKind;
 
 /// What is compared of each path.

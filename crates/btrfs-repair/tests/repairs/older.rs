@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{MakeOptions, Volume};
 use btrfs_check::open_media;
 use btrfs_disk::node::header;
 use btrfs_repair::{Older, Step, plan};
 use crash_explorer::Random;
-use spinney::{MakeOptions, Volume};
 use testkit::reference::{self, Checked};
 
 use crate::cuts::power_cuts;

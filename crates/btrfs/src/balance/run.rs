@@ -124,7 +124,7 @@ impl Running {
                     leaving.stop(core);
                 }
                 match error {
-                    Error::NoSpace => self.progress.without_room += 1,
+                    Error::NoSpace(_) => self.progress.without_room += 1,
                     error => return Err(error),
                 }
                 Ok(true)
@@ -168,7 +168,7 @@ impl Running {
         if is_noted {
             write(names, None)?;
         }
-        if progress.without_room > 0 { Err(Error::NoSpace) } else { Ok(progress) }
+        if progress.without_room > 0 { Err(Error::NoSpace(None)) } else { Ok(progress) }
     }
 }
 

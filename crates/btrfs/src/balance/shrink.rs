@@ -26,7 +26,7 @@ pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
         true => Ok(()),
         // Chunks that are as long as what is in them, and lie together, may do.
         false if gather(core)? <= bytes => Ok(()),
-        false => Err(Error::NoSpace),
+        false => Err(Error::NoSpace(None)),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
 fn is_done(emptied: Result<()>) -> Result<bool> {
     match emptied {
         Ok(()) => Ok(true),
-        Err(Error::NoSpace) => Ok(false),
+        Err(Error::NoSpace(_)) => Ok(false),
         Err(error) if error.caller_error() == Some(CallerError::Busy) => Ok(false),
         Err(error) => Err(error),
     }

@@ -42,7 +42,7 @@ impl Namespace {
         // which is replayed into the committed tree.
         let removed = self.core.noted(dir, Note::removed_max);
         let index = match removed.flatten() {
-            Some(removed) => index.max(removed.checked_add(1).ok_or(Error::NoSpace)?),
+            Some(removed) => index.max(removed.checked_add(1).ok_or(Error::NoSpace(None))?),
             None => index,
         };
         names.next_index = Some(index);
@@ -57,7 +57,7 @@ impl Namespace {
         let last = Key::new(dir.ino().0, item_type::DIR_INDEX, u64::MAX);
         match dir.root.tree.at_or_before(&last)? {
             Some((key, _)) if key.objectid == dir.ino().0 && key.item_type == item_type::DIR_INDEX => {
-                Ok(key.offset.checked_add(1).ok_or(Error::NoSpace)?)
+                Ok(key.offset.checked_add(1).ok_or(Error::NoSpace(None))?)
             }
             _ => Ok(DIR_INDEX_FIRST),
         }
@@ -75,7 +75,7 @@ impl Namespace {
         }
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
-        names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
+        names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace(None))?);
         dir.note(txn, |note| note.add_name(index));
         self.dentries.insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)

@@ -190,7 +190,7 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
     let wanted = part.end - part.start;
     let extent = match room.alloc(&core.store, wanted, Hint::default()) {
         // A write by another thread took the place of what was preallocated before.
-        Err(crate::Error::NoSpace) => {
+        Err(crate::Error::NoSpace(_)) => {
             drop(txn);
             let more = Need { items: 1, data: wanted };
             room.add(more, reserve(core, more, Held::Editing)?);

@@ -356,7 +356,7 @@ fn a_full_volume_says_so_at_the_write() {
         }
         at += 1 << 20;
     };
-    assert!(matches!(full, crate::Error::NoSpace), "{full}");
+    assert!(matches!(full, crate::Error::NoSpace(_)), "{full}");
     assert!(at > 64 << 20, "full at {at}");
     models[0].truncate(files[0].state().size as usize);
     for n in 0..2000 {
@@ -364,7 +364,7 @@ fn a_full_volume_says_so_at_the_write() {
         let bytes = pattern(3000, n as u8);
         match super::write_at(core, &files[n + 1], 0, &bytes) {
             Ok(()) => models.push(bytes),
-            Err(crate::Error::NoSpace) => {
+            Err(crate::Error::NoSpace(_)) => {
                 models.push(Vec::new());
                 break;
             }
@@ -424,13 +424,13 @@ fn on_a_full_volume_a_file_changes_as_far_as_its_writer_is_told() {
                     short += usize::from(count < bytes.len());
                     model[at..at + count].copy_from_slice(&bytes[..count]);
                 }
-                Err(error) => assert!(matches!(error, crate::Error::NoSpace), "{error}"),
+                Err(error) => assert!(matches!(error, crate::Error::NoSpace(_)), "{error}"),
             }
         } else {
             match super::allocate(core, file, AllocateMode::ZeroRange, at as u64, len as u64) {
                 Ok(()) => model[at..at + len].fill(0),
                 Err(error) => {
-                    assert!(matches!(error, crate::Error::NoSpace), "{error}");
+                    assert!(matches!(error, crate::Error::NoSpace(_)), "{error}");
                     refused += 1;
                 }
             }

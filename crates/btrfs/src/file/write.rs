@@ -173,7 +173,7 @@ pub(super) enum Held {
 /// `NoSpace`, and what flushing fails with.
 pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation> {
     match core.store.reserve_patiently(need).map_err(Error::from) {
-        Err(Error::NoSpace) => {
+        Err(Error::NoSpace(_)) => {
             flush(core, held)?;
             Ok(core.store.reserve(need)?)
         }
@@ -345,7 +345,7 @@ pub(super) fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, 
 
 /// True when the volume, or a quota, has no room.
 fn is_short(error: &Error) -> bool {
-    matches!(error, Error::NoSpace) || error.caller_error() == Some(CallerError::QuotaExceeded)
+    matches!(error, Error::NoSpace(_)) || error.caller_error() == Some(CallerError::QuotaExceeded)
 }
 
 /// On a full volume: what is preallocated, or written in place, has its space already, and is

@@ -294,7 +294,7 @@ impl Receipt {
     /// # Errors
     /// `NoSpace` when nothing was promised; what the store's allocation fails with.
     pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Hint) -> Result<DataExtent> {
-        let reservation = self.reservation.as_ref().ok_or(Error::NoSpace)?;
+        let reservation = self.reservation.as_ref().ok_or(Error::NoSpace(None))?;
         Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
     }
 

@@ -132,7 +132,7 @@ impl Root {
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > TreeId::LAST_FREE.0 {
             self.next_ino.store(TreeId::LAST_FREE.0 + 1, Ordering::Relaxed);
-            return Err(crate::Error::NoSpace);
+            return Err(crate::Error::NoSpace(None));
         }
         Ok(InodeNo(ino))
     }

@@ -63,15 +63,15 @@ pub enum Named {
 ///
 /// # Errors
 /// `NoSuchSubvolume`, damage, I/O, and what `show` fails with.
-pub(crate) fn report<E: From<crate::Error>>(
+pub(crate) fn report<E: From<vfs::Error>>(
     core: &Core,
     (old, new): (TreeId, TreeId),
     mut show: impl FnMut(Change) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let pair = pair_of(core, Some(old), new)?;
-    let mut changes = Changes::new(&pair, core.store.sizes().sector)?;
-    while let Some(changed) = changes.step()? {
-        for change in changes_of(&pair, &changed)? {
+    let pair = pair_of(core, Some(old), new).map_err(vfs::Error::from)?;
+    let mut changes = Changes::new(&pair, core.store.sizes().sector).map_err(vfs::Error::from)?;
+    while let Some(changed) = changes.step().map_err(vfs::Error::from)? {
+        for change in changes_of(&pair, &changed).map_err(vfs::Error::from)? {
             show(change)?;
         }
     }

@@ -49,7 +49,7 @@ impl Default for SendOptions {
 pub enum SendError {
     /// The volume, or what was asked of it.
     #[error(transparent)]
-    Volume(#[from] Error),
+    Volume(#[from] vfs::Error),
     /// The subvolume can be changed, so that its state would not be one state.
     #[error("the subvolume {path} can be changed: only read-only ones are sent")]
     Writable {
@@ -105,9 +105,15 @@ impl From<btrfs_stream::Error> for SendError {
     }
 }
 
+impl From<Error> for SendError {
+    fn from(error: Error) -> Self {
+        Self::Volume(error.into())
+    }
+}
+
 impl From<btrfs_store::Error> for SendError {
     fn from(error: btrfs_store::Error) -> Self {
-        Self::Volume(error.into())
+        Error::from(error).into()
     }
 }
 

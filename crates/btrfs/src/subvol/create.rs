@@ -97,7 +97,7 @@ pub(crate) fn snapshot(
 fn drop_nameless(namespace: &Namespace, id: TreeId) -> Result<()> {
     match namespace.remove_orphans(&*namespace.core.root(id)?) {
         // The snapshot is made. Its orphan items say what is left to the next open of the volume.
-        Err(Error::NoSpace) => Ok(()),
+        Err(Error::NoSpace(_)) => Ok(()),
         removed => removed,
     }
 }

@@ -65,7 +65,7 @@ fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
     let last = roots.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
     let id = last.max(*last_given).max(TreeId::FIRST_FREE.0 - 1) + 1;
     if !TreeId(id).is_subvolume() {
-        return Err(Error::NoSpace);
+        return Err(Error::NoSpace(None));
     }
     *last_given = id;
     Ok(TreeId(id))

@@ -17,7 +17,7 @@ use crate::error::{CallerError, Error, Result};
 pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
     match finish_leftovers(namespace) {
         // Their notes stay for the next open; making room needs the volume to be open.
-        Err(Error::NoSpace) => Ok(()),
+        Err(Error::NoSpace(_)) => Ok(()),
         result => result,
     }
 }

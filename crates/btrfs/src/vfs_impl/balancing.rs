@@ -185,7 +185,7 @@ impl BtrfsFs {
                     }
                     match ended {
                         // What there is no room for stays where it is.
-                        Err(Error::NoSpace) if !is_balance => {}
+                        Err(Error::NoSpace(_)) if !is_balance => {}
                         Err(error) => drop(self.faults.errno(&error)),
                         Ok(()) => {}
                     }

@@ -1,8 +1,9 @@
 //! What went wrong, in the numbers that Linux has for it.
 
 use std::collections::HashSet;
+use std::path::Path;
 
-use vfs::{Blame, Errno};
+use vfs::{Blame, DevicePlace, Errno};
 
 use crate::error::{CallerError, Error};
 use crate::locks::{Mutex, Rank};
@@ -14,11 +15,11 @@ impl From<&Error> for Errno {
     fn from(error: &Error) -> Self {
         match error {
             Error::Caller { what, .. } => (*what).into(),
-            Error::Io { .. } if error.is_device_full() => Self::ENOSPC,
-            Error::Io { .. } | Error::Corrupt { .. } | Error::Bug { .. } => Self::EIO,
+            Error::Io { source, .. } => Self(source.errno()),
+            Error::Corrupt { .. } | Error::Bug { .. } => Self::EIO,
             Error::Unsupported(_) => Self::EOPNOTSUPP,
             Error::Quota(_) => Self::EINVAL,
-            Error::NoSpace => Self::ENOSPC,
+            Error::NoSpace(_) => Self::ENOSPC,
             // The kernel turns a file system read-only when a transaction fails.
             Error::Poisoned { .. } => Self::EROFS,
         }
@@ -66,10 +67,33 @@ impl From<Error> for vfs::Error {
             Error::Io { .. } => Blame::Device,
             Error::Corrupt { .. } => Blame::Image,
             Error::Bug { .. } => Blame::Bug,
-            Error::NoSpace => Blame::Space,
+            Error::NoSpace(_) => Blame::Space,
             Error::Poisoned { .. } => Blame::EarlierFailure,
         };
-        Self::new(errno, blame, error)
+        let path = error.path().map(Path::to_path_buf);
+        let shortage = match &error {
+            Error::NoSpace(shortage) => *shortage,
+            _ => None,
+        };
+        let device = match &error {
+            Error::Io { source, .. } => Some(DevicePlace { name: source.device().to_owned(), offset: source.offset() }),
+            _ => None,
+        };
+        // The path is said once, by the new error.
+        let mut told = Self::new(errno, blame, error.without_path());
+        if let Some(path) = path {
+            told = told.at(path);
+        }
+        if let Some(device) = device {
+            told = told.on_device(device);
+        }
+        shortage.into_iter().fold(told, Self::short_of)
+    }
+}
+
+impl From<CallerError> for vfs::Error {
+    fn from(what: CallerError) -> Self {
+        Error::from(what).into()
     }
 }
 
@@ -83,6 +107,7 @@ const fn has_same_words(what: CallerError) -> bool {
             | C::TooManySymlinks
             | C::NoSuchSubvolume
             | C::AttributeTooLarge
+            | C::FewerCopies
             | C::NotSupported
     )
 }
@@ -110,7 +135,7 @@ impl FaultLog {
 
     /// The number for an error, which is logged when nobody has heard of it yet.
     pub(super) fn errno(&self, error: &Error) -> Errno {
-        if !matches!(error, Error::Caller { .. } | Error::NoSpace) {
+        if !matches!(error, Error::Caller { .. } | Error::NoSpace(_)) {
             self.note(error);
         }
         error.into()

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::Volume;
 use crate::balance::{self, BalanceEnd, BalanceProgress, BalanceSpec, Pace, Running};
-use crate::error::Result;
+use vfs::Result;
 
 impl Volume {
     /// Writes block groups anew, as `spec` says. `watch` hears before each step how far that has come, and may stop it;
@@ -20,7 +20,7 @@ impl Volume {
         spec: BalanceSpec,
         watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>,
     ) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), Running::begin(self.namespace(), spec, Pace::WHOLE)?, watch)
+        Ok(balance::go_on(self.namespace(), Running::begin(self.namespace(), spec, Pace::WHOLE)?, watch)?)
     }
 
     /// Goes on with a balance that has not ended.
@@ -28,7 +28,7 @@ impl Volume {
     /// # Errors
     /// `NotFound` where there is none; as [`Self::balance`].
     pub fn resume_balance(&self, watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), Running::resume(self.namespace(), Pace::WHOLE)?, watch)
+        Ok(balance::go_on(self.namespace(), Running::resume(self.namespace(), Pace::WHOLE)?, watch)?)
     }
 
     /// Forgets a balance that has not ended: what it did stays done.
@@ -36,7 +36,7 @@ impl Volume {
     /// # Errors
     /// `NotFound` where there is none; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn cancel_balance(&self) -> Result<()> {
-        balance::cancel(self.namespace())
+        Ok(balance::cancel(self.namespace())?)
     }
 
     /// What the balance is to do that has not ended, if there is one.
@@ -44,6 +44,6 @@ impl Volume {
     /// # Errors
     /// Damage, I/O.
     pub fn paused_balance(&self) -> Result<Option<BalanceSpec>> {
-        balance::status(self.core())
+        Ok(balance::status(self.core())?)
     }
 }

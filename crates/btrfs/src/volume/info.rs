@@ -8,7 +8,8 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, Key, TreeId};
 use btrfs_store::Scan;
 
-use crate::error::{CallerError, Result};
+use crate::error::CallerError;
+use vfs::Result;
 
 use super::Volume;
 use super::types::{DeviceInfo, VolumeInfo};
@@ -36,7 +37,7 @@ impl Volume {
         }
         let reservation = self.namespace().reserve(1)?;
         self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
-        self.opened.sync()
+        Ok(self.opened.sync()?)
     }
 
     /// The transactions whose states [`crate::VolumeOptions::generation`] can ask for, the newest first. What there was
@@ -53,17 +54,21 @@ impl Volume {
     pub fn verify_trees(&self) -> Result<()> {
         let store = &self.core().store;
         let mut ids = vec![TreeId::ROOT, TreeId::CHUNK];
-        store.tree(TreeId::ROOT)?.scan(&Key::MIN, &Key::MAX, |key, bytes| {
-            let id = TreeId(key.objectid);
-            // What is being deleted, or relocated, has gaps.
-            let is_root = key.item_type == item_type::ROOT_ITEM && id != TreeId::TREE_RELOC;
-            if is_root && RootItem::read(bytes)?.refs.get() > 0 {
-                ids.push(id);
-            }
-            Ok(Scan::Continue)
-        })?;
+        store
+            .tree(TreeId::ROOT)
+            .map_err(crate::Error::from)?
+            .scan(&Key::MIN, &Key::MAX, |key, bytes| {
+                let id = TreeId(key.objectid);
+                // What is being deleted, or relocated, has gaps.
+                let is_root = key.item_type == item_type::ROOT_ITEM && id != TreeId::TREE_RELOC;
+                if is_root && RootItem::read(bytes)?.refs.get() > 0 {
+                    ids.push(id);
+                }
+                Ok(Scan::Continue)
+            })
+            .map_err(crate::Error::from)?;
         for id in ids {
-            store.tree(id)?.for_each_block(|_, _| Ok(()))?;
+            store.tree(id).map_err(crate::Error::from)?.for_each_block(|_, _| Ok(())).map_err(crate::Error::from)?;
         }
         Ok(())
     }
@@ -74,7 +79,7 @@ impl Volume {
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn least_bytes(&self) -> Result<u64> {
-        self.opened.least_bytes()
+        Ok(self.opened.least_bytes()?)
     }
 
     /// What takes the space.

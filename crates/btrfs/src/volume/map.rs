@@ -6,7 +6,7 @@ use btrfs_store::Scan;
 
 use super::Volume;
 use super::types::ChunkInfo;
-use crate::error::Result;
+use vfs::Result;
 
 impl Volume {
     /// The chunks, in the order of their logical addresses.
@@ -31,14 +31,18 @@ impl Volume {
         let store = &self.core().store;
         let node_bytes = u64::from(store.sizes().node);
         let (from, to) = (Key::new(0, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
-        store.tree(TreeId::EXTENT)?.scan(&from, &to, |key, _| {
-            match key.item_type {
-                EXTENT_ITEM => found(key.objectid, key.offset),
-                METADATA_ITEM => found(key.objectid, node_bytes),
-                _ => {}
-            }
-            Ok(Scan::Continue)
-        })?;
+        store
+            .tree(TreeId::EXTENT)
+            .map_err(crate::Error::from)?
+            .scan(&from, &to, |key, _| {
+                match key.item_type {
+                    EXTENT_ITEM => found(key.objectid, key.offset),
+                    METADATA_ITEM => found(key.objectid, node_bytes),
+                    _ => {}
+                }
+                Ok(Scan::Continue)
+            })
+            .map_err(crate::Error::from)?;
         Ok(())
     }
 }

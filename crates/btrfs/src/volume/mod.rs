@@ -9,7 +9,7 @@
 //!   of the file or directory ask for that (`S` and `D` of chattr(1)). The last handle of a writable volume syncs when
 //!   it is dropped, and has nobody to tell when that fails: [`Volume::close`] does.
 //!
-//! Failure: [`crate::Error`] here, [`vfs::Error`] by paths.
+//! Failure: [`vfs::Error`], whose cause is a [`crate::Error`].
 //!
 //! Callers: everybody outside this crate.
 
@@ -34,10 +34,10 @@ use btrfs_disk::TreeId;
 use vfs::AtimeMode;
 
 use crate::dir::Namespace;
-use crate::error::Result;
 use crate::inode::Core;
 use crate::opened::Opened;
 use crate::vfs_impl::{BtrfsFs, Cleaner, FsOptions};
+use vfs::Result;
 
 pub use options::VolumeOptions;
 pub use types::{ChunkInfo, DeviceInfo, VolumeInfo};
@@ -93,7 +93,7 @@ impl Volume {
     /// # Errors
     /// When the root directory cannot be read.
     pub fn serve(&self, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
-        BtrfsFs::serve(&self.opened, options, Cleaner::Steps)
+        Ok(BtrfsFs::serve(&self.opened, options, Cleaner::Steps)?)
     }
 
     /// Syncs and closes this handle. The volume itself is closed, and its lock released, with the last handle and the

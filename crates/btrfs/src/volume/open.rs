@@ -11,11 +11,12 @@ use btrfs_store::{MakeOptions, Store, StoreOptions};
 use super::options::SubvolumeChoice;
 use super::{Volume, VolumeOptions};
 use crate::dir::Namespace;
-use crate::error::{CallerError, Error, Result};
+use crate::error::{CallerError, Error};
 use crate::inode::{Core, Settings};
 use crate::log;
 use crate::opened::{Follow, Opened, Walker};
 use crate::subvol;
+use vfs::Result;
 
 /// Most bytes of changes that the replay of a log may keep in memory, of a volume that is only
 /// read. The kernel commits rather than to let a log grow that far.
@@ -35,7 +36,7 @@ impl VolumeOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = FileOptions { read_only: self.read_only, offset: self.offset, ..FileOptions::default() };
-        let device = FileDevice::open(path, &options)?;
+        let device = FileDevice::open(path, &options).map_err(crate::Error::from)?;
         self.open_device(Arc::new(device)).map_err(|error| error.at(path))
     }
 
@@ -44,13 +45,13 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`].
     pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
-        let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
+        let store = Store::open(vec![Arc::clone(&device)], &self.store_options()).map_err(crate::Error::from)?;
         if !self.verify_data && !self.read_only {
-            return Err(Error::Unsupported("writing to a volume whose data is not verified".into()));
+            return Err(Error::Unsupported("writing to a volume whose data is not verified".into()).into());
         }
         if !self.replay_log && !self.read_only && store.has_log() {
             let what = "writing to a volume whose log is not to be replayed";
-            return Err(Error::Unsupported(what.into()));
+            return Err(Error::Unsupported(what.into()).into());
         }
         if self.replay_log && self.read_only && self.generation.is_none() && store.has_log() {
             drop(store);
@@ -66,12 +67,12 @@ impl VolumeOptions {
         let store = match Store::open(vec![Arc::clone(&device)], &writable) {
             Err(btrfs_store::Error::Unsupported { what }) => {
                 let text = format!("replaying the log: {what}; without its log the volume can be read");
-                return Err(Error::Unsupported(text.into()));
+                return Err(Error::Unsupported(text.into()).into());
             }
-            result => result?,
+            result => result.map_err(crate::Error::from)?,
         };
         log::replay::run(&self.namespace(store))?;
-        let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
+        let store = Store::open(vec![Arc::clone(&device)], &self.store_options()).map_err(crate::Error::from)?;
         self.start(store, Some(device))
     }
 
@@ -86,7 +87,7 @@ impl VolumeOptions {
         let path = path.as_ref();
         let options =
             FileOptions { offset: self.offset, size: make.size, create: make.size.is_some(), ..FileOptions::default() };
-        let device = FileDevice::open(path, &options)?;
+        let device = FileDevice::open(path, &options).map_err(crate::Error::from)?;
         self.make_device(Arc::new(device), make).map_err(|error| error.at(path))
     }
 
@@ -95,7 +96,7 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::make`].
     pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
-        let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options())?;
+        let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options()).map_err(crate::Error::from)?;
         subvol::make_trees(&store, self.owner)?;
         self.start(store, Some(device))
     }
@@ -145,7 +146,7 @@ impl VolumeOptions {
                 let walker = Walker::new(namespace, TreeId::FS);
                 let found = walker.find(path, Follow::Last)?;
                 if !found.is_subvolume_root() {
-                    return Err(Error::from(CallerError::NoSuchSubvolume).at(path));
+                    return Err(Error::from(CallerError::NoSuchSubvolume).at(path).into());
                 }
                 found.tree
             }
@@ -166,7 +167,7 @@ impl Volume {
     /// Damage, I/O.
     pub fn committed_view(&self) -> Result<Self> {
         let options = Self::options().read_only(true).subvolume_id(self.opened.top);
-        options.start(self.core().store.committed_view()?, None)
+        options.start(self.core().store.committed_view().map_err(crate::Error::from)?, None)
     }
 
     /// The state that an earlier transaction committed, to be read while others go on writing; [`Self::generations`]
@@ -199,7 +200,7 @@ impl Volume {
     /// ```
     pub fn open_at(&self, generation: Generation) -> Result<Self> {
         let options = Self::options().read_only(true).subvolume_id(self.opened.top);
-        options.start(self.core().store.earlier_view(generation)?, None)
+        options.start(self.core().store.earlier_view(generation).map_err(crate::Error::from)?, None)
     }
 
     /// Makes a new, empty file system and opens it; see [`VolumeOptions::make`].

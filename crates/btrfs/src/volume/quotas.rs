@@ -3,8 +3,9 @@
 use btrfs_store::{QuotaChange, QuotaKind, QuotaReport};
 
 use super::Volume;
-use crate::error::{CallerError, Result};
+use crate::error::CallerError;
 use crate::writeback;
+use vfs::Result;
 
 impl Volume {
     /// The quota groups as the last commit left them; none where quotas are off.
@@ -12,7 +13,7 @@ impl Volume {
     /// # Errors
     /// Damage, I/O.
     pub fn quotas(&self) -> Result<Option<QuotaReport>> {
-        self.opened.quotas()
+        Ok(self.opened.quotas()?)
     }
 
     /// Turns quotas on, with a group for each subvolume, and counts what there is, which takes as long as reading the
@@ -22,7 +23,7 @@ impl Volume {
     /// `Quota` where they are on; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn enable_quotas(&self, kind: QuotaKind) -> Result<()> {
         self.prepare_quotas()?;
-        self.core().store.enable_quotas(kind)?;
+        self.core().store.enable_quotas(kind).map_err(crate::Error::from)?;
         self.opened.tell_quotas();
         Ok(())
     }
@@ -33,7 +34,7 @@ impl Volume {
     /// `Quota` where they are off; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn disable_quotas(&self) -> Result<()> {
         self.prepare_quotas()?;
-        Ok(self.core().store.disable_quotas()?)
+        Ok(self.core().store.disable_quotas().map_err(crate::Error::from)?)
     }
 
     /// Changes quota groups, and makes that durable. Where what a group's members share has to be found out, all is
@@ -43,7 +44,7 @@ impl Volume {
     /// `Quota` where that contradicts the groups there are; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
         self.prepare_quotas()?;
-        self.core().store.change_quotas(change)?;
+        self.core().store.change_quotas(change).map_err(crate::Error::from)?;
         self.opened.tell_quotas();
         Ok(())
     }
@@ -52,6 +53,6 @@ impl Volume {
         if self.is_read_only() {
             return Err(CallerError::ReadOnly.into());
         }
-        writeback::flush_all(self.core())
+        Ok(writeback::flush_all(self.core())?)
     }
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use btrfs_store::HeldState;
 
 use super::Volume;
-use crate::error::Result;
 use crate::scrub::{self, DeviceErrors, ScrubOptions, ScrubProgress, ScrubReport};
+use vfs::Result;
 
 impl Volume {
     /// Reads all copies of all that the last commit has, and checks them; bad ones are written anew from good ones.
@@ -25,7 +25,7 @@ impl Volume {
         if !self.is_read_only() {
             self.opened.sync()?;
         }
-        scrub::run(self.namespace(), options, watch)
+        Ok(scrub::run(self.namespace(), options, watch)?)
     }
 
     /// Keeps the state that holds everything of before the call from being written over, for who reads the device by
@@ -46,7 +46,7 @@ impl Volume {
     /// # Errors
     /// Damage, I/O.
     pub fn device_errors(&self) -> Result<DeviceErrors> {
-        scrub::device_errors(self.namespace())
+        Ok(scrub::device_errors(self.namespace())?)
     }
 
     /// Sets the device's error counters to zero; what they were.
@@ -54,6 +54,6 @@ impl Volume {
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn reset_device_errors(&self) -> Result<DeviceErrors> {
-        scrub::reset_device_errors(self.namespace())
+        Ok(scrub::reset_device_errors(self.namespace())?)
     }
 }

@@ -34,9 +34,9 @@ impl Volume {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn diff(&self, old: impl AsRef<Path>, new: impl AsRef<Path>) -> crate::Result<Vec<Change>> {
+    pub fn diff(&self, old: impl AsRef<Path>, new: impl AsRef<Path>) -> vfs::Result<Vec<Change>> {
         let mut changes = Vec::new();
-        let done: crate::Result<()> = self.for_each_change(old, new, |change| {
+        let done: vfs::Result<()> = self.for_each_change(old, new, |change| {
             changes.push(change);
             Ok(())
         });
@@ -47,7 +47,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Self::diff`]; what `show` fails with.
-    pub fn for_each_change<E: From<crate::Error>>(
+    pub fn for_each_change<E: From<vfs::Error>>(
         &self,
         old: impl AsRef<Path>,
         new: impl AsRef<Path>,
@@ -93,12 +93,10 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Self::subvolume_at`].
-    pub fn closest_parent<'p>(
-        &self,
-        path: impl AsRef<Path>,
-        candidates: &[&'p Path],
-    ) -> crate::Result<Option<&'p Path>> {
-        let item = |path: &Path| Ok::<_, crate::Error>(self.core().store.root_item(self.subvolume_at(path)?)?);
+    pub fn closest_parent<'p>(&self, path: impl AsRef<Path>, candidates: &[&'p Path]) -> vfs::Result<Option<&'p Path>> {
+        let item = |path: &Path| {
+            Ok::<_, vfs::Error>(self.core().store.root_item(self.subvolume_at(path)?).map_err(crate::Error::from)?)
+        };
         let own = item(path.as_ref())?;
         if own.parent_uuid.is_nil() {
             return Ok(None);
@@ -120,11 +118,11 @@ impl Volume {
 
     /// Does something with a state of the volume that does not change meanwhile: the volume itself, or what is durable
     /// of it once all that was changed is.
-    fn in_one_state<R, E: From<crate::Error>>(&self, act: impl FnOnce(&Self) -> Result<R, E>) -> Result<R, E> {
+    fn in_one_state<R, E: From<vfs::Error>>(&self, act: impl FnOnce(&Self) -> Result<R, E>) -> Result<R, E> {
         if self.is_read_only() {
             return act(self);
         }
-        self.opened.sync()?;
+        self.opened.sync().map_err(vfs::Error::from)?;
         act(&self.committed_view()?)
     }
 
@@ -132,8 +130,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; damage, I/O.
-    pub fn send_bytes(&self, path: impl AsRef<Path>, parent: Option<&Path>) -> crate::Result<u64> {
+    pub fn send_bytes(&self, path: impl AsRef<Path>, parent: Option<&Path>) -> vfs::Result<u64> {
         let parent = parent.map(|parent| self.subvolume_at(parent)).transpose()?;
-        send::data_bytes(self.core(), parent, self.subvolume_at(path.as_ref())?)
+        Ok(send::data_bytes(self.core(), parent, self.subvolume_at(path.as_ref())?)?)
     }
 }

@@ -8,9 +8,10 @@ use btrfs_disk::{Generation, TreeId};
 use vfs::SnapshotMode;
 
 use super::Volume;
-use crate::error::{CallerError, Error, Result};
+use crate::error::{CallerError, Error};
 use crate::opened::Follow;
 use crate::subvol::{self, Received, SubvolumeInfo};
+use vfs::Result;
 
 impl Volume {
     /// All subvolumes and snapshots but the top level, in the order of their numbers.
@@ -18,7 +19,7 @@ impl Volume {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
-        subvol::list(self.namespace())
+        Ok(subvol::list(self.namespace())?)
     }
 
     /// One subvolume, which may be the top level.
@@ -26,7 +27,7 @@ impl Volume {
     /// # Errors
     /// `NoSuchSubvolume`; `Io`, `Corrupt`.
     pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
-        subvol::info_of(self.namespace(), id)
+        Ok(subvol::info_of(self.namespace(), id)?)
     }
 
     /// The subvolumes that the last commit knew as deleted, and whose space was not given back yet. They have no paths.
@@ -34,7 +35,7 @@ impl Volume {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn deleted_subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
-        subvol::list_deleted(self.namespace())
+        Ok(subvol::list_deleted(self.namespace())?)
     }
 
     /// As [`vfs::Volume::snapshot`], of the subvolume with this number, wherever it is: the number of the snapshot.
@@ -50,7 +51,7 @@ impl Volume {
         let dir = self.namespace().inode(found)?;
         let dir = self.namespace().hold(&dir)?;
         let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
-        made.map_err(|error| error.at(dest))
+        Ok(made.map_err(|error| error.at(dest))?)
     }
 
     /// Makes a snapshot of the subvolume at `source` that can be changed, and returns it as a volume: a handle whose
@@ -115,7 +116,7 @@ impl Volume {
         let dir = namespace.hold(&self.core().inode(link.parent, link.dir)?)?;
         subvol::delete(namespace, &dir, &link.name)?;
         drop(dir);
-        subvol::drop_dead_trees(namespace)
+        Ok(subvol::drop_dead_trees(namespace)?)
     }
 
     /// As [`Self::set_subvolume_read_only`], of the subvolume with this number.
@@ -123,7 +124,7 @@ impl Volume {
     /// # Errors
     /// `NoSuchSubvolume`, `ReadOnly` (the volume).
     pub fn set_read_only_of(&self, id: TreeId, read_only: bool) -> Result<()> {
-        subvol::set_read_only(self.namespace(), id, read_only)
+        Ok(subvol::set_read_only(self.namespace(), id, read_only)?)
     }
 
     /// Forgets what a subvolume was received from: what is sent against that is not received upon it any more. It has
@@ -133,7 +134,7 @@ impl Volume {
     /// `NoSuchSubvolume`, `ReadOnly`.
     pub fn forget_received(&self, id: TreeId) -> Result<()> {
         let nothing = Received { uuid: [0; 16], sent: Generation(0) };
-        subvol::note_received(self.namespace(), id, &nothing, Timespec::default()).map(drop)
+        Ok(subvol::note_received(self.namespace(), id, &nothing, Timespec::default()).map(drop)?)
     }
 
     /// True if a subvolume was changed after it was received: a stream that uses its received UUID as a parent no
@@ -152,14 +153,14 @@ impl Volume {
     /// As [`Self::is_changed_since_receipt`].
     pub fn is_changed_since_made(&self, id: TreeId) -> Result<bool> {
         let item = self.durable_root_item(id)?;
-        subvol::changed_since_made(&self.core().store, id, &item)
+        Ok(subvol::changed_since_made(&self.core().store, id, &item)?)
     }
 
     fn durable_root_item(&self, id: TreeId) -> Result<RootItem> {
         if !self.core().root(id)?.is_read_only() && !self.is_read_only() {
             self.opened.sync()?;
         }
-        Ok(self.core().store.root_item(id)?)
+        Ok(self.core().store.root_item(id).map_err(crate::Error::from)?)
     }
 
     /// Chooses the subvolume that is opened, and mounted, when none is named.
@@ -168,7 +169,7 @@ impl Volume {
     /// `InvalidArgument` when `path` is no subvolume, `ReadOnly`.
     pub fn set_default_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
         let id = self.subvolume_at(path.as_ref())?;
-        subvol::set_default_subvolume(self.namespace(), id).map_err(|error| error.at(path))
+        Ok(subvol::set_default_subvolume(self.namespace(), id).map_err(|error| error.at(path))?)
     }
 
     /// The number of the subvolume that is opened when none is named.
@@ -176,7 +177,7 @@ impl Volume {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn default_subvolume(&self) -> Result<TreeId> {
-        subvol::default_subvolume(self.namespace())
+        Ok(subvol::default_subvolume(self.namespace())?)
     }
 
     /// Makes a subvolume read-only, or writable again.
@@ -185,7 +186,7 @@ impl Volume {
     /// `InvalidArgument` when `path` is no subvolume, `ReadOnly` (the volume).
     pub fn set_subvolume_read_only(&self, path: impl AsRef<Path>, read_only: bool) -> Result<()> {
         let id = self.subvolume_at(path.as_ref())?;
-        subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))
+        Ok(subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))?)
     }
 
     /// Ends the receipt of a subvolume: what it was received from is noted, and it is read-only from now on, both in
@@ -195,7 +196,7 @@ impl Volume {
     /// `NoSuchSubvolume`, `ReadOnly`; what a sync can fail with.
     pub fn set_subvolume_received(&self, id: TreeId, received: &Received) -> Result<()> {
         subvol::set_received(self.namespace(), id, received)?;
-        self.opened.sync()
+        Ok(self.opened.sync()?)
     }
 
     /// The number of the subvolume whose root directory is at `path`.
@@ -205,7 +206,7 @@ impl Volume {
     pub fn subvolume_at(&self, path: &Path) -> Result<TreeId> {
         let found = self.opened.walker().find(path, Follow::AllButLast)?;
         if !found.is_subvolume_root() {
-            return Err(Error::from(CallerError::InvalidArgument).at(path));
+            return Err(Error::from(CallerError::InvalidArgument).at(path).into());
         }
         Ok(found.tree)
     }

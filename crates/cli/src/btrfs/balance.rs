@@ -11,7 +11,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use rustix::io::Errno;
 use serde::Serialize;
-use spinney::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as VolumeError, Volume};
+use spinney::btrfs::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as Cause, Volume};
+use spinney::{Blame, Errno as Number, Error as VolumeError};
 
 use super::format;
 use super::told::{self, told};
@@ -239,7 +240,7 @@ impl Balance {
         let Command::Start { data, metadata, system, force, .. } = &self.command else {
             return Ok(BalanceSpec::default());
         };
-        let usage = |error: spinney::NotBalance| Failure::usage(error.to_string());
+        let usage = |error: spinney::btrfs::NotBalance| Failure::usage(error.to_string());
         let filters = |text: &str| if text == "all" { String::new() } else { text.to_owned() };
         let mut spec = BalanceSpec::default();
         if data.is_none() && metadata.is_none() && system.is_none() {
@@ -337,14 +338,17 @@ fn order(dir: &Path, text: &str) -> Result<()> {
 }
 
 fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
-    let text = match error.caller_error() {
-        Some(CallerError::Exists) => CUT_SHORT,
-        Some(CallerError::Busy) => "new data kept arriving where something was moved; `balance resume` goes on",
-        Some(CallerError::NotFound) => "there is no balance that has not ended",
-        Some(CallerError::FewerCopies) => "metadata would be stored in fewer copies: -f does that",
-        Some(CallerError::InvalidArgument) => {
-            "data and metadata lie together here: they are balanced alike, or not at all"
+    let cause = error.cause::<Cause>().and_then(Cause::caller_error);
+    let text = match error.errno() {
+        Number::EEXIST => CUT_SHORT,
+        Number::EBUSY if error.blame() == Blame::Caller => {
+            "new data kept arriving where something was moved; `balance resume` goes on"
         }
+        Number::ENOENT => "there is no balance that has not ended",
+        Number::EINVAL if cause == Some(CallerError::FewerCopies) => {
+            "metadata would be stored in fewer copies: -f does that"
+        }
+        Number::EINVAL => "data and metadata lie together here: they are balanced alike, or not at all",
         _ => return anyhow::Error::new(error).context(name(image)),
     };
     Failure::refused(format!("{}: {text}", name(image))).into()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::{Change, ChangeKind, Named, Volume};
+use spinney::btrfs::{Change, ChangeKind, Named, Volume};
 
 use super::format;
 use commands::human::kind_name;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::{DirEntry, FileSharing, NodeKind, Volume};
+use spinney::DirEntry;
+use spinney::NodeKind;
+use spinney::btrfs::{FileSharing, Volume};
 
 use super::format;
 use super::told::{read, told};

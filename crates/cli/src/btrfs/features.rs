@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use anyhow::Result;
-use btrfs_disk::flags::{CompatRo, Incompat};
-use btrfs_store::MakeOptions;
+use spinney::btrfs::disk::flags::{CompatRo, Incompat};
+use spinney::btrfs::store::MakeOptions;
 
 use commands::failure::{Failure, Status};
 use commands::output::Output;

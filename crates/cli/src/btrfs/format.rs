@@ -2,30 +2,19 @@
 
 use std::error::Error as StdError;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Error, Result};
-use blockdev::Device;
-use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
-use btrfs_disk::{Generation, TreeId};
-use btrfs_pool::supers::read_mirrors;
-use btrfs_store::Error as StoreError;
-use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
+use spinney::VolumeOptions;
+use spinney::blockdev::Device;
+use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use spinney::btrfs::store::Error as StoreError;
+use spinney::btrfs::{CallerError, Error as VolumeError, Volume, VolumeOptions as Own, open_with as open_changed};
 
-use super::{compression, info};
+use super::info;
 use commands::failure::{Failure, Status, of_device};
-use commands::format::{About, OpenRequest, Opened, known, recognise};
-use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, maker, open_device};
+use commands::format::recognise;
+use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, open_device};
 use commands::output::{Output, warn};
-
-#[derive(Debug)]
-struct Btrfs(Volume);
-
-impl About for Btrfs {
-    fn report(&self, json: bool, out: &mut Output) -> Result<()> {
-        report(&self.0, json, out)
-    }
-}
 
 /// What `info` shows of a volume.
 pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
@@ -33,29 +22,13 @@ pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()
     if json { out.json(&info::report(&info)) } else { info::print(out, &info) }
 }
 
-pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
-    let volume = options(request)?.open_device(device)?;
-    tell_of_cut(&volume)?;
-    Ok(Opened { volume: volume.by_paths().clone(), about: Box::new(Btrfs(volume)) })
-}
-
-fn options(request: &OpenRequest) -> Result<VolumeOptions> {
-    let (uid, gid) = maker();
-    let mut options = Volume::options().read_only(request.read_only).replay_log(!request.skips_log).owner(uid, gid);
-    if let Some(path) = &request.subvolume {
-        options = options.subvolume(path);
-    }
-    if let Some(id) = request.subvolume_id {
-        options = options.subvolume_id(TreeId(id));
-    }
-    if let Some(copy) = request.superblock {
-        options = options.superblock(copy);
-    }
-    options = options.generation(request.generation.map(Generation));
-    if let Some(text) = &request.compression {
-        options = options.compress(Some(compression::parse(text).map_err(Failure::usage)?));
-    }
-    Ok(options)
+/// The volume as btrfs has it.
+///
+/// # Errors
+/// For a volume of another format.
+pub(super) fn own(volume: &spinney::Volume) -> Result<&Volume> {
+    let name = volume.format().name();
+    Ok(volume.btrfs().ok_or_else(|| Failure::new(Status::Unsupported, format!("a volume of {name}, not of btrfs")))?)
 }
 
 /// The first copy of the superblock, not verified; of a volume in use perhaps in the middle of being written.
@@ -75,7 +48,7 @@ pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
 
 /// As [`open_writable`], for a command that writes much with one thread.
 pub(super) fn open_to_fill(image: &ImageArgs) -> Result<Volume> {
-    open_with(image, &image.request(), |options| options.writes_ahead(true))
+    open_with(image, &image.request(), |own| own.writes_ahead(true))
 }
 
 /// Opens an image for a command that only btrfs has; nothing in it changes.
@@ -85,21 +58,17 @@ pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
 
 /// Opens an image for a command that reads it as well as others that write.
 pub(super) fn open_image_as(image: &ImageArgs, read_only: bool) -> Result<Volume> {
-    open_as(image, &OpenRequest { read_only, ..image.request() })
+    open_as(image, &image.request().read_only(read_only))
 }
 
 /// Opens an image for a command that only btrfs has, as it asks for.
-pub(super) fn open_as(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
-    open_with(image, request, |options| options)
+pub(super) fn open_as(image: &ImageArgs, options: &VolumeOptions) -> Result<Volume> {
+    open_with(image, options, |own| own)
 }
 
-fn open_with(
-    image: &ImageArgs,
-    request: &OpenRequest,
-    change: impl FnOnce(VolumeOptions) -> VolumeOptions,
-) -> Result<Volume> {
-    let opened = open_device(&image.image, request).and_then(|device| {
-        let volume = change(options(request)?).open_device(device)?;
+fn open_with(image: &ImageArgs, options: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
+    let opened = open_device(&image.image, options).and_then(|device| {
+        let volume = open_changed(device, options, change)?;
         tell_of_cut(&volume)?;
         Ok(volume)
     });
@@ -108,11 +77,11 @@ fn open_with(
 
 /// Opens an image, which may be truncated, to change its size.
 pub(super) fn open_to_resize(image: &ImageArgs) -> Result<Volume> {
-    open_with(image, &image.request(), |options| options.cut_to_device(true))
+    open_with(image, &image.request(), |own| own.cut_to_device(true))
 }
 
 /// Warns if a read-only volume is truncated.
-fn tell_of_cut(volume: &Volume) -> Result<()> {
+pub(super) fn tell_of_cut(volume: &Volume) -> Result<()> {
     let (expected, found) = (volume.info()?.total_bytes, volume.device_bytes());
     if volume.is_read_only() && found < expected {
         let missing = expected - found;
@@ -128,22 +97,9 @@ const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chun
 pub(super) fn of_another(path: &Path) -> Option<Error> {
     let part = ImagePath::parse(path);
     let name = recognise(&part.path, part.offset).ok()??;
-    let is_other = name != "btrfs" && known().iter().any(|ours| ours.name == name);
+    let is_other = name != "btrfs" && spinney::format_named(name).is_some();
     let text = format!("{}: holds {name}: this command is for btrfs alone", path.display());
     is_other.then(|| Failure::new(Status::Unsupported, text).into())
-}
-
-/// Which copies of the superblock are right, where the primary is not.
-pub(super) fn remedies(device: &dyn Device) -> Vec<String> {
-    let copies = read_mirrors(device);
-    if let Some((_, Ok(primary))) = copies.first() {
-        let is_cut = device.size_bytes() < primary.fields().dev_item.total_bytes.get();
-        return if is_cut { vec![SHRINKS.to_owned()] } else { Vec::new() };
-    }
-    let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
-    right
-        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}, which is right"))
-        .collect()
 }
 
 pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
@@ -153,7 +109,7 @@ pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
     if let Some(error) = cause.downcast_ref::<StoreError>() {
         return Some(of_store(error));
     }
-    cause.is::<btrfs_disk::Corrupt>().then_some(Status::Corrupt)
+    cause.is::<spinney::btrfs::disk::Corrupt>().then_some(Status::Corrupt)
 }
 
 fn of_volume(error: &VolumeError) -> Status {
@@ -163,7 +119,7 @@ fn of_volume(error: &VolumeError) -> Status {
         }
         VolumeError::Caller { .. } => Status::Refused,
         VolumeError::Corrupt { .. } => Status::Corrupt,
-        VolumeError::NoSpace => Status::NoSpace,
+        VolumeError::NoSpace(_) => Status::NoSpace,
         VolumeError::Io { source, .. } => of_device(source),
         VolumeError::Poisoned { reason } => of_store(reason),
         _ => Status::Io,
@@ -189,25 +145,25 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
-    use crate::formats::FORMATS;
+    use crate::formats::FACES;
     use commands::failure::{one_line, status_of};
     use commands::format;
 
     #[test]
     fn the_first_known_cause_decides() {
-        format::know(FORMATS);
+        format::know(FACES);
         let error: anyhow::Error = VolumeError::caller(CallerError::NotFound).into();
         let error = Err::<(), _>(error).context("while looking").unwrap_err();
         assert_eq!(status_of(&error), Status::Refused);
         assert_eq!(one_line(&error), "while looking: no such file or directory");
-        assert_eq!(status_of(&VolumeError::NoSpace.into()), Status::NoSpace);
+        assert_eq!(status_of(&VolumeError::NoSpace(None).into()), Status::NoSpace);
     }
 
     #[test]
     fn a_cause_told_already_is_not_repeated() {
-        format::know(FORMATS);
+        format::know(FACES);
         let inner = io::Error::new(io::ErrorKind::StorageFull, "disk full");
-        let error = blockdev::Error::io(blockdev::Op::Write, "a.img", 0, 4096, inner);
+        let error = spinney::blockdev::Error::io(spinney::blockdev::Op::Write, "a.img", 0, 4096, inner);
         let error: anyhow::Error = VolumeError::from(error).into();
         assert_eq!(one_line(&error), "a.img: cannot write 4096 bytes at 0: disk full");
         assert_eq!(status_of(&error), Status::NoSpace);
@@ -215,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_locked_image_is_busy_and_named_once() {
-        format::know(FORMATS);
+        format::know(FACES);
         let error: anyhow::Error =
-            VolumeError::from(blockdev::Error::Locked { device: "a.img".into() }).at("a.img").into();
+            VolumeError::from(spinney::blockdev::Error::Locked { device: "a.img".into() }).at("a.img").into();
         assert_eq!(one_line(&error), "a.img: in use by another program");
         assert_eq!(status_of(&error), Status::Busy);
     }

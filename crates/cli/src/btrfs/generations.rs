@@ -5,11 +5,10 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use super::format;
 use commands::failure::one_line;
-use commands::format::OpenRequest;
 use commands::image::ImageArgs;
 use commands::output::Output;
 
@@ -56,10 +55,10 @@ struct State {
 
 impl Generations {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let last = OpenRequest { read_only: true, skips_log: true, ..self.image.request() };
+        let last = self.image.request().read_only(true).flag("nologreplay");
         let known = format::open_as(&self.image, &last)?.generations();
         let states = known.iter().map(|generation| {
-            let request = OpenRequest { generation: Some(generation.0), ..last.clone() };
+            let request = last.clone().option("generation", generation.0.to_string());
             let opened = format::open_as(&self.image, &request);
             let opens = opened.is_ok();
             let seen = opened.and_then(|volume| self.look(&volume));

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
-use btrfs_disk::flags::BlockGroupFlags;
 use serde::Serialize;
-use spinney::VolumeInfo;
+use spinney::btrfs::VolumeInfo;
+use spinney::btrfs::disk::flags::BlockGroupFlags;
 
 use commands::output::Output;
 use commands::{human, names};

@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use remote::{JobFailure, JobKind, Jobs};
-use spinney::Volume;
+use spinney::btrfs::Volume;
+use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::check::mounted as check;
 use super::diff::Diff;

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
-use btrfs_disk::superblock::LABEL_SIZE;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use spinney::btrfs::Volume;
+use spinney::btrfs::disk::superblock::LABEL_SIZE;
 
 use super::format;
 use commands::failure::{Failure, Status};

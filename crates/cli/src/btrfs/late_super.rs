@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use blockdev::{Device, Kind, Result, Tag, tagged};
-use btrfs_disk::superblock::{SUPERBLOCK_SIZE, mirror_offsets};
 use parking_lot::RwLock;
+use spinney::blockdev::{Device, Kind, Result, Tag, tagged};
+use spinney::btrfs::disk::superblock::{SUPERBLOCK_SIZE, mirror_offsets};
 
 /// What its own writes are for.
 const SUPERBLOCK: Tag = Tag { kind: Kind::Superblock, mirror: 0 };

@@ -6,10 +6,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use btrfs_disk::flags::BlockGroupFlags;
 use clap::Args;
 use serde::Serialize;
-use spinney::{ChunkInfo, Volume};
+use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::{ChunkInfo, Volume};
 
 use super::{format, info};
 use commands::human;

@@ -4,21 +4,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
-use blockdev::Device;
-use blockdev::backends::MemoryDevice;
-use btrfs_disk::Uuid;
-use btrfs_disk::flags::BlockGroupFlags;
-use btrfs_store::MakeOptions;
 use clap::{Args, ValueEnum};
-use codec::ChecksumType;
-use spinney::{Compression, Volume, VolumeInfo, VolumeOptions};
+use spinney::Blame;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::MemoryDevice;
+use spinney::btrfs::disk::Uuid;
+use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::store::MakeOptions;
+use spinney::btrfs::{Compression, Volume, VolumeInfo, VolumeOptions, compression};
+use spinney::codec::ChecksumType;
 
-use super::compression;
 use super::features;
 use super::info;
 use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
+use crate::make::Make;
 use crate::target::{Common, Target};
 use commands::failure::Failure;
 use commands::human::parse_bytes;
@@ -30,7 +31,7 @@ use commands::output::Output;
 #[group(skip)]
 pub(crate) struct Own {
     /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
-    #[arg(long, value_name = "ALGO[:LEVEL]", value_parser = compression::parse, requires = "rootdir")]
+    #[arg(long, value_name = "ALGO[:LEVEL]", value_parser = compression, requires = "rootdir")]
     compress: Option<Compression>,
     /// Bytes of a tree block: 4K to 64K
     #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -71,9 +72,8 @@ struct Job<'a> {
     own: &'a Own,
 }
 
-impl Own {
-    /// One of these options that was given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
+impl Make for Own {
+    fn given(&self) -> Option<&'static str> {
         let all = [
             (self.compress.is_some(), "--compress"),
             (self.nodesize.is_some(), "--nodesize"),
@@ -86,8 +86,7 @@ impl Own {
         all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
 
-    /// Makes the file system.
-    pub(crate) fn run(&self, common: &Common, out: &mut Output) -> Result<()> {
+    fn run(&self, common: &Common, out: &mut Output) -> Result<()> {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
@@ -183,7 +182,7 @@ impl Job<'_> {
         self.common.copy_in(target, made.volume.by_paths(), rootdir, bytes_total)?;
         made.volume.sync()?;
         if self.own.shrink {
-            made.volume.by_paths().resize(vfs::Size::Least)?;
+            made.volume.by_paths().resize(spinney::vfs::Size::Least)?;
         }
         Ok(made)
     }
@@ -224,14 +223,14 @@ fn make(target: &Target, make: &MakeOptions, size: u64, options: VolumeOptions) 
 }
 
 fn is_no_space(error: &spinney::Error) -> bool {
-    matches!(error, spinney::Error::NoSpace)
+    error.blame() == Blame::Space
 }
 
 /// True where a larger image would have helped, as a larger disk of the host would not.
 fn is_image_full(error: &Error) -> bool {
     error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(spinney::Error::NoSpace))
-            || matches!(cause.downcast_ref(), Some(btrfs_store::Error::NoSpace { .. }))
+        matches!(cause.downcast_ref(), Some(spinney::btrfs::Error::NoSpace(_)))
+            || matches!(cause.downcast_ref(), Some(spinney::btrfs::store::Error::NoSpace { .. }))
     })
 }
 

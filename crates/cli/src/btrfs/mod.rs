@@ -12,7 +12,6 @@
 pub(crate) mod backup;
 pub(crate) mod balance;
 pub(crate) mod check;
-pub(crate) mod compression;
 pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod dump;
@@ -26,7 +25,6 @@ pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod map;
 pub(crate) mod mkfs;
-pub(crate) mod mount;
 pub(crate) mod place;
 pub(crate) mod qgroup;
 pub(crate) mod quota;

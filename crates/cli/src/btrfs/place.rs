@@ -1,13 +1,14 @@
 //! Subvolumes beneath a mount: where a further mount of the same image finds the one that it asks for.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use btrfs_disk::TreeId;
+use spinney::btrfs::disk::TreeId;
 
-use super::mount::subvolume_id;
 use commands::failure::{Failure, Status};
-use commands::format::Request;
+use spinney::VolumeOptions;
+use spinney::btrfs::subvolume_id;
 
 /// Attribute of every file of a mount, which tells the number of its subvolume.
 const SUBVOLUME_NAME: &str = "btrfs.subvolid";
@@ -19,16 +20,16 @@ const NUMBER_BYTES_MAX: usize = 32;
 struct Choice {
     subvol: Option<PathBuf>,
     subvolid: Option<TreeId>,
-    generation: Option<String>,
+    generation: Option<OsString>,
 }
 
 impl Choice {
-    fn of(request: &Request) -> Result<Self> {
+    fn of(request: &VolumeOptions) -> Result<Self> {
         let mut choice = Self::default();
         for (name, value) in &request.own {
             match (name.as_str(), value) {
                 ("subvol", Some(path)) => choice.subvol = Some(plain(path)),
-                ("subvolid", Some(id)) => choice.subvolid = Some(subvolume_id(id)?),
+                ("subvolid", Some(id)) => choice.subvolid = Some(subvolume_id(&id.to_string_lossy())?),
                 ("generation", number) => choice.generation.clone_from(number),
                 _ => {}
             }
@@ -38,7 +39,7 @@ impl Choice {
 }
 
 /// A path without what says nothing. What leads upwards stays, and is refused when it is walked.
-fn plain(path: &str) -> PathBuf {
+fn plain(path: &OsStr) -> PathBuf {
     let parts = Path::new(path).components();
     parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir)).collect()
 }
@@ -49,7 +50,7 @@ pub(crate) fn chooses(name: &str) -> bool {
 }
 
 /// Path of the subvolume that `second` asks for, from the root of a mount that `first` asked for.
-pub(crate) fn find(root: &Path, first: &Request, second: &Request) -> Result<PathBuf> {
+pub(crate) fn find(root: &Path, first: &VolumeOptions, second: &VolumeOptions) -> Result<PathBuf> {
     let (has, wanted) = (Choice::of(first)?, Choice::of(second)?);
     if has == wanted {
         return Ok(PathBuf::new());
@@ -73,7 +74,7 @@ pub(crate) fn find(root: &Path, first: &Request, second: &Request) -> Result<Pat
 }
 
 /// Refuses a directory that is not a subvolume, or not the subvolume with the requested ID.
-pub(crate) fn check(found: &Path, above: Option<&Path>, second: &Request) -> Result<()> {
+pub(crate) fn check(found: &Path, above: Option<&Path>, second: &VolumeOptions) -> Result<()> {
     let wanted = Choice::of(second)?;
     let id = subvolume_of(found)?;
     let shown = || wanted.subvol.as_deref().unwrap_or(Path::new("")).display();

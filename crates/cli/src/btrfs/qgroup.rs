@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport, Volume};
+use spinney::btrfs::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport, Volume};
 
 use super::format;
 use super::told::told;

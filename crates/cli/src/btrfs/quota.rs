@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{QuotaChange, QuotaKind, Volume};
+use spinney::btrfs::{QuotaChange, QuotaKind, Volume};
 
 use super::format;
 use commands::image::ImageArgs;
@@ -106,7 +106,7 @@ impl Quota {
         volume.sync()?;
         let quotas = volume.quotas()?;
         let groups = quotas.as_ref().map_or(0, |quotas| quotas.groups.len());
-        let is_inconsistent = quotas.as_ref().is_some_and(spinney::QuotaReport::is_inconsistent);
+        let is_inconsistent = quotas.as_ref().is_some_and(spinney::btrfs::QuotaReport::is_inconsistent);
         if self.parts().2.json {
             return out.json(&Report { enabled: quotas.is_some(), inconsistent: is_inconsistent, groups });
         }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
-use btrfs_receive::{Cause, Error, Options, Receiver, Watch};
-use btrfs_stream::Decoder;
-use btrfs_stream::dump::Dump;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use spinney::btrfs::Volume;
+use spinney::btrfs::receive::{Cause, Error, Options, Receiver, Watch};
+use spinney::btrfs::stream::Decoder;
+use spinney::btrfs::stream::dump::Dump;
 
 use super::format;
 use commands::failure::{Failure, Status, one_line};
@@ -287,7 +287,7 @@ impl Receive {
             let at = decoder.position();
             let command = decoder.command().map_err(stream)?.ok_or_else(|| failure(Error::NotWhole { at }))?;
             dump.line(&command, &mut *out)?;
-            let is_end = command == btrfs_stream::Command::End;
+            let is_end = command == spinney::btrfs::stream::Command::End;
             if is_end && (self.end_cmd || !decoder.next_stream().map_err(stream)?) {
                 return Ok(out.flush()?);
             }
@@ -370,8 +370,12 @@ impl<R: Read> Read for Passed<R> {
 /// The failure of a receipt with its exit status: what the volume says has its own, the stream's faults are refusals.
 pub(super) fn failure(error: Error) -> anyhow::Error {
     let is_own = match &error {
-        Error::Stream(btrfs_stream::Error::Read { .. }) => return Failure::new(Status::Io, error.to_string()).into(),
-        Error::Stream(btrfs_stream::Error::Unsupported { .. } | btrfs_stream::Error::Version { .. }) => {
+        Error::Stream(spinney::btrfs::stream::Error::Read { .. }) => {
+            return Failure::new(Status::Io, error.to_string()).into();
+        }
+        Error::Stream(
+            spinney::btrfs::stream::Error::Unsupported { .. } | spinney::btrfs::stream::Error::Version { .. },
+        ) => {
             return Failure::new(Status::Unsupported, error.to_string()).into();
         }
         Error::Command { cause, .. } => matches!(cause, Cause::Refused(_) | Cause::Volume(_)),
@@ -382,12 +386,12 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
     if is_own { error.into() } else { Failure::refused(error.to_string()).into() }
 }
 
-fn shown(report: &btrfs_receive::Report) -> Report {
+fn shown(report: &spinney::btrfs::receive::Report) -> Report {
     let json = |path: &Path| JsonPath(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
-    let entry = |subvolume: &btrfs_receive::ReceivedSubvolume| Entry {
+    let entry = |subvolume: &spinney::btrfs::receive::ReceivedSubvolume| Entry {
         id: subvolume.id.0,
         path: json(&subvolume.path),
-        received_uuid: btrfs_disk::Uuid(subvolume.uuid).to_string(),
+        received_uuid: spinney::btrfs::disk::Uuid(subvolume.uuid).to_string(),
         snapshot: subvolume.is_snapshot,
     };
     Report {

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_check::{Code, CodeTable as _, Report};
-use btrfs_repair::{Older, Options, Plan, Step, Undo, plan};
 use clap::Args;
 use serde::Serialize;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::check::{Code, CodeTable as _, Report};
+use spinney::btrfs::repair::{Older, Options, Plan, Step, Undo, plan};
 
 use commands::failure::one_line;
 use commands::human;

@@ -9,7 +9,7 @@ use anyhow::{Error, Result};
 use clap::Args;
 use rustix::io::Errno;
 use serde::Serialize;
-use spinney::SpaceUsage;
+use spinney::btrfs::SpaceUsage;
 
 use super::format;
 use super::told::{self, told};
@@ -108,8 +108,8 @@ impl Resize {
         let word = match self.size {
             Size::Max => "max".to_owned(),
             _ => match self.wanted(before)? {
-                vfs::Size::Least => "min".to_owned(),
-                vfs::Size::Bytes(bytes) => bytes.to_string(),
+                spinney::vfs::Size::Least => "min".to_owned(),
+                spinney::vfs::Size::Bytes(bytes) => bytes.to_string(),
             },
         };
         told::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
@@ -120,9 +120,9 @@ impl Resize {
         Ok((before, size()?))
     }
 
-    fn wanted(&self, before: u64) -> Result<vfs::Size> {
+    fn wanted(&self, before: u64) -> Result<spinney::vfs::Size> {
         match self.size {
-            Size::Min | Size::Max => Ok(vfs::Size::Least),
+            Size::Min | Size::Max => Ok(spinney::vfs::Size::Least),
             Size::Bytes(bytes) => self.check(before, Some(bytes)),
             Size::More(bytes) => self.check(before, before.checked_add(bytes)),
             Size::Less(bytes) => self.check(before, before.checked_sub(bytes)),
@@ -130,25 +130,28 @@ impl Resize {
     }
 
     /// Says which room is missing.
-    fn explain(&self, error: vfs::Error, wanted: vfs::Size) -> Error {
-        let is_full = error.blame() == vfs::Blame::Space;
+    fn explain(&self, error: spinney::vfs::Error, wanted: spinney::vfs::Size) -> Error {
+        let is_full = error.blame() == spinney::vfs::Blame::Space;
         let error = Error::from(error);
         let cannot_grow = |cause: &(dyn StdError + 'static)| {
-            matches!(cause.downcast_ref::<blockdev::Error>(), Some(blockdev::Error::CannotGrow { .. }))
+            matches!(
+                cause.downcast_ref::<spinney::blockdev::Error>(),
+                Some(spinney::blockdev::Error::CannotGrow { .. })
+            )
         };
         if error.chain().any(cannot_grow) {
             return Failure::new(Status::NoSpace, one_line(&error)).into();
         }
         match wanted {
-            vfs::Size::Bytes(bytes) if is_full => {
+            spinney::vfs::Size::Bytes(bytes) if is_full => {
                 no_room(&names::escaped(self.image.image.as_os_str().as_bytes()), &bytes.to_string())
             }
-            vfs::Size::Bytes(_) | vfs::Size::Least => error,
+            spinney::vfs::Size::Bytes(_) | spinney::vfs::Size::Least => error,
         }
     }
 
     /// Refuses a size that no image has, or this one cannot have.
-    fn check(&self, before: u64, wanted: Option<u64>) -> Result<vfs::Size> {
+    fn check(&self, before: u64, wanted: Option<u64>) -> Result<spinney::vfs::Size> {
         let name = names::escaped(self.image.image.as_os_str().as_bytes());
         let Some(wanted) = wanted else {
             let has = human::bytes(before);
@@ -158,7 +161,7 @@ impl Resize {
         if i64::try_from(wanted).is_err() {
             return Err(Failure::usage(format!("{name}: no file is {} long", human::bytes(wanted))).into());
         }
-        Ok(vfs::Size::Bytes(wanted))
+        Ok(spinney::vfs::Size::Bytes(wanted))
     }
 }
 

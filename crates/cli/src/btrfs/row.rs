@@ -1,26 +1,20 @@
-//! The row of btrfs among the formats.
+//! The face of btrfs: what the program says and does for it alone.
 
-use super::{format, mount, place, subvolume};
-use commands::format::{Format, MountFormat};
-use commands::magic::magic;
+use std::sync::Arc;
 
-/// The row.
-pub(crate) const FORMAT: Format = Format {
+use super::{format, jobs, place, subvolume};
+use commands::format::Face;
+
+/// The face.
+pub(crate) const FACE: Face = Face {
     name: "btrfs",
-    magic: magic(0x10040, b"_BHRfS_M"),
-    copies: &[],
-    relatives: &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))],
-    open: format::open,
-    remedies: format::remedies,
+    report: |volume, json, out| format::report(format::own(volume)?, json, out),
+    warn: |volume| format::tell_of_cut(format::own(volume)?),
     status: format::status,
-    mount: MountFormat {
-        open: mount::open,
-        check_options: mount::check_options,
-        is_option: mount::is_option,
-        chooses: place::chooses,
-        place: place::find,
-        check_place: place::check,
-        shows_image: subvolume::shows_default,
-        options_help: mount::OPTIONS_HELP,
-    },
+    jobs: |volume| Some(Arc::new(jobs::OfVolume::new(volume.btrfs()?.clone()))),
+    chooses: place::chooses,
+    place: place::find,
+    check_place: place::check,
+    is_rescued: true,
+    shows_image: subvolume::shows_default,
 };

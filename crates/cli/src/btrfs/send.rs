@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
-use btrfs_stream::ResumePoint;
 use clap::Args;
-use spinney::{SendError, SendOptions, Volume};
+use spinney::btrfs::stream::ResumePoint;
+use spinney::btrfs::{SendError, SendOptions, Volume};
 
 use super::format;
 use commands::failure::{Failure, Status};
@@ -254,7 +254,8 @@ pub(super) fn explain(error: SendError, path: &Path) -> Error {
             Failure::refused(format!("{}: {error}; --force sends it anyway", path.display())).into()
         }
         SendError::Output(error) => Error::from(error).context("the stream"),
-        error @ (SendError::OtherPoint { .. } | SendError::Stream(btrfs_stream::Error::OtherStream { .. })) => {
+        error @ (SendError::OtherPoint { .. }
+        | SendError::Stream(spinney::btrfs::stream::Error::OtherStream { .. })) => {
             let text = "send with the parent and the options that the whole stream was sent with";
             Failure::refused(format!("{}: {error}; {text}", path.display())).into()
         }

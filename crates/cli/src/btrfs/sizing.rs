@@ -1,7 +1,7 @@
 //! How large an image must be to hold a directory.
 
-use btrfs_disk::items::{DirItem, FileExtentItem, InodeItem, InodeRef};
-use btrfs_disk::node::ITEM_SIZE;
+use spinney::btrfs::disk::items::{DirItem, FileExtentItem, InodeItem, InodeRef};
+use spinney::btrfs::disk::node::ITEM_SIZE;
 
 use commands::import::Totals;
 

@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
-use btrfs_disk::flags::BlockGroupFlags;
 use clap::Args;
 use serde::Serialize;
-use spinney::{GroupUsage, SpaceUsage};
+use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::{GroupUsage, SpaceUsage};
 
 use super::told::told;
 use super::{format, info};

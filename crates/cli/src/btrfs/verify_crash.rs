@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, bail};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
-use crash_explorer::{self as crash, Config, Progress, Report as Explored};
 use serde::Serialize;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::crash::explorer::{self as crash, Config, Progress, Report as Explored};
 
 use commands::failure::Failure;
 use commands::image::explain;
@@ -128,7 +128,7 @@ impl VerifyCrash {
             state: self.state.clone(),
             keep: self.keep.clone(),
             progress: Some(Arc::clone(&progress)),
-            ..Config::new(Arc::new(btrfs_crash::Btrfs))
+            ..Config::new(Arc::new(spinney::btrfs::crash::Btrfs))
         };
         let start = Instant::now();
         let explored =

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::Result;
-use f2fs::{CAN_HAVE, Features};
+use spinney::f2fs::{CAN_HAVE, Features};
 
 use commands::failure::{Failure, Status};
 use commands::output::Output;

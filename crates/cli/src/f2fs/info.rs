@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use anyhow::Result;
-use f2fs::{F2fs, Info, QuotaEntry, QuotaKind, Quotas};
 use serde::Serialize;
+use spinney::f2fs::{F2fs, Info, QuotaEntry, QuotaKind, Quotas};
 
 use commands::output::Output;
 use commands::{human, names};
@@ -51,7 +51,7 @@ struct Quota {
 }
 
 /// The report for JSON.
-pub(super) fn report<'a>(info: &'a Info, quotas: Option<&f2fs::Result<Quotas>>) -> Report<'a> {
+pub(super) fn report<'a>(info: &'a Info, quotas: Option<&spinney::f2fs::Result<Quotas>>) -> Report<'a> {
     Report {
         label: &info.label,
         uuid: names::uuid(&info.uuid),
@@ -76,7 +76,7 @@ pub(super) fn report<'a>(info: &'a Info, quotas: Option<&f2fs::Result<Quotas>>) 
 }
 
 /// The report for people.
-pub(super) fn print(out: &mut Output, info: &Info, quotas: Option<&f2fs::Result<Quotas>>) -> Result<()> {
+pub(super) fn print(out: &mut Output, info: &Info, quotas: Option<&spinney::f2fs::Result<Quotas>>) -> Result<()> {
     let label = names::escaped(info.label.as_bytes());
     let label = if label.is_empty() { "(none)".into() } else { label };
     let features = if info.features.is_empty() { "(none)".to_owned() } else { info.features.join(", ") };
@@ -112,7 +112,7 @@ pub(super) fn print(out: &mut Output, info: &Info, quotas: Option<&f2fs::Result<
 }
 
 /// What the quota files of a volume say.
-pub(super) fn quotas(fs: &F2fs) -> f2fs::Result<Quotas> {
+pub(super) fn quotas(fs: &F2fs) -> spinney::f2fs::Result<Quotas> {
     fs.quotas()
 }
 
@@ -145,7 +145,7 @@ fn listed(quotas: &Quotas) -> Vec<Quota> {
 /// Lines of quotas for people; JSON has all of them.
 const QUOTA_LINES_MAX: usize = 20;
 
-fn print_quotas(out: &mut Output, quotas: &f2fs::Result<Quotas>) -> Result<()> {
+fn print_quotas(out: &mut Output, quotas: &spinney::f2fs::Result<Quotas>) -> Result<()> {
     let quotas = match quotas {
         Ok(quotas) if quotas.files.is_empty() => return Ok(()),
         Ok(quotas) => quotas,

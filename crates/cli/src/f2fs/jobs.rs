@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args as _, FromArgMatches as _};
-use f2fs::F2fs;
-use remote::{JobFailure, JobKind, Jobs};
+use spinney::f2fs::F2fs;
+use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::info as shown;
 use commands::failure::{Failure, Status, one_line, status_of};
@@ -26,7 +26,7 @@ impl OfVolume {
                 let words = words.iter().filter(|word| *word != TERMINAL);
                 let command = Info::augment_args(clap::Command::new("job"));
                 let matches = command.try_get_matches_from(words).map_err(|error| Failure::usage(error.to_string()))?;
-                let found = self.0.info().map_err(vfs::Error::from)?;
+                let found = self.0.info().map_err(spinney::vfs::Error::from)?;
                 match Info::from_arg_matches(&matches)?.is_json() {
                     true => out.json(&shown::report(&found, None))?,
                     false => shown::print(&mut out, &found, None)?,

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use blockdev::Device;
 use clap::Args;
-use f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
-use host::Env;
-use vfs::Volume;
+use spinney::blockdev::Device;
+use spinney::f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
+use spinney::host::Env;
+use spinney::vfs::Volume;
 
 use super::{features, info};
+use crate::make::Make;
 use crate::target::{Common, Target};
 use commands::failure::{Failure, Status};
 use commands::import::Totals;
@@ -40,9 +41,8 @@ pub(crate) struct Own {
     strict_names: bool,
 }
 
-impl Own {
-    /// One of these options that was given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
+impl Make for Own {
+    fn given(&self) -> Option<&'static str> {
         let all = [
             (self.overprovision.is_some(), "--overprovision"),
             (self.section_segments.is_some(), "--section-segments"),
@@ -52,8 +52,7 @@ impl Own {
         all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
 
-    /// Makes the file system.
-    pub(crate) fn run(&self, common: &Common, out: &mut Output) -> Result<()> {
+    fn run(&self, common: &Common, out: &mut Output) -> Result<()> {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
@@ -87,7 +86,9 @@ impl Own {
             common.print_owner(out)
         }
     }
+}
 
+impl Own {
     fn make_options(&self, common: &Common) -> Result<MakeOptions> {
         let env = Env::system();
         let default = MakeOptions::default();
@@ -109,7 +110,7 @@ impl Own {
 /// What there is then.
 struct Made {
     info: Info,
-    quotas: f2fs::Result<Quotas>,
+    quotas: spinney::f2fs::Result<Quotas>,
 }
 
 /// What a directory's contents are copied into.
@@ -139,21 +140,21 @@ impl Filling<'_> {
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
         check_size(self.target, size, self.make)?;
         let device: Arc<dyn Device> = self.target.open(size)?;
-        f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
+        spinney::f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(env()?);
-        let opened = Arc::new(opened.open(device).map_err(vfs::Error::from)?);
+        let opened = Arc::new(opened.open(device).map_err(spinney::vfs::Error::from)?);
         let volume = Volume::new(Arc::<F2fs>::clone(&opened));
         self.common.copy_in(self.target, &volume, self.rootdir, bytes_total)?;
-        vfs::FileSystem::finish(&*opened)?;
+        spinney::vfs::FileSystem::finish(&*opened)?;
         made(&opened)
     }
 }
 
 /// True where a larger image would have had room.
 fn is_full(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<vfs::Error>().is_some_and(|cause| cause.blame() == vfs::Blame::Space))
+    error.chain().any(|cause| {
+        cause.downcast_ref::<spinney::vfs::Error>().is_some_and(|cause| cause.blame() == spinney::vfs::Blame::Space)
+    })
 }
 
 /// Where time comes from: `SOURCE_DATE_EPOCH`, where it is set, and then it stands still.
@@ -173,13 +174,13 @@ fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
 
 fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Made> {
     let device: Arc<dyn Device> = target.open(size)?;
-    f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
-    let opened = OpenOptions::new().open(device).map_err(vfs::Error::from)?;
+    spinney::f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
+    let opened = OpenOptions::new().open(device).map_err(spinney::vfs::Error::from)?;
     made(&opened)
 }
 
 fn made(opened: &F2fs) -> Result<Made> {
-    Ok(Made { info: opened.info().map_err(vfs::Error::from)?, quotas: info::quotas(opened) })
+    Ok(Made { info: opened.info().map_err(spinney::vfs::Error::from)?, quotas: info::quotas(opened) })
 }
 
 /// The failure with its status; of a size that is too small, with the least one.

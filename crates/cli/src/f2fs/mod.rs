@@ -5,7 +5,6 @@
 //!
 //! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
 
-pub(crate) mod check;
 mod features;
 mod info;
 mod jobs;

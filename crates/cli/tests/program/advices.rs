@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt as _;
 
-use btrfs_check::{Code, CodeTable as _};
-use codec::checksum::{ChecksumType, checksum};
+use spinney::btrfs::check::{Code, CodeTable as _};
+use spinney::codec::checksum::{ChecksumType, checksum};
 
 use crate::harness::{Bench, pattern};
 
@@ -71,7 +71,7 @@ fn every_advice_can_be_followed() {
 fn damage_to_a_log_is_left_behind() {
     let bench = Bench::in_memory();
     bench.filled_image();
-    let volume = spinney::Volume::open(bench.path("a.img")).unwrap();
+    let volume = spinney::btrfs::Volume::open(bench.path("a.img")).unwrap();
     volume.write("synced", b"by fsync").unwrap();
     spinney::File::open(volume.by_paths(), "synced").unwrap().sync_all().unwrap();
     std::fs::copy(bench.path("a.img"), bench.path("b.img")).unwrap();
@@ -199,10 +199,10 @@ fn no_checksums(bench: &Bench) {
 
 /// Makes an overwritten part of an extent visible again, so that it overlaps the extent that replaced it.
 fn overlapping_extents(bench: &Bench) {
-    let volume = spinney::Volume::open(bench.path("a.img")).unwrap();
+    let volume = spinney::btrfs::Volume::open(bench.path("a.img")).unwrap();
     volume.write("data", pattern(16_384)).unwrap();
     volume.sync().unwrap();
-    let file = spinney::FileOptions::new().read(true).write(true).open(volume.by_paths(), "data").unwrap();
+    let file = spinney::OpenOptions::new().read(true).write(true).open(volume.by_paths(), "data").unwrap();
     file.write_at(&[9; 4096], 4096).unwrap();
     let ino = file.metadata().unwrap().home.ino;
     drop(file);

@@ -8,10 +8,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use crate::harness::Bench;
-use vfs::FileOptions;
+use spinney::OpenOptions;
 
 /// Where the superblock is.
 const SUPERBLOCK_AT: u64 = 64 << 10;
@@ -141,7 +141,7 @@ fn a_sync_returns_after_the_flush() {
 fn worker() {
     let Some(image) = std::env::var_os(IMAGE) else { return };
     let volume = Volume::options().open(image).unwrap();
-    let options = FileOptions::new();
+    let options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).open(&volume, "file").unwrap();
     let returned = || println!("{MARK}");
     for round in 0..3_u8 {

@@ -40,6 +40,7 @@ mod mount_times;
 mod mount_truncate;
 mod mount_whole;
 mod mounted;
+mod other_format;
 mod places;
 mod quotas;
 mod receive;

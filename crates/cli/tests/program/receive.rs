@@ -1,6 +1,6 @@
 //! `spinney receive`: streams become subvolumes, or say why not.
 
-use btrfs_stream::{Command, Encoder, Version};
+use spinney::btrfs::stream::{Command, Encoder, Version};
 use std::process::Stdio;
 
 use crate::harness::Bench;
@@ -173,7 +173,7 @@ fn a_receipt_that_was_cut_short_goes_on() {
 
 /// Changes a subvolume without clearing its received UUID, as the kernel lets any program do.
 pub(crate) fn change(bench: &Bench, image: &str, path: &str, file: &str) {
-    let volume = spinney::Volume::open(bench.path(image)).unwrap();
+    let volume = spinney::btrfs::Volume::open(bench.path(image)).unwrap();
     volume.set_subvolume_read_only(path, false).unwrap();
     volume.write(std::path::Path::new(path).join(file), b"changed").unwrap();
     volume.set_subvolume_read_only(path, true).unwrap();

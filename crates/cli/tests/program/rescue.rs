@@ -65,7 +65,7 @@ fn deep_trees_are_walked_from_where_the_walk_is() {
     let bench = Bench::new();
     bench.ok("mkfs -q --size 256M a.img");
     let start = Instant::now();
-    let volume = spinney::Volume::open(bench.path("a.img")).unwrap();
+    let volume = spinney::btrfs::Volume::open(bench.path("a.img")).unwrap();
     let mut path = std::path::PathBuf::from("/");
     for _ in 0..LEVELS {
         path.push("d");
@@ -120,11 +120,11 @@ fn a_zeroed_superblock_is_not_the_end() {
 fn the_log_may_be_left_out() {
     let bench = Bench::new();
     bench.ok("mkfs -q --size 256M a.img");
-    let volume = spinney::Volume::open(bench.path("a.img")).unwrap();
+    let volume = spinney::btrfs::Volume::open(bench.path("a.img")).unwrap();
     volume.write("/committed", "a").unwrap();
     volume.sync().unwrap();
     volume.write("/logged", "b").unwrap();
-    let file = vfs::FileOptions::new().write(true).open(&volume, "/logged").unwrap();
+    let file = spinney::OpenOptions::new().write(true).open(&volume, "/logged").unwrap();
     file.sync_all().unwrap();
     std::fs::copy(bench.path("a.img"), bench.path("crashed.img")).unwrap();
     assert_eq!(bench.ok("ls crashed.img"), "committed\nlogged\n");

@@ -48,7 +48,7 @@ use super::failure::Failure;
 use super::format;
 use super::image::ImagePath;
 use super::output::{self, Output};
-pub use settings::{Settings, needs_value, size, takes_no_value, unknown};
+pub use settings::Settings;
 pub use umount::Umount;
 
 /// Which of its processes this is.
@@ -113,7 +113,7 @@ const LOCKS_HELP: &str = if cfg!(feature = "lock-statistics") {
 
 /// What `--help` says at its end.
 pub fn long_help() -> String {
-    let own: Vec<&str> = format::known().iter().map(|format| format.mount.options_help).collect();
+    let own: Vec<&str> = spinney::formats().iter().map(|format| format.options_help()).collect();
     let own = own.join("\n");
     format!(
         "\

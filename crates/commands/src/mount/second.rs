@@ -17,7 +17,7 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use super::{Mount, Settings};
 use crate::beneath::path_of;
 use crate::failure::{Failure, Status, one_line};
-use crate::format::{self, Format};
+use crate::format::{self, Face};
 use crate::image::ImagePath;
 use crate::mounts::{self as table, Row};
 
@@ -65,14 +65,16 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if mount.foreground {
         return Err(refused("its server runs there: leave --foreground out").into());
     }
-    let Some(format) = format::known().first() else { return Ok(false) };
-    if let Some(option) = has.contradiction(&mount.options, format.mount.chooses)? {
+    let part = ImagePath::parse(&mount.image);
+    let format = format::recognise(&part.path, part.offset).ok().flatten().and_then(spinney::format_named);
+    let Some(format) = format else { return Ok(false) };
+    let face = format::face(format);
+    if let Some(option) = has.contradiction(&mount.options, face.chooses)? {
         let text = format!("its server cannot have `{option}` for a further mount alone");
         return Err(refused(&text).into());
     }
-    let place =
-        (format.mount.place)(&row.dir, &has.request, &settings.request).map_err(|error| refused(&one_line(&error)))?;
-    let found = open(format, &row.dir, &place, settings)?;
+    let place = (face.place)(&row.dir, &has.request, &settings.request).map_err(|error| refused(&one_line(&error)))?;
+    let found = open(face, &row.dir, &place, settings)?;
     attach(&found, &mount.dir, settings)?;
     Ok(true)
 }
@@ -126,7 +128,7 @@ impl First {
 }
 
 /// The directory that is to be seen elsewhere. Nothing leads out of the mount on the way there.
-fn open(format: &Format, root: &Path, place: &Path, settings: &Settings) -> Result<OwnedFd> {
+fn open(face: &Face, root: &Path, place: &Path, settings: &Settings) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let shown = || root.display().to_string();
     let root = rustix::fs::open(root, flags, Mode::empty()).with_context(shown)?;
@@ -138,7 +140,7 @@ fn open(format: &Format, root: &Path, place: &Path, settings: &Settings) -> Resu
     let found = walk(place)
         .map_err(|error| Failure::refused(format!("/{}: {}", place.display(), std::io::Error::from(error))))?;
     let above = place.parent().map(walk).transpose()?;
-    (format.mount.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
+    (face.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
     Ok(found)
 }
 

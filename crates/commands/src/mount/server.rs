@@ -12,7 +12,8 @@ use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use fuse::{Activity, Glance};
 use parking_lot::Mutex;
-use vfs::FileSystem;
+use spinney::FileSystem;
+use spinney::remote::Jobs;
 
 use super::channel::{Channel, Message};
 use super::door::{Behind, Door, Look};
@@ -22,9 +23,13 @@ use super::settings::Settings;
 use super::signals::{self, Signals};
 use super::{Mount, log, sandbox};
 use crate::failure::{self, Status};
-use crate::format::{self, Served};
+use crate::format;
 use crate::trace::watch;
 use crate::{image, mounts};
+
+/// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its own, and the
+/// whole server is to stay below 384 MiB.
+const CACHE_BYTES: usize = 96 << 20;
 
 /// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
 pub(super) fn run(mount: &Mount) -> Result<()> {
@@ -49,8 +54,21 @@ pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<File
 
 /// The file system on the image.
 pub(super) fn open_file_system(mount: &Mount, settings: &Settings, device: Arc<dyn Device>) -> Result<Served> {
-    let opened = format::of(&*device).and_then(|format| (format.mount.open)(device, &settings.request));
+    let mut options = settings.request.clone();
+    options.cache_bytes.get_or_insert(CACHE_BYTES);
+    let opened = format::of(&*device).and_then(|format| {
+        let volume = spinney::open_as(format, vec![device], &options)?;
+        Ok(Served { file_system: volume.serve()?, jobs: (format::face(format).jobs)(&volume) })
+    });
     opened.map_err(|error| image::explain(&mount.image, error))
+}
+
+/// What a mount serves.
+pub(super) struct Served {
+    /// To the kernel, and to commands.
+    pub(super) file_system: Arc<dyn FileSystem>,
+    /// To commands that only the format has.
+    pub(super) jobs: Option<Arc<dyn Jobs>>,
 }
 
 fn serve(mount: &Mount, channel: &Channel) -> Result<()> {

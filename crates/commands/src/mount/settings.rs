@@ -8,14 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use spinney::VolumeOptions;
+use spinney::options::{needs_value, size, takes_no_value};
 use vfs::AtimeMode;
 
 use crate::failure::{Failure, Status};
-use crate::format::Request;
-use crate::human;
 
-/// Seconds between two commits nobody asked for, as the kernel has it.
-const COMMIT_SECONDS_DEFAULT: u64 = 30;
 /// A commit more rarely than this would lose more in a crash than a user wants.
 const COMMIT_SECONDS_MAX: u64 = 3600;
 /// A server that is silent for a day is not waited for by anybody.
@@ -113,7 +111,7 @@ const REFUSED: &[(&str, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// For the format.
-    pub request: Request,
+    pub request: VolumeOptions,
     /// Everybody may use the mount, not only who made it.
     pub allow_other: bool,
     /// The kernel collects small writes.
@@ -145,15 +143,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            request: Request {
-                read_only: false,
-                atime: AtimeMode::Relative,
-                commit_interval: Duration::from_secs(COMMIT_SECONDS_DEFAULT),
-                dirty_bytes: None,
-                cache_bytes: None,
-                keep_known: false,
-                own: Vec::new(),
-            },
+            request: VolumeOptions::default(),
             allow_other: false,
             writeback: false,
             zero_open: false,
@@ -226,7 +216,7 @@ impl Settings {
         match value {
             _ if is_dropped(option) => Ok(()),
             None if self.add_word(name) => Ok(()),
-            Some(_) if Self::default().add_word(name) => Err(takes_no_value(name)),
+            Some(_) if Self::default().add_word(name) => Err(takes_no_value(name).into()),
             value => self.add_with_value(name, value),
         }
     }
@@ -278,7 +268,7 @@ impl Settings {
         }
         let wanted = WITH_VALUE.iter().find(|(known, _)| *known == name);
         match (name, value) {
-            (_, None | Some("")) if let Some((_, what)) = wanted => return Err(needs_value(name, what)),
+            (_, None | Some("")) if let Some((_, what)) = wanted => return Err(needs_value(name, what).into()),
             ("commit", Some(value)) => {
                 let seconds = number(name, value, "seconds", 1..=COMMIT_SECONDS_MAX)?;
                 self.request.commit_interval = Duration::from_secs(seconds);
@@ -299,27 +289,12 @@ impl Settings {
             ("dirty", Some(value)) => self.request.dirty_bytes = Some(memory(name, value)?),
             ("cache", Some(value)) => self.request.cache_bytes = Some(memory(name, value)?),
             _ => {
-                let value = value.map(ToOwned::to_owned);
+                let value = value.map(Into::into);
                 self.request.own.push((name.to_owned(), value));
             }
         }
         Ok(())
     }
-}
-
-/// The refusal of an option that nobody knows.
-pub fn unknown(name: &str) -> anyhow::Error {
-    Failure::usage(format!("unknown option `{name}`; `spinney mount --help` lists them")).into()
-}
-
-/// The refusal of a value where there is none.
-pub fn takes_no_value(name: &str) -> anyhow::Error {
-    Failure::usage(format!("option `{name}` takes no value")).into()
-}
-
-/// The refusal of an option without its value, which `what` describes.
-pub fn needs_value(name: &str, what: &str) -> anyhow::Error {
-    Failure::usage(format!("option `{name}` needs a value: {name}={what}")).into()
 }
 
 /// A number of `unit` in its range, or the refusal that says what is legal.
@@ -330,17 +305,6 @@ fn number(name: &str, value: &str, unit: &str, range: RangeInclusive<u64>) -> Re
         let text = format!("option `{name}={value}`: give a number of {unit} from {min} to {max}");
         Failure::usage(text).into()
     })
-}
-
-/// A size in its range, or the refusal that says what is legal.
-pub fn size(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64> {
-    let bytes = human::parse_bytes(value).map_err(|text| Failure::usage(format!("option `{name}={value}`: {text}")))?;
-    if !range.contains(&bytes) {
-        let (min, max) = (human::bytes(*range.start()), human::bytes(*range.end()));
-        let text = format!("option `{name}={value}`: give a size from {min} to {max}");
-        return Err(Failure::usage(text).into());
-    }
-    Ok(bytes)
 }
 
 fn memory(name: &str, value: &str) -> Result<usize> {
@@ -390,7 +354,7 @@ mod tests {
         assert_eq!(settings.request.commit_interval, Duration::from_secs(5));
         assert_eq!(settings.request.dirty_bytes, Some(32 << 20));
         assert_eq!((settings.workers, settings.io_uring), (3, true));
-        let own = [("subvol".to_owned(), Some("/home".to_owned())), ("nodatacow".to_owned(), None)];
+        let own = [("subvol".to_owned(), Some("/home".into())), ("nodatacow".to_owned(), None)];
         assert_eq!(settings.request.own, own);
         assert_eq!(parse("rw,suid,dev,exec,auto,nouser,async,relatime").request.own, []);
         assert_eq!(parse(""), Settings::default());
@@ -424,7 +388,7 @@ mod tests {
         assert!(!parse("ro,rw").request.read_only);
         assert!(Settings::parse(&["rw", "ro"]).unwrap().request.read_only);
         let own = &parse(r"subvol=a\,b,c").request.own;
-        assert_eq!(own[0].1.as_deref(), Some("a,b"));
+        assert_eq!(own[0].1.as_deref(), Some("a,b".as_ref()));
         assert_eq!(own[1].0, "c");
     }
 
@@ -498,6 +462,5 @@ mod tests {
             assert_eq!(status_of(&error), status, "{list}");
             assert!(error.to_string().contains(word), "{list}: {error}");
         }
-        assert!(unknown("foo").to_string().contains("`foo`"));
     }
 }

@@ -10,7 +10,7 @@ use crate::reference;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
-use spinney::Volume as Btrfs;
+use btrfs::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::number::to_u64;
 use crate::reference;
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::Volume as Btrfs;
+use btrfs::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::number::{to_u64, to_usize};
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::Volume as Btrfs;
+use btrfs::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -9,7 +9,7 @@ use super::mutate::mutate;
 use crate::Random;
 use anyhow::{Result, bail};
 use blockdev::Device;
-use spinney::Volume;
+use btrfs::Volume;
 use std::collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};

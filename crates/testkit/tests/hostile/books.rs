@@ -3,10 +3,10 @@
 
 use super::{IMAGE_BYTES, Image, options, reason};
 use blockdev::backends::MemoryDevice;
+use btrfs::{MakeOptions, Volume};
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::key::item_type::{BLOCK_GROUP_ITEM, EXTENT_ITEM, FREE_SPACE_EXTENT, METADATA_ITEM};
 use btrfs_disk::{Key, TreeId};
-use spinney::{MakeOptions, Volume};
 use std::sync::Arc;
 use vfs::FileOptions;
 

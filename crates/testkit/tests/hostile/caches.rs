@@ -3,10 +3,10 @@
 
 use super::{IMAGE_BYTES, options};
 use blockdev::backends::MemoryDevice;
+use btrfs::MakeOptions;
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::key::objectid::FREE_SPACE;
 use btrfs_disk::{Key, TreeId};
-use spinney::MakeOptions;
 use std::sync::Arc;
 use testkit::hostile::Editor;
 

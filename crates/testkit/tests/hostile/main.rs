@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use btrfs::{Env, MakeOptions, SendOptions, Volume, VolumeOptions};
 use btrfs_check::{CodeTable as _, Pass, PassTable as _};
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::{Key, TreeId};
-use spinney::{Env, MakeOptions, SendOptions, Volume, VolumeOptions};
 use testkit::hostile::Editor;
 use vfs::SnapshotMode;
 
@@ -53,7 +53,7 @@ impl Image {
     }
 
     fn open(&self) -> vfs::Result<Volume> {
-        Ok(options().open_device(self.device.clone())?)
+        options().open_device(self.device.clone())
     }
 
     fn read_only(&self) -> Volume {

@@ -4,11 +4,11 @@
 
 use std::ops::ControlFlow;
 
+use btrfs::{Fate, ScrubOptions};
 use btrfs_disk::key::item_type::CHUNK_ITEM;
 use btrfs_disk::key::objectid::FIRST_CHUNK_TREE;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use btrfs_disk::{Key, TreeId};
-use spinney::{Fate, ScrubOptions};
 use testkit::hostile::small_bases;
 
 use super::options;

@@ -3,13 +3,13 @@
 //! whatever extent it is in.
 
 use super::{Image, found, sent};
+use btrfs::Volume;
 use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::{EXTENT_DATA, INODE_ITEM};
 use btrfs_disk::{Generation, Key, TreeId};
 use btrfs_receive::{Options, Receiver, Silent};
 use btrfs_stream::{Command, Decoder, Encoder, Version};
-use spinney::Volume;
 use std::path::Path;
 use std::sync::Arc;
 

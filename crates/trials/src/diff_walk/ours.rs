@@ -4,7 +4,7 @@ use super::content::{self, Readable};
 use super::in_parallel;
 use super::record::{Extent, Record, Time, Walk, merge};
 use anyhow::Result;
-use spinney::TreeId;
+use btrfs::TreeId;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,7 +14,7 @@ use vfs::{File, FileOptions, Volume};
 
 /// Every path from the top-level subvolume down.
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
-    let options = spinney::Volume::options().read_only(true).subvolume_id(TreeId::FS);
+    let options = btrfs::Volume::options().read_only(true).subvolume_id(TreeId::FS);
     let volume = options.open(image)?;
     walk_volume(&volume)
 }

@@ -7,7 +7,7 @@ use crate::diff_walk::record::Walk;
 use anyhow::{Context, Result};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{TreeId, Volume};
+use btrfs::{TreeId, Volume};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;

@@ -25,8 +25,8 @@ use crate::diff_walk::record::{Record, Walk, differences};
 use crate::diff_walk::{kernel, ours};
 use crate::system::{Mount, btrfs_program, is_root, run as run_program};
 use anyhow::{Context, Result, ensure};
+use btrfs::Volume;
 use dirty::Dirty;
-use spinney::Volume;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

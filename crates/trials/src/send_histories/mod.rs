@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use btrfs::{Compression, SendOptions, TreeId, Volume};
 use clap::Args;
-use spinney::{Compression, SendOptions, TreeId, Volume};
 use testkit::Random;
 
 use crate::diff_walk::kernel;

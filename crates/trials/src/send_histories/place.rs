@@ -5,8 +5,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use btrfs::Volume;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
-use spinney::{AllocateFlags, FileOptions, NodeKind, SnapshotMode, Time, Times, Volume, XattrMode};
+use vfs::file_system::{AllocateFlags, NodeKind, Time, XattrMode};
+use vfs::{FileOptions, SnapshotMode, Times};
 
 use crate::system::run;
 
@@ -178,7 +180,7 @@ impl Place for Library<'_> {
             }
             Op::Rename(from, to) => volume.rename(at(from), at(to))?,
             Op::Exchange(from, to) => {
-                volume.rename_with(at(from), at(to), spinney::RenameFlags::EXCHANGE)?;
+                volume.rename_with(at(from), at(to), vfs::file_system::RenameFlags::EXCHANGE)?;
             }
             Op::Remove(path) => volume.remove_file(at(path))?,
             Op::RemoveAll(path) => volume.remove_dir_all(at(path))?,

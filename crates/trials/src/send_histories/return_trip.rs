@@ -7,8 +7,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use spinney::{SendOptions, SnapshotMode, TreeId, Volume};
+use btrfs::{SendOptions, TreeId, Volume};
 use testkit::Random;
+use vfs::SnapshotMode;
 
 use super::place::WORK;
 use super::{Folder, Maker, Stream, Totals, changed, check_streams, history};

@@ -46,7 +46,7 @@ impl Volume {
     }
 
     fn attr_at(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        self.fs.attr_at(path.as_os_str().as_bytes(), follow).map_err(|error| error.at(path))
+        self.fs.attr_at(path.as_os_str().as_bytes(), follow).map_err(|error| error.during("metadata").at(path))
     }
 
     /// The flags of what has the name `path`, by the names that its format has for them; `none` where there are none.
@@ -55,7 +55,7 @@ impl Volume {
     /// As [`Volume::metadata`].
     pub fn flag_names(&self, path: impl AsRef<Path>) -> Result<String> {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
-        self.fs.flag_names(found.node()).map_err(|error| error.at(path))
+        self.fs.flag_names(found.node()).map_err(|error| error.during("flag_names").at(path))
     }
 
     /// Sets the flags of a file or directory, those of chattr(1).
@@ -65,7 +65,7 @@ impl Volume {
     pub fn set_flags(&self, path: impl AsRef<Path>, flags: NodeFlags) -> Result<()> {
         let path = path.as_ref();
         let found = self.find(path, Follow::AllButLast)?;
-        self.fs.set_flags(&self.caller, found.node(), flags).map_err(|error| error.at(path))
+        self.fs.set_flags(&self.caller, found.node(), flags).map_err(|error| error.during("set_flags").at(path))
     }
 
     /// Sets the permission bits, with set-user, set-group and sticky. Follows symbolic links.
@@ -104,7 +104,7 @@ impl Volume {
     fn change(&self, path: &Path, follow: Follow, changes: &SetAttr) -> Result<()> {
         let found = self.find(path, follow)?;
         let changed = self.fs.set_attr(&self.caller, found.node(), changes);
-        changed.map(drop).map_err(|error| error.at(path))
+        changed.map(drop).map_err(|error| error.during("set_attributes").at(path))
     }
 
     /// The value of an extended attribute, ACLs included as the kernel takes them; `None` when there is none of that
@@ -116,7 +116,7 @@ impl Volume {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
         match self.fs.get_xattr(found.node(), name.as_ref()) {
             Err(error) if error.errno() == Errno::ENODATA => Ok(None),
-            result => result.map(Some).map_err(|error| error.at(path)),
+            result => result.map(Some).map_err(|error| error.during("get_xattr").at(path)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Volume {
     ) -> Result<()> {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
         let result = self.fs.set_xattr(found.node(), name.as_ref(), value.as_ref(), mode, false);
-        result.map_err(|error| error.at(path))
+        result.map_err(|error| error.during("set_xattr").at(path))
     }
 
     /// Removes an extended attribute.
@@ -142,7 +142,7 @@ impl Volume {
     /// `ENODATA`, `EROFS`, and as [`Volume::metadata`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
-        self.fs.remove_xattr(found.node(), name.as_ref()).map_err(|error| error.at(path))
+        self.fs.remove_xattr(found.node(), name.as_ref()).map_err(|error| error.during("remove_xattr").at(path))
     }
 
     /// The names of all extended attributes.
@@ -151,7 +151,7 @@ impl Volume {
     /// As [`Volume::metadata`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
-        let names = self.fs.list_xattrs(found.node()).map_err(|error| error.at(path))?;
+        let names = self.fs.list_xattrs(found.node()).map_err(|error| error.during("list_xattrs").at(path))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 }

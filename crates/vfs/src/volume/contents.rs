@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{FileOptions, Volume};
-use crate::error::Result;
-use crate::file_system::{Follow, KnownNode, Layout, Size, Trim};
+use crate::error::{Blame, Error, Result};
+use crate::file_system::{Errno, Follow, KnownNode, Layout, Size, Trim};
 use crate::number::{to_u64, to_usize};
 
 /// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
@@ -26,12 +26,50 @@ impl Volume {
             if bytes.len() == done {
                 return Ok(bytes);
             }
-            let read = file.read_at(&mut bytes[done..], to_u64(done)).map_err(|error| error.at(path))?;
+            let read = file.read_at(&mut bytes[done..], to_u64(done)).map_err(|error| error.during("read").at(path))?;
             bytes.truncate(done + read);
             if read == 0 {
                 return Ok(bytes);
             }
         }
+    }
+
+    /// The contents of a file as text.
+    ///
+    /// # Errors
+    /// As [`Volume::read`]; `EILSEQ` where they are not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        let text = String::from_utf8(self.read(path)?);
+        text.map_err(|error| {
+            Error::new(Errno::EILSEQ, Blame::Caller, error.utf8_error()).during("read_to_string").at(path)
+        })
+    }
+
+    /// Copies the contents and permissions of a file to another one, which is created or replaced; extents are shared
+    /// where the format can do that. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`; `EINVAL` where both paths name the same file; as [`Volume::write`].
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = FileOptions::new().read(true).open(self, from)?;
+        let found = source.metadata()?;
+        if self.metadata(to).is_ok_and(|other| (other.home, other.ino) == (found.home, found.ino)) {
+            return Err(Error::from(Errno::EINVAL).during("copy").at(to));
+        }
+        let target = FileOptions::new().write(true).create(true).truncate(true).mode(found.permissions);
+        let target = target.open(self, to)?;
+        let mut done = 0;
+        while done < found.size {
+            let copied = target.copy_range(&source, done, done, found.size - done);
+            match copied.map_err(|error| error.during("copy").at(to))? {
+                0 => break,
+                bytes => done += bytes,
+            }
+        }
+        self.set_permissions(to, found.permissions)?;
+        Ok(done)
     }
 
     /// All that is worth knowing about what is at `path`, in one step; contents of at most `data_bytes_max` bytes. A
@@ -43,7 +81,7 @@ impl Volume {
         use std::os::unix::ffi::OsStrExt as _;
         let path = path.as_ref();
         let known = self.fs.known_at(path.as_os_str().as_bytes(), Follow::AllButLast, data_bytes_max);
-        known.map_err(|error| error.at(path))
+        known.map_err(|error| error.during("read_node").at(path))
     }
 
     /// What [`Volume::read_node`] says of several paths; the results are in their order.
@@ -51,7 +89,11 @@ impl Volume {
         use std::os::unix::ffi::OsStrExt as _;
         let bytes: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
         let known = self.fs.known_many(&bytes, Follow::AllButLast, data_bytes_max);
-        known.into_iter().zip(paths).map(|(known, path)| known.map_err(|error| error.at(path))).collect()
+        known
+            .into_iter()
+            .zip(paths)
+            .map(|(known, path)| known.map_err(|error| error.during("read_nodes").at(path)))
+            .collect()
     }
 
     /// Replaces the contents of a file, which is created when there is none.
@@ -61,7 +103,7 @@ impl Volume {
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let file = FileOptions::new().write(true).create(true).truncate(true).open(self, path)?;
-        file.write_at(contents.as_ref(), 0).map_err(|error| error.at(path))
+        file.write_at(contents.as_ref(), 0).map_err(|error| error.during("write").at(path))
     }
 
     /// Lays out the contents of a file anew; returns how many bytes were moved.
@@ -71,7 +113,7 @@ impl Volume {
     pub fn defragment(&self, path: impl AsRef<Path>, wanted: &Layout<'_>) -> Result<u64> {
         let path = path.as_ref();
         let found = self.find(path, Follow::AllButLast)?;
-        self.fs.defragment(found.node(), wanted).map_err(|error| error.at(path))
+        self.fs.defragment(found.node(), wanted).map_err(|error| error.during("defragment").at(path))
     }
 
     /// Tells the device what is free; `watch` hears how many bytes were looked at, of how many. Returns the bytes that

@@ -89,7 +89,7 @@ impl File {
         let access = Access { read: true, write: true, append: false };
         let new = NewNode { permissions: FILE_PERMISSIONS, ..NewNode::default() };
         let made = volume.fs.create_unnamed(&volume.caller, parent.node(), &new, access.flags());
-        let (entry, handle) = made.map_err(|error| error.at(dir.as_ref()))?;
+        let (entry, handle) = made.map_err(|error| error.during("unnamed").at(dir.as_ref()))?;
         Ok(Self::new(volume, entry, handle, access))
     }
 
@@ -99,7 +99,11 @@ impl File {
     /// As [`Volume::hard_link`].
     pub fn link(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = self.volume.find_parent(path.as_ref())?;
-        let linked = self.volume.fs.link(self.node, dir.node(), name).map_err(|error| gone(error).at(path.as_ref()))?;
+        let linked = self
+            .volume
+            .fs
+            .link(self.node, dir.node(), name)
+            .map_err(|error| gone(error).during("link").at(path.as_ref()))?;
         self.volume.fs.forget(linked.node, 1);
         Ok(())
     }

@@ -109,14 +109,14 @@ impl Volume {
     fn find(&self, path: &Path, follow: Follow) -> Result<Held<'_>> {
         use std::os::unix::ffi::OsStrExt as _;
         let entry = self.fs.resolve(path.as_os_str().as_bytes(), follow);
-        Ok(Held::new(&*self.fs, entry.map_err(|error| error.at(path))?))
+        Ok(Held::new(&*self.fs, entry.map_err(|error| error.during("lookup").at(path))?))
     }
 
     /// The directory that a path is in, and the name in it.
     fn find_parent<'p>(&self, path: &'p Path) -> Result<(Parent<'_>, &'p [u8])> {
         use std::os::unix::ffi::OsStrExt as _;
-        let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
-        let parent = self.find_dir(dir).map_err(|error| error.at(path))?;
+        let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.during("lookup").at(path))?;
+        let parent = self.find_dir(dir).map_err(|error| error.during("lookup").at(path))?;
         Ok((parent, name))
     }
 

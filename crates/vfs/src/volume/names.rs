@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{Metadata, ReadDir, Volume, gone};
 use crate::error::{Error, Result};
@@ -10,6 +10,8 @@ use crate::file_system::{Errno, Follow, NewNode, NodeKind, RenameFlags, WholeNod
 
 /// Permission bits of a new directory.
 const DIRECTORY_PERMISSIONS: u32 = 0o755;
+/// Symbolic links in one path, at most, as in Linux.
+const LINKS_MAX: u32 = 40;
 /// Permission bits of a symbolic link, which Linux ignores.
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
@@ -34,7 +36,7 @@ impl Volume {
         while let Some(dir) = at.filter(|dir| !dir.as_os_str().is_empty()) {
             match self.find(dir, Follow::Last) {
                 Ok(found) if found.attr().kind.is_dir() => break,
-                Ok(_) => return Err(Error::from(Errno::ENOTDIR).at(dir)),
+                Ok(_) => return Err(Error::from(Errno::ENOTDIR).during("create_dir_all").at(dir)),
                 Err(error) if error.is_not_found() => missing.push(dir),
                 Err(error) => return Err(error),
             }
@@ -71,7 +73,10 @@ impl Volume {
 
     fn create(&self, path: &Path, new: &NewNode<'_>) -> Result<()> {
         let (dir, name) = self.find_parent(path)?;
-        let made = self.fs.create(&self.caller, dir.node(), name, new).map_err(|error| gone(error).at(path))?;
+        let made = self
+            .fs
+            .create(&self.caller, dir.node(), name, new)
+            .map_err(|error| gone(error).during("create").at(path))?;
         self.fs.forget(made.node, 1);
         Ok(())
     }
@@ -84,7 +89,7 @@ impl Volume {
     pub fn create_node(&self, path: impl AsRef<Path>, node: &WholeNode<'_>) -> Result<Metadata> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.fs.create_whole(dir.node(), name, node).map_err(|error| gone(error).at(path))
+        self.fs.create_whole(dir.node(), name, node).map_err(|error| gone(error).during("create_node").at(path))
     }
 
     /// Makes several nodes in one directory, each as [`Volume::create_node`] does; the results are in their order.
@@ -97,10 +102,11 @@ impl Volume {
         nodes: &[(&[u8], WholeNode<'_>)],
     ) -> Result<Vec<Result<Metadata>>> {
         let dir = dir.as_ref();
-        let parent = self.find_dir(dir.as_os_str().as_bytes()).map_err(|error| error.at(dir))?;
+        let parent = self.find_dir(dir.as_os_str().as_bytes()).map_err(|error| error.during("create_nodes").at(dir))?;
         let made = self.fs.create_many(parent.node(), nodes).into_iter().zip(nodes);
-        let named =
-            made.map(|(made, (name, _))| made.map_err(|error| gone(error).at(dir.join(OsStr::from_bytes(name)))));
+        let named = made.map(|(made, (name, _))| {
+            made.map_err(|error| gone(error).during("create_nodes").at(dir.join(OsStr::from_bytes(name))))
+        });
         Ok(named.collect())
     }
 
@@ -118,7 +124,10 @@ impl Volume {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let original = self.find(original.as_ref(), Follow::AllButLast)?;
         let (dir, name) = self.find_parent(link.as_ref())?;
-        let made = self.fs.link(original.node(), dir.node(), name).map_err(|error| gone(error).at(link.as_ref()))?;
+        let made = self
+            .fs
+            .link(original.node(), dir.node(), name)
+            .map_err(|error| gone(error).during("hard_link").at(link.as_ref()))?;
         self.fs.forget(made.node, 1);
         Ok(())
     }
@@ -131,7 +140,7 @@ impl Volume {
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.fs.unlink(dir.node(), name).map_err(|error| gone(error).at(path))
+        self.fs.unlink(dir.node(), name).map_err(|error| gone(error).during("remove_file").at(path))
     }
 
     /// Removes an empty directory.
@@ -141,7 +150,7 @@ impl Volume {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.fs.remove_dir(dir.node(), name).map_err(|error| gone(error).at(path))
+        self.fs.remove_dir(dir.node(), name).map_err(|error| gone(error).during("remove_dir").at(path))
     }
 
     /// Renames `from` to `to`, replacing what is there.
@@ -162,7 +171,7 @@ impl Volume {
         let (to_dir, to_name) = self.find_parent(to)?;
         let (source, target) = ((from_dir.node(), from_name), (to_dir.node(), to_name));
         let renamed = self.fs.rename(&self.caller, source, target, flags);
-        renamed.map_err(|error| gone(error).at(from))
+        renamed.map_err(|error| gone(error).during("rename_with").at(from))
     }
 
     /// Where a symbolic link leads.
@@ -172,7 +181,7 @@ impl Volume {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let link = self.find(path, Follow::AllButLast)?;
-        let target = self.fs.read_link(link.node()).map_err(|error| error.at(path))?;
+        let target = self.fs.read_link(link.node()).map_err(|error| error.during("read_link").at(path))?;
         Ok(OsString::from_vec(target).into())
     }
 
@@ -184,9 +193,43 @@ impl Volume {
         let path = path.as_ref();
         let dir = self.find(path, Follow::Last)?;
         if !dir.attr().kind.is_dir() {
-            return Err(Error::from(Errno::ENOTDIR).at(path));
+            return Err(Error::from(Errno::ENOTDIR).during("read_dir").at(path));
         }
-        ReadDir::open(self, dir).map_err(|error| error.at(path))
+        ReadDir::open(self, dir).map_err(|error| error.during("read_dir").at(path))
+    }
+
+    /// The path without symbolic links, `.` and `..`, from the root: `/a/b`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ELOOP`.
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        // Says what is wrong with the path as a whole.
+        self.metadata(path).map_err(|error| error.during("canonicalize"))?;
+        let mut links_left = LINKS_MAX;
+        let mut left: Vec<OsString> = parts(path);
+        let mut done = PathBuf::from("/");
+        while let Some(part) = left.pop() {
+            if part == ".." {
+                done.pop();
+                continue;
+            }
+            done.push(&part);
+            if self.symlink_metadata(&done)?.kind != NodeKind::Symlink {
+                continue;
+            }
+            links_left = match links_left {
+                0 => return Err(Error::from(Errno::ELOOP).during("canonicalize").at(path)),
+                count => count - 1,
+            };
+            let target = self.read_link(&done)?;
+            done.pop();
+            if target.is_absolute() {
+                done = PathBuf::from("/");
+            }
+            left.extend(parts(&target));
+        }
+        Ok(done)
     }
 
     /// True when something has this name; symbolic links are followed.
@@ -200,4 +243,16 @@ impl Volume {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Names of a path, the last one first; `.` is left out.
+fn parts(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    });
+    let mut names: Vec<OsString> = names.collect();
+    names.reverse();
+    names
 }

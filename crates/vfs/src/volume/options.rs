@@ -92,9 +92,9 @@ impl FileOptions {
     /// than for appending to an append-only one; `EROFS`, `ENOSPC`.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let file = self.open_or_create(volume, path).map_err(|error| error.at(path))?;
+        let file = self.open_or_create(volume, path).map_err(|error| error.during("open").at(path))?;
         if self.truncate && file.metadata()?.size > 0 {
-            file.set_len(0).map_err(|error| error.at(path))?;
+            file.set_len(0).map_err(|error| error.during("open").at(path))?;
         }
         Ok(file)
     }

@@ -64,7 +64,7 @@ impl Volume {
             let inner = match emptied {
                 Ok(inner) => inner,
                 Err(error) => {
-                    failed(gone(error).at(&doomed.path))?;
+                    failed(gone(error).during("remove_dir_all").at(&doomed.path))?;
                     doomed.stays = true;
                     Vec::new()
                 }
@@ -77,7 +77,7 @@ impl Volume {
             if !doomed.stays {
                 let name = doomed.path.file_name().unwrap_or_default().as_bytes();
                 if let Err(error) = self.fs.remove_dir(above, name) {
-                    failed(gone(error).at(&doomed.path))?;
+                    failed(gone(error).during("remove_dir_all").at(&doomed.path))?;
                     doomed.stays = true;
                 }
             }
@@ -131,7 +131,7 @@ impl Volume {
                     inner.push(Doomed { path, above: Some(index), dir: None, stays: false });
                 }
                 Err(error) => {
-                    failed(error.at(path))?;
+                    failed(error.during("remove_dir_all").at(path))?;
                     doomed.stays = true;
                 }
                 Ok(()) => {}

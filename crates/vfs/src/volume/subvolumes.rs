@@ -33,7 +33,7 @@ impl Volume {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
         let made = self.extension().and_then(|subvolumes| subvolumes.create(&self.caller, dir.node(), name));
-        made.map_err(|error| gone(error).at(path))
+        made.map_err(|error| gone(error).during("create_subvolume").at(path))
     }
 
     /// Makes a snapshot of the subvolume at `source`, with everything that was written to it before the call.
@@ -45,7 +45,7 @@ impl Volume {
         let from = self.find(source, Follow::AllButLast)?;
         let (dir, name) = self.find_parent(target.as_ref())?;
         let made = self.extension().and_then(|own| own.snapshot(from.node(), dir.node(), name, mode));
-        made.map_err(|error| gone(error).at(target))
+        made.map_err(|error| gone(error).during("snapshot").at(target))
     }
 
     /// Deletes the subvolume at `path` with everything in it.
@@ -56,7 +56,7 @@ impl Volume {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
         let deleted = self.extension().and_then(|subvolumes| subvolumes.delete(dir.node(), name));
-        deleted.map_err(|error| gone(error).at(path))
+        deleted.map_err(|error| gone(error).during("delete_subvolume").at(path))
     }
 
     /// Makes the subvolume at `path` read-only, or writable again.
@@ -85,7 +85,9 @@ impl Volume {
 
     fn change_subvolume(&self, path: &Path, change: impl FnOnce(&dyn Subvolumes, NodeId) -> Result<()>) -> Result<()> {
         let root = self.find(path, Follow::AllButLast)?;
-        self.extension().and_then(|own| change(own, root.node())).map_err(|error| gone(error).at(path))
+        self.extension()
+            .and_then(|own| change(own, root.node()))
+            .map_err(|error| gone(error).during("change_subvolume").at(path))
     }
 
     fn extension(&self) -> Result<&dyn Subvolumes> {

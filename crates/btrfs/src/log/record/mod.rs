@@ -192,7 +192,7 @@ enum Recorded {
 fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>, what: SyncWhat) -> Result<Recorded> {
     let recorder = Recorder::new(names, txn, inode.tree_id());
     let recorded = match recorder.record(inode, what) {
-        Err(Error::NoSpace) => Recorded::NeedsCommit,
+        Err(Error::NoSpace(_)) => Recorded::NeedsCommit,
         recorded => recorded?,
     };
     if recorded == Recorded::NeedsCommit && mutated(Mutation::FallbackLeftOut) {

@@ -172,7 +172,7 @@ impl Replay<'_> {
         let items = u32::try_from(items).unwrap_or(u32::MAX);
         let reservation = match self.namespace.reserve(items) {
             // What was promised to be durable comes before what is kept back for removals.
-            Err(Error::NoSpace) => self.namespace.reserve_urgent(items)?,
+            Err(Error::NoSpace(_)) => self.namespace.reserve_urgent(items)?,
             result => result?,
         };
         self.namespace.apply(reservation, change)

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use spinney::{File, Metadata, NodeKind};
-use vfs::Volume;
+use spinney::NodeKind;
+use spinney::vfs::Volume;
+use spinney::{File, Metadata};
 
 use commands::progress::Progress;
 

@@ -12,9 +12,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use btrfs_stream::{Command, Decoder};
-use codec::checksum::{ChecksumType, checksum};
 use serde::{Deserialize, Serialize};
+use spinney::btrfs::stream::{Command, Decoder};
+use spinney::codec::checksum::{ChecksumType, checksum};
 
 use super::rule::Rule;
 use super::stamp::Stamp;
@@ -270,7 +270,7 @@ impl Directory {
         }
         let mut digest = Digest::new();
         let input = BufReader::with_capacity(BLOCK_BYTES, Digested { inner: file, digest: &mut digest });
-        let broken = |error: btrfs_stream::Error| wrong(error.to_string());
+        let broken = |error: spinney::btrfs::stream::Error| wrong(error.to_string());
         let mut decoder = Decoder::open(input).map_err(broken)?.ok_or_else(|| wrong("it is empty".to_owned()))?;
         if decoder.rest_of().is_some() {
             return Err(wrong("it is the rest of a stream, not a whole one".to_owned()));

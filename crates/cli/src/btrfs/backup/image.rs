@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use super::compare::{Side, compare};
 use super::rule::Rule;

@@ -36,7 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use super::format;
 use commands::failure::{Failure, Status};

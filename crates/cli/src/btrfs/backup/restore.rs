@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use super::compare::{Side, compare};
 use super::directory::{Directory, Stream};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::Result;
-use spinney::Volume;
+use spinney::btrfs::Volume;
 
 use super::directory;
 use super::source::Source as _;

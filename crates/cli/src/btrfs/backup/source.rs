@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use spinney::{SendOptions, SnapshotMode, Volume};
+use spinney::SnapshotMode;
+use spinney::btrfs::{SendOptions, Volume};
 
 use super::super::{format, send};
 use super::JOB;
@@ -37,7 +38,7 @@ pub(super) trait Source: Sync {
     fn send(&self, path: &Path, parent: Option<&Path>, output: &mut dyn Write) -> Result<()>;
 
     /// To read what is in it.
-    fn files(&self) -> &vfs::Volume;
+    fn files(&self) -> &spinney::vfs::Volume;
 
     /// Makes everything durable.
     fn close(self: Box<Self>) -> Result<()>;
@@ -84,7 +85,7 @@ impl Source for Volume {
         sent.map_err(|error| send::explain(error, path))
     }
 
-    fn files(&self) -> &vfs::Volume {
+    fn files(&self) -> &spinney::vfs::Volume {
         self.by_paths()
     }
 
@@ -96,7 +97,7 @@ impl Source for Volume {
 /// A directory of a mount.
 struct Mounted {
     mount: OnMount,
-    files: vfs::Volume,
+    files: spinney::vfs::Volume,
 }
 
 impl Mounted {
@@ -140,7 +141,7 @@ impl Source for Mounted {
         self.mount.take(words, output).map(drop)
     }
 
-    fn files(&self) -> &vfs::Volume {
+    fn files(&self) -> &spinney::vfs::Volume {
         &self.files
     }
 

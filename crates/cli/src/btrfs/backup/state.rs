@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use spinney::{SubvolumeInfo, TreeId, Volume};
+use spinney::btrfs::{SubvolumeInfo, TreeId, Volume};
 
 use super::stamp::Stamp;
 use commands::failure::Failure;

@@ -5,8 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use btrfs_receive::{Options, Receiver, Silent};
-use spinney::{SendError, SnapshotMode, Volume};
+use spinney::SnapshotMode;
+use spinney::btrfs::receive::{Options, Receiver, Silent};
+use spinney::btrfs::{SendError, Volume};
 
 use super::super::{format, receive, send};
 use super::directory::hex;
@@ -51,7 +52,7 @@ pub(super) fn open(image: &ImageArgs) -> Result<Box<dyn Target>> {
 }
 
 /// To read what is in it.
-pub(super) fn files(image: &ImageArgs) -> Result<vfs::Volume> {
+pub(super) fn files(image: &ImageArgs) -> Result<spinney::vfs::Volume> {
     match image.mounted_dir()? {
         Some(_) => image.open_writable(),
         None => Ok(format::open_image_as(image, true)?.by_paths().clone()),
@@ -105,7 +106,7 @@ impl Target for Volume {
     }
 }
 
-fn last(report: &btrfs_receive::Report) -> Result<PathBuf> {
+fn last(report: &spinney::btrfs::receive::Report) -> Result<PathBuf> {
     let last = report.subvolumes.last().map(|made| made.path.clone());
     Ok(last.ok_or_else(nothing)?)
 }
@@ -130,7 +131,7 @@ fn clear(volume: &Volume, work: &Path) -> Result<()> {
 /// A directory of a mount.
 struct Mounted {
     mount: OnMount,
-    files: vfs::Volume,
+    files: spinney::vfs::Volume,
 }
 
 impl Mounted {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
-use btrfs_receive::{Error as ReceiveError, Options, Receiver, Report, Watch};
-use spinney::Volume;
+use spinney::btrfs::Volume;
+use spinney::btrfs::receive::{Error as ReceiveError, Options, Receiver, Report, Watch};
 
 use super::super::receive;
 use super::source::Source;
@@ -58,7 +58,7 @@ pub(super) fn transfer(
         received,
         Err(ReceiveError::NotWhole { .. }
             | ReceiveError::Empty
-            | ReceiveError::Stream(btrfs_stream::Error::Truncated { .. }))
+            | ReceiveError::Stream(spinney::btrfs::stream::Error::Truncated { .. }))
     );
     match (received, sent) {
         // A stream that was cut short was so by the sender.

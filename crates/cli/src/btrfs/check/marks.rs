@@ -9,10 +9,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use btrfs_check::{BadRun, Mark, Marks, StateId};
 use commands::human;
 use commands::output::warn;
 use serde::{Deserialize, Serialize};
+use spinney::btrfs::check::{BadRun, Mark, Marks, StateId};
 
 use super::super::kept::Kept;
 

@@ -11,18 +11,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
-use blockdev::Device;
-use btrfs_check::{Code, Marks, Options, Pass, PassTable as _, Report, check};
-use serde::Serialize;
+use spinney::blockdev::Device;
+use spinney::btrfs::check::{Marks, Options, Pass, PassTable as _, check};
+use spinney::btrfs::report_of;
 
-use crate::checked::{self, Checked, Meaning, PassRow, Place, Shown};
+use crate::checked::{Checked, Shown};
 use commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
 pub(crate) use marks::Holder;
-
-/// As the row of the format has it, which knows of mounts, whose jobs know of this.
-const FORMAT: &str = "btrfs";
 
 /// Where a volume is.
 #[derive(Debug)]
@@ -37,7 +34,7 @@ pub(crate) enum Source<'a> {
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) source: Source<'a>,
-    /// Names of passes, all of which [`passes`] has.
+    /// Names of passes, all of which the format has.
     pub(crate) passes: &'a [String],
     pub(crate) data: bool,
     /// The data is read from where an earlier check was ended.
@@ -47,18 +44,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) quiet: bool,
 }
 
-/// All passes.
-pub(crate) fn passes() -> impl Iterator<Item = PassRow> {
-    checked::passes::<Pass>(FORMAT)
-}
-
-/// All codes.
-pub(crate) fn codes() -> impl Iterator<Item = Meaning> {
-    checked::codes::<Code>(FORMAT)
-}
-
 /// Checks; nothing is written.
-pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked<At>> {
+pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
     let mut passes: Vec<Pass> = wanted.passes.iter().filter_map(|id| Pass::from_id(id)).collect();
     if wanted.data {
         if passes.is_empty() {
@@ -85,53 +72,5 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked<At>> {
         Source::Mount(dir) => mounted::check_mount(dir, &options, &watch),
     };
     drop(bar);
-    Ok(checked(report?))
-}
-
-/// Where something was found.
-#[derive(Debug, Serialize)]
-pub(crate) struct At {
-    tree: Option<u64>,
-    inode: Option<u64>,
-    key: Option<[u64; 3]>,
-    #[serde(skip)]
-    key_text: Option<String>,
-    logical: Option<u64>,
-    device: Option<u64>,
-    device_offset: Option<u64>,
-}
-
-impl Place for At {
-    fn words(&self) -> Vec<String> {
-        let mut words: Vec<String> = Vec::new();
-        words.extend(self.tree.map(|tree| format!("tree {}", tree_name(tree))));
-        words.extend(self.inode.map(|inode| format!("inode {inode}")));
-        words.extend(self.key_text.as_ref().map(|key| format!("key {key}")));
-        words.extend(self.logical.map(|at| format!("address {at}")));
-        words.extend(self.device.zip(self.device_offset).map(|(device, at)| format!("device {device} byte {at}")));
-        words
-    }
-}
-
-fn checked(report: Report) -> Checked<At> {
-    Checked::of(FORMAT, report, "Not looked at", |place| {
-        let at = At {
-            tree: place.tree,
-            inode: place.inode,
-            key: place.key.map(|key| [key.objectid, key.item_type.into(), key.offset]),
-            key_text: place.key.map(|key| key.to_string()),
-            logical: place.logical,
-            device: place.device.map(|(device, _)| device),
-            device_offset: place.device.map(|(_, offset)| offset),
-        };
-        (place.path, at)
-    })
-}
-
-/// Trees with negative numbers are known by those.
-fn tree_name(tree: u64) -> String {
-    match i64::from_le_bytes(tree.to_le_bytes()) {
-        number if number < 0 => number.to_string(),
-        _ => tree.to_string(),
-    }
+    Ok(Checked(report_of(report?)))
 }

@@ -21,13 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_check::{Held, Options, Report, Watch, check, check_held};
-use btrfs_disk::items::OnDisk as _;
-use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, UncheckedSuperblock};
 use serde::{Deserialize, Serialize};
-use spinney::Volume;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::Volume;
+use spinney::btrfs::check::{Held, Options, Report, Watch, check, check_held};
+use spinney::btrfs::disk::items::OnDisk as _;
+use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, UncheckedSuperblock};
 
 use super::super::format::first_superblock;
 use commands::image::served_image;
@@ -126,7 +126,7 @@ fn open(image: &Path) -> Result<(Arc<dyn Device>, bool)> {
     let options = FileOptions { read_only: true, ..FileOptions::default() };
     match FileDevice::open(image, &options) {
         Ok(device) => Ok((Arc::new(device), true)),
-        Err(blockdev::Error::Locked { .. }) => {
+        Err(spinney::blockdev::Error::Locked { .. }) => {
             let options = FileOptions { unlocked: true, ..options };
             Ok((Arc::new(FileDevice::open(image, &options)?), false))
         }

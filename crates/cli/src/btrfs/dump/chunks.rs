@@ -5,13 +5,13 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use btrfs_disk::flags::{BlockGroupFlags, CompatRo};
-use btrfs_disk::items::{BlockGroupItem, OnDisk as _};
-use btrfs_disk::key::item_type;
-use btrfs_disk::{Key, TreeId};
-use btrfs_store::{Scan, Store};
 use clap::Args;
 use serde::Serialize;
+use spinney::btrfs::disk::flags::{BlockGroupFlags, CompatRo};
+use spinney::btrfs::disk::items::{BlockGroupItem, OnDisk as _};
+use spinney::btrfs::disk::key::item_type;
+use spinney::btrfs::disk::{Key, TreeId};
+use spinney::btrfs::store::{Scan, Store};
 
 use commands::human;
 use commands::output::Output;

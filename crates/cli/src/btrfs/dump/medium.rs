@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use blockdev::Device;
-use btrfs_check::Media;
-use btrfs_disk::items::RootItem;
-use btrfs_disk::key::item_type;
-use btrfs_disk::node::{self, LeafView, NodeView};
-use btrfs_disk::verify::{self, Expect};
-use btrfs_disk::{Generation, Key, Logical, TreeId};
-use btrfs_rescue::Rescue;
+use spinney::blockdev::Device;
+use spinney::btrfs::check::Media;
+use spinney::btrfs::disk::items::RootItem;
+use spinney::btrfs::disk::key::item_type;
+use spinney::btrfs::disk::node::{self, LeafView, NodeView};
+use spinney::btrfs::disk::verify::{self, Expect};
+use spinney::btrfs::disk::{Generation, Key, Logical, TreeId};
+use spinney::btrfs::rescue::Rescue;
 
 use commands::failure::{Failure, Status};
 
@@ -181,7 +181,7 @@ impl Medium {
         }
         match is_damaged {
             true => Err(lost("the root tree is damaged, and what is left of it does not name this tree").into()),
-            false => Err(btrfs_store::Error::NoSuchTree(tree).into()),
+            false => Err(spinney::btrfs::store::Error::NoSuchTree(tree).into()),
         }
     }
 }

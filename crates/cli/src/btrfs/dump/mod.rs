@@ -16,10 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_store::{Store, StoreOptions};
 use clap::{Args, Subcommand};
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::store::{Store, StoreOptions};
 
 use super::format::of_another;
 use commands::failure::{Failure, Status};

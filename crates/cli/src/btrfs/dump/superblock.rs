@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use blockdev::Device as _;
-use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 use clap::Args;
 use serde::Serialize;
+use spinney::blockdev::Device as _;
+use spinney::btrfs::disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 
 use commands::failure::{Failure, Status};
 use commands::names;
@@ -115,7 +115,7 @@ impl Super {
 }
 
 fn system_chunks(fields: &DiskSuperblock) -> Vec<String> {
-    btrfs_disk::items::system_chunks(fields.system_chunk_bytes())
+    spinney::btrfs::disk::items::system_chunks(fields.system_chunk_bytes())
         .map(|found| match found {
             Ok((key, chunk)) => format!("{key} {chunk}"),
             Err(error) => error.to_string(),

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use btrfs_disk::items::ShowItem;
-use btrfs_disk::node::{self, BlockView};
-use btrfs_disk::{Key, Logical, TreeId};
 use clap::Args;
 use serde::Serialize;
+use spinney::btrfs::disk::items::ShowItem;
+use spinney::btrfs::disk::node::{self, BlockView};
+use spinney::btrfs::disk::{Key, Logical, TreeId};
 
 use super::medium::{Copy, Found, Medium, Pointer};
 use commands::failure::{Failure, Status};

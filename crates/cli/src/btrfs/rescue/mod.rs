@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_rescue::{Deleted, Rescue as Found, Root, Source, Watch};
 use serde::Serialize;
-use vfs::file_system::Time;
+use spinney::blockdev::Device;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::rescue::{Deleted, Rescue as Found, Root, Source, Watch};
+use spinney::vfs::file_system::Time;
 
 use args::{Command, Devices, Get, Ls, Roots, Undelete};
 use commands::failure::{Failure, Status};
@@ -89,7 +89,7 @@ impl Devices {
     /// Opens the devices; and whether nobody but the caller could have written them.
     fn open(&self, shows_progress: bool) -> Result<(Found, bool)> {
         self.try_open(shows_progress).map_err(|error| {
-            let is_ours = error.downcast_ref::<btrfs_rescue::Error>().is_some();
+            let is_ours = error.downcast_ref::<spinney::btrfs::rescue::Error>().is_some();
             let error =
                 if is_ours { error.context(self.image.display().to_string()) } else { explain(&self.image, error) };
             status(error)
@@ -116,10 +116,10 @@ impl Devices {
 
 /// Gives an error of a rescue its exit status.
 fn status(error: Error) -> Error {
-    let Some(cause) = error.downcast_ref::<btrfs_rescue::Error>() else { return error };
+    let Some(cause) = error.downcast_ref::<spinney::btrfs::rescue::Error>() else { return error };
     let status = match cause {
-        btrfs_rescue::Error::Unsupported(_) => Status::Unsupported,
-        btrfs_rescue::Error::NoSuchRoot(_) => Status::Refused,
+        spinney::btrfs::rescue::Error::Unsupported(_) => Status::Unsupported,
+        spinney::btrfs::rescue::Error::NoSuchRoot(_) => Status::Refused,
         _ => Status::Corrupt,
     };
     Failure::new(status, commands::failure::one_line(&error)).into()
@@ -347,7 +347,7 @@ impl Undelete {
     }
 
     /// Copies what was found, one state after the other.
-    fn copy(&self, undeleted: &btrfs_rescue::Undeleted, is_own: bool, dest: &Path) -> Result<()> {
+    fn copy(&self, undeleted: &spinney::btrfs::rescue::Undeleted, is_own: bool, dest: &Path) -> Result<()> {
         let mut generations: Vec<u64> = undeleted.found.iter().map(|deleted| deleted.generation).collect();
         generations.sort_unstable();
         generations.dedup();

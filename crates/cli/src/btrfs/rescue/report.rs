@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io::Write as _;
 
 use anyhow::Result;
-use btrfs_rescue::{LostFile, Older, View};
 use serde::Serialize;
+use spinney::btrfs::rescue::{LostFile, Older, View};
 
 use commands::human;
 use commands::names::{JsonPath, escaped};

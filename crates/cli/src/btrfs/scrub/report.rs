@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use spinney::{Fate, LostRange, ScrubFault, ScrubReport, ScrubbedKind};
+use spinney::btrfs::{Fate, LostRange, ScrubFault, ScrubReport, ScrubbedKind};
 
 use super::status::Counts;
 use commands::human;

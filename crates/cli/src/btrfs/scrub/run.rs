@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
-use spinney::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::disk::superblock::SUPERBLOCK_OFFSET;
+use spinney::btrfs::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
 
 use super::report::{Report, print};
 use super::saved::Saved;

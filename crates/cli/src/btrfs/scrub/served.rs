@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use parking_lot::Mutex;
-use spinney::{ScrubProgress, Volume};
+use spinney::btrfs::{ScrubProgress, Volume};
 
 use super::status::{ScrubStatus, State, sum, took};
 use commands::failure::{Failure, Status};

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{DeviceErrors, Volume};
+use spinney::btrfs::{DeviceErrors, Volume};
 
 use super::format;
 use commands::failure::{Failure, Status};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use spinney::ScrubProgress;
-use vfs::file_system::Time;
+use spinney::btrfs::ScrubProgress;
+use spinney::vfs::file_system::Time;
 
 use commands::human;
 use commands::output::Output;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
 use serde::Serialize;
-use spinney::{QgroupReport, SubvolumeInfo};
+use spinney::btrfs::{QgroupReport, SubvolumeInfo};
 
 use commands::attributes::JsonTime;
 use commands::human;

@@ -15,10 +15,10 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use btrfs_disk::TreeId;
 use serde::Serialize;
-use spinney::SubvolumeInfo;
-use vfs::SnapshotMode;
+use spinney::btrfs::SubvolumeInfo;
+use spinney::btrfs::disk::TreeId;
+use spinney::vfs::SnapshotMode;
 
 use args::{Command, Delete, Find, List, ReadOnly, Rename, Show, Snapshot, Switch};
 use commands::failure::Failure;

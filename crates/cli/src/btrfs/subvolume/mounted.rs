@@ -15,13 +15,14 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::DirEntry;
-use btrfs_disk::key::item_type;
-use btrfs_disk::{Generation, InodeNo, TreeId};
 use rustix::io::Errno;
-use spinney::{QgroupReport, SubvolumeInfo, Time};
-use vfs::SnapshotMode;
+use spinney::Time;
+use spinney::btrfs::disk::hash::name_hash;
+use spinney::btrfs::disk::items::DirEntry;
+use spinney::btrfs::disk::key::item_type;
+use spinney::btrfs::disk::{Generation, InodeNo, TreeId};
+use spinney::btrfs::{QgroupReport, SubvolumeInfo};
+use spinney::vfs::SnapshotMode;
 
 use super::super::qgroup::told_quotas;
 use super::place::{Place, group_of, no_subvolume, of_host};
@@ -47,7 +48,7 @@ pub(super) struct Mounted {
     dir: PathBuf,
     file: File,
     /// The connection to its server, once something is to be changed.
-    served: OnceCell<vfs::Volume>,
+    served: OnceCell<spinney::vfs::Volume>,
 }
 
 impl Mounted {
@@ -62,12 +63,16 @@ impl Mounted {
     }
 
     /// Asks the server for a change at a path beneath the directory.
-    fn change(&self, path: &Path, change: impl FnOnce(&vfs::Volume, &Path) -> vfs::Result<()>) -> Result<()> {
+    fn change(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&spinney::vfs::Volume, &Path) -> spinney::vfs::Result<()>,
+    ) -> Result<()> {
         let served = match self.served.get() {
             Some(served) => served,
             None => {
                 let (remote, _) = connect_mount(&self.dir)?;
-                self.served.get_or_init(|| vfs::Volume::new(Arc::new(remote)))
+                self.served.get_or_init(|| spinney::vfs::Volume::new(Arc::new(remote)))
             }
         };
         let path = plain(path)?;
@@ -228,17 +233,23 @@ fn told(path: &Path, error: io::Error) -> anyhow::Error {
 }
 
 /// The message for a refusal by the server, with the remedy.
-fn refusal(path: &Path, error: vfs::Error) -> anyhow::Error {
+fn refusal(path: &Path, error: spinney::vfs::Error) -> anyhow::Error {
     let text = match error.errno() {
-        vfs::Errno::EPERM => {
+        spinney::vfs::Errno::EPERM => {
             "not permitted: only root and the owner of the subvolume may take a snapshot or change `read-only`; only \
              root and the user who mounted it may set the default subvolume"
         }
-        vfs::Errno::EROFS => "read-only; `spinney subvolume read-only DIR PATH off` makes a subvolume writable",
-        vfs::Errno::ENOTEMPTY => "contains other subvolumes; --recursive deletes them too",
-        vfs::Errno::EBUSY => "the default subvolume, or the root of the mount; set another default subvolume first",
-        vfs::Errno::EINVAL => return no_subvolume(path),
-        errno if error.blame() == vfs::Blame::Caller => return vfs::Error::from(errno).at(path).into(),
+        spinney::vfs::Errno::EROFS => {
+            "read-only; `spinney subvolume read-only DIR PATH off` makes a subvolume writable"
+        }
+        spinney::vfs::Errno::ENOTEMPTY => "contains other subvolumes; --recursive deletes them too",
+        spinney::vfs::Errno::EBUSY => {
+            "the default subvolume, or the root of the mount; set another default subvolume first"
+        }
+        spinney::vfs::Errno::EINVAL => return no_subvolume(path),
+        errno if error.blame() == spinney::vfs::Blame::Caller => {
+            return spinney::vfs::Error::from(errno).at(path).into();
+        }
         _ => return anyhow::Error::from(error).context(path.display().to_string()),
     };
     refused(path, text)

@@ -5,7 +5,6 @@ use anyhow::Result;
 use super::super::format;
 use super::mounted::Mounted;
 use super::place::Place;
-use commands::format::OpenRequest;
 use commands::image::{ImageArgs, ReadArgs};
 
 /// Opens an image, or a directory of a mount, to change something.
@@ -28,6 +27,6 @@ pub(super) fn open_to_read(image: &ReadArgs) -> Result<Box<dyn Place>> {
 pub(super) fn open_to_look(image: &ImageArgs) -> Result<Box<dyn Place>> {
     Ok(match image.mounted_dir()? {
         Some(dir) => Box::new(Mounted::open(dir)?),
-        None => Box::new(format::open_as(image, &OpenRequest { read_only: true, ..image.request() })?),
+        None => Box::new(format::open_as(image, &image.request().read_only(true))?),
     })
 }

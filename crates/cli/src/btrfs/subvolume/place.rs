@@ -4,9 +4,10 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Result;
-use btrfs_disk::TreeId;
-use spinney::{CallerError, QgroupReport, SubvolumeInfo, Volume};
-use vfs::SnapshotMode;
+use spinney::Errno;
+use spinney::btrfs::disk::TreeId;
+use spinney::btrfs::{QgroupReport, SubvolumeInfo, Volume};
+use spinney::vfs::SnapshotMode;
 
 use commands::failure::Failure;
 
@@ -58,8 +59,8 @@ pub(super) fn no_subvolume(path: &Path) -> anyhow::Error {
 }
 
 fn at_path(path: &Path, error: spinney::Error) -> anyhow::Error {
-    match error.caller_error() {
-        Some(CallerError::InvalidArgument) => no_subvolume(path),
+    match error.errno() {
+        Errno::EINVAL => no_subvolume(path),
         _ => error.into(),
     }
 }

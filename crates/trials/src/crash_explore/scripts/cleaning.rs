@@ -3,12 +3,13 @@
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Device;
+use btrfs::Volume;
 use crash_explorer::{Form, Promises, Random, Script};
 use parking_lot::Mutex;
-use spinney::{SnapshotMode, Volume};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use vfs::SnapshotMode;
 
 /// Files of the first one: some hundred tree blocks of 4 KiB, several steps of the deletion.
 const FILES: u64 = 900;

@@ -3,10 +3,11 @@
 use super::open;
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Device;
+use btrfs::{TreeId, Volume};
 use crash_explorer::{Form, Promises, Random, Script};
 use parking_lot::Mutex;
-use spinney::{SnapshotMode, TreeId, Volume};
 use std::sync::Arc;
+use vfs::SnapshotMode;
 
 const ROUNDS: usize = 6;
 
@@ -49,7 +50,7 @@ impl Default {
                 }
             }
             4 => {
-                let file = spinney::File::create(volume, format!("{old}/file"))?;
+                let file = vfs::File::create(volume, format!("{old}/file"))?;
                 file.write_at(&random.content(3000), random.below(9000))?;
                 file.sync_all()?;
             }

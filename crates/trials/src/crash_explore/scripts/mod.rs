@@ -12,8 +12,8 @@ mod receipt;
 
 use anyhow::{Context as _, Result};
 use blockdev::Device;
+use btrfs::Volume;
 use crash_explorer::{Config, Form, Report, Script, explore_script};
-use spinney::Volume;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,11 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs::SendOptions;
+use btrfs::{MakeOptions, Volume};
 use btrfs_receive::{Options, Receiver, Silent};
 use crash_explorer::{Form, Promises, Random, Script};
-use spinney::{MakeOptions, SnapshotMode, Volume};
 use std::path::Path;
 use std::sync::Arc;
+use vfs::SnapshotMode;
 
 const SOURCE_BYTES: u64 = 128 << 20;
 /// Points from which a receipt can go on, every so many bytes of a stream.
@@ -97,7 +98,7 @@ fn change(volume: &Volume, random: &mut Random) -> Result<()> {
         3 => volume.hard_link(path, other)?,
         4 => volume.symlink("a/b", path)?,
         5 => volume.set_permissions(path, 0o640)?,
-        6 => volume.set_xattr(path, "user.note", random.text(40), spinney::XattrMode::Either)?,
+        6 => volume.set_xattr(path, "user.note", random.text(40), vfs::file_system::XattrMode::Either)?,
         _ => {
             let len = usize::try_from(random.skewed(60_000))?;
             volume.write(path, random.content(len))?;

@@ -6,9 +6,9 @@ use crate::system::{self, Mount};
 use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
+use btrfs::Volume;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use crash_explorer::{ImageDevice, store_device};
-use spinney::Volume;
 use std::path::Path;
 use std::sync::Arc;
 

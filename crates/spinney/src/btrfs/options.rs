@@ -1,20 +1,17 @@
-//! What a mount of btrfs is, besides what every mount is.
+//! The options of btrfs by name, those of `mount -o`, and how a volume is opened with them.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use ::btrfs::{CallerError, Compression, CompressionType, Error as Cause, FsOptions, Generation, TreeId};
+use ::btrfs::{Volume, VolumeOptions as Own};
 use blockdev::Device;
-use btrfs_disk::{Generation, TreeId};
-use spinney::{CallerError, Compression, Error as VolumeError, FsOptions, Volume, VolumeOptions};
-
-use super::compression;
-use super::jobs::OfVolume;
-use commands::failure::{Failure, Status};
-use commands::format::{Request, Served};
-use commands::mount::{needs_value, size, takes_no_value, unknown};
+use formats::options::{needs_value, size, takes_no_value, unknown};
+use formats::{OptionError, VolumeOptions};
+use vfs::{Errno, Error, Result};
 
 /// The options that only btrfs has; the first words of the lines are their names.
-pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount
+pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount
   subvolid=ID         the subvolume with this number is; 5 is the top level
   max_inline=BYTES    files up to this size are stored with their metadata; 2048, 0 for none
   nodatacow           new files are overwritten in place, and have no checksums
@@ -33,6 +30,7 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       mount with ro). The mount cannot be idmapped, as the server has to know who asks
   generation=N        with ro: shows the state that the transaction N committed, as far as it was not written over;
                       `spinney generations` lists them
+  super=COPY          opens the volume by this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
   nologreplay, norecovery, rescue=nologreplay
                       with ro: shows the last commit, without what a crash left in the log
   usebackuproot, rescue=usebackuproot
@@ -58,6 +56,7 @@ const NAMES: &[&str] = &[
     "usebackuproot",
     "recovery",
     "generation",
+    "super",
     "compress",
     "compress-force",
     "discard",
@@ -111,6 +110,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("max_inline", "BYTES"),
     ("bg_reclaim_threshold", "PERCENT"),
     ("generation", "N"),
+    ("super", "COPY"),
     ("rescue", "PART[:PART...]"),
     ("thread_pool", "N"),
 ];
@@ -119,16 +119,14 @@ const WITH_VALUE: &[(&str, &str)] = &[
 const RESCUE_PARTS: &str =
     "usebackuproot, nologreplay, ignorebadroots (ibadroots), ignoredatacsums (idatacsums) or all";
 
+/// The copies of the superblock.
+const SUPER_COPIES: &str = "give the number of a copy: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB";
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
 /// Percent; a group that is nearly full is not worth being moved.
 const RECLAIM_MAX: u8 = 90;
-/// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its
-/// own, and the whole server is to stay below 384 MiB.
-const CACHE_BYTES: usize = 96 << 20;
-
 /// True for the name of an option that btrfs has.
-pub(crate) fn is_option(name: &str) -> bool {
+pub(super) fn is_option(name: &str) -> bool {
     NAMES.contains(&name) || ACCEPTED.iter().any(|(accepted, _)| *accepted == name)
 }
 
@@ -145,23 +143,29 @@ fn is_accepted(name: &str, value: Option<&str>) -> bool {
 }
 
 /// Refuses unknown mount options and invalid values.
-pub(crate) fn check_options(request: &Request) -> Result<()> {
+pub(super) fn check_options(request: &VolumeOptions) -> Result<()> {
     Wanted::of(request).map(drop)
 }
 
-/// Opens a device for a mount.
-pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Served> {
+/// Opens a volume, and says how it is served.
+pub(super) fn open(device: Arc<dyn Device>, request: &VolumeOptions) -> Result<(Volume, FsOptions)> {
     let wanted = Wanted::of(request)?;
     let served = wanted.served.clone();
-    let volume = wanted.open(device)?;
-    let file_system = volume.serve(served)?;
-    Ok(Served { file_system, jobs: Some(Arc::new(OfVolume::new(volume))) })
+    Ok((wanted.open(device, |options| options)?, served))
+}
+
+/// Opens a volume with options by name, and others that have no name.
+///
+/// # Errors
+/// As [`crate::open_devices`].
+pub fn open_with(device: Arc<dyn Device>, request: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
+    Wanted::of(request)?.open(device, change)
 }
 
 /// Switches to an older way, for benchmarks.
 #[cfg(feature = "ablation")]
 fn older(way: &str) -> Result<()> {
-    use spinney::ablation;
+    use ::btrfs::ablation;
     match way {
         "items-in-leaf" => ablation::set_makes_items_in_leaf(true),
         "commit-each-sync" => ablation::set_commits_each_sync(true),
@@ -173,7 +177,7 @@ fn older(way: &str) -> Result<()> {
         }
         _ => {
             let ways = "items-in-leaf, commit-each-sync, apart, collect-csums, pinned-locked or pinned-batch-BYTES";
-            return Err(Failure::usage(format!("older={way}: {ways}")).into());
+            return Err(OptionError::wrong(format!("older={way}: {ways}")).into());
         }
     }
     Ok(())
@@ -181,8 +185,8 @@ fn older(way: &str) -> Result<()> {
 
 /// What the options ask for.
 struct Wanted {
-    options: VolumeOptions,
-    subvol: Option<String>,
+    options: Own,
+    subvol: Option<PathBuf>,
     subvolid: Option<TreeId>,
     replays_log: bool,
     verifies_data: bool,
@@ -193,12 +197,15 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(request: &Request) -> Result<Self> {
-        let mut options = Volume::options().read_only(request.read_only);
+    fn of(request: &VolumeOptions) -> Result<Self> {
+        let (uid, gid) = request.owner;
+        let mut options = Volume::options().read_only(request.read_only).owner(uid, gid);
         if let Some(bytes) = request.dirty_bytes {
             options = options.dirty_bytes(bytes);
         }
-        options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
+        if let Some(bytes) = request.cache_bytes {
+            options = options.cache_bytes(bytes);
+        }
         let served = FsOptions {
             atime: request.atime,
             commit_interval: request.commit_interval,
@@ -216,19 +223,22 @@ impl Wanted {
             served,
         };
         for (name, value) in &request.own {
-            wanted = wanted.with(name, value.as_deref())?;
+            wanted = match (name.as_str(), value) {
+                ("subvol", Some(path)) if !path.is_empty() => Self { subvol: Some(path.into()), ..wanted },
+                (name, value) => wanted.with(name, formats::options::text(name, value.as_deref())?)?,
+            };
         }
         if !wanted.replays_log && !request.read_only {
             let text = "option `nologreplay` needs `ro` beside it: the log that a crash left would be lost";
-            return Err(Failure::usage(text).into());
+            return Err(OptionError::wrong(text).into());
         }
         if (!wanted.verifies_data || wanted.goes_back) && !request.read_only {
             let text = "option `rescue` needs `ro` beside it: a damaged volume is not written to";
-            return Err(Failure::usage(text).into());
+            return Err(OptionError::wrong(text).into());
         }
         if wanted.is_earlier && !request.read_only {
             let text = "option `generation` needs `ro` beside it: an earlier state cannot be written to";
-            return Err(Failure::usage(text).into());
+            return Err(OptionError::wrong(text).into());
         }
         Ok(wanted)
     }
@@ -242,17 +252,13 @@ impl Wanted {
         }
         let options = self.options;
         self.options = match (name, value) {
-            ("subvol", Some(path)) => {
-                self.subvol = Some(path.to_owned());
-                options
-            }
             ("subvolid", Some(id)) => {
                 self.subvolid = Some(subvolume_id(id)?);
                 options
             }
             ("max_inline", Some(bytes)) => {
                 let bytes = size(name, bytes, 0..=MAX_INLINE_MAX)?;
-                options.max_inline(u32::try_from(bytes)?)
+                options.max_inline(u32::try_from(bytes).unwrap_or(u32::MAX))
             }
             ("compress" | "compress-force", value) => options.compress(compression_of(name, value)?),
             ("nodatacow", None) => options.nodatacow(true),
@@ -262,7 +268,7 @@ impl Wanted {
             // The kernel's two ways differ in when they do it; ours is always with the commit.
             ("discard", None | Some("sync" | "async")) => options.discard(true),
             ("discard", Some(value)) => {
-                return Err(Failure::usage(format!("discard={value}: sync, async or nothing")).into());
+                return Err(OptionError::wrong(format!("discard={value}: sync, async or nothing")).into());
             }
             #[cfg(feature = "ablation")]
             ("older", Some(way)) => {
@@ -281,6 +287,11 @@ impl Wanted {
             ("skip_balance", None) => {
                 self.served.skip_balance = true;
                 options
+            }
+            ("super", Some(copy)) => {
+                let copy = copy.parse();
+                let wrong = |_| OptionError::wrong(format!("option `super`: {SUPER_COPIES}"));
+                options.superblock(copy.map_err(wrong)?)
             }
             ("generation", Some(number)) => {
                 self.is_earlier = true;
@@ -312,9 +323,9 @@ impl Wanted {
                     "option `rescue={part}` is not supported: metadata is always verified; \
                      `spinney rescue get IMAGE DIRECTORY` reads past damaged blocks"
                 );
-                return Err(Failure::new(Status::Unsupported, text).into());
+                return Err(OptionError::unsupported(text).into());
             }
-            _ => return Err(Failure::usage(format!("option `rescue={part}`: {RESCUE_PARTS}")).into()),
+            _ => return Err(OptionError::wrong(format!("option `rescue={part}`: {RESCUE_PARTS}")).into()),
         }
         if is_all || part == "nologreplay" {
             self.replays_log = false;
@@ -331,22 +342,23 @@ impl Wanted {
         Ok(self)
     }
 
-    fn open(self, device: Arc<dyn Device>) -> Result<Volume> {
+    fn open(self, device: Arc<dyn Device>, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
         let options = match (&self.subvol, self.subvolid) {
             (Some(path), _) => self.options.subvolume(path),
             (None, Some(id)) => self.options.subvolume_id(id),
             (None, None) => self.options,
         };
         let (subvol, id) = (self.subvol.as_deref(), self.subvolid);
-        let volume = options.open_device(device).map_err(|error| not_found(error, subvol, id))?;
+        let volume = change(options).open_device(device).map_err(|error| not_found(error, subvol, id))?;
         // As the kernel, which shows both for every mount and so is given both.
         if let (Some(path), Some(id)) = (subvol, id) {
             let found = TreeId(volume.metadata("/")?.home.subvolume);
             if found != id {
                 let (id, found) = (id.0, found.0);
+                let path = path.display();
                 let text =
                     format!("options `subvol={path}` and `subvolid={id}` disagree: `{path}` has the number {found}");
-                return Err(Failure::usage(text).into());
+                return Err(OptionError::wrong(text).into());
             }
         }
         Ok(volume)
@@ -354,19 +366,19 @@ impl Wanted {
 }
 
 /// Why an option, or its value, is refused.
-fn refusal(name: &str, value: Option<&str>) -> anyhow::Error {
+fn refusal(name: &str, value: Option<&str>) -> Error {
     let accepted = ACCEPTED.iter().find(|(accepted, _)| *accepted == name).map(|(_, values)| *values);
     match (accepted, value) {
         (None | Some([]), Some(_)) if is_option(name) => takes_no_value(name),
         (Some(values), Some(value)) => {
-            Failure::usage(format!("option `{name}={value}`: expected `{}`", values.join("` or `"))).into()
+            OptionError::wrong(format!("option `{name}={value}`: expected `{}`", values.join("` or `"))).into()
         }
         _ if NOT_HERE.contains(&name) => {
             let text = format!(
                 "option `{name}`, which the kernel's btrfs has, is not supported; \
                  `spinney mount --help` lists those that are"
             );
-            Failure::new(Status::Unsupported, text).into()
+            OptionError::unsupported(text).into()
         }
         _ => unknown(name),
     }
@@ -378,15 +390,15 @@ fn compression_of(name: &str, value: Option<&str>) -> Result<Option<Compression>
     match value {
         Some("no" | "none") => Ok(None),
         value => {
-            let found = compression::parse(value.unwrap_or("zlib"));
-            let found = found.map_err(|text| Failure::usage(format!("option `{name}`: {text}")))?;
+            let found = compression(value.unwrap_or("zlib"));
+            let found = found.map_err(|text| OptionError::wrong(format!("option `{name}`: {text}")))?;
             Ok(Some(Compression { is_forced, ..found }))
         }
     }
 }
 
 /// The number of a subvolume; 0 is the top level, as the kernel has it.
-pub(super) fn subvolume_id(text: &str) -> Result<TreeId> {
+pub fn subvolume_id(text: &str) -> Result<TreeId> {
     match text.parse() {
         Ok(0) => Ok(TreeId::FS),
         Ok(id) => Ok(TreeId(id)),
@@ -394,35 +406,54 @@ pub(super) fn subvolume_id(text: &str) -> Result<TreeId> {
             let text = format!(
                 "option `subvolid={text}`: give the number of a subvolume, as `spinney subvolume list` shows it"
             );
-            Err(Failure::usage(text).into())
+            Err(OptionError::wrong(text).into())
         }
     }
 }
 
 /// Says which option it was that led nowhere.
-fn not_found(error: VolumeError, subvol: Option<&str>, id: Option<TreeId>) -> anyhow::Error {
+fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
     let option = match (subvol, id) {
-        (Some(path), _) => format!("option `subvol={path}`"),
+        (Some(path), _) => format!("option `subvol={}`", path.display()),
         (None, Some(id)) => format!("option `subvolid={}`", id.0),
-        (None, None) => return error.into(),
+        (None, None) => return error,
     };
-    let reason = match (error.caller_error(), subvol) {
-        (Some(CallerError::NoSuchSubvolume), Some(_)) => "what is there is no subvolume",
-        (Some(CallerError::NotFound), Some(_)) => "nothing is there; a path starts at the top level",
-        (Some(CallerError::NoSuchSubvolume | CallerError::NotFound), None) => {
-            "no subvolume has that number; `spinney subvolume list` shows them"
+    if error.errno() != Errno::ENOENT {
+        return error;
+    }
+    let is_no_subvolume = error.cause::<Cause>().and_then(Cause::caller_error) == Some(CallerError::NoSuchSubvolume);
+    let reason = match (is_no_subvolume, subvol) {
+        (true, Some(_)) => "what is there is no subvolume",
+        (false, Some(_)) => "nothing is there; a path starts at the top level",
+        (_, None) => "no subvolume has that number; `spinney subvolume list` shows them",
+    };
+    Error::new(Errno::ENOENT, vfs::Blame::Caller, OptionError::wrong(format!("{option}: {reason}")))
+}
+
+/// A compression as options name it: `zstd`, `zlib:9`, ... as the kernel's mount options and mkfs.btrfs have them.
+///
+/// # Errors
+/// What is wrong, and which there are.
+pub fn compression(text: &str) -> Result<Compression, OptionError> {
+    if let Some(compression) = Compression::parse(text) {
+        return Ok(compression);
+    }
+    let name = text.split_once(':').map_or(text, |(name, _)| name);
+    Err(OptionError::wrong(match CompressionType::from_name(name) {
+        None => format!("`{text}` is no compression; there are zlib, lzo and zstd"),
+        Some(CompressionType::Lzo) => format!("`{text}`: lzo has no levels"),
+        Some(kind) => {
+            let levels = kind.levels();
+            format!("`{text}`: the levels of {kind} are {} to {}", levels.start(), levels.end())
         }
-        (Some(_), _) => return anyhow::Error::from(error).context(option),
-        (None, _) => return error.into(),
-    };
-    Failure::refused(format!("{option}: {reason}")).into()
+    }))
 }
 
 fn generation(text: &str) -> Result<Generation> {
     let found = text.parse().map(Generation);
     found.map_err(|_| {
         let text = format!("option `generation={text}`: give a number, as `spinney generations` lists them");
-        Failure::usage(text).into()
+        OptionError::wrong(text).into()
     })
 }
 
@@ -430,17 +461,17 @@ fn percentage(name: &str, text: &str) -> Result<u8> {
     let found = text.parse().ok().filter(|percent| *percent <= RECLAIM_MAX);
     found.ok_or_else(|| {
         let text = format!("option `{name}={text}`: give a percentage from 0 to {RECLAIM_MAX}");
-        Failure::usage(text).into()
+        OptionError::wrong(text).into()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use commands::mount::Settings;
+    use crate::option_list;
 
     fn check(list: &str) -> Result<()> {
-        check_options(&Settings::parse(&[list])?.request)
+        check_options(&option_list::parse(list))
     }
 
     #[test]
@@ -493,12 +524,13 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 15);
+        assert_eq!(NAMES.iter().filter(listed).count(), 16);
     }
+
     #[test]
     #[cfg(feature = "ablation")]
     fn older_ways_of_sums_are_switched_by_name() {
-        use spinney::ablation::{Sums, set_sums, sums};
+        use ::btrfs::ablation::{Sums, set_sums, sums};
         check("older=pinned-batch-32").unwrap();
         assert_eq!(sums(), Sums::Batch(32));
         check("older=pinned-locked").unwrap();

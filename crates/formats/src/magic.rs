@@ -14,7 +14,7 @@ pub struct Magic {
 
 impl Magic {
     /// True where `head`, the first bytes of something, has it.
-    pub(crate) fn is_in(&self, head: &[u8]) -> bool {
+    pub fn is_in(&self, head: &[u8]) -> bool {
         let end = self.offset.saturating_add(self.bytes.len());
         head.get(self.offset..end) == Some(self.bytes)
     }
@@ -74,7 +74,7 @@ pub enum Look {
 }
 
 /// What something that begins with these bytes, and holds no file system that is known here, looks like.
-pub(crate) fn look(head: &[u8]) -> Look {
+pub fn look(head: &[u8]) -> Look {
     let file = FILES.iter().find(|(_, magic)| magic.is_in(head));
     match (head.len(), file) {
         (_, Some((name, _))) => Look::Like(name),
@@ -88,7 +88,7 @@ pub(crate) fn look(head: &[u8]) -> Look {
 pub const HEAD_BYTES: u64 = 68 << 10;
 
 /// The first bytes from `offset` on.
-pub(crate) fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
+pub fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
     let mut head = Vec::new();
@@ -97,7 +97,7 @@ pub(crate) fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// Name of the foreign format that begins with these bytes.
-pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
+pub fn foreign(head: &[u8]) -> Option<&'static str> {
     FOREIGN.iter().find(|(_, magic)| magic.is_in(head)).map(|(name, _)| *name)
 }
 

@@ -1,0 +1,157 @@
+//! The `spinney` program: file system images without root, mounted or not.
+//!
+//! `args` is the command line, one variant a command; `formats` has one row for each format that
+//! is known; `groups` lists the commands in the help; `help` and `manual` lay out their texts. The commands that every
+//! format has are a crate, `commands`; those of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`.
+//! `mkfs` has one of the two make a file system on a `target`, after `blank` has found it empty.
+//! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
+//! from whose cause the exit status follows.
+
+mod args;
+mod blank;
+mod btrfs;
+mod check;
+mod checked;
+mod f2fs;
+mod formats;
+mod groups;
+mod help;
+mod make;
+mod manual;
+mod mkfs;
+mod target;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+
+use args::Cli;
+use checked::Ended;
+use commands::failure::{self, Status};
+use commands::format;
+use commands::image::ImagePath;
+use commands::magic::Look;
+use commands::mount::helper;
+use commands::output::{self, Output};
+use commands::short;
+use formats::FACES;
+
+/// Many threads make and drop small things while images are written; the allocator of the C
+/// library takes an eighth of that time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Runs the program with the arguments of the process.
+#[must_use]
+pub fn run() -> ExitCode {
+    format::know(FACES);
+    let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
+    // Their exit statuses are those of fsck(8).
+    let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
+    let words = match short::lengthen(words, Cli::command) {
+        Ok(words) => words,
+        Err(error) => {
+            output::warn(&failure::one_line(&error));
+            return ExitCode::from(if is_fsck { Ended::USAGE } else { failure::status_of(&error).code() });
+        }
+    };
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
+        Err(error) if error.use_stderr() && is_fsck => {
+            let _ = error.print();
+            return ExitCode::from(Ended::USAGE);
+        }
+        Err(error) => return usage(&error),
+    };
+    let mut out = Output::new();
+    let result = cli.command.run(&mut out).and_then(|()| out.finish());
+    match result {
+        Ok(()) => ExitCode::from(Status::Done.code()),
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
+        Err(error) => {
+            output::warn(&failure::one_line(&error));
+            advise(&error, &words);
+            let ended = error.downcast_ref::<Ended>().map(Ended::status);
+            let other = || if is_fsck { Ended::FAILED } else { failure::status_of(&error).code() };
+            ExitCode::from(ended.unwrap_or_else(other))
+        }
+    }
+}
+
+/// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
+fn advise(error: &anyhow::Error, words: &[OsString]) {
+    if failure::is_host_full(error) {
+        let image = words.iter().skip(2).map(|word| ImagePath::parse(Path::new(word)).path).find(|path| path.is_file());
+        if let Some(image) = image {
+            let image = image.display();
+            output::warn(&format!(
+                "the host file system that holds {image} is full (`df {image}`); the image itself has \
+                 room"
+            ));
+        }
+        return;
+    }
+    let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
+    if is_about_it || failure::status_of(error) != Status::Corrupt {
+        return;
+    }
+    let format_of = |word: &OsString| {
+        let part = ImagePath::parse(Path::new(word));
+        let is_image = std::fs::metadata(&part.path).is_ok_and(|found| !found.is_dir() && found.len() > 0);
+        if !is_image {
+            return None;
+        }
+        match format::recognise(&part.path, part.offset) {
+            // It may have been of the first format.
+            Ok(None) if is_unknown(&part) => spinney::formats().into_iter().next(),
+            Ok(found) => found.and_then(spinney::format_named),
+            Err(_) => None,
+        }
+    };
+    for word in words.iter().skip(2) {
+        let image = word.display();
+        let Some(format) = format_of(word) else { continue };
+        let rescue = match format::face(format).is_rescued {
+            true => format!("; `spinney rescue get {image} DIRECTORY` copies what can be read"),
+            false => String::new(),
+        };
+        output::warn(&format!("`spinney check {image}` says what is damaged{rescue}"));
+        return;
+    }
+}
+
+fn is_unknown(part: &ImagePath) -> bool {
+    matches!(format::look(&part.path, part.offset), Ok(Look::Unknown | Look::Empty))
+}
+
+/// Shows the help that was asked for, laid out for the terminal.
+fn help(error: clap::Error, words: Vec<OsString>) -> ExitCode {
+    let program = help::laid_out(Cli::command(), help::width());
+    usage(&program.try_get_matches_from(words).err().unwrap_or(error))
+}
+
+/// Help and version are no mistakes; and a reader that went away while it was printed is none.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::from(Status::Usage.code());
+    }
+    let closed = output::check_open().map_err(anyhow::Error::from);
+    let printed = closed.and_then(|()| {
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        printed.context("the standard output")
+    });
+    match printed {
+        Err(failed) if !failure::is_broken_pipe(&failed) => {
+            output::warn(&failure::one_line(&failed));
+            ExitCode::from(failure::status_of(&failed).code())
+        }
+        _ => ExitCode::from(Status::Done.code()),
+    }
+}

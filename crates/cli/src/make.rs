@@ -1,0 +1,15 @@
+//! The options of `mkfs` that one format has.
+
+use anyhow::Result;
+
+use crate::target::Common;
+use commands::output::Output;
+
+/// The options of one format, and how a file system is made with them.
+pub(crate) trait Make {
+    /// One of these options that was given.
+    fn given(&self) -> Option<&'static str>;
+
+    /// Makes the file system.
+    fn run(&self, common: &Common, out: &mut Output) -> Result<()>;
+}

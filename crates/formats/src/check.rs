@@ -1,0 +1,172 @@
+//! What a check of any format is asked for, and what it reports.
+
+use checking::{CodeInfo, CodeTable, PassTable, Report};
+use serde::Serialize;
+
+/// What a check looks at.
+#[derive(Debug, Clone, Default)]
+pub struct CheckOptions {
+    /// Names of the passes, with those that each needs; all where none is named.
+    pub passes: Vec<String>,
+    /// All data is read as well, and compared with its checksums.
+    pub data: bool,
+    /// Bytes of memory for records; the format's default where none are given.
+    pub memory: Option<u64>,
+    /// Threads; one for each processor where none are given.
+    pub threads: Option<usize>,
+}
+
+/// A pass of a format's check.
+#[derive(Debug, Clone, Serialize)]
+pub struct PassRow {
+    /// Name of the format.
+    pub format: &'static str,
+    /// Name of the pass, which does not change.
+    pub id: &'static str,
+    /// What it looks at.
+    pub about: &'static str,
+    /// The passes that it needs.
+    pub needs: Vec<&'static str>,
+}
+
+/// A code of a format's check.
+#[derive(Debug, Clone, Serialize)]
+pub struct Meaning {
+    /// Name of the format.
+    pub format: &'static str,
+    /// The code, which does not change.
+    pub code: &'static str,
+    /// The pass that finds it.
+    pub pass: &'static str,
+    /// What is wrong.
+    pub what: &'static str,
+    /// What it means for the data.
+    pub means: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+/// Something that is wrong with a volume.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// The code.
+    pub code: &'static str,
+    /// The pass that found it.
+    pub pass: &'static str,
+    /// What the code stands for.
+    pub about: &'static str,
+    /// What exactly, where the code stands for several things.
+    pub what: String,
+    /// The path of the file, where one is known.
+    pub path: Option<String>,
+    /// Where it is, in the numbers of the format.
+    pub place: Vec<PlacePart>,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// A part of a place in a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacePart {
+    /// Its name, which does not change: `inode`, `device_offset`.
+    pub name: &'static str,
+    /// Its numbers: three of a key, none where the finding has no such part.
+    pub numbers: Vec<u64>,
+    /// The same for people; empty where another part says it.
+    pub text: String,
+}
+
+impl PlacePart {
+    /// A part that is one number, shown behind `word`.
+    #[must_use]
+    pub fn number(name: &'static str, word: &str, number: Option<u64>) -> Self {
+        let text = number.map(|number| format!("{word} {number}")).unwrap_or_default();
+        Self { name, numbers: number.into_iter().collect(), text }
+    }
+
+    /// A part that is shown by another one.
+    #[must_use]
+    pub fn unshown(name: &'static str, number: Option<u64>) -> Self {
+        Self { name, numbers: number.into_iter().collect(), text: String::new() }
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default)]
+pub struct CheckReport {
+    /// The passes that ran.
+    pub passes: Vec<&'static str>,
+    /// How many findings there were of each code.
+    pub counts: Vec<(Meaning, u64)>,
+    /// Of each code a bounded number of findings.
+    pub findings: Vec<Finding>,
+    /// What was not looked at, or is no error and worth knowing.
+    pub notes: Vec<String>,
+    /// What the notes are called.
+    pub note_word: &'static str,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+impl CheckReport {
+    /// The report of a format's check; `place` takes a place apart into its path and its numbers.
+    pub fn of<C: CodeTable, P>(
+        format: &'static str,
+        report: Report<C, P, C::Pass>,
+        note_word: &'static str,
+        place: impl Fn(P) -> (Option<String>, Vec<PlacePart>),
+    ) -> Self {
+        let findings = report.findings.into_iter().map(|finding| {
+            let (path, place) = place(finding.place);
+            let (about, pass) = finding.code.info().map_or(("", ""), |info| (info.what, info.pass.id()));
+            let (what, expected, found) = (finding.what, finding.expected, finding.found);
+            Finding { code: finding.code.id(), pass, about, what, path, place, expected, found }
+        });
+        let counts = report.counts.iter().filter_map(|(code, count)| Some((meaning(format, code.info()?), *count)));
+        Self {
+            findings: findings.collect(),
+            counts: counts.collect(),
+            passes: report.passes.iter().map(|pass| pass.id()).collect(),
+            notes: report.notes,
+            note_word,
+            inodes: report.inodes,
+            bytes: report.bytes,
+        }
+    }
+
+    /// True when nothing was found.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// How many findings there were.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// All passes of a format.
+pub fn passes<S: PassTable>(format: &'static str) -> impl Iterator<Item = PassRow> {
+    S::all().iter().map(move |info| PassRow {
+        format,
+        id: info.id,
+        about: info.about,
+        needs: info.needs.iter().map(|pass| pass.id()).collect(),
+    })
+}
+
+/// All codes of a format.
+pub fn codes<C: CodeTable>(format: &'static str) -> impl Iterator<Item = Meaning> {
+    C::all().iter().map(move |info| meaning(format, info))
+}
+
+fn meaning<C: CodeTable>(format: &'static str, info: &CodeInfo<C, C::Pass>) -> Meaning {
+    let CodeInfo { id, pass, what, means, advice, .. } = *info;
+    Meaning { format, code: id, pass: pass.id(), what, means, advice }
+}

@@ -1,0 +1,142 @@
+//! What a format does, and what an open volume of it does.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use blockdev::Device;
+use checking::Watch;
+use vfs::{Blame, Errno, Error, FileSystem, Result};
+
+use crate::check::{CheckOptions, CheckReport, Meaning, PassRow};
+use crate::magic::Magic;
+use crate::options::{MakeOptions, OptionError, VolumeOptions};
+
+/// The devices of one volume.
+pub type Devices = Vec<Arc<dyn Device>>;
+
+/// A file system format.
+pub trait Format: Debug + Send + Sync {
+    /// Its name, as `-t` takes it.
+    fn name(&self) -> &'static str;
+
+    /// The bytes by which an image of it is recognised.
+    fn magic(&self) -> &'static Magic;
+
+    /// The same of further copies of the superblock, looked for where no format is recognised by its first one.
+    fn copies(&self) -> &'static [Magic] {
+        &[]
+    }
+
+    /// Files of the format that are no images, and the bytes by which they are recognised.
+    fn relatives(&self) -> &'static [(&'static str, Magic)] {
+        &[]
+    }
+
+    /// Opens the volume on these devices.
+    ///
+    /// # Errors
+    /// `EINVAL` or `EOPNOTSUPP` with an [`OptionError`] for an option that it does not take; damage, I/O.
+    fn open(&self, devices: Devices, options: &VolumeOptions) -> Result<Arc<dyn Engine>>;
+
+    /// Makes a volume on these devices, and opens it.
+    ///
+    /// # Errors
+    /// As [`Format::open`]; `ENOSPC` for a device that is too small.
+    fn make(&self, devices: Devices, options: &MakeOptions) -> Result<Arc<dyn Engine>>;
+
+    /// Checks the volume on these devices; nothing is written. What is wrong with it is in the report.
+    ///
+    /// # Errors
+    /// For what keeps the check from being done: no superblock, an unknown feature; `ECANCELED` once
+    /// [`Watch::is_cancelled`].
+    fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
+        let _ = (devices, options, watch);
+        Err(unsupported(self.name(), "checked"))
+    }
+
+    /// The passes of its check.
+    fn passes(&self) -> Vec<PassRow> {
+        Vec::new()
+    }
+
+    /// The codes of its check.
+    fn codes(&self) -> Vec<Meaning> {
+        Vec::new()
+    }
+
+    /// Refuses options of [`VolumeOptions::own`] that it does not take.
+    ///
+    /// # Errors
+    /// `EINVAL` or `EOPNOTSUPP` with an [`OptionError`].
+    fn check_options(&self, options: &VolumeOptions) -> Result<()> {
+        match options.own.first() {
+            Some((name, _)) => {
+                Err(OptionError::unsupported(format!("the format {} has no option `{name}`", self.name())).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// True for the name of an option of [`VolumeOptions::own`] that it has.
+    fn is_option(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
+
+    /// The lines of the help on those options; the first words of the lines are their names.
+    fn options_help(&self) -> &'static str {
+        ""
+    }
+
+    /// What may be tried on a damaged image, as the ends of a message.
+    fn remedies(&self, devices: &[Arc<dyn Device>]) -> Vec<String> {
+        let _ = devices;
+        Vec::new()
+    }
+}
+
+/// An open volume of a format.
+pub trait Engine: Debug + Send + Sync {
+    /// The volume, used by paths.
+    fn volume(&self) -> vfs::Volume;
+
+    /// The file system for a server, with the options that it was opened with.
+    ///
+    /// # Errors
+    /// Damage, I/O.
+    fn serve(&self) -> Result<Arc<dyn FileSystem>>;
+
+    /// What every format says of a volume.
+    ///
+    /// # Errors
+    /// Damage, I/O.
+    fn info(&self) -> Result<Info>;
+
+    /// The volume as the format has it, for what only this format can do.
+    fn own(&self) -> &dyn Any;
+}
+
+/// What every format says of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Name of the format.
+    pub format: &'static str,
+    /// Name of the volume.
+    pub label: OsString,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Bytes of a block of data.
+    pub block_bytes: u32,
+    /// Bytes of the volume.
+    pub total_bytes: u64,
+    /// Bytes of it that are free, as `df` shows them.
+    pub free_bytes: u64,
+}
+
+/// The refusal of an operation that a format does not have.
+fn unsupported(format: &str, what: &str) -> Error {
+    let text = OptionError::unsupported(format!("{format} volumes cannot be {what}"));
+    Error::new(Errno::EOPNOTSUPP, Blame::Program, text)
+}

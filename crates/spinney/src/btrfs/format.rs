@@ -1,0 +1,219 @@
+//! The format btrfs.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use ::btrfs::{FsOptions, MakeOptions as Own, Volume};
+use blockdev::Device;
+use btrfs_check::{Code, Options, Pass, PassTable as _};
+use btrfs_disk::Uuid;
+use btrfs_pool::supers::read_mirrors;
+use checking::Watch;
+use formats::magic::{Magic, magic};
+use formats::{
+    CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, Meaning, OptionError, PassRow, PlacePart,
+    VolumeOptions,
+};
+use vfs::{Blame, Errno, Error, FileSystem, Result};
+
+use super::options;
+
+/// The name of the format.
+const NAME: &str = "btrfs";
+/// The bytes of the superblock that say what it is.
+const MAGIC: Magic = magic(0x10040, b"_BHRfS_M");
+/// Send streams, which people take for images.
+const RELATIVES: &[(&str, Magic)] = &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))];
+/// What to do about a truncated image.
+const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies there";
+
+/// The format btrfs.
+#[derive(Debug)]
+pub(crate) struct Btrfs;
+
+/// An open volume, and how it is served.
+#[derive(Debug)]
+pub(crate) struct BtrfsEngine {
+    pub(crate) volume: Volume,
+    served: FsOptions,
+}
+
+impl Format for Btrfs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn magic(&self) -> &'static Magic {
+        &MAGIC
+    }
+
+    fn relatives(&self) -> &'static [(&'static str, Magic)] {
+        RELATIVES
+    }
+
+    fn open(&self, devices: Devices, options: &VolumeOptions) -> Result<Arc<dyn Engine>> {
+        let (volume, served) = options::open(only(devices)?, options)?;
+        Ok(Arc::new(BtrfsEngine { volume, served }))
+    }
+
+    fn make(&self, devices: Devices, options: &MakeOptions) -> Result<Arc<dyn Engine>> {
+        if let Some((name, _)) = options.own.first() {
+            return Err(OptionError::wrong(format!("option `{name}` is unknown")).into());
+        }
+        let own = Own {
+            label: options.label.clone().into_bytes(),
+            fsid: options.uuid.map(Uuid),
+            size: options.size,
+            ..Own::default()
+        };
+        let (uid, gid) = options.owner;
+        let volume = Volume::options().owner(uid, gid).make_device(only(devices)?, &own)?;
+        Ok(Arc::new(BtrfsEngine { volume, served: FsOptions::default() }))
+    }
+
+    fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
+        let mut own = Options {
+            passes: options.passes.iter().filter_map(|id| Pass::from_id(id)).collect(),
+            threads: options.threads.unwrap_or_default(),
+            ..Options::default()
+        };
+        if options.data {
+            if own.passes.is_empty() {
+                own.passes = Pass::all().iter().map(|info| info.pass).collect();
+            }
+            own.passes.push(Pass::Data);
+        }
+        if let Some(bytes) = options.memory {
+            own.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(of_check)?))
+    }
+
+    fn passes(&self) -> Vec<PassRow> {
+        formats::passes::<Pass>(NAME).collect()
+    }
+
+    fn codes(&self) -> Vec<Meaning> {
+        formats::codes::<Code>(NAME).collect()
+    }
+
+    fn is_option(&self, name: &str) -> bool {
+        options::is_option(name)
+    }
+
+    fn check_options(&self, options: &VolumeOptions) -> Result<()> {
+        options::check_options(options)
+    }
+
+    fn options_help(&self) -> &'static str {
+        options::OPTIONS_HELP
+    }
+
+    fn remedies(&self, devices: &[Arc<dyn Device>]) -> Vec<String> {
+        devices.first().map(|device| remedies(&**device)).unwrap_or_default()
+    }
+}
+
+impl Engine for BtrfsEngine {
+    fn volume(&self) -> vfs::Volume {
+        self.volume.by_paths().clone()
+    }
+
+    fn serve(&self) -> Result<Arc<dyn FileSystem>> {
+        self.volume.serve(self.served.clone())
+    }
+
+    fn info(&self) -> Result<Info> {
+        let info = self.volume.info()?;
+        let status = self.volume.status()?;
+        Ok(Info {
+            format: NAME,
+            label: info.label,
+            uuid: info.uuid,
+            block_bytes: info.sector_bytes,
+            total_bytes: info.total_bytes,
+            free_bytes: status.blocks_free.saturating_mul(u64::from(status.block_bytes)),
+        })
+    }
+
+    fn own(&self) -> &dyn Any {
+        &self.volume
+    }
+}
+
+/// The report of `btrfs-check` in the form that it has for every format.
+#[must_use]
+pub fn report_of(report: btrfs_check::Report) -> CheckReport {
+    CheckReport::of(NAME, report, "Not looked at", |place| {
+        let key = place.key.map(|key| [key.objectid, key.item_type.into(), key.offset]);
+        let tree = PlacePart {
+            name: "tree",
+            numbers: place.tree.into_iter().collect(),
+            text: place.tree.map(|tree| format!("tree {}", tree_name(tree))).unwrap_or_default(),
+        };
+        let key = PlacePart {
+            name: "key",
+            numbers: key.into_iter().flatten().collect(),
+            text: place.key.map(|key| format!("key {key}")).unwrap_or_default(),
+        };
+        let on = place.device;
+        let device = PlacePart {
+            name: "device",
+            numbers: on.iter().map(|(device, _)| *device).collect(),
+            text: on.map(|(device, at)| format!("device {device} byte {at}")).unwrap_or_default(),
+        };
+        let parts = vec![
+            tree,
+            PlacePart::number("inode", "inode", place.inode),
+            key,
+            PlacePart::number("logical", "address", place.logical),
+            device,
+            PlacePart::unshown("device_offset", on.map(|(_, at)| at)),
+        ];
+        (place.path, parts)
+    })
+}
+
+/// Trees with negative numbers are known by those.
+fn tree_name(tree: u64) -> String {
+    match i64::from_le_bytes(tree.to_le_bytes()) {
+        number if number < 0 => number.to_string(),
+        _ => tree.to_string(),
+    }
+}
+
+/// The device of a volume that has one.
+fn only(devices: Devices) -> Result<Arc<dyn Device>> {
+    let count = devices.len();
+    let mut devices = devices.into_iter();
+    match (devices.next(), devices.next()) {
+        (Some(device), None) => Ok(device),
+        _ => {
+            let text = format!("devices of a volume: expected 1, found {count}");
+            Err(Error::new(Errno::EOPNOTSUPP, Blame::Program, OptionError::unsupported(text)))
+        }
+    }
+}
+
+/// What keeps a check from being done.
+fn of_check(error: btrfs_check::Error) -> Error {
+    let (errno, blame) = match &error {
+        btrfs_check::Error::NoSuperblock(_) => (Errno::EIO, Blame::Image),
+        btrfs_check::Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
+        btrfs_check::Error::Sorting(_) => (Errno::EIO, Blame::Device),
+    };
+    Error::new(errno, blame, error)
+}
+
+/// Which copies of the superblock are right, where the primary is not.
+fn remedies(device: &dyn Device) -> Vec<String> {
+    let copies = read_mirrors(device);
+    if let Some((_, Ok(primary))) = copies.first() {
+        let is_cut = device.size_bytes() < primary.fields().dev_item.total_bytes.get();
+        return if is_cut { vec![SHRINKS.to_owned()] } else { Vec::new() };
+    }
+    let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
+    right
+        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}, which is right"))
+        .collect()
+}

@@ -1,0 +1,72 @@
+//! What only btrfs has: its volume with subvolumes, snapshots, send and receive; check, repair and rescue; and the
+//! on-disk format.
+//!
+//! [`crate::Volume::btrfs`] gives the [`Volume`] of one that was opened by [`crate::open`].
+//!
+//! The modules are the parts that the format is made of, for programs that look below the volume: the devices as one
+//! address space, the store of trees, the items on disk.
+
+mod format;
+mod options;
+
+pub(crate) use format::Btrfs;
+pub use format::report_of;
+pub use options::{compression, open_with, subvolume_id};
+
+#[cfg(feature = "ablation")]
+pub use ::btrfs::ablation;
+pub use ::btrfs::{
+    BadSuperblock, BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo,
+    Compression, CompressionType, DeviceErrors, DeviceInfo, Error, Fate, FileSharing, FsOptions, Generation,
+    GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, Named, NotBalance, NotQuotas, NotStatus,
+    QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, ScrubFault,
+    ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport,
+    SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+};
+
+/// Checks a volume without writing to it.
+pub mod check {
+    pub use btrfs_check::*;
+}
+
+/// Devices as one logical address space.
+pub mod pool {
+    pub use btrfs_pool::*;
+}
+
+/// Send streams become subvolumes.
+pub mod receive {
+    pub use btrfs_receive::*;
+}
+
+/// Repairs what a check found, and undoes a repair.
+pub mod repair {
+    pub use btrfs_repair::*;
+}
+
+/// Reads what is left of a damaged volume.
+pub mod rescue {
+    pub use btrfs_rescue::*;
+}
+
+/// The send stream: commands, encoder, decoder.
+pub mod stream {
+    pub use btrfs_stream::*;
+}
+
+/// The transactional store under the file system.
+pub mod store {
+    pub use btrfs_store::*;
+}
+
+/// The on-disk format as types.
+pub mod disk {
+    pub use btrfs_disk::*;
+}
+
+/// Every state that a power cut can leave of a workload.
+#[cfg(feature = "crash-explorer")]
+pub mod crash {
+    pub use btrfs_crash::*;
+    pub use crash_explorer as explorer;
+}

@@ -1,0 +1,17 @@
+//! What only f2fs has: its volume, what it says of itself, and the options of making one.
+//!
+//! Opening and making by [`crate::open`] and [`crate::make`] need none of this.
+//!
+//! [`crate::Volume::f2fs`] gives the [`F2fs`] of one that was opened by [`crate::open`].
+
+mod format;
+mod options;
+
+pub(crate) use format::Format as F2fsFormat;
+
+pub use ::f2fs::*;
+
+/// Checks a volume without writing to it.
+pub mod check {
+    pub use f2fs_check::*;
+}

@@ -1,0 +1,80 @@
+//! The formats of the library: one row for each.
+
+use blockdev::Device;
+use formats::Format;
+use formats::magic::{self, HEAD_BYTES, Magic};
+use parking_lot::RwLock;
+use vfs::{Blame, Errno, Error, Result};
+
+use crate::btrfs::Btrfs;
+use crate::f2fs::F2fsFormat;
+
+/// The formats that the library has, in the order in which they are tried.
+const BUILT_IN: &[&dyn Format] = &[&Btrfs, &F2fsFormat];
+
+/// Those that a program has added.
+static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
+
+/// Adds a format of the program's own to those of the library. It is tried after them.
+pub fn add_format(format: &'static dyn Format) {
+    ADDED.write().push(format);
+}
+
+/// All formats: those of the library, and those that the program has added.
+#[must_use]
+pub fn formats() -> Vec<&'static dyn Format> {
+    let mut formats = BUILT_IN.to_vec();
+    formats.extend(ADDED.read().iter().copied());
+    formats
+}
+
+/// The format with this name.
+#[must_use]
+pub fn format_named(name: &str) -> Option<&'static dyn Format> {
+    formats().into_iter().find(|format| format.name() == name)
+}
+
+/// The names of all formats, for messages: `btrfs or f2fs`.
+#[must_use]
+pub fn format_names() -> String {
+    formats().iter().map(|format| format.name()).collect::<Vec<_>>().join(" or ")
+}
+
+/// Name of the file system that begins with these bytes, also of one that the library only recognises; `None` for
+/// unknown bytes. At most the first [`magic::HEAD_BYTES`] are looked at.
+#[must_use]
+pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
+    let formats = formats();
+    let has = |magics: &[Magic]| magics.iter().any(|magic| magic.is_in(head));
+    let named = |format: &&dyn Format| format.name();
+    let first = formats.iter().find(|format| format.magic().is_in(head)).map(named);
+    let by_copy = || formats.iter().find(|format| has(format.copies())).map(named);
+    first.or_else(|| magic::foreign(head)).or_else(by_copy)
+}
+
+/// The format of the volume on a device.
+///
+/// # Errors
+/// `EIO` for an empty device, and for a format that the library only recognises, which is named; the device's.
+pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
+    if device.size_bytes() == 0 {
+        return Err(not_ours(format!("no {} image: it is empty", format_names())));
+    }
+    let mut head = vec![0; usize::try_from(device.size_bytes().min(HEAD_BYTES)).unwrap_or_default()];
+    device.read_at(0, &mut head).map_err(|error| Error::new(Errno(error.errno()), Blame::Device, error))?;
+    let Some(name) = recognise_bytes(&head) else {
+        // The first format says best what is missing.
+        return Ok(BUILT_IN[0]);
+    };
+    let foreign = || not_ours(format!("file system: expected {}, found {name}", format_names()));
+    format_named(name).ok_or_else(foreign)
+}
+
+/// What is on a device is no volume of a format that is known here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRecognised(String);
+
+fn not_ours(text: String) -> Error {
+    Error::new(Errno::EIO, Blame::Image, NotRecognised(text))
+}

@@ -1,0 +1,158 @@
+//! How far an operation has come, and how its caller ends it.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use blockdev::{Device, Error, Op, Result};
+use checking::Watch;
+use parking_lot::Mutex;
+
+/// The caller is told no more often than this.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// How far an operation has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that were read or written.
+    pub bytes: u64,
+    /// Bytes that will have been read or written at the end, as far as is known; 0 where nothing is known.
+    pub bytes_total: u64,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+}
+
+/// Whom progress is told to.
+type Told<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
+
+/// Collects the progress of several threads and tells it to the caller, one call at a time.
+pub(crate) struct Reporter<'a> {
+    bytes: AtomicU64,
+    bytes_total: AtomicU64,
+    inodes: AtomicU64,
+    told: Mutex<(Told<'a>, Option<Instant>)>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl<'a> Reporter<'a> {
+    pub(crate) fn new(told: Told<'a>) -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            inodes: AtomicU64::new(0),
+            told: Mutex::new((told, None)),
+            cancelled: Arc::default(),
+        }
+    }
+
+    /// The flag that is set when the caller ends the operation.
+    pub(crate) fn cancelled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    fn tell(&self) {
+        // Another thread that is telling tells enough.
+        let Some(mut told) = self.told.try_lock() else { return };
+        if self.is_cancelled() || told.1.is_some_and(|last| last.elapsed() < INTERVAL) {
+            return;
+        }
+        told.1 = Some(Instant::now());
+        let progress = Progress {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total.load(Ordering::Relaxed),
+            inodes: self.inodes.load(Ordering::Relaxed),
+        };
+        if (told.0)(&progress).is_break() {
+            self.cancelled.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Watch for Reporter<'_> {
+    fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn add_inodes(&self, count: u64) {
+        self.inodes.fetch_add(count, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn set_total(&self, bytes: u64) {
+        self.bytes_total.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A device that can be read until its user cancels the operation.
+#[derive(Debug)]
+pub(crate) struct Cancellable {
+    device: Arc<dyn Device>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Cancellable {
+    pub(crate) fn over(device: Arc<dyn Device>, cancelled: Arc<AtomicBool>) -> Arc<dyn Device> {
+        Arc::new(Self { device, cancelled })
+    }
+
+    fn refusal(&self, op: Op) -> Error {
+        Error::ReadOnly { op, device: self.device.name().to_owned() }
+    }
+}
+
+impl Device for Cancellable {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.cancelled.load(Ordering::Acquire) {
+            let (len, cancelled) = (u64::try_from(buf.len()).unwrap_or(u64::MAX), io::ErrorKind::Interrupted);
+            return Err(Error::io(Op::Read, self.name(), offset, len, cancelled.into()));
+        }
+        self.device.read_at(offset, buf)
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.device.will_read(offset, len);
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        self.device.next_data(offset)
+    }
+
+    fn queue_depth(&self) -> usize {
+        self.device.queue_depth()
+    }
+
+    fn write_at(&self, _offset: u64, _parts: &[&[u8]]) -> Result<()> {
+        Err(self.refusal(Op::Write))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Err(self.refusal(Op::Flush))
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(self.refusal(Op::Discard))
+    }
+
+    fn grow(&self, _size_bytes: u64) -> Result<()> {
+        Err(self.refusal(Op::Grow))
+    }
+}
