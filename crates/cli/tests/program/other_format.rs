@@ -34,7 +34,7 @@ fn a_format_that_is_one_row_has_every_command() {
     bench.fill("src");
     assert!(ok(dir, "mkfs -t memory --size 128M --label ignored a.img").starts_with("Format:      memory\n"));
     ok(dir, "put -q a.img src /");
-    assert_eq!(ok(dir, "ls a.img /src"), "a.txt\nempty\nmiddle\nnothing\noutside\nsparse\nsub\n");
+    assert_eq!(ok(dir, "ls a.img /src"), "a.txt\nempty\nmiddle\nnothing\noutside\npipe\nsock\nsparse\nsub\n");
     assert_eq!(ok(dir, "cat a.img /src/sub/link"), "hello\n");
     ok(dir, "mkdir -p a.img /b/c");
     ok(dir, "mv a.img /src/a.txt /b/moved");

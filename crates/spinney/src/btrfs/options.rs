@@ -8,7 +8,7 @@ use ::btrfs::{Volume, VolumeOptions as Own};
 use blockdev::Device;
 use formats::options::{needs_value, size, takes_no_value, unknown};
 use formats::{OptionError, VolumeOptions};
-use vfs::{Errno, Error, Result};
+use vfs::{Blame, Errno, Error, Result};
 
 /// The options that only btrfs has; the first words of the lines are their names.
 pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount
@@ -419,7 +419,13 @@ fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
         (None, None) => return error,
     };
     if error.errno() != Errno::ENOENT {
-        return error;
+        return match error.blame() {
+            Blame::Caller => {
+                let (errno, text) = (error.errno(), format!("{option}: {error}"));
+                Error::new(errno, Blame::Caller, OptionError::wrong(text))
+            }
+            _ => error,
+        };
     }
     let is_no_subvolume = error.cause::<Cause>().and_then(Cause::caller_error) == Some(CallerError::NoSuchSubvolume);
     let reason = match (is_no_subvolume, subvol) {
@@ -427,7 +433,7 @@ fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
         (false, Some(_)) => "nothing is there; a path starts at the top level",
         (_, None) => "no subvolume has that number; `spinney subvolume list` shows them",
     };
-    Error::new(Errno::ENOENT, vfs::Blame::Caller, OptionError::wrong(format!("{option}: {reason}")))
+    Error::new(Errno::ENOENT, Blame::Caller, OptionError::wrong(format!("{option}: {reason}")))
 }
 
 /// A compression as options name it: `zstd`, `zlib:9`, ... as the kernel's mount options and mkfs.btrfs have them.
