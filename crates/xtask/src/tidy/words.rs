@@ -6,7 +6,7 @@ use proc_macro2::{TokenStream, TokenTree};
 
 /// Crates that serve every file system and so may not name one.
 const NEUTRAL_CRATES: &[&str] =
-    &["blockdev", "checking", "codec", "commands", "fuse", "host", "vfs", "vfs-conformance"];
+    &["access", "blockdev", "checking", "codec", "commands", "fuse", "host", "remote", "vfs", "vfs-conformance"];
 /// Files that recognise what people have on their disks, in order not to overwrite it.
 const RECOGNISING: &[&str] = &["crates/commands/src/magic.rs"];
 const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];
