@@ -22,8 +22,8 @@ use super::sizing::{self, Shape};
 use crate::target::{Common, Target};
 use commands::failure::Failure;
 use commands::human::parse_bytes;
-use commands::import::Totals;
 use commands::output::Output;
+use transfer::Totals;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use btrfs_disk::items::{DirItem, FileExtentItem, InodeItem, InodeRef};
 use btrfs_disk::node::ITEM_SIZE;
 
-use commands::import::Totals;
+use transfer::Totals;
 
 /// The smallest image that is made without `--size`: room for the first chunks and their growth.
 const IMAGE_BYTES_MIN: u64 = 128 << 20;

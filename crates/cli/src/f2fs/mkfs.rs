@@ -13,8 +13,8 @@ use vfs::Volume;
 use super::{features, info};
 use crate::target::{Common, Target};
 use commands::failure::{Failure, Status};
-use commands::import::Totals;
 use commands::output::Output;
+use transfer::Totals;
 
 /// What an inode takes, and its name.
 const ENTRY_BYTES: u64 = 4200;
