@@ -11,19 +11,21 @@ use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::blockdev::Device;
 use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::transfer::{
+    HostSource, Options, Rules, Totals, Transfer, VolumeOptions, VolumeSink, Watch, default_threads, measure_host,
+};
 use spinney::vfs::Volume;
 
 use crate::blank;
+use commands::emulation;
 use commands::failure::{Failure, Status};
 use commands::format;
 use commands::human::{self, parse_bytes};
 use commands::image::{ImagePath, maker};
-use commands::import::{ImportOptions, Totals, import_contents, measure};
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
 use commands::trace::watch::watched;
-use commands::work;
 
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
@@ -103,15 +105,12 @@ impl Common {
     }
 
     /// How contents are copied into it.
-    fn import_options(&self, target: &Target) -> ImportOptions {
+    fn transfer_options(&self, target: &Target) -> Options {
+        // The image may lie in the directory that is copied.
         let image = rustix::fs::stat(&target.part.path).ok();
-        ImportOptions {
-            thread_count: self.threads.unwrap_or_else(work::default_threads),
-            owner: self.owner,
-            keeps_ctime: true,
-            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
-            ..ImportOptions::default()
-        }
+        let skip = image.map(|stat| (stat.st_dev, stat.st_ino));
+        let thread_count = self.threads.unwrap_or_else(default_threads);
+        Options { thread_count, rules: Rules { owner: self.owner, skip, ..Rules::default() } }
     }
 
     /// Copies the contents of a directory into a file system on the target; of `bytes_total` bytes, if that is known.
@@ -119,13 +118,13 @@ impl Common {
     /// # Errors
     /// Those of the copy.
     pub(crate) fn copy_in(&self, target: &Target, volume: &Volume, rootdir: &Path, bytes_total: u64) -> Result<()> {
-        // The image may lie in the directory that is copied, and exists only now.
-        let options = self.import_options(target);
+        let options = self.transfer_options(target);
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
-        import_contents(volume, rootdir, Path::new("/"), &options, &progress)?;
-        Ok(())
+        let volume_options = VolumeOptions { keeps_ctime: true, ..VolumeOptions::default() };
+        let (source, sink) = (HostSource::open(rootdir)?, VolumeSink::new(volume, "/", volume_options));
+        Ok(Transfer::new(&source, &sink, &options, &Copied(&progress)).contents()?)
     }
 
     /// Has an image made and filled with the contents of a directory: of its own size, or as large as `size_of` them,
@@ -141,17 +140,18 @@ impl Common {
         is_full: impl Fn(&Error) -> bool,
         fill: impl Fn(u64, u64) -> Result<T>,
     ) -> Result<T> {
-        let options = self.import_options(target);
+        emulation::check()?;
+        let options = self.transfer_options(target);
         let may_grow = self.size.is_none() && !target.is_device && target.part.size.is_none();
         if let Some(size) = self.fixed_size(target).filter(|_| !may_grow) {
             // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
             let bytes_total = match Bar::would_show(!self.quiet) {
-                true => measure(rootdir, &options)?.bytes,
+                true => measure_host(rootdir, &options)?.bytes,
                 false => 0,
             };
             return fill(size, bytes_total);
         }
-        let totals = measure(rootdir, &options)?;
+        let totals = measure_host(rootdir, &options)?;
         let mut size = size_of(&totals).max(target.size);
         for _ in 0..GROWTH_COUNT_MAX {
             match fill(size, totals.bytes) {
@@ -174,6 +174,19 @@ impl Common {
     pub(crate) fn size(&self, target: &Target) -> Result<u64> {
         let missing = || Failure::usage(format!("{}: --size is needed", target.path.display()));
         Ok(self.fixed_size(target).ok_or_else(missing)?)
+    }
+}
+
+/// Shows what was copied.
+struct Copied<'a>(&'a Progress);
+
+impl Watch for Copied<'_> {
+    fn tried(&self) {
+        self.0.add_name();
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.0.add_bytes(bytes);
     }
 }
 

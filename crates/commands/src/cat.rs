@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use rustix::fs::{OFlags, SeekFrom};
-use vfs::{Errno, Error, FileOptions};
+use transfer::{VolumeFile, copy_data};
+use vfs::{Errno, Error};
 
-use super::export::{copy_sparse, new_buffer};
 use super::failure::Failure;
 use super::image::ReadArgs;
 use super::output::{Output, check_open};
@@ -45,15 +45,15 @@ impl Cat {
         out.finish()?;
         check_open()?;
         let mut sink = Sink::new();
-        let mut buffer = new_buffer();
+        let mut buffer = vec![0; VolumeFile::PIECE_BYTES];
         for path in &self.paths {
             let metadata = volume.metadata(path)?;
             if metadata.is_dir() {
                 return Err(Error::from(Errno::EISDIR).at(path).into());
             }
-            let file = FileOptions::new().read(true).open(&volume, path)?;
+            let file = VolumeFile::new(&volume, path);
             let mut end = 0;
-            copy_sparse((&file, path), metadata.size, &mut buffer, |at, part| {
+            copy_data(&file, metadata.size, &mut buffer, |at, part| {
                 self.check_terminal(part)?;
                 sink.skip(at - end)?;
                 end = at + u64::try_from(part.len())?;

@@ -1,110 +1,20 @@
-//! Emulators that answer system calls in the kernel's place: fakeroot, pseudo and fakechroot.
-//!
-//! `LD_PRELOAD` loads them below this program. They keep a table of owners, modes and device nodes that an unprivileged
-//! user cannot set. All host files are read and written through the C library (the feature `use-libc` of `rustix`), so
-//! that emulators see the calls. `rustix` makes a few calls directly, without the C library: `fchown`, `fchmod`,
-//! `fchmodat` and `openat2`. `beneath` replaces these by others if [`is_there`].
-//!
-//! Failure: [`check`] refuses if environment variables name an emulator whose library is not loaded, as in a statically
-//! linked program: owners and device nodes would be wrong without an error. Callers: beneath, import and export.
-
-use std::sync::OnceLock;
+//! Emulators that answer system calls in the kernel's place (fakeroot, pseudo, fakechroot), and cannot do so here.
 
 use anyhow::Result;
+use transfer::unloaded_emulator;
 
 use crate::failure::{Failure, Status};
-
-/// An emulator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Emulator {
-    name: &'static str,
-    /// An environment variable that only this emulator sets for the programs it runs, if it has one.
-    variable: Option<&'static str>,
-    /// Part of the name of its library, as it stands in `LD_PRELOAD`.
-    library: &'static str,
-}
-
-const EMULATORS: &[Emulator] = &[
-    Emulator { name: "fakeroot", variable: Some("FAKEROOTKEY"), library: "libfakeroot" },
-    // Users set its variables in their shells too, to configure it.
-    Emulator { name: "pseudo", variable: None, library: "libpseudo" },
-    Emulator { name: "fakechroot", variable: Some("FAKECHROOT"), library: "libfakechroot" },
-];
-
-/// The environment variables that name emulators.
-#[derive(Debug, Default)]
-struct Environment {
-    preloaded: String,
-    /// Names of the variables of [`EMULATORS`] that are set.
-    set: Vec<&'static str>,
-}
-
-impl Environment {
-    fn of_this_process() -> Self {
-        let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default().to_string_lossy().into_owned();
-        let variables = EMULATORS.iter().filter_map(|one| one.variable);
-        Self { preloaded, set: variables.filter(|variable| std::env::var_os(variable).is_some()).collect() }
-    }
-
-    /// The emulators that this program was started under.
-    fn emulators(&self) -> impl Iterator<Item = &'static Emulator> {
-        let is_set = |variable: Option<&str>| variable.is_some_and(|name| self.set.contains(&name));
-        EMULATORS.iter().filter(move |one| is_set(one.variable) || self.preloaded.contains(one.library))
-    }
-}
-
-/// True if this program was started under an emulator.
-pub(crate) fn is_there() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| Environment::of_this_process().emulators().next().is_some())
-}
 
 /// Refuses if the environment names an emulator whose library is not loaded.
 ///
 /// # Errors
 /// [`Status::Unsupported`], with the emulator's name.
-pub(crate) fn check() -> Result<()> {
-    if !is_there() {
-        return Ok(());
-    }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    check_loaded(&maps, &Environment::of_this_process())
-}
-
-fn check_loaded(maps: &str, environment: &Environment) -> Result<()> {
-    match environment.emulators().find(|one| !maps.contains(one.library)) {
-        None => Ok(()),
-        Some(Emulator { name, library, .. }) => {
-            let text = format!(
-                "spinney was started under {name}, but {library} is not loaded, as in a statically linked \
-                 program: owners and device nodes would be those of the host; use a dynamically linked \
-                 spinney"
-            );
-            Err(Failure::new(Status::Unsupported, text).into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_library_that_is_not_loaded_is_refused_by_the_name_of_its_program() {
-        let maps = "7f00 r-xp 00000000 fe:00 1 /usr/lib/x86_64-linux-gnu/libfakeroot/libfakeroot-sysv.so\n";
-        let with = |preloaded: &str, set: &[&'static str]| Environment { preloaded: preloaded.into(), set: set.into() };
-        check_loaded(maps, &with("libfakeroot-sysv.so", &["FAKEROOTKEY"])).unwrap();
-        check_loaded("", &Environment::default()).unwrap();
-        for (preloaded, set, name) in [
-            ("", &["FAKEROOTKEY"][..], "fakeroot"),
-            ("", &["FAKECHROOT"], "fakechroot"),
-            ("libpseudo.so", &[], "pseudo"),
-            ("libfakechroot.so libfakeroot-sysv.so", &[], "fakechroot"),
-        ] {
-            let maps = if name == "fakechroot" { maps } else { "" };
-            let error = check_loaded(maps, &with(preloaded, set)).unwrap_err();
-            assert!(error.to_string().contains(&format!("was started under {name}")), "{error}");
-            assert_eq!(crate::failure::status_of(&error), Status::Unsupported);
-        }
-    }
+pub fn check() -> Result<()> {
+    let Some(found) = unloaded_emulator() else { return Ok(()) };
+    let (name, library) = (found.name, found.library);
+    let text = format!(
+        "spinney was started under {name}, but {library} is not loaded, as in a statically linked program: owners and \
+         device nodes would be those of the host; use a dynamically linked spinney"
+    );
+    Err(Failure::new(Status::Unsupported, text).into())
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
+use anyhow::Chain;
 use spinney::{Blame, Errno, Error as VolumeError, OptionError};
+use transfer::Cause;
 
 /// Why the program ends. The numbers are documented in `--help` and in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +107,12 @@ impl std::error::Error for Failure {}
 
 /// The status that tells best what happened: the first error in the chain that has one.
 pub fn status_of(error: &anyhow::Error) -> Status {
-    error.chain().find_map(status_of_one).unwrap_or(Status::Io)
+    status_of_cause(&**error)
+}
+
+/// As [`status_of`].
+pub(crate) fn status_of_cause(error: &(dyn std::error::Error + 'static)) -> Status {
+    Chain::new(error).find_map(status_of_one).unwrap_or(Status::Io)
 }
 
 /// True if the host file system that holds an image is full; the file system in the image may have room.
@@ -154,6 +161,9 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return Some(failure.status);
     }
+    if let Some(cause) = cause.downcast_ref::<Cause>() {
+        return of_transfer(cause);
+    }
     if let Some(error) = cause.downcast_ref::<VolumeError>() {
         return of_volume(error);
     }
@@ -167,6 +177,16 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
         return Some(of_kind(errno.kind()));
     }
     cause.downcast_ref::<io::Error>().map(|error| of_kind(error.kind()))
+}
+
+/// The status for what only a copy meets; the others have a cause that decides.
+fn of_transfer(cause: &Cause) -> Option<Status> {
+    match cause {
+        Cause::BadName(_) | Cause::Cycle => Some(Status::Corrupt),
+        Cause::Exists | Cause::SameFile(..) => Some(Status::Refused),
+        Cause::Emulator { .. } => Some(Status::Unsupported),
+        _ => None,
+    }
 }
 
 /// The status for an error of a volume; that of its cause, where a device is to blame.

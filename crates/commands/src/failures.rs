@@ -1,13 +1,14 @@
 //! Failures of single files: recorded while a command continues with the other files, and reported at the end.
 
+use std::error::Error as StdError;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Error, Result};
+use anyhow::{Chain, Error, Result};
 use rustix::io::Errno;
 
-use crate::failure::{Failure, Status, one_line, status_of};
+use crate::failure::{Failure, Status, one_line, status_of, status_of_cause};
 use crate::interrupt::is_interruption;
 use crate::output::warn;
 
@@ -31,16 +32,20 @@ impl Failures {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        let has_no_room = status_of(&error) == Status::NoSpace && !is_of_one_file(&error);
-        if fails_fast || has_no_room || is_interruption(&error) {
+        if fails_fast || ends(&*error) {
             return Err(error);
         }
+        self.add(error);
+        Ok(None)
+    }
+
+    /// Records a failure.
+    pub fn add(&self, error: Error) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < TOLD_MAX {
             told.push(error);
         }
-        Ok(None)
     }
 
     /// How many there were.
@@ -73,9 +78,15 @@ impl Failures {
     }
 }
 
+/// True for a failure after which a command cannot continue: there is no room, or a signal interrupted it.
+pub(crate) fn ends(error: &(dyn StdError + 'static)) -> bool {
+    let has_no_room = status_of_cause(error) == Status::NoSpace && !is_of_one_file(error);
+    has_no_room || is_interruption(error)
+}
+
 /// True for a file that is larger than any can be on the host: others may fit.
-fn is_of_one_file(error: &Error) -> bool {
-    error.chain().any(|cause| {
+fn is_of_one_file(error: &(dyn StdError + 'static)) -> bool {
+    Chain::new(error).any(|cause| {
         let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         let kind = kind.or_else(|| cause.downcast_ref::<Errno>().map(|errno| errno.kind()));
         kind == Some(io::ErrorKind::FileTooLarge)

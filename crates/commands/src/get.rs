@@ -2,22 +2,26 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
+use transfer::{
+    Existing, HostOptions, HostSink, Options, Rules, Transfer, VolumeSource, Watch, default_threads, measure,
+};
 use vfs::Volume;
 
 use super::dest::Dest;
-use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
+use super::emulation;
 use super::failure::Failure;
+use super::failures::Failures;
 use super::image::ReadArgs;
 use super::interrupt::{Interrupt, is_interruption};
 use super::output::{Output, warn};
 use super::progress::{Bar, Progress};
+use super::tally::{Counted, Tally, count};
 use super::trust::{Trust, Withheld};
-use super::work;
 
 /// Copy files and directories out of an image
 ///
@@ -79,7 +83,7 @@ pub struct CopyOut {
     #[command(flatten)]
     trust: Trust,
     /// Threads that copy
-    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
+    #[arg(long, value_name = "COUNT", default_value_t = default_threads(), hide_default_value = true)]
     threads: usize,
     /// No progress bar
     #[arg(short, long)]
@@ -113,13 +117,13 @@ struct LeftOut {
 }
 
 impl Report {
-    fn of(progress: &Progress, losses: &Losses) -> Self {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    fn of(tally: &Tally<'_>, failures: &Failures) -> Self {
+        let losses = &tally.losses;
         Self {
-            entries: count(&progress.names),
-            bytes: count(&progress.bytes),
-            present: count(&losses.found),
-            failed: losses.failures.count(),
+            entries: count(&tally.progress.names),
+            bytes: count(&tally.progress.bytes),
+            present: count(&tally.found),
+            failed: failures.count(),
             left_out: LeftOut {
                 owners: count(&losses.owners),
                 attributes: count(&losses.xattrs),
@@ -152,8 +156,7 @@ pub struct Copied {
     pub report: Report,
     /// What ended it early.
     pub result: Result<()>,
-    losses: Losses,
-    names: u64,
+    failures: Failures,
 }
 
 impl Copied {
@@ -162,13 +165,34 @@ impl Copied {
     /// # Errors
     /// What ended the copy, or how many entries could not be copied.
     pub fn finish(self) -> Result<()> {
-        let told = self.losses.failures.tell(self.names, "copied");
+        let told = self.failures.tell(self.report.entries, "copied");
         self.result.and(told)
     }
 }
 
 /// Where a copy is from and goes to.
-type FromTo<'a> = (&'a [PathBuf], &'a Path);
+#[derive(Clone, Copy)]
+struct FromTo<'a> {
+    volume: &'a Volume,
+    paths: &'a [PathBuf],
+    to: &'a Path,
+}
+
+/// How it is copied, and who watches.
+struct Copying<'a> {
+    options: Options,
+    host: HostOptions,
+    tally: &'a Tally<'a>,
+}
+
+/// Ends an estimate that is not needed any more.
+struct Estimate<'a>(&'a AtomicBool);
+
+impl Watch for Estimate<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl CopyOut {
     /// The options of `cp`.
@@ -179,7 +203,7 @@ impl CopyOut {
             fail_fast: false,
             no_owner: false,
             trust,
-            threads: work::default_threads(),
+            threads: default_threads(),
             quiet,
             cp_keeps_partial: Some(keeps_partial),
         }
@@ -195,72 +219,69 @@ impl CopyOut {
     ///
     /// # Errors
     /// Where signals cannot be caught; what fails of the copy is in the answer.
-    pub fn run(&self, volume: &Volume, (image, is_own): (&Path, bool), (paths, dest): FromTo<'_>) -> Result<Copied> {
+    pub fn run(
+        &self,
+        volume: &Volume,
+        (image, is_own): (&Path, bool),
+        (paths, to): (&[PathBuf], &Path),
+    ) -> Result<Copied> {
+        emulation::check()?;
         let allowed = self.trust.allowed(is_own);
         let interrupt = Interrupt::catch()?;
         // New files get exactly the modes that the image says.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
-        let options = ExportOptions {
-            thread_count: self.threads,
-            replaces: self.force,
+        let rules = Rules { makes_devices: allowed.devices, keeps_setid: allowed.setid, ..Rules::default() };
+        let host = HostOptions {
+            existing: if self.force { Existing::Replace } else { Existing::Fail },
             continues: self.continues,
-            interrupt: interrupt.clone(),
-            fails_fast: self.fail_fast,
-            makes_devices: allowed.devices,
-            keeps_setid: allowed.setid,
             keeps_owners: !self.no_owner,
             keeps_partial: self.cp_keeps_partial.unwrap_or(true),
         };
-        let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
+        let (progress, failures) = (Arc::new(Progress::default()), Failures::default());
+        let own = (!self.fail_fast).then_some(&failures);
+        let tally = Tally { failures: own, interrupt: Some(&interrupt), ..Tally::new(&progress, Counted::Done) };
+        let copying = Copying { options: Options { thread_count: self.threads, rules }, host, tally: &tally };
+        let from_to = FromTo { volume, paths, to };
         let bar = Bar::new(&progress, !self.quiet);
         let is_over = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             if bar.is_shown() {
-                scope.spawn(|| {
-                    // A failure is left to the copy, which meets it too.
-                    if let Ok(Some(total)) = measure(volume, paths, &is_over) {
-                        progress.bytes_total.store(total, Ordering::Relaxed);
-                    }
-                });
+                // A failure is left to the copy, which meets it too.
+                scope.spawn(|| estimate(from_to, &progress, &is_over));
             }
-            let result = self.copy(volume, &options, (&progress, &losses), (paths, dest));
+            let result = self.copy(from_to, &copying, &failures);
             is_over.store(true, Ordering::Relaxed);
             result
         });
         drop(bar);
-        tell(&losses);
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        tell(&tally);
+        let losses = &tally.losses;
         let withheld = Withheld { devices: count(&losses.withheld_nodes), setid: count(&losses.withheld_setid) };
         self.trust.tell_withheld((image, is_own), withheld);
-        let names = progress.names.load(Ordering::Relaxed);
-        if result.as_ref().is_err_and(is_interruption) {
+        let report = Report::of(&tally, &failures);
+        if result.as_ref().is_err_and(|error| is_interruption(&**error)) {
             // The failures before it are told first; they end in nothing then.
-            let _ = losses.failures.tell(names, "copied");
-            self.tell_interrupted(names, (paths, dest));
+            let _ = failures.tell(report.entries, "copied");
+            self.tell_interrupted(report.entries, from_to);
             interrupt.end_by_it();
         }
-        Ok(Copied { report: Report::of(&progress, &losses), result, losses, names })
+        Ok(Copied { report, result, failures })
     }
 
-    fn tell_interrupted(&self, names: u64, (paths, dest): FromTo<'_>) {
-        let how = match made_dest((paths, dest)) {
+    fn tell_interrupted(&self, names: u64, from_to: FromTo<'_>) {
+        let how = match made_dest(from_to) {
             _ if self.cp_keeps_partial.is_some() => "use `spinney get --continue`".to_owned(),
             Some(path) => format!("add --continue, and write {}/. for {0}", path.display()),
             None => "add --continue".to_owned(),
         };
-        let dest = dest.display();
+        let dest = from_to.to.display();
         warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, {how}"));
     }
 
-    fn copy(
-        &self,
-        volume: &Volume,
-        options: &ExportOptions,
-        (progress, losses): (&Progress, &Losses),
-        (paths, to): FromTo<'_>,
-    ) -> Result<()> {
+    fn copy(&self, from_to: FromTo<'_>, copying: &Copying<'_>, failures: &Failures) -> Result<()> {
+        let FromTo { volume, paths, to } = from_to;
         if self.continues
-            && let Some(path) = made_dest((paths, to))
+            && let Some(path) = made_dest(from_to)
             && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
         {
             let (dest, path) = (to.display(), path.display());
@@ -269,33 +290,46 @@ impl CopyOut {
         }
         let dest = Dest::new(to, to.is_dir(), paths.len())?;
         for path in paths {
-            let copied = copy_one(volume, options, (progress, losses), (path, dest, to));
-            losses.failures.note(copied, self.fail_fast)?;
+            failures.note(copying.one(from_to, path, dest), self.fail_fast)?;
         }
         Ok(())
     }
 }
 
+impl Copying<'_> {
+    fn one(&self, FromTo { volume, to, .. }: FromTo<'_>, path: &Path, dest: Dest<'_>) -> Result<()> {
+        if means_contents(path) {
+            // Before the target is made.
+            volume.metadata(path)?;
+            let (source, sink) = (VolumeSource::new(volume, path), HostSink::create(to, self.host)?);
+            return Ok(Transfer::new(&source, &sink, &self.options, self.tally).contents()?);
+        }
+        let is_dir = volume.symlink_metadata(path)?.is_dir();
+        let target = dest.target(path, is_dir)?;
+        let name = target.file_name().context("the target has no name")?;
+        let source = VolumeSource::new(volume, "");
+        let sink = HostSink::open(target.parent().unwrap_or(Path::new(".")), self.host)?;
+        let copied = Transfer::new(&source, &sink, &self.options, self.tally).one(path, Path::new(name));
+        copied.map(drop).map_err(|error| error.about(&target).into())
+    }
+}
+
 /// The only path, where the destination was made of it or will be: as something in that it would be another copy.
-fn made_dest<'a>((paths, dest): FromTo<'a>) -> Option<&'a Path> {
+fn made_dest<'a>(FromTo { paths, to, .. }: FromTo<'a>) -> Option<&'a Path> {
     let [path] = paths else { return None };
-    let inside = dest.join(path.file_name()?);
-    let is_dest = !means_contents(path) && dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
+    let inside = to.join(path.file_name()?);
+    let is_dest = !means_contents(path) && to.is_dir() && std::fs::symlink_metadata(inside).is_err();
     is_dest.then_some(path)
 }
 
-fn copy_one(
-    volume: &Volume,
-    options: &ExportOptions,
-    (progress, losses): (&Progress, &Losses),
-    (path, dest, to): (&Path, Dest<'_>, &Path),
-) -> Result<()> {
-    if means_contents(path) {
-        return export_contents(volume, path, to, options, (progress, losses));
+/// Finds out how much there is to copy, until the copy is over.
+fn estimate(FromTo { volume, paths, .. }: FromTo<'_>, progress: &Progress, is_over: &AtomicBool) {
+    let options = Options { thread_count: 1, ..Options::default() };
+    let watch = Estimate(is_over);
+    let totals = paths.iter().map(|path| measure(&VolumeSource::new(volume, path), &options, &watch));
+    if let Ok(totals) = totals.collect::<transfer::Result<Vec<_>>>() {
+        totals.iter().for_each(|total| progress.add_total(total.bytes));
     }
-    let is_dir = volume.symlink_metadata(path)?.is_dir();
-    let target = dest.target(path, is_dir)?;
-    export_one(volume, path, &target, options, (progress, losses))
 }
 
 /// True for `/`, and for paths that end in `.` or `..`.
@@ -304,14 +338,16 @@ pub(super) fn means_contents(path: &Path) -> bool {
     path.file_name().is_none() || bytes.ends_with(b"/.")
 }
 
-fn tell(losses: &Losses) {
-    let tell = |count: u64, what: &str| {
+fn tell(tally: &Tally<'_>) {
+    let losses = &tally.losses;
+    for (count, what) in [
+        (count(&tally.found), "files were there already, whole"),
+        (count(&losses.owners), "files could not be given their owner"),
+        (count(&losses.xattrs), "attributes could not be set"),
+        (count(&losses.nodes), "device nodes could not be made (that needs root)"),
+    ] {
         if count > 0 {
             warn(&format!("{count} {what}"));
         }
-    };
-    tell(losses.found.load(Ordering::Relaxed), "files were there already, whole");
-    tell(losses.owners.load(Ordering::Relaxed), "files could not be given their owner");
-    tell(losses.xattrs.load(Ordering::Relaxed), "attributes could not be set");
-    tell(losses.nodes.load(Ordering::Relaxed), "device nodes could not be made (that needs root)");
+    }
 }

@@ -1,12 +1,14 @@
 //! Signals that ask a long copy to stop, so that it ends in an orderly way.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use anyhow::Result;
+use anyhow::{Chain, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
+use transfer::Cause;
 
 /// Whether a signal has asked for the end. The first one is noted, a second one ends the program at once.
 #[derive(Debug, Clone, Default)]
@@ -43,10 +45,12 @@ impl Interrupt {
     /// # Errors
     /// One that says so, once a signal came.
     pub fn check(&self) -> Result<()> {
-        if self.is_asked.load(Ordering::Relaxed) {
-            return Err(Interrupted.into());
-        }
-        Ok(())
+        if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
+    }
+
+    /// True once a signal came.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
     }
 
     /// Ends this program by the signal that was noted, so that a shell sees what ended it (status 128 and the
@@ -61,8 +65,9 @@ impl Interrupt {
 }
 
 /// True for a failure that is a signal's.
-pub(crate) fn is_interruption(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Interrupted>())
+pub(crate) fn is_interruption(error: &(dyn Error + 'static)) -> bool {
+    let is_cancelled = |cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(Cause::Cancelled));
+    Chain::new(error).any(|cause| cause.is::<Interrupted>() || is_cancelled(cause))
 }
 
 /// The set of signals that this program was told to ignore, one bit a signal; none where `/proc` is missing.
@@ -78,4 +83,4 @@ impl fmt::Display for Interrupted {
     }
 }
 
-impl std::error::Error for Interrupted {}
+impl Error for Interrupted {}

@@ -6,22 +6,20 @@
 //! the host, in an image or in a mount, [`short`] rewrites arguments to one form, `dest` decides where copies go,
 //! [`on_mount`] has the server of a mount carry out a command, [`output`], [`names`] and `report` write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`] decides the exit status,
-//! [`import`] and `export` copy trees in and out with [`work`] and [`progress`], `interrupt` notes signals for them,
-//! `beneath` keeps an export where it belongs, and [`picture`] draws. [`mount`] and [`trace`] are folders.
+//! `tally` and [`progress`] watch the copies that crate `transfer` makes, [`interrupt`] notes signals for them, and
+//! [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
 //! its changes. Callers: programs, with the formats that they know.
 
 pub mod attributes;
-mod beneath;
 pub mod cat;
 pub mod cp;
 pub mod dedupe;
 pub mod defrag;
 mod dest;
-mod emulation;
-mod export;
+pub mod emulation;
 pub mod failure;
 pub mod failures;
 mod files;
@@ -29,7 +27,6 @@ pub mod format;
 pub mod get;
 pub mod human;
 pub mod image;
-pub mod import;
 pub mod info;
 pub mod interrupt;
 pub mod ln;
@@ -53,8 +50,8 @@ pub mod rm;
 pub mod short;
 mod socket;
 pub mod stat;
+mod tally;
 pub mod trace;
 pub mod tree;
 pub mod trim;
 mod trust;
-pub mod work;

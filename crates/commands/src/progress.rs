@@ -24,6 +24,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// More bytes are to be done.
+    pub fn add_total(&self, count: u64) {
+        let before = self.bytes_total.load(Ordering::Relaxed);
+        self.bytes_total.store(before.saturating_add(count), Ordering::Relaxed);
+    }
+
     /// One more name is done.
     pub fn add_name(&self) {
         self.names.fetch_add(1, Ordering::Relaxed);

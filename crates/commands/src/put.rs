@@ -4,19 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
+use transfer::{
+    Existing, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, default_threads, measure_host,
+};
 use vfs::Volume;
 
 use super::dest::Dest;
+use super::emulation;
+use super::failures::Failures;
 use super::get::means_contents;
 use super::image::{ImageArgs, ImagePath, maker};
-use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
 use super::output::Output;
 use super::progress::{Bar, Progress};
 use super::report::Made;
-use super::work;
+use super::tally::{Counted, Tally};
 
 /// Copy files and directories into an image
 ///
@@ -54,7 +58,7 @@ pub struct Put {
     #[arg(short = 'x', long)]
     one_file_system: bool,
     /// Threads that copy; with one, the same source always gives the same order
-    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
+    #[arg(long, value_name = "COUNT", default_value_t = default_threads(), hide_default_value = true)]
     threads: usize,
     /// Keep the copied part of a file that does not fit; by default it is removed
     #[arg(long)]
@@ -83,25 +87,23 @@ impl Put {
     /// How many files could not be copied, or the only failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
-        let options = self.options()?;
-        let progress = Arc::new(Progress::default());
+        let copy = self.copy()?;
+        let (progress, failures) = (Arc::new(Progress::default()), Failures::default());
         let bar = Bar::new(&progress, !self.quiet);
         if bar.is_shown() {
-            let total: Result<u64> = self
-                .sources
-                .iter()
-                .try_fold(0_u64, |sum, source| Ok(sum.saturating_add(measure(source, &options)?.bytes)));
-            progress.bytes_total.store(total?, Ordering::Relaxed);
+            for source in &self.sources {
+                progress.add_total(measure_host(source, &copy.options)?.bytes);
+            }
         }
-        let copied = self
-            .copy(&volume, &options, &progress)
+        let tally = Tally { failures: Some(&failures), ..Tally::new(&progress, Counted::Tried) };
+        let copied = Dest::find(&volume, &self.dest, self.sources.len())
+            .and_then(|dest| copy.run(&volume, &self.sources, Target { path: &self.dest, dest }, &tally))
             .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
         // What was copied before a failure is kept.
         let closed = volume.close();
         drop(bar);
         let made = copied?;
         closed?;
-        let failures = options.failures.unwrap_or_default();
         let tried = progress.names.load(Ordering::Relaxed);
         let (entries, bytes) = (tried.saturating_sub(failures.count()), progress.bytes.load(Ordering::Relaxed));
         if self.json {
@@ -110,76 +112,91 @@ impl Put {
         failures.tell(entries, "copied")
     }
 
-    fn options(&self) -> Result<ImportOptions> {
+    fn copy(&self) -> Result<CopyIn> {
         let is_user = self.image.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
-        let options = options(&self.image.image, is_user, self.force);
-        Ok(ImportOptions {
-            thread_count: self.threads,
-            owner: self.owner.or(options.owner),
-            keeps_partial: self.partial,
-            one_file_system: self.one_file_system,
-            failures: Some(Arc::default()),
-            ..options
-        })
-    }
-
-    /// Returns where each source went.
-    fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
-        let dest = Dest::find(volume, &self.dest, self.sources.len())?;
-        copy_in(volume, (&self.sources, &self.dest, dest), options, progress)
+        let mut copy = CopyIn::new(&self.image.image, is_user, self.force);
+        copy.options.thread_count = self.threads;
+        copy.options.rules.owner = self.owner.or(copy.options.rules.owner);
+        copy.options.rules.one_file_system = self.one_file_system;
+        copy.volume.keeps_partial = self.partial;
+        Ok(copy)
     }
 }
 
-/// Options for a copy into an image; in a mount, the files of an unprivileged user belong to that user.
-pub(crate) fn options(image: &Path, is_user: bool, replaces: bool) -> ImportOptions {
-    let image = rustix::fs::stat(&ImagePath::parse(image).path).ok();
-    ImportOptions {
-        existing: if replaces { Existing::Replace } else { Existing::Fail },
-        owner: is_user.then(maker),
-        keeps_privileged: !is_user,
-        skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
-        ..ImportOptions::default()
-    }
+/// How files of this machine are copied into an image.
+pub(crate) struct CopyIn {
+    pub(crate) options: Options,
+    pub(crate) volume: VolumeOptions,
 }
 
-/// Copies files and directories of this machine to a destination; returns where each went.
-///
-/// # Errors
-/// The first failure that is not recorded.
-pub(crate) fn copy_in(
-    volume: &Volume,
-    (sources, path, dest): (&[PathBuf], &Path, Dest<'_>),
-    options: &ImportOptions,
-    progress: &Progress,
-) -> Result<Vec<PathBuf>> {
-    let mut targets = Vec::new();
-    for source in sources {
-        let copied = copy_one(volume, options, progress, (source, path, dest));
-        targets.extend(match &options.failures {
-            Some(failures) => failures.note(copied, false)?,
-            None => Some(copied?),
-        });
-    }
-    Ok(targets)
+/// Where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) dest: Dest<'a>,
 }
 
-fn copy_one(
-    volume: &Volume,
-    options: &ImportOptions,
-    progress: &Progress,
-    (source, path, dest): (&Path, &Path, Dest<'_>),
-) -> Result<PathBuf> {
-    if means_contents(source) {
-        if !dest.is_directory() {
-            volume.create_dir(path)?;
+impl CopyIn {
+    /// For a copy into the image at `image`; in a mount, the files of an unprivileged user belong to that user.
+    pub(crate) fn new(image: &Path, is_user: bool, replaces: bool) -> Self {
+        let image = rustix::fs::stat(&ImagePath::parse(image).path).ok();
+        let rules = Rules {
+            owner: is_user.then(maker),
+            keeps_privileged: !is_user,
+            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+            ..Rules::default()
+        };
+        let existing = if replaces { Existing::Replace } else { Existing::Fail };
+        let volume = VolumeOptions { existing, ..VolumeOptions::default() };
+        Self { options: Options { rules, ..Options::default() }, volume }
+    }
+
+    /// Copies files and directories of this machine; returns where each went.
+    ///
+    /// # Errors
+    /// The first failure that is not recorded.
+    pub(crate) fn run(
+        &self,
+        volume: &Volume,
+        sources: &[PathBuf],
+        target: Target<'_>,
+        tally: &Tally<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        emulation::check()?;
+        let mut targets = Vec::new();
+        for source in sources {
+            let copied = self.one(volume, source, target, tally);
+            targets.extend(match tally.failures {
+                Some(failures) => failures.note(copied, false)?.flatten(),
+                None => copied?,
+            });
         }
-        import_contents(volume, source, path, options, progress)?;
-        return Ok(path.to_owned());
+        Ok(targets)
     }
-    let is_dir = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_dir());
-    let target = dest.target(source, is_dir)?;
-    import_one(volume, source, &target, options, progress)?;
-    Ok(target)
+
+    /// Returns where a source went, unless it was left out.
+    fn one(&self, volume: &Volume, path: &Path, target: Target<'_>, tally: &Tally<'_>) -> Result<Option<PathBuf>> {
+        let Target { path: into, dest } = target;
+        if means_contents(path) {
+            if !dest.is_directory() {
+                volume.create_dir(into)?;
+            }
+            let (source, sink) = (HostSource::open(path)?, VolumeSink::new(volume, into, self.volume));
+            Transfer::new(&source, &sink, &self.options, tally).contents()?;
+            return Ok(Some(into.to_owned()));
+        }
+        let is_dir = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        let target = dest.target(path, is_dir)?;
+        let parent = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => Path::new("/"),
+        };
+        let name = path.file_name().context("the source has no name")?;
+        let (source, sink) = (HostSource::open(parent)?, VolumeSink::new(volume, "", self.volume));
+        let is_made = Transfer::new(&source, &sink, &self.options, tally).one(Path::new(name), &target)?;
+        Ok(is_made.then_some(target))
+    }
 }
 
 /// `UID:GID` as two numbers.

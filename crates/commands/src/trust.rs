@@ -9,11 +9,6 @@ use clap::Args;
 
 use super::output::warn;
 
-/// The bits with which a program acts for the owner and for the group of its file.
-pub(crate) const SET_ID: u32 = SET_USER | SET_GROUP;
-pub(crate) const SET_USER: u32 = 0o4000;
-pub(crate) const SET_GROUP: u32 = 0o2000;
-
 /// The options with which the caller decides this.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Trust {

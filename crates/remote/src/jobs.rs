@@ -2,7 +2,16 @@
 
 use std::os::unix::net::UnixStream;
 
-use crate::who::JobKind;
+/// The effect of a job, which decides who may ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// Reports facts about a mounted file system that every user may know.
+    Tells,
+    /// Reads what it names, whatever the permissions are: for root and the user of the server.
+    Reads,
+    /// Changes something: for the same users, where the mount is writable.
+    Changes,
+}
 
 /// Commands of one format that the server of a mount executes: those on the whole volume, and streams in and out.
 pub trait Jobs: Send + Sync {

@@ -3,7 +3,7 @@
 //! ```text
 //!  command                                     server of a mount
 //!  Volume -> Remote ==== wire, over a socket ==== Session -> Permitted -> FileSystem
-//!            (client)                             (serve)    (permit)
+//!            (client)                             (serve)    (crate access)
 //! ```
 //!
 //! [`Remote`] is a [`vfs::FileSystem`] whose calls are messages; every command that works on a volume works on it.
@@ -12,9 +12,7 @@
 //! streams, one for each thread that asks.
 //!
 //! Invariants
-//! * [`Permitted`] lets through what the kernel would let this user do through the mount, and no more: search along
-//!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes. Of
-//!   subvolumes it permits what the kernel's btrfs permits their owners.
+//! * A client may do what the kernel would permit its user on the mount: [`access::Permitted`] decides.
 //! * A node or handle that a client names is one that it was given: its session keeps the list, and gives all of it
 //!   back when the client goes.
 //! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew; that a program has
@@ -33,18 +31,14 @@ mod held;
 mod jobs;
 mod list;
 mod many;
-mod permit;
 mod serve;
 mod streams;
 mod subvolume_call;
 mod watch;
-mod who;
 
 pub use client::Remote;
-pub use jobs::{JobFailure, Jobs};
-pub use permit::Permitted;
+pub use jobs::{JobFailure, JobKind, Jobs};
 pub use serve::Host;
 pub use streams::STREAMS_MAX;
 pub use watch::Watch;
-pub use who::{JobKind, Who};
 pub use wire::receive_hello;

@@ -5,8 +5,9 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use access::{Permitted, User};
 use parking_lot::Mutex;
-use remote::{Host, Permitted, Remote, Watch, Who, receive_hello};
+use remote::{Host, Remote, Watch, receive_hello};
 use vfs::file_system::{
     AllocateFlags, Caller, CopyRange, Errno, Follow, NewNode, NodeId, NodeKind, OpenFlags, SetAttr, SetTime, WholeNode,
     XattrMode,
@@ -45,7 +46,7 @@ impl Served {
         Self { fs: Arc::new(MemoryFs::default()), host: Host::new(watch, None), heard }
     }
 
-    fn connect(&self, who: Who, base: NodeId) -> Arc<dyn FileSystem> {
+    fn connect(&self, who: User, base: NodeId) -> Arc<dyn FileSystem> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let root = std::fs::File::open("/").unwrap();
         let permitted = Permitted::new(Arc::clone(&self.fs), who.clone(), base, false);
@@ -68,8 +69,8 @@ impl Served {
     }
 }
 
-fn user(uid: u32, groups: &[u32]) -> Who {
-    Who { uid, gid: uid, groups: groups.to_vec(), serves: false }
+fn user(uid: u32, groups: &[u32]) -> User {
+    User { uid, gid: uid, groups: groups.to_vec(), serves: false }
 }
 
 #[track_caller]

@@ -88,9 +88,9 @@
 //!
 //! # Parts
 //!
-//! The crates below this one are re-exported as modules, for programs that need more than the front: [`blockdev`],
-//! [`vfs`], [`fuse`], [`remote`], [`codec`], [`checking`], [`host`], and the parts of a format in [`btrfs`] and
-//! [`f2fs`]. Nothing else of this workspace needs to be named.
+//! The crates below this one are re-exported as modules, for programs that need more than the front: [`access`],
+//! [`blockdev`], [`checking`], [`codec`], [`fuse`], [`host`], [`remote`], [`transfer`], [`vfs`], and the parts of a
+//! format in [`btrfs`] and [`f2fs`]. Nothing else of this workspace needs to be named.
 
 pub mod btrfs;
 pub mod f2fs;
@@ -100,6 +100,11 @@ mod open;
 mod option_list;
 mod progress;
 mod volume;
+
+/// The kernel's permission rules over any [`FileSystem`].
+pub mod access {
+    pub use access::*;
+}
 
 /// Block devices: files, memory, overlays, and the trait that a device of your own implements.
 pub mod blockdev {
@@ -129,6 +134,11 @@ pub mod host {
 /// A file system that another process serves through a socket.
 pub mod remote {
     pub use remote::*;
+}
+
+/// Copies of trees between the host and volumes.
+pub mod transfer {
+    pub use transfer::*;
 }
 
 /// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.

@@ -23,8 +23,8 @@ use crate::make::Make;
 use crate::target::{Common, Target};
 use commands::failure::Failure;
 use commands::human::parse_bytes;
-use commands::import::Totals;
 use commands::output::Output;
+use spinney::transfer::Totals;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]

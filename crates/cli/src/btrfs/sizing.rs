@@ -3,7 +3,7 @@
 use spinney::btrfs::disk::items::{DirItem, FileExtentItem, InodeItem, InodeRef};
 use spinney::btrfs::disk::node::ITEM_SIZE;
 
-use commands::import::Totals;
+use spinney::transfer::Totals;
 
 /// The smallest image that is made without `--size`: room for the first chunks and their growth.
 const IMAGE_BYTES_MIN: u64 = 128 << 20;

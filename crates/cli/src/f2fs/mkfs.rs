@@ -14,8 +14,8 @@ use super::{features, info};
 use crate::make::Make;
 use crate::target::{Common, Target};
 use commands::failure::{Failure, Status};
-use commands::import::Totals;
 use commands::output::Output;
+use spinney::transfer::Totals;
 
 /// What an inode takes, and its name.
 const ENTRY_BYTES: u64 = 4200;

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use transfer::Rules;
 use vfs::Volume;
 
 use super::dest::Dest;
@@ -22,12 +23,12 @@ use super::failure::Failure;
 use super::failures::Failures;
 use super::get::CopyOut;
 use super::image::{ImageArgs, ReadArgs};
-use super::import::ImportOptions;
 use super::output::{Output, warn};
 use super::place::{Place, is_image, mounted_at};
 use super::progress::{Bar, Progress};
-use super::put;
+use super::put::{CopyIn, Target};
 use super::report::Made;
+use super::tally::{Counted, Tally};
 use super::trust::{Allowed, Trust};
 use tree::{Copy, Counts};
 
@@ -339,16 +340,13 @@ impl Filling<'_> {
             let is_dir = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
             check_recursive(self.cp.recursive, path, is_dir)?;
         }
-        let options = put::options(self.image, self.is_user, self.cp.force);
-        let failures = Some(Arc::clone(self.failures));
+        let mut copy = CopyIn::new(self.image, self.is_user, self.cp.force);
         let Allowed { devices, setid } = self.cp.trust.allowed(true);
-        let keeps_partial = self.cp.partial;
-        let options = ImportOptions { keeps_partial, failures, makes_devices: devices, keeps_setid: setid, ..options };
+        copy.options.rules = Rules { makes_devices: devices, keeps_setid: setid, ..copy.options.rules };
+        copy.volume.keeps_partial = self.cp.partial;
         let before = self.progress.bytes.load(Ordering::Relaxed);
-        let mut targets = put::copy_in(self.volume, (paths, self.dest, dest), &options, self.progress);
-        if !devices && let Ok(targets) = &mut targets {
-            targets.retain(|target| self.volume.symlink_metadata(target).is_ok());
-        }
+        let tally = Tally { failures: Some(self.failures), ..Tally::new(self.progress, Counted::Tried) };
+        let targets = copy.run(self.volume, paths, Target { path: self.dest, dest }, &tally);
         let copied = self.progress.bytes.load(Ordering::Relaxed).saturating_sub(before);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
         targets

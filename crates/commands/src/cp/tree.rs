@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
+use transfer::{SET_ID, VolumeFile, copy_data, data_bytes};
 use vfs::file_system::{NodeFlags, NodeKind, SetAttr, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
 
 use super::{Reflink, check_recursive};
 use crate::dest::Dest;
-use crate::export::{copy_sparse, data_bytes, new_buffer};
 use crate::failure::{Failure, Status};
 use crate::failures::Failures;
 use crate::get::means_contents;
 use crate::image::maker;
 use crate::progress::Progress;
-use crate::trust::{Allowed, SET_GROUP, SET_ID, Withheld};
+use crate::trust::{Allowed, Withheld};
 
 /// Flags for the storage of contents: a new file needs them before it has data.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
@@ -208,7 +208,7 @@ impl Copy<'_> {
         } else if uid != found.uid || !self.allowed.setid {
             SET_ID
         } else if gid != found.gid {
-            SET_GROUP
+            0o2000
         } else {
             0
         }
@@ -300,7 +300,7 @@ impl Copy<'_> {
         if self.is_within && self.reflink != Reflink::Never {
             match target.reflink(&source, 0, 0, 0) {
                 Ok(()) => {
-                    let shared = data_bytes(&source, found.size).map_err(|error| error.at(from))?;
+                    let shared = data_bytes(&source, found.size).map_err(|error| error.about(from))?;
                     self.counts.shared = self.counts.shared.saturating_add(shared);
                     self.progress.add_bytes(found.size);
                     return Ok(());
@@ -312,7 +312,7 @@ impl Copy<'_> {
             }
         }
         // Holes are kept if the format reports them.
-        copy_sparse((&source, from), found.size, &mut new_buffer(), |at, part| {
+        copy_data(&source, found.size, &mut vec![0; VolumeFile::PIECE_BYTES], |at, part| -> Result<()> {
             target.write_at(part, at).map_err(|error| error.at(to))?;
             let bytes = u64::try_from(part.len())?;
             self.progress.add_bytes(bytes);

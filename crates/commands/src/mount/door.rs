@@ -14,9 +14,10 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use access::{Permitted, User};
 use anyhow::{Context as _, Result};
 use fuse::Notifier;
-use remote::{Host, Jobs, Permitted, Watch, Who};
+use remote::{Host, Jobs, Watch};
 use rustix::fs::{AtFlags, StatxFlags};
 use vfs::{FileSystem, NodeId};
 
@@ -117,7 +118,7 @@ impl Behind {
         let serves = uid == rustix::process::geteuid().as_raw();
         // A descriptor may have been passed on to a user whom the kernel does not let use it.
         anyhow::ensure!(serves || self.allow_other, "the mount is for its owner alone");
-        let who = Who { uid, gid: peer.gid.as_raw(), groups, serves };
+        let user = User { uid, gid: peer.gid.as_raw(), groups, serves };
         // It counts as a client until its descriptor is closed, which can take long where it is not ours.
         let (node, is_read_only) = host.greeting(&stream, uid, || {
             let dir = remote::receive_hello(&stream).context("what it wants")?;
@@ -126,7 +127,7 @@ impl Behind {
             anyhow::Ok((node, is_read_only))
         })?;
         let file_system = self.file_system.upgrade().context("the mount ends")?;
-        Ok(host.serve(stream, Permitted::new(file_system, who, node, is_read_only), uid)?)
+        Ok(host.serve(stream, Permitted::new(file_system, user, node, is_read_only), uid)?)
     }
 
     /// The directory that a client has open. Nothing here comes back to this server as a request.

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
+use transfer::path_of;
 
 use super::{Mount, Settings};
-use crate::beneath::path_of;
 use crate::failure::{Failure, Status, one_line};
 use crate::format::{self, Face};
 use crate::image::ImagePath;

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
+use access::Permitted;
 use parking_lot::{Mutex, RwLock};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use vfs::FileSystem as _;
@@ -21,10 +22,9 @@ use vfs::file_system::{
 };
 
 use crate::held::Held;
-use crate::jobs::{JobFailure, Jobs};
+use crate::jobs::{JobFailure, JobKind, Jobs};
 use crate::list::List;
 use crate::many;
-use crate::permit::Permitted;
 use crate::streams::Streams;
 use crate::watch::Watch;
 use crate::wire::{
@@ -183,11 +183,18 @@ impl Session {
         joined.map_or_else(|_| Reply::from(vfs::Error::from(Errno::EAGAIN)), |()| Reply::Done)
     }
 
-    /// Nearly all are for root and who serves.
+    fn may_do(&self, kind: JobKind) -> Answer<()> {
+        match kind {
+            JobKind::Tells => Ok(()),
+            JobKind::Reads => self.permitted.may_administer(),
+            JobKind::Changes => self.permitted.may_change().and_then(|()| self.permitted.may_administer()),
+        }
+    }
+
     fn job(&self, words: &[String], stream: OwnedFd) -> Reply {
         let Some(stream) = stream_of(stream) else { return vfs::Error::from(Errno::EINVAL).into() };
         let Some(jobs) = self.host.jobs.lock().clone() else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
-        if let Err(error) = self.permitted.may_do(jobs.kind(words)) {
+        if let Err(error) = self.may_do(jobs.kind(words)) {
             return error.into();
         }
         let Ok(_ended) = self.host.streams.register(&stream, self.uid) else {
@@ -268,9 +275,9 @@ impl Session {
         if flags.is_some_and(|flags| flags.intersects(wanted)) { Ok(node) } else { Err(Errno::EBADF.into()) }
     }
 
-    /// The kernel hears that a program has lost its privileges before it can find other contents in it.
-    fn disarm(&self, node: NodeId) -> Answer<()> {
-        if self.permitted.disarm(node)? {
+    /// Clears the privileges of a file that is about to be changed, and tells the kernel before its contents change.
+    fn clear_privileges(&self, node: NodeId) -> Answer<()> {
+        if self.permitted.clear_privileges(node)? {
             self.host.watch.attributes(node);
         }
         Ok(())
@@ -306,7 +313,7 @@ impl Session {
                 let node = self.known(*node)?;
                 if flags.contains(OpenFlags::TRUNCATE) {
                     // Where it is refused, so is the rest.
-                    self.disarm(node).unwrap_or_default();
+                    self.clear_privileges(node).unwrap_or_default();
                 }
                 let handle = fs.open(&caller(*owner), node, *flags)?;
                 if flags.contains(OpenFlags::TRUNCATE) {
@@ -441,7 +448,7 @@ impl Session {
                 let handle = changes.handle.filter(|handle| is_open(*handle));
                 if changes.size.is_some() {
                     // Where it is refused, so is the rest, or takes them away by itself.
-                    self.disarm(node).unwrap_or_default();
+                    self.clear_privileges(node).unwrap_or_default();
                 }
                 let attr = fs.set_attr(&caller(*owner), node, &SetAttr { handle, ..*changes })?;
                 match changes.size {
@@ -452,7 +459,7 @@ impl Session {
             }
             Request::Write { node, handle, offset, flags } => {
                 let node = self.opened(*node, *handle, OpenFlags::WRITE | OpenFlags::APPEND)?;
-                self.disarm(node).unwrap_or_default();
+                self.clear_privileges(node).unwrap_or_default();
                 let written = fs.write(node, *handle, *offset, data, self.write_flags(node, *handle, *flags))?;
                 changed(node, Reply::Written(written))
             }
@@ -465,7 +472,7 @@ impl Session {
             }
             Request::Allocate { node, flags, offset, len } => {
                 let node = self.known(*node)?;
-                self.disarm(node)?;
+                self.clear_privileges(node)?;
                 fs.allocate(node, *flags, *offset, *len)?;
                 changed(node, Reply::Done)
             }
@@ -473,7 +480,7 @@ impl Session {
                 let target = self.known(range.target)?;
                 let range = vfs::file_system::CopyRange { source: self.known(range.source)?, target, ..*range };
                 if *how != Copy::Dedupe {
-                    self.disarm(target)?;
+                    self.clear_privileges(target)?;
                 }
                 let reply = match how {
                     Copy::Range => Reply::Count(fs.copy_range(&range)?),
@@ -516,7 +523,7 @@ impl Session {
                 return Ok(Reply::Count(fs.trim(&wanted, &mut |_, _| {})?));
             }
             Request::Resize { size } => return Ok(Reply::Count(fs.resize(*size)?)),
-            Request::HasSubvolumes => return Ok(Reply::Is(fs.has_subvolumes())),
+            Request::HasSubvolumes => return Ok(Reply::Is(fs.subvolumes().is_some())),
             Request::Subvolume(call) => self.change_subvolumes(call)?,
             _ => return Err(Errno::EINVAL.into()),
         }

@@ -1,17 +1,19 @@
 //! Changes of subvolumes by a client, and the names that the kernel has to drop from its cache after them.
 
-use vfs::file_system::{Answer, Caller};
+use vfs::FileSystem as _;
+use vfs::file_system::{Answer, Caller, Errno};
 
 use super::Session;
 use crate::subvolume_call::SubvolumeCall;
 
 impl Session {
     pub(super) fn change_subvolumes(&self, call: &SubvolumeCall<'_>) -> Answer<()> {
-        let (fs, watch) = (&self.permitted, &self.host.watch);
+        let fs = self.permitted.subvolumes().ok_or(Errno::EOPNOTSUPP)?;
+        let watch = &self.host.watch;
         match *call {
             SubvolumeCall::Create { owner: (uid, gid), parent, name } => {
                 let parent = self.known(parent)?;
-                fs.create_subvolume(&Caller { uid, gid, pid: 0 }, parent, name)?;
+                fs.create(&Caller { uid, gid, pid: 0 }, parent, name)?;
                 watch.name(parent, name);
             }
             SubvolumeCall::Snapshot { source, parent, name, mode } => {
@@ -21,16 +23,16 @@ impl Session {
             }
             SubvolumeCall::Delete { parent, name } => {
                 let parent = self.known(parent)?;
-                fs.delete_subvolume(parent, name)?;
+                fs.delete(parent, name)?;
                 watch.name(parent, name);
             }
             SubvolumeCall::SetMode { root, mode } => {
                 let root = self.known(root)?;
-                fs.set_subvolume_mode(root, mode)?;
+                fs.set_mode(root, mode)?;
                 watch.attributes(root);
             }
             SubvolumeCall::ForgetReceived { root } => fs.forget_received(self.known(root)?)?,
-            SubvolumeCall::SetDefault { root } => fs.set_default_subvolume(self.known(root)?)?,
+            SubvolumeCall::SetDefault { root } => fs.set_default(self.known(root)?)?,
         }
         Ok(())
     }

@@ -5,8 +5,19 @@ use super::source::{SourceFile, TextFile};
 use proc_macro2::{TokenStream, TokenTree};
 
 /// Crates that serve every file system and so may not name one.
-const NEUTRAL_CRATES: &[&str] =
-    &["blockdev", "checking", "codec", "commands", "fuse", "host", "vfs", "vfs-conformance"];
+const NEUTRAL_CRATES: &[&str] = &[
+    "access",
+    "blockdev",
+    "checking",
+    "codec",
+    "commands",
+    "fuse",
+    "host",
+    "remote",
+    "transfer",
+    "vfs",
+    "vfs-conformance",
+];
 /// Files that recognise what people have on their disks, in order not to overwrite it.
 const RECOGNISING: &[&str] = &["crates/commands/src/magic.rs"];
 const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];

@@ -5,20 +5,16 @@
 //! private was not finished. The contents of whole files are not compared; those of pieces are, since a private file
 //! may be the caller's own. Whatever is neither whole nor such a piece is not touched.
 
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
-
-use anyhow::Result;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use vfs::file_system::NodeKind;
-use vfs::{FileOptions, Metadata};
 
-use super::Export;
 use super::metadata::nanos;
+use super::root::Place;
 use crate::beneath::path_of;
+use crate::contents::Contents;
+use crate::error::Result;
+use crate::sink::Item;
 
 /// Bytes of a piece that are compared in one go.
 const COMPARED_BYTES: usize = 128 << 10;
@@ -35,49 +31,46 @@ pub(super) enum Found {
     Other,
 }
 
-/// Looks at a name, which is to become what `metadata` is of.
-pub(super) fn look(
-    export: &Export<'_>,
-    (dir, name): (&OwnedFd, &OsStr),
-    image: &Path,
-    metadata: &Metadata,
-) -> Result<Found> {
-    let found = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
-        found => found?,
-    };
-    if !is_same_thing(export, (dir, name), image, metadata, &found)? {
+/// Looks at the name under which `item` is to be made.
+pub(super) fn look(place: Place<'_>, item: &Item<'_>) -> Result<Found> {
+    let Some(found) = stat(place)? else { return Ok(Found::Nothing) };
+    if !is_same_thing(place, item, &found)? {
         return Ok(Found::Other);
     }
-    let size = u64::try_from(found.st_size)?;
+    let meant = &item.node.attr;
+    let size = u64::try_from(found.st_size).unwrap_or_default();
     let is_private = found.st_mode & 0o7777 == 0o600;
-    let lacks_setid = export.options.keeps_setid && metadata.permissions & 0o6000 != 0;
-    let is_meant_private = metadata.permissions & 0o777 == 0o600 && !lacks_setid;
-    let mode_is_done = metadata.is_symlink() || !is_private || is_meant_private;
-    let has_size = !metadata.is_file() || size == metadata.size;
-    let time = metadata.mtime;
-    let has_time = (found.st_mtime, signed(found.st_mtime_nsec)?) == (time.sec, nanos(time));
+    let is_meant_private = meant.permissions & 0o6777 == 0o600;
+    let mode_is_done = meant.is_symlink() || !is_private || is_meant_private;
+    let has_size = !meant.is_file() || size == meant.size;
+    let has_time = (found.st_mtime, signed(found.st_mtime_nsec)) == (meant.mtime.sec, nanos(meant.mtime));
     if mode_is_done && has_size && has_time {
         return Ok(Found::Whole);
     }
-    let owners = [rustix::process::geteuid().as_raw(), metadata.uid];
+    let owners = [rustix::process::geteuid().as_raw(), meant.uid];
     let is_ours = owners.contains(&found.st_uid) && found.st_nlink == 1;
-    let is_piece = (is_private || metadata.is_symlink()) && (!metadata.is_file() || size <= metadata.size);
-    if !is_ours || !is_piece || (metadata.is_file() && !has_same_contents(export, (dir, name), image, &found)?) {
+    let is_piece = (is_private || meant.is_symlink()) && (!meant.is_file() || size <= meant.size);
+    if !is_ours || !is_piece || (meant.is_file() && !has_same_contents(place, item, &found)?) {
         return Ok(Found::Other);
     }
     Ok(Found::Begun)
 }
 
-/// True where a file has the contents that the image says, as far as it goes, or zeros, which a power cut may leave.
-fn has_same_contents(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), image: &Path, found: &Stat) -> Result<bool> {
+fn stat(Place { dir, name }: Place<'_>) -> Result<Option<Stat>> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(None),
+        found => Ok(Some(found?)),
+    }
+}
+
+/// True where a file has the contents of `item`, as far as it goes, or zeros, which a power cut may leave.
+fn has_same_contents(Place { dir, name }: Place<'_>, item: &Item<'_>, found: &Stat) -> Result<bool> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let opened = rustix::fs::fstat(&fd)?;
     if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino) {
         return Ok(false);
     }
-    let file = FileOptions::new().read(true).open(export.volume, image)?;
     let (mut ours, mut meant) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
     let mut at = 0;
     loop {
@@ -87,54 +80,44 @@ fn has_same_contents(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), image
             Err(Errno::INVAL | Errno::NOTSUP) => at,
             start => start?,
         };
-        let count = match rustix::io::pread(&fd, &mut *ours, at) {
-            Ok(0) => return Ok(true),
-            Err(Errno::INTR) => continue,
-            count => count?,
-        };
+        let count = fd.read_at(&mut ours, at)?;
+        if count == 0 {
+            return Ok(true);
+        }
         meant.fill(0);
-        let count = count.min(file.read_at(&mut meant, at)?);
+        let count = count.min(item.contents.read_at(&mut meant, at)?);
         let is_same = |(ours, meant): (&u8, &u8)| *ours == 0 || ours == meant;
         if count == 0 || !ours.iter().take(count).zip(&meant).all(is_same) {
             return Ok(false);
         }
-        at = at.saturating_add(u64::try_from(count)?);
+        at = at.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     }
 }
 
 /// True for the same kind of file, with the same target or device number.
-fn is_same_thing(
-    export: &Export<'_>,
-    (dir, name): (&OwnedFd, &OsStr),
-    image: &Path,
-    metadata: &Metadata,
-    found: &Stat,
-) -> Result<bool> {
-    if NodeKind::from_mode(found.st_mode) != Some(metadata.kind) {
+fn is_same_thing(Place { dir, name }: Place<'_>, item: &Item<'_>, found: &Stat) -> Result<bool> {
+    let meant = &item.node.attr;
+    if NodeKind::from_mode(found.st_mode) != Some(meant.kind) {
         return Ok(false);
     }
-    Ok(match metadata.kind {
+    Ok(match meant.kind {
         NodeKind::Symlink => {
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
-            target.as_bytes() == export.volume.read_link(image)?.as_os_str().as_bytes()
+            item.node.target.as_deref() == Some(target.as_bytes())
         }
-        NodeKind::CharDevice | NodeKind::BlockDevice => found.st_rdev == u64::from(metadata.rdev),
+        NodeKind::CharDevice | NodeKind::BlockDevice => found.st_rdev == u64::from(meant.rdev),
         _ => true,
     })
 }
 
 /// True where both names are of one file.
-pub(super) fn is_linked((dir, name): (&OwnedFd, &OsStr), (other_dir, other_name): (&OwnedFd, &OsStr)) -> Result<bool> {
-    let found = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(false),
-        found => found?,
-    };
-    let other = rustix::fs::statat(other_dir, other_name, AtFlags::SYMLINK_NOFOLLOW)?;
+pub(super) fn is_linked(place: Place<'_>, other: Place<'_>) -> Result<bool> {
+    let (Some(found), Some(other)) = (stat(place)?, stat(other)?) else { return Ok(false) };
     Ok((found.st_dev, found.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Lets the caller into a directory of his own whose final mode keeps him out; the end of the copy gives it that again.
-pub(super) fn enter((dir, name): (&OwnedFd, &OsStr)) -> Result<()> {
+/// Gives the caller access to a directory of his own whose final mode denies it; the end of the copy restores the mode.
+pub(super) fn enter(Place { dir, name }: Place<'_>) -> Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&handle)?;
@@ -146,6 +129,6 @@ pub(super) fn enter((dir, name): (&OwnedFd, &OsStr)) -> Result<()> {
 }
 
 /// Nanoseconds as a signed number. Their type depends on the backend of `rustix`.
-fn signed<N: TryInto<i64>>(nsec: N) -> Result<i64, N::Error> {
-    nsec.try_into()
+fn signed(nsec: impl TryInto<i64>) -> i64 {
+    nsec.try_into().unwrap_or(-1)
 }

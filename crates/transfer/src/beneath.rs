@@ -1,8 +1,7 @@
 //! Directories below a root, reached without following a symbolic link.
 //!
-//! `get` writes what an image says into a directory of the host. Every directory on the way is
-//! opened from the root with symbolic links forbidden, so that nothing in the image, and nothing
-//! that lay in the target before, can lead outside.
+//! A transfer to the host writes what an untrusted image says. Every directory on the way is opened from the root with
+//! symbolic links forbidden, so that nothing in the image, and nothing that lay in the target before, can lead outside.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -24,8 +23,14 @@ const KEPT_MAX: usize = 256;
 
 /// A short path to what an open file or handle refers to, whatever names lead to it, for calls that
 /// take nothing else. It exists where `/proc` is mounted.
-pub(crate) fn path_of(fd: &impl AsFd) -> PathBuf {
+#[must_use]
+pub fn path_of(fd: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
+
+/// A path below `base`; the empty path is `base` itself.
+pub(crate) fn joined(base: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { base.to_owned() } else { base.join(path) }
 }
 
 /// Gives an open file its owner.

@@ -9,37 +9,39 @@
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Error, Result};
-
 /// More threads than this only wait for each other.
 const THREADS_MAX: usize = 8;
 
 /// Jobs that wait to be done.
-pub struct Queue<J> {
-    state: Mutex<State<J>>,
+pub(crate) struct Queue<J, E> {
+    state: Mutex<State<J, E>>,
     changed: Condvar,
 }
 
-struct State<J> {
+struct State<J, E> {
     waiting: Vec<J>,
     /// Jobs being done. They may still add some.
     running_count: usize,
-    failure: Option<Error>,
+    failure: Option<E>,
 }
 
-/// As many threads as there are processors, within reason.
+/// As many threads as there are processors, at most 8.
+#[must_use]
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX)
 }
 
 /// Does `first` and everything that is added meanwhile. Each thread has a value of its own, made
 /// by `start`.
-pub fn run<J: Send, S>(
+///
+/// # Errors
+/// The first failure of `work`.
+pub(crate) fn run<J: Send, S, E: Send>(
     thread_count: usize,
     first: J,
     start: impl Fn() -> S + Sync,
-    work: impl Fn(&mut S, J, &Queue<J>) -> Result<()> + Sync,
-) -> Result<()> {
+    work: impl Fn(&mut S, J, &Queue<J, E>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let state = State { waiting: vec![first], running_count: 0, failure: None };
     let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
     let one = || {
@@ -58,9 +60,9 @@ pub fn run<J: Send, S>(
     state.failure.map_or(Ok(()), Err)
 }
 
-impl<J> Queue<J> {
+impl<J, E> Queue<J, E> {
     /// Adds jobs, of which the first is done first.
-    pub fn add(&self, jobs: impl DoubleEndedIterator<Item = J>) {
+    pub(crate) fn add(&self, jobs: impl DoubleEndedIterator<Item = J>) {
         self.lock().waiting.extend(jobs.rev());
         self.changed.notify_all();
     }
@@ -82,7 +84,7 @@ impl<J> Queue<J> {
         }
     }
 
-    fn done(&self, result: Result<()>) {
+    fn done(&self, result: Result<(), E>) {
         let mut state = self.lock();
         state.running_count -= 1;
         if let Err(error) = result {
@@ -96,7 +98,7 @@ impl<J> Queue<J> {
     }
 
     // A thread that panicked has left the numbers as they were: every change is one statement.
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, State<J, E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +120,7 @@ mod tests {
                 if job < 10 {
                     queue.add([job * 10, job * 10 + 1].into_iter());
                 }
-                Ok(())
+                Ok::<_, &str>(())
             },
         )
         .unwrap();
@@ -135,7 +137,7 @@ mod tests {
             |(), depth, queue| {
                 count.fetch_add(1, Ordering::Relaxed);
                 queue.add((0..2).filter(|_| depth > 0).map(|_| depth - 1));
-                Ok(())
+                Ok::<_, &str>(())
             },
         )
         .unwrap();
@@ -150,9 +152,9 @@ mod tests {
             || (),
             |(), job, queue| {
                 queue.add((0..100).map(|_| job + 1));
-                if job > 3 { anyhow::bail!("enough") } else { Ok(()) }
+                if job > 3 { Err("enough") } else { Ok(()) }
             },
         );
-        assert_eq!(result.unwrap_err().to_string(), "enough");
+        assert_eq!(result, Err("enough"));
     }
 }

@@ -1,0 +1,24 @@
+//! The user for whom a request is made.
+
+/// A user, as the kernel reports it for a socket, or as a server maps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Its number; 0 may do anything.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its supplementary groups.
+    pub groups: Vec<u32>,
+    /// It runs the server, so it may do what concerns the whole volume.
+    pub serves: bool,
+}
+
+impl User {
+    pub(crate) const fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub(crate) fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.groups.contains(&group)
+    }
+}

@@ -1,0 +1,122 @@
+//! Failures of a transfer: the path that was being copied, and the cause.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// The result of a step of a transfer.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a file or directory was not copied. Displays the path, where one is known, and the cause.
+#[derive(Debug, thiserror::Error)]
+pub struct Error {
+    path: Option<PathBuf>,
+    #[source]
+    cause: Cause,
+}
+
+/// The cause of a failure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The host refused a call, or it failed.
+    #[error("{0}")]
+    Host(#[source] io::Error),
+    /// A volume refused a call, or it failed.
+    #[error("{0}")]
+    Volume(#[source] vfs::Error),
+    /// [`crate::Watch::is_cancelled`] asked for the end.
+    #[error("cancelled")]
+    Cancelled,
+    /// The source is damaged: a name that would lead out of its directory.
+    #[error("directory entry: expected a plain name, found `{0}`")]
+    BadName(String),
+    /// The source is damaged: a directory is below itself.
+    #[error("the directory contains itself")]
+    Cycle,
+    /// The target has something else under the name.
+    #[error("exists already")]
+    Exists,
+    /// Source and target are one file.
+    #[error("{} and {} are the same file", .0.display(), .1.display())]
+    SameFile(PathBuf, PathBuf),
+    /// This program was started under an emulator of system calls, which it would bypass.
+    #[error("started under {name}, but {library} is not loaded, so owners and device nodes would be the host's")]
+    Emulator {
+        /// Name of the emulator.
+        name: &'static str,
+        /// Part of the name of its library.
+        library: &'static str,
+    },
+}
+
+impl Error {
+    /// The same failure with the path that was being copied, unless it has one.
+    #[must_use]
+    pub fn about(mut self, path: impl AsRef<Path>) -> Self {
+        self.path.get_or_insert_with(|| path.as_ref().to_owned());
+        self
+    }
+
+    /// The same failure; one of a volume names `path`, unless it names one already.
+    #[must_use]
+    pub(crate) fn in_volume(mut self, path: &Path) -> Self {
+        if let Cause::Volume(error) = self.cause {
+            self.cause = Cause::Volume(error.at(path));
+        }
+        self
+    }
+
+    /// The path that was being copied.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The cause.
+    #[must_use]
+    pub const fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// True if the caller asked for the end.
+    #[must_use]
+    pub const fn is_cancelled(&self) -> bool {
+        matches!(self.cause, Cause::Cancelled)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        self.cause.fmt(f)
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self { path: None, cause }
+    }
+}
+
+impl From<vfs::Error> for Error {
+    fn from(error: vfs::Error) -> Self {
+        Cause::Volume(error).into()
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Cause::Host(error).into()
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        io::Error::from(errno).into()
+    }
+}

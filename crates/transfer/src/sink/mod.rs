@@ -1,0 +1,120 @@
+//! Trees that are copied to.
+//!
+//! A sink makes what the transfer has decided: owner, permissions and attributes of an [`Item`] are those that the copy
+//! gets. Names are made by several threads. A directory is finished after all names in it, since each changes its
+//! times.
+
+mod host;
+mod volume;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use vfs::Metadata;
+use vfs::file_system::{KnownNode, Xattrs};
+
+use crate::contents::Contents;
+use crate::error::Result;
+use crate::watch::Watch;
+
+pub use host::{HostOptions, HostSink};
+pub use volume::{VolumeOptions, VolumeSink};
+
+/// A name that exists already in the target. Directories are merged in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the copy fails.
+    #[default]
+    Fail,
+    /// It is removed first.
+    Replace,
+}
+
+/// A file or directory to be made.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    /// Name in the directory, which may be hostile.
+    pub name: &'a OsStr,
+    /// Path in the source.
+    pub from: &'a Path,
+    /// Path in the sink.
+    pub to: &'a Path,
+    /// Metadata, attributes, target of a link, and small contents. Whether contents are there: see
+    /// [`Item::is_streamed`].
+    pub node: &'a KnownNode,
+    /// Contents of a file that are not in `node`.
+    pub contents: &'a dyn Contents,
+    /// Told of progress and losses.
+    pub watch: &'a dyn Watch,
+}
+
+impl Item<'_> {
+    /// True for a file with contents that are not in `node`.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.node.attr.is_file() && self.node.attr.size > 0 && self.node.data.is_none()
+    }
+}
+
+/// The result of making a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// It was made.
+    Whole,
+    /// It was made, and its contents are still to be copied.
+    Begun,
+    /// It was there already.
+    Found,
+    /// The target does not permit it.
+    Left,
+}
+
+/// A tree to copy to. Paths are relative to its root.
+///
+/// All methods fail with the errors of the host or the volume.
+#[expect(clippy::missing_errors_doc, reason = "the trait says it for all")]
+pub trait Sink: Sync {
+    /// A directory in which names are made.
+    type Dir: Send + Sync;
+
+    /// Prepares the root, which gets the metadata of the directory `from` of the source.
+    fn begin(&self, from: &Path, node: &KnownNode) -> Result<()>;
+
+    /// Opens a directory.
+    fn open_dir(&self, path: &Path) -> Result<Self::Dir>;
+
+    /// Makes a directory, or merges it into an existing one.
+    fn make_dir(&self, dir: &Self::Dir, item: &Item<'_>) -> Result<()>;
+
+    /// Makes anything else.
+    fn make(&self, dir: &Self::Dir, item: &Item<'_>, buffer: &mut [u8]) -> Result<Made>;
+
+    /// Makes several small files together; the results are in their order.
+    fn make_many(&self, dir: &Self::Dir, items: &[Item<'_>], buffer: &mut [u8]) -> Result<Vec<Result<Made>>> {
+        Ok(items.iter().map(|item| self.make(dir, item, buffer)).collect())
+    }
+
+    /// How many files [`Sink::make_many`] takes at best.
+    fn at_once(&self) -> usize {
+        1
+    }
+
+    /// Copies the contents of a file that was begun.
+    fn fill(&self, item: &Item<'_>, buffer: &mut [u8]) -> Result<()> {
+        let _ = (item, buffer);
+        Ok(())
+    }
+
+    /// Makes one more name of the file at `first`.
+    fn link(&self, first: &Path, dir: &Self::Dir, item: &Item<'_>) -> Result<Made>;
+
+    /// Finishes a directory, in which all names were made.
+    fn finish_dir(&self, path: &Path, attr: &Metadata, watch: &dyn Watch) -> Result<()>;
+
+    /// Finishes the transfer, also one that failed or was cancelled. `xattrs` reads the attributes of a directory of
+    /// the source.
+    fn end(&self, watch: &dyn Watch, xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()>;
+
+    /// A path for messages; `None` where the errors themselves name it.
+    fn display(&self, path: &Path) -> Option<PathBuf>;
+}
