@@ -5,8 +5,7 @@ use btrfs_store::ablation::{Mutation, mutated};
 
 use super::ITEMS_MAX;
 use super::extents::{Source, Stretch, join};
-use super::recorder::Recorder;
-use crate::error::Result;
+use super::recorder::{Recorder, Result, Stop};
 use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Inode, InodeFlags};
 use crate::notes::Note;
@@ -19,13 +18,11 @@ pub(super) struct Contents {
 }
 
 impl Recorder<'_> {
-    /// What changed of a file's contents; `None` when that is too much.
-    pub(super) fn contents(&self, inode: &Inode, note: &Note) -> Result<Option<Contents>> {
-        let Some(stretches) = self.stretches(inode, note)? else {
-            return Ok(None);
-        };
+    /// What changed of a file's contents, if that is not too much.
+    pub(super) fn contents(&self, inode: &Inode, note: &Note) -> Result<Contents> {
+        let stretches = self.stretches(inode, note)?;
         let csums = self.csums(inode, &stretches)?;
-        Ok(Some(Contents { stretches, csums }))
+        Ok(Contents { stretches, csums })
     }
 
     pub(super) fn put_contents(&mut self, contents: Contents) {
@@ -37,14 +34,14 @@ impl Recorder<'_> {
         }
     }
 
-    /// The stretches of the contents that changed; `None` when there are too many items.
-    fn stretches(&self, inode: &Inode, note: &Note) -> Result<Option<Vec<Stretch>>> {
+    /// The stretches of the contents that changed, if they have not too many items.
+    fn stretches(&self, inode: &Inode, note: &Note) -> Result<Vec<Stretch>> {
         let sector = self.names.core.store.sizes().sector;
         let is_whole = self.is_new(inode) && !note.is_logged;
         let everything = 0..FILE_BYTES_MAX;
         let ranges = if is_whole { vec![everything] } else { join(note.ranges.clone()) };
         if ranges.is_empty() {
-            return Ok(Some(Vec::new()));
+            return Ok(Vec::new());
         }
         let disk_size = inode.state().disk_size;
         let needs_holes = !self.is_new(inode) && !mutated(Mutation::NoHoles);
@@ -59,13 +56,11 @@ impl Recorder<'_> {
                 continue;
             }
             let from = stretches.last().map_or(0, |last| last.range.end);
-            let Some(stretch) = source.stretch(range.start.max(from)..range.end)? else {
-                return Ok(None);
-            };
+            let stretch = source.stretch(range.start.max(from)..range.end)?;
             count += stretch.items.len();
             stretches.push(stretch);
         }
-        Ok((count <= ITEMS_MAX).then_some(stretches))
+        if count > ITEMS_MAX { Err(Stop::NeedsCommit) } else { Ok(stretches) }
     }
 
     /// Checksums of the data that this transaction wrote.

@@ -8,7 +8,7 @@ use btrfs_disk::{Generation, InodeNo, Key};
 use btrfs_store::{Scan, Tree};
 
 use super::ITEMS_MAX;
-use crate::error::Result;
+use super::recorder::{Result, Stop};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind};
 
 /// Times a range is widened before the file is committed instead.
@@ -55,19 +55,14 @@ pub(super) fn join(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl Source<'_> {
-    /// The items of a range, widened until no item on either side is cut. `None` when there are
-    /// too many.
-    pub(super) fn stretch(&self, range: Range<u64>) -> Result<Option<Stretch>> {
+    /// The items of a range, widened until no item on either side is cut, if they are not too many.
+    pub(super) fn stretch(&self, range: Range<u64>) -> Result<Stretch> {
         let sector = u64::from(self.sector);
         let end = range.end.min(FILE_BYTES_MAX);
         let mut range = range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
         for _ in 0..WIDENINGS_MAX {
-            let Some(items) = self.items(self.tree, &range)? else {
-                return Ok(None);
-            };
-            let Some(logged) = self.items(self.log, &range)? else {
-                return Ok(None);
-            };
+            let items = self.items(self.tree, &range)?;
+            let logged = self.items(self.log, &range)?;
             let mut wide = range.clone();
             for item in items.iter().chain(&logged) {
                 wide.start = wide.start.min(item.extent.start);
@@ -76,18 +71,18 @@ impl Source<'_> {
             if wide == range {
                 let items = self.with_holes(&range, items);
                 let (first, last) = (self.key(range.start), self.key(range.end.saturating_sub(1)));
-                return Ok(Some(Stretch { range, first, last, items }));
+                return Ok(Stretch { range, first, last, items });
             }
             range = wide;
         }
-        Ok(None)
+        Err(Stop::NeedsCommit)
     }
 
     fn key(&self, offset: u64) -> Key {
         Key::new(self.ino.0, EXTENT_DATA, offset)
     }
 
-    fn items(&self, tree: &Tree, range: &Range<u64>) -> Result<Option<Vec<Item>>> {
+    fn items(&self, tree: &Tree, range: &Range<u64>) -> Result<Vec<Item>> {
         let mut from = self.key(range.start);
         if let Some((before, _)) = tree.at_or_before(&from)?
             && (before.objectid, before.item_type) == (self.ino.0, EXTENT_DATA)
@@ -102,7 +97,7 @@ impl Source<'_> {
             }
             Ok(if items.len() > ITEMS_MAX { Scan::Stop } else { Scan::Continue })
         })?;
-        Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
+        if items.len() > ITEMS_MAX { Err(Stop::NeedsCommit) } else { Ok(items) }
     }
 
     /// Without a word about it, a replay would keep what lies on disk where there is a gap now.

@@ -9,11 +9,9 @@ use btrfs_store::ablation::{Mutation, mutated};
 use vfs::file_system::SyncWhat;
 
 use super::contents::Contents;
-use super::names::DEPTH_MAX;
 use super::plan::Items;
-use super::recorder::{Base, Recorder, collect};
+use super::recorder::{Base, Recorder, Result, Stop, collect};
 use super::{ITEMS_MAX, Recorded};
-use crate::error::Result;
 use crate::inode::{FileType, Inode};
 use crate::notes::Note;
 
@@ -27,10 +25,7 @@ impl Recorder<'_> {
         }
         let contents = match inode.kind() {
             FileType::Directory => Contents::default(),
-            _ => match self.contents(inode, &note)? {
-                Some(contents) => contents,
-                None => return Ok(Recorded::NeedsCommit),
-            },
+            _ => self.contents(inode, &note)?,
         };
         // Where the log has the names already, nobody else's matter.
         let has_names = note.is_logged && !note.names.has_new && !note.has_new_items;
@@ -40,19 +35,17 @@ impl Recorder<'_> {
         } else {
             // What changed until now is in what is looked at now.
             let note = self.note_of(inode.ino());
-            let Some(base) = self.base(inode)? else { return Ok(Recorded::NeedsCommit) };
-            if !self.place(inode, &base, &note)? {
-                return Ok(Recorded::NeedsCommit);
-            }
+            let base = self.base(inode)?;
+            self.place(inode, &base, &note)?;
             self.put_base(inode, base, &note);
         }
         self.visited.insert(inode.ino());
-        if inode.kind().is_dir() && !self.put_entries(inode)? {
-            return Ok(Recorded::NeedsCommit);
+        if inode.kind().is_dir() {
+            self.put_entries(inode)?;
         }
         self.put_contents(contents);
         if self.plan.item_count() > ITEMS_MAX {
-            return Ok(Recorded::NeedsCommit);
+            return Err(Stop::NeedsCommit);
         }
         self.plan.apply(&self.txn.log(self.tree)?)?;
         self.note_logged(inode, change_count);
@@ -85,28 +78,24 @@ impl Recorder<'_> {
 
     /// The entries that a directory got and lost since it was logged last. What it has from the
     /// first position it got in this transaction on, the log has all of.
-    fn put_entries(&mut self, dir: &Inode) -> Result<bool> {
+    fn put_entries(&mut self, dir: &Inode) -> Result<()> {
         let note = self.note_of(dir.ino());
         let is_whole = self.is_new(dir) && !note.is_logged;
         let from = if is_whole { Some(0) } else { note.entries.first_unlogged };
         if let Some(from) = from {
-            let Some(entries) = self.entries(dir, from)? else { return Ok(false) };
-            for (_, bytes) in &entries {
-                if !mutated(Mutation::NoTargets) && !self.has_whole_targets(bytes)? {
-                    return Ok(false);
-                }
+            let entries = self.entries(dir, from)?;
+            for (_, bytes) in entries.iter().filter(|_| !mutated(Mutation::NoTargets)) {
+                self.put_whole_targets(bytes)?;
             }
             self.put_range(dir, if is_whole { Some(0) } else { note.entries.first_added });
             self.plan.replace(index_key(dir, from), index_key(dir, u64::MAX), entries);
         }
         for hash in note.entries.unlogged_removed.iter() {
             for one in note.entries.removed.of_hash(*hash) {
-                if !self.settle(dir.ino(), *one)? {
-                    return Ok(false);
-                }
+                self.settle(dir.ino(), *one)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn put_range(&mut self, dir: &Inode, from: Option<u64>) {
@@ -116,64 +105,57 @@ impl Recorder<'_> {
         }
     }
 
-    fn entries(&self, dir: &Inode, from: u64) -> Result<Option<Items>> {
+    fn entries(&self, dir: &Inode, from: u64) -> Result<Items> {
         collect(dir, &(index_key(dir, from)..index_key(dir, u64::MAX)))
     }
 
-    /// As [`Self::has_targets`]; a new directory that is not in the log yet is logged with all its entries, as by the
+    /// As [`Self::put_targets`]; a new directory that is not in the log yet is logged with all its entries, as by the
     /// kernel.
-    fn has_whole_targets(&mut self, bytes: &[u8]) -> Result<bool> {
+    fn put_whole_targets(&mut self, bytes: &[u8]) -> Result<()> {
         for entry in DiskEntry::iter(bytes) {
             let entry = entry?;
             let location = entry.location();
             let ino = InodeNo(location.objectid);
-            let is_there = match (location.item_type, entry.kind()) {
-                (INODE_ITEM, Some(FileKind::Directory)) if !mutated(Mutation::NoEntriesBelow) => self.directory(ino)?,
-                (INODE_ITEM, _) => self.exists(ino)?,
-                _ => false,
-            };
-            if !is_there {
-                return Ok(false);
+            match (location.item_type, entry.kind()) {
+                (INODE_ITEM, Some(FileKind::Directory)) if !mutated(Mutation::NoEntriesBelow) => {
+                    self.put_directory(ino)?;
+                }
+                (INODE_ITEM, _) => self.put_existing(ino)?,
+                _ => return Err(Stop::NeedsCommit),
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Logs a new directory with its entries, and new directories below it likewise. A directory that is already logged
     /// with its entries stays as it is, and a committed one needs no log.
-    fn directory(&mut self, ino: InodeNo) -> Result<bool> {
+    fn put_directory(&mut self, ino: InodeNo) -> Result<()> {
         let note = self.note_of(ino);
         let dir = self.names.core.inode(self.tree, ino)?;
         if !self.is_new(&dir) || note.is_logged || note.is_synced_unnamed {
-            return self.exists(ino);
+            return self.put_existing(ino);
         }
-        if self.depth >= DEPTH_MAX || self.plan.item_count() > ITEMS_MAX {
-            return Ok(false);
-        }
-        self.depth += 1;
-        let change_count = dir.change_count();
-        let Some(base) = self.base(&dir)? else { return Ok(false) };
-        if !self.place(&dir, &base, &note)? {
-            return Ok(false);
-        }
-        self.put_base(&dir, base, &note);
-        if !self.put_entries(&dir)? {
-            return Ok(false);
-        }
-        self.note_logged(&dir, change_count);
-        self.depth -= 1;
-        Ok(true)
+        self.deeper(|recorder| {
+            let change_count = dir.change_count();
+            let base = recorder.base(&dir)?;
+            recorder.place(&dir, &base, &note)?;
+            recorder.put_base(&dir, base, &note);
+            recorder.put_entries(&dir)?;
+            recorder.note_logged(&dir, change_count);
+            Ok(())
+        })
     }
 
-    /// What a new entry leads to exists after a replay. False when a log cannot say so.
-    pub(super) fn has_targets(&mut self, bytes: &[u8]) -> Result<bool> {
+    /// The inodes that a new entry leads to exist after a replay.
+    pub(super) fn put_targets(&mut self, bytes: &[u8]) -> Result<()> {
         for entry in DiskEntry::iter(bytes) {
             let location = entry?.location();
-            if location.item_type != INODE_ITEM || !self.exists(InodeNo(location.objectid))? {
-                return Ok(false);
+            if location.item_type != INODE_ITEM {
+                return Err(Stop::NeedsCommit);
             }
+            self.put_existing(InodeNo(location.objectid))?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -45,10 +45,10 @@ use btrfs_store::{LogSync, LogTicket, Need, Txn};
 use vfs::file_system::SyncWhat;
 
 use crate::dir::Namespace;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::{Core, Inode, InodeFlags};
 use crate::writeback;
-use recorder::Recorder;
+use recorder::{Recorder, Stop};
 
 /// Items that one fsync copies at most; a commit is cheaper from about here on.
 const ITEMS_MAX: usize = 4096;
@@ -192,8 +192,9 @@ enum Recorded {
 fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>, what: SyncWhat) -> Result<Recorded> {
     let recorder = Recorder::new(names, txn, inode.tree_id());
     let recorded = match recorder.record(inode, what) {
-        Err(Error::NoSpace(_)) => Recorded::NeedsCommit,
-        recorded => recorded?,
+        Ok(recorded) => recorded,
+        Err(Stop::NeedsCommit) => Recorded::NeedsCommit,
+        Err(Stop::Failed(error)) => return Err(error),
     };
     if recorded == Recorded::NeedsCommit && mutated(Mutation::FallbackLeftOut) {
         return Ok(Recorded::Nothing);

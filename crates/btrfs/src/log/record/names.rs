@@ -32,96 +32,81 @@ use btrfs_disk::key::item_type::{DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTRE
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
 
-use super::recorder::{Base, Recorder};
-use crate::error::Result;
+use super::recorder::{Base, Recorder, Result, Stop};
 use crate::inode::Inode;
 use crate::notes::{Note, Removed};
 
-/// Inodes that lead from one to the next: more, and a commit is cheaper.
-pub(super) const DEPTH_MAX: usize = 128;
-
 impl Recorder<'_> {
-    /// Everything that has to be in the log with the names of an inode, which the caller puts
-    /// there. False when a log cannot say so.
-    pub(super) fn place(&mut self, inode: &Inode, base: &Base, note: &Note) -> Result<bool> {
+    /// Puts everything into the log that has to be there with the names of an inode, which the caller puts there.
+    pub(super) fn place(&mut self, inode: &Inode, base: &Base, note: &Note) -> Result<()> {
         let is_new = self.is_new(inode);
         if !is_new && !note.names.has_got && note.names.lost.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         if inode.kind().is_dir() && !is_new {
-            return Ok(false);
+            return Err(Stop::NeedsCommit);
         }
         if !self.visited.insert(inode.ino()) {
-            return Ok(true);
+            return Ok(());
         }
-        if self.depth >= DEPTH_MAX {
-            return Ok(false);
-        }
-        self.depth += 1;
-        for (parent, name) in &base.names {
-            if !self.has_way_to(*parent, name)? {
-                return Ok(false);
+        self.deeper(|recorder| {
+            for (parent, name) in &base.names {
+                recorder.clear_way_to(*parent, name)?;
             }
-        }
-        for (dir, index) in note.names.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
-            let dir = InodeNo(*dir);
-            if !self.forget_position(dir, *index)? || !self.heirs_exist(dir, inode.ino())? {
-                return Ok(false);
+            for (dir, index) in note.names.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
+                let dir = InodeNo(*dir);
+                recorder.forget_position(dir, *index)?;
+                recorder.put_heirs(dir, inode.ino())?;
             }
-        }
-        self.depth -= 1;
-        Ok(true)
+            Ok(())
+        })
     }
 
     /// The directory of a name exists after a replay, and nothing else has the name.
-    fn has_way_to(&mut self, parent: InodeNo, name: &[u8]) -> Result<bool> {
-        if !mutated(Mutation::NoAncestors) && !self.exists(parent)? {
-            return Ok(false);
+    fn clear_way_to(&mut self, parent: InodeNo, name: &[u8]) -> Result<()> {
+        if !mutated(Mutation::NoAncestors) {
+            self.put_existing(parent)?;
         }
         let hash = name_hash(name);
         let others = |note: &Note| note.entries.removed.of_hash(hash).to_vec();
         let others = self.noted(parent, others).unwrap_or_default();
         for removed in others {
-            if !self.settle(parent, removed)? {
-                return Ok(false);
-            }
+            self.settle(parent, removed)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A name that a directory lost is gone after a replay, and what it led to is where it is now.
-    pub(super) fn settle(&mut self, dir: InodeNo, removed: Removed) -> Result<bool> {
-        if !self.forget_position(dir, removed.index)? {
-            return Ok(false);
-        }
-        let Some(target) = removed.target else { return Ok(false) };
+    pub(super) fn settle(&mut self, dir: InodeNo, removed: Removed) -> Result<()> {
+        self.forget_position(dir, removed.index)?;
+        let target = removed.target.ok_or(Stop::NeedsCommit)?;
         let note = self.note_of(InodeNo(target));
         if note.is_gone {
             return self.drop_gone(InodeNo(target), &note);
         }
         if mutated(Mutation::FormerOwnerForgotten) {
-            return Ok(true);
+            return Ok(());
         }
         // One that lost a name and has another from before keeps that.
         if !note.names.has_got && !note.is_in_log() {
-            return Ok(true);
+            return Ok(());
         }
         let inode = self.names.core.inode(self.tree, InodeNo(target))?;
         if self.is_new(&inode) && !note.is_in_log() {
-            return Ok(true);
+            return Ok(());
         }
-        self.exists_with_names(&inode)
+        self.put_with_names(&inode)
     }
 
     /// Nothing of an inode that is gone stays in the log, and what was in it lives on elsewhere.
-    fn drop_gone(&mut self, ino: InodeNo, note: &Note) -> Result<bool> {
+    fn drop_gone(&mut self, ino: InodeNo, note: &Note) -> Result<()> {
         if !self.visited.insert(ino) {
-            return Ok(true);
+            return Ok(());
         }
-        if self.depth >= DEPTH_MAX {
-            return Ok(false);
-        }
-        self.depth += 1;
+        self.deeper(|recorder| recorder.drop_gone_now(ino, note))
+    }
+
+    fn drop_gone_now(&mut self, ino: InodeNo, note: &Note) -> Result<()> {
         if note.is_in_log() && !mutated(Mutation::GoneInodesKept) {
             self.plan.remove(Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
             self.names
@@ -133,110 +118,102 @@ impl Recorder<'_> {
         for (dir, index) in &note.names.lost {
             let dir = InodeNo(*dir);
             // What lay in a directory that is gone goes with that.
-            let is_told = self.note_of(dir).is_gone || self.forget_position(dir, *index)?;
-            if !is_told || !self.heirs_exist(dir, ino)? {
-                return Ok(false);
+            if !self.note_of(dir).is_gone {
+                self.forget_position(dir, *index)?;
             }
+            self.put_heirs(dir, ino)?;
         }
         for removed in note.entries.removed.iter() {
-            let Some(target) = removed.target else { return Ok(false) };
-            let child = self.note_of(InodeNo(target));
-            let is_settled = match child.is_gone {
-                true => self.drop_gone(InodeNo(target), &child)?,
-                false => self.exists(InodeNo(target))?,
-            };
-            if !is_settled {
-                return Ok(false);
+            let target = InodeNo(removed.target.ok_or(Stop::NeedsCommit)?);
+            let child = self.note_of(target);
+            match child.is_gone {
+                true => self.drop_gone(target, &child)?,
+                false => self.put_existing(target)?,
             }
         }
-        self.depth -= 1;
-        Ok(true)
+        Ok(())
     }
 
-    /// The names that an inode lost in a directory are not nobody's after a replay, where another
-    /// inode has them now: a rename replaced it.
-    fn heirs_exist(&mut self, dir: InodeNo, loser: InodeNo) -> Result<bool> {
+    /// After a replay each name that an inode lost in a directory exists again, if another inode took it over: a rename
+    /// replaced it.
+    fn put_heirs(&mut self, dir: InodeNo, loser: InodeNo) -> Result<()> {
         let hashes = |note: &Note| note.entries.removed.hashes_of(loser.0).to_vec();
         let hashes = self.noted(dir, hashes).unwrap_or_default();
         let root = self.names.core.root(self.tree)?;
         for hash in hashes {
             let Some(bytes) = root.tree.get(&Key::new(dir.0, DIR_ITEM, hash))? else { continue };
-            if !self.has_targets(&bytes)? {
-                return Ok(false);
-            }
+            self.put_targets(&bytes)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A directory has nothing at a position after a replay.
-    fn forget_position(&mut self, dir: InodeNo, index: u64) -> Result<bool> {
+    fn forget_position(&mut self, dir: InodeNo, index: u64) -> Result<()> {
         let note = self.note_of(dir);
         // What came in this transaction is in no commit.
         let is_fresh = note.entries.first_added.is_some_and(|first| index >= first);
         if is_fresh && !note.is_logged {
-            return Ok(true);
+            return Ok(());
         }
         if note.is_gone {
-            return Ok(false);
+            return Err(Stop::NeedsCommit);
         }
         let key = |item_type| Key::new(dir.0, item_type, index);
         self.plan.remove(key(DIR_INDEX), key(DIR_INDEX));
         if is_fresh {
             // The range of all new positions has it.
-            return Ok(true);
+            return Ok(());
         }
         let inode = self.names.core.inode(self.tree, dir)?;
-        if !note.is_in_log() && !self.exists_with_names(&inode)? {
-            return Ok(false);
+        if !note.is_in_log() {
+            self.put_with_names(&inode)?;
         }
         if mutated(Mutation::NoDirRanges) {
-            return Ok(true);
+            return Ok(());
         }
         self.plan.put(key(DIR_LOG_INDEX), DirLogItem { end: index.into() }.bytes().to_vec());
-        Ok(true)
+        Ok(())
     }
 
     /// Says in the log that an inode exists, if the commit cannot know that, or does not know its
     /// names.
-    pub(super) fn exists(&mut self, ino: InodeNo) -> Result<bool> {
+    pub(super) fn put_existing(&mut self, ino: InodeNo) -> Result<()> {
         let note = self.note_of(ino);
         let inode = self.names.core.inode(self.tree, ino)?;
         if !self.is_new(&inode) && !note.names.has_got {
-            return Ok(true);
+            return Ok(());
         }
-        self.exists_with_names(&inode)
+        self.put_with_names(&inode)
     }
 
     /// Puts the names of an inode into the log: an inode item of generation 0 and size 0 tells a
     /// replay that nothing else of it was asked for. A symbolic link is put there whole.
-    fn exists_with_names(&mut self, inode: &Arc<Inode>) -> Result<bool> {
+    fn put_with_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let note = self.note_of(inode.ino());
         if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.names.has_new) {
-            return Ok(true);
+            return Ok(());
         }
         if note.is_synced_unnamed {
             // Its contents were promised, and come with its first name.
-            return Ok(false);
+            return Err(Stop::NeedsCommit);
         }
         if !note.is_in_log() && note.has_new_items && !self.is_new(inode) {
             // A replay takes the attributes that come with the names, and leaves the mode as it was committed: an
             // access list without the permission bits that belong to it.
-            return Ok(false);
+            return Err(Stop::NeedsCommit);
         }
-        let Some(mut base) = self.base(inode)? else { return Ok(false) };
-        if !self.place(inode, &base, &note)? {
-            return Ok(false);
-        }
+        let mut base = self.base(inode)?;
+        self.place(inode, &base, &note)?;
         if note.is_in_log() && mutated(Mutation::NoNewName) {
-            return Ok(true);
+            return Ok(());
         } else if note.is_in_log() {
             self.put_names(inode, &base);
         } else if inode.kind().is_symlink() {
-            let Some(contents) = self.contents(inode, &note)? else { return Ok(false) };
+            let contents = self.contents(inode, &note)?;
             self.put_base(inode, base, &note);
             self.put_contents(contents);
             self.note_logged(inode, inode.change_count());
-            return Ok(true);
+            return Ok(());
         } else {
             if let Some((_, bytes)) = base.items.first_mut() {
                 let mut item = inode.state().to_item();
@@ -246,7 +223,7 @@ impl Recorder<'_> {
             self.put_base(inode, base, &note);
         }
         inode.note(self.txn, Note::set_named);
-        Ok(true)
+        Ok(())
     }
 
     /// The names alone: what the log has of the inode beside them is as it was asked for.

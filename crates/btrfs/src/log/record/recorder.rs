@@ -5,16 +5,52 @@ use std::ops::Range;
 
 use btrfs_disk::items::{InodeExtrefEntry, OnDisk};
 use btrfs_disk::key::item_type::{INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM};
-use btrfs_disk::{InodeNo, Key, TreeId};
+use btrfs_disk::{Corrupt, InodeNo, Key, TreeId};
 use btrfs_store::ablation::{Mutation, mutated};
 use btrfs_store::{Scan, Txn};
 
 use super::ITEMS_MAX;
 use super::plan::{Items, Plan};
 use crate::dir::Namespace;
-use crate::error::Result;
+use crate::error::Error;
 use crate::inode::{Inode, InodeState};
 use crate::notes::Note;
+
+/// Why an inode does not enter the log.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A log cannot say it, or it would be more than a commit: the transaction is committed instead.
+    NeedsCommit,
+    /// A tree cannot be read.
+    Failed(Error),
+}
+
+/// What the steps of a recording return.
+pub(super) type Result<T, E = Stop> = std::result::Result<T, E>;
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoSpace(_) => Self::NeedsCommit,
+            error => Self::Failed(error),
+        }
+    }
+}
+
+impl From<btrfs_store::Error> for Stop {
+    fn from(error: btrfs_store::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<Corrupt> for Stop {
+    fn from(error: Corrupt) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// Inodes that lead from one to the next: more, and a commit is cheaper.
+const DEPTH_MAX: usize = 128;
 
 /// Copies inodes of one subvolume into the log of the running transaction.
 pub(super) struct Recorder<'a> {
@@ -24,7 +60,7 @@ pub(super) struct Recorder<'a> {
     pub(super) plan: Plan,
     /// Inodes whose names are in the plan, or being put there.
     pub(super) visited: HashSet<InodeNo>,
-    pub(super) depth: usize,
+    depth: usize,
 }
 
 /// What an inode has beside its contents and entries.
@@ -40,6 +76,17 @@ impl<'a> Recorder<'a> {
         Self { names, txn, tree, plan: Plan::default(), visited: HashSet::new(), depth: 0 }
     }
 
+    /// Goes on to an inode that the present one leads to.
+    pub(super) fn deeper(&mut self, act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if self.depth >= DEPTH_MAX || self.plan.item_count() > ITEMS_MAX {
+            return Err(Stop::NeedsCommit);
+        }
+        self.depth += 1;
+        let done = act(self);
+        self.depth -= 1;
+        done
+    }
+
     pub(super) fn is_new(&self, inode: &Inode) -> bool {
         inode.state().generation == self.txn.generation()
     }
@@ -48,15 +95,12 @@ impl<'a> Recorder<'a> {
         inode.note(self.txn, |note| note.set_logged(change_count));
     }
 
-    /// The inode item as it is now, names and attributes; `None` when there are too many.
-    pub(super) fn base(&self, inode: &Inode) -> Result<Option<Base>> {
+    /// The inode item as it is now, names and attributes.
+    pub(super) fn base(&self, inode: &Inode) -> Result<Base> {
         let ino = inode.ino().0;
         let mut items: Items = vec![item_of(inode, &inode.state())];
         let range = Key::new(ino, INODE_REF, 0)..Key::new(ino, XATTR_ITEM, u64::MAX);
-        match collect(inode, &range)? {
-            Some(more) => items.extend(more),
-            None => return Ok(None),
-        }
+        items.extend(collect(inode, &range)?);
         let mut names = Vec::new();
         for (key, bytes) in &items {
             if matches!(key.item_type, INODE_REF | INODE_EXTREF) {
@@ -66,7 +110,7 @@ impl<'a> Recorder<'a> {
                 }
             }
         }
-        Ok(Some(Base { items, names }))
+        Ok(Base { items, names })
     }
 
     pub(super) fn note_of(&self, ino: InodeNo) -> Note {
@@ -105,12 +149,12 @@ fn item_of(inode: &Inode, state: &InodeState) -> (Key, Vec<u8>) {
     (Key::new(inode.ino().0, INODE_ITEM, 0), item.bytes().to_vec())
 }
 
-/// The items of a range; `None` when there are too many.
-pub(super) fn collect(inode: &Inode, range: &Range<Key>) -> Result<Option<Items>> {
+/// The items of a range, if they are not too many.
+pub(super) fn collect(inode: &Inode, range: &Range<Key>) -> Result<Items> {
     let mut items = Items::new();
     inode.root.tree.scan(&range.start, &range.end, |key, bytes| {
         items.push((*key, bytes.to_vec()));
         Ok(if items.len() > ITEMS_MAX { Scan::Stop } else { Scan::Continue })
     })?;
-    Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
+    if items.len() > ITEMS_MAX { Err(Stop::NeedsCommit) } else { Ok(items) }
 }
