@@ -12,6 +12,7 @@
 
 mod api;
 mod cycles;
+mod facade;
 mod graph;
 mod layers;
 mod licences;
@@ -19,6 +20,7 @@ pub(crate) mod metrics;
 mod paths;
 mod size;
 mod source;
+mod spread;
 mod text;
 mod words;
 
@@ -67,6 +69,10 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
         problems.extend(cycles::check(name, &files));
     }
     problems.extend(api::check(root, &files, blesses)?);
+    let crates = files.iter().map(|file| file.crate_name.as_str()).collect();
+    problems.extend(facade::check(&texts, &crates));
+    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
+    problems.extend(spread::check(&architecture, &files));
     let metadata = metadata(root)?;
     problems.extend(licences::check(root, &metadata)?);
     problems.extend(graph::check(root, &metadata)?);

@@ -11,6 +11,7 @@ const NEUTRAL_CRATES: &[&str] = &[
     "checking",
     "codec",
     "commands",
+    "formats",
     "fuse",
     "host",
     "remote",
@@ -19,7 +20,7 @@ const NEUTRAL_CRATES: &[&str] = &[
     "vfs-conformance",
 ];
 /// Files that recognise what people have on their disks, in order not to overwrite it.
-const RECOGNISING: &[&str] = &["crates/commands/src/magic.rs"];
+const RECOGNISING: &[&str] = &["crates/formats/src/magic.rs"];
 const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];
 /// Folders in which `unsafe` is legal (each block with its SAFETY comment, which clippy checks).
 const UNSAFE_FOLDERS: &[&str] = &["crates/blockdev/", "crates/codec/", "crates/fuse/src/sys/"];
