@@ -131,11 +131,13 @@ pub enum Error {
         /// The path.
         device: String,
     },
-    /// An earlier state of what is on the device was being read, and its space was needed.
-    #[error("{device}: the earlier state that was being read was given up: the volume needed its space")]
-    StateGone {
+    /// The contents that the device showed cannot be read any longer.
+    #[error("{device}: {reason}")]
+    Gone {
         /// The device's name.
         device: String,
+        /// Why.
+        reason: &'static str,
     },
     /// The device has a fixed size.
     #[error("{device}: cannot grow: its size is fixed at {size} bytes")]
@@ -165,7 +167,7 @@ impl Error {
             | Self::Locked { device }
             | Self::Busy { device, .. }
             | Self::NotADevice { device }
-            | Self::StateGone { device }
+            | Self::Gone { device, .. }
             | Self::CannotGrow { device, .. } => device,
         }
     }
@@ -213,7 +215,7 @@ impl Error {
             Self::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
             Self::Locked { .. } | Self::Busy { .. } => io::ErrorKind::ResourceBusy,
             Self::CannotGrow { .. } => io::ErrorKind::Unsupported,
-            Self::StateGone { .. } => io::ErrorKind::StaleNetworkFileHandle,
+            Self::Gone { .. } => io::ErrorKind::StaleNetworkFileHandle,
         }
     }
 }

@@ -197,7 +197,7 @@ impl Request<'_> {
                     return Ok(());
                 }
                 // No copy is any better.
-                Err(Cause::Device(gone @ blockdev::Error::StateGone { .. })) => return Err(gone.into()),
+                Err(Cause::Device(gone @ blockdev::Error::Gone { .. })) => return Err(gone.into()),
                 Err(cause) => bad.push(self.describe(&unit, mirror, cause)),
             }
         }

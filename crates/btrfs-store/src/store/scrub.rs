@@ -338,7 +338,7 @@ impl Scrub {
             match self.read_unit(piece, index, unit, mirror, part) {
                 Ok(()) => {}
                 // No copy is any better.
-                Err(Cause::Device(gone @ blockdev::Error::StateGone { .. })) => return Err(gone.into()),
+                Err(Cause::Device(gone @ blockdev::Error::Gone { .. })) => return Err(gone.into()),
                 Err(cause) => bad.push((index, cause)),
             }
         }

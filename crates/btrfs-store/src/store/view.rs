@@ -12,6 +12,8 @@ use crate::options::StoreOptions;
 use crate::txn::View;
 use crate::{Result, bootstrap};
 
+/// Why a held state cannot be read any longer.
+const GIVEN_UP: &str = "the earlier state that was being read was given up: the volume needed its space";
 /// Tree blocks that a view keeps in memory at most, one part of so many of what the store itself may.
 const CACHE_SHARE: usize = 4;
 
@@ -124,7 +126,7 @@ impl ViewDevice {
     fn check(&self) -> blockdev::Result<()> {
         match self.state.view.is_whole() {
             true => Ok(()),
-            false => Err(blockdev::Error::StateGone { device: self.name().to_owned() }),
+            false => Err(blockdev::Error::Gone { device: self.name().to_owned(), reason: GIVEN_UP }),
         }
     }
 

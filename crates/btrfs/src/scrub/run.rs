@@ -159,5 +159,5 @@ fn copies(group: &GroupState) -> u64 {
 
 /// Others found no room but for what the scrub held back: it goes on with a newer state.
 fn is_given_up(error: &btrfs_store::Error) -> bool {
-    matches!(error, btrfs_store::Error::Device(blockdev::Error::StateGone { .. }))
+    matches!(error, btrfs_store::Error::Device(blockdev::Error::Gone { .. }))
 }
