@@ -27,8 +27,6 @@
 // An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
 #![deny(clippy::indexing_slicing)]
 
-#[cfg(feature = "ablation")]
-pub mod ablation;
 pub mod chunk;
 pub mod chunk_map;
 pub mod devices;

@@ -188,10 +188,6 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Res
 /// As [`write`].
 pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
     write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
-    #[cfg(feature = "ablation")]
-    if crate::ablation::skips_flush_after_superblock() {
-        return Ok(());
-    }
     let flushed = device.device().flush();
     Ok(flushed.inspect_err(|_| device.count(Event::WriteError))?)
 }

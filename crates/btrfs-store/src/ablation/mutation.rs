@@ -4,12 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutation {
-    /// No flush between the blocks of the log and the superblock that leads to them.
-    NoFlushBeforeSuperblock = 1,
-    /// No flush after the superblock: the fsync returns before it is durable.
-    NoFlushAfterSuperblock,
     /// The leaves of the log are written after the superblock.
-    LeavesAfterSuperblock,
+    LeavesAfterSuperblock = 1,
     /// The root item of a subvolume's log is not brought up to date.
     StaleLogRoot,
     /// Blocks of the log that the superblock leads to are edited in place.
@@ -48,26 +44,12 @@ pub enum Mutation {
     NoCsums,
     /// Holes are left out.
     NoHoles,
-    /// A file's size in the log is a sector too large.
-    SizeTooLarge,
     /// The size that a truncation left is not news for a sync of the data.
     SizeForgotten,
     /// Extents are not news for a sync of the data.
     ExtentsForgotten,
     /// Who finds a sync under way does not wait for it.
     GroupNotAwaited,
-    /// The log gets a mode with another bit.
-    LoggedModeWrong,
-    /// The log gets another owner and group.
-    LoggedOwnerWrong,
-    /// The log gets times that are 0.
-    LoggedTimesZero,
-    /// The log gets no inode flags.
-    LoggedFlagsZero,
-    /// A commit gets times that are 0.
-    CommittedTimesZero,
-    /// A commit gets no inode flags.
-    CommittedFlagsZero,
     /// A change of the mode does nothing.
     ModeIgnored,
     /// A change of owner and group does nothing.
@@ -82,9 +64,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All there are.
-    pub const ALL: [Self; 37] = [
-        Self::NoFlushBeforeSuperblock,
-        Self::NoFlushAfterSuperblock,
+    pub const ALL: [Self; 28] = [
         Self::LeavesAfterSuperblock,
         Self::StaleLogRoot,
         Self::LogBlocksEditedInPlace,
@@ -105,16 +85,9 @@ impl Mutation {
         Self::NoNewName,
         Self::NoCsums,
         Self::NoHoles,
-        Self::SizeTooLarge,
         Self::SizeForgotten,
         Self::ExtentsForgotten,
         Self::GroupNotAwaited,
-        Self::LoggedModeWrong,
-        Self::LoggedOwnerWrong,
-        Self::LoggedTimesZero,
-        Self::LoggedFlagsZero,
-        Self::CommittedTimesZero,
-        Self::CommittedFlagsZero,
         Self::ModeIgnored,
         Self::OwnerIgnored,
         Self::TimesIgnored,
@@ -135,7 +108,6 @@ mod kept {
     #[expect(clippy::as_conversions, reason = "the number of a variant")]
     pub fn mutate(what: Option<Mutation>) {
         MUTATION.store(what.map_or(0, |what| what as u8), Ordering::SeqCst);
-        btrfs_pool::ablation::set_skips_flush_after_superblock(what == Some(Mutation::NoFlushAfterSuperblock));
     }
 
     /// True when this mistake is to be made.

@@ -286,9 +286,7 @@ impl Txn {
             return engine.write_batch(batch, self.generation).and_then(|()| Ok(engine.pool().flush()?));
         }
         engine.write_batch(batch, self.generation)?;
-        if !mutated(Mutation::NoFlushBeforeSuperblock) {
-            engine.pool().flush()?;
-        }
+        engine.pool().flush()?;
         Ok(engine.pool().write_primary_superblock(superblock)?)
     }
 

@@ -7,7 +7,6 @@ use btrfs_disk::items::OnDisk;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
-use btrfs_store::ablation::{Mutation, mutated};
 
 use super::absent::AbsentSet;
 use super::item::SECTOR_BYTES;
@@ -165,14 +164,7 @@ impl Inode {
             return answer;
         }
         self.staging.stage(txn.generation());
-        let mut item = state.to_item();
-        if mutated(Mutation::CommittedTimesZero) {
-            (item.atime, item.mtime, item.ctime) = Default::default();
-        }
-        if mutated(Mutation::CommittedFlagsZero) {
-            item.flags = 0.into();
-        }
-        txn.defer(&self.root.tree, &self.key(), item.bytes().to_vec());
+        txn.defer(&self.root.tree, &self.key(), state.to_item().bytes().to_vec());
         answer
     }
 

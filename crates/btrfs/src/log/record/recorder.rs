@@ -6,7 +6,6 @@ use std::ops::Range;
 use btrfs_disk::items::{InodeExtrefEntry, OnDisk};
 use btrfs_disk::key::item_type::{INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM};
 use btrfs_disk::{Corrupt, InodeNo, Key, TreeId};
-use btrfs_store::ablation::{Mutation, mutated};
 use btrfs_store::{Scan, Txn};
 
 use super::ITEMS_MAX;
@@ -130,23 +129,7 @@ impl Base {
 }
 
 fn item_of(inode: &Inode, state: &InodeState) -> (Key, Vec<u8>) {
-    let mut item = state.to_item();
-    if mutated(Mutation::SizeTooLarge) && inode.kind().is_file() {
-        item.size = (state.disk_size + 4096).into();
-    }
-    if mutated(Mutation::LoggedModeWrong) {
-        item.mode = (state.mode ^ 0o020).into();
-    }
-    if mutated(Mutation::LoggedOwnerWrong) {
-        (item.uid, item.gid) = ((state.uid ^ 1).into(), (state.gid ^ 1).into());
-    }
-    if mutated(Mutation::LoggedTimesZero) {
-        (item.atime, item.mtime, item.ctime) = Default::default();
-    }
-    if mutated(Mutation::LoggedFlagsZero) {
-        item.flags = 0.into();
-    }
-    (Key::new(inode.ino().0, INODE_ITEM, 0), item.bytes().to_vec())
+    (Key::new(inode.ino().0, INODE_ITEM, 0), state.to_item().bytes().to_vec())
 }
 
 /// The items of a range, if they are not too many.

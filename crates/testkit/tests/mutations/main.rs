@@ -1,11 +1,14 @@
-//! Do the crash tests find mistakes? Each deliberate bug of `ablation::Mutation` is made in turn, and a workload that
-//! meets it is explored: some state has to break a promise. Without a bug none does.
+//! Do the crash tests find mistakes? Each deliberate bug is made in turn, in the engine (`ablation::Mutation`) or by
+//! the device below it (`planted`), and a workload that meets it is explored: some state has to break a promise.
+//! Without a bug none does.
 //!
 //! `cargo test --release -p testkit --features ablation --test mutations -- --nocapture` prints for each mistake which
 //! state of which workload shows it, and which promise it breaks. `SPINNEY_STATES` (default 3000) bounds the states
 //! of a workload, `SPINNEY_MUTATION` names the only mistake that is made.
 
 #![cfg(feature = "ablation")]
+
+mod planted;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -17,8 +20,9 @@ use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs::ablation::{Mutation, mutate};
 use btrfs::{MakeOptions, Volume};
-use crash_explorer::{Config, Failure, Step, explore_steps, parse};
+use crash_explorer::{Config, Failure, Format, Step, explore_steps, parse};
 use parking_lot::Condvar;
+use planted::{Planted, PlantedBtrfs};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
 use vfs::FileOptions;
@@ -47,9 +51,7 @@ use Workload::{InPlace, Overlapping, Steps};
 /// What meets a mistake.
 fn workload(mutation: Mutation) -> Workload {
     Steps(match mutation {
-        Mutation::NoFlushBeforeSuperblock | Mutation::NoFlushAfterSuperblock | Mutation::LeavesAfterSuperblock => {
-            "creat a\nwrite a 0 9000\nfsync a\ncreat b\nwrite b 0 9000\nfsync b"
-        }
+        Mutation::LeavesAfterSuperblock => Planted::NoFlushBeforeSuperblock.steps(),
         Mutation::StaleLogRoot => "creat a\nfsync a\ncreat b\nwrite b 0 5000\nfsync b\nwrite a 0 5000\nfsync a",
         Mutation::LogBlocksEditedInPlace => "creat a\nwrite a 0 9000\nfsync a\nwrite a 4096 9000\nfsync a",
         Mutation::LogBlocksFreedEarly => REUSING_COMMIT,
@@ -73,7 +75,6 @@ fn workload(mutation: Mutation) -> Workload {
         Mutation::NoNewName => "creat a\nwrite a 0 5000\nfsync a\nlink a b\nfsync a",
         Mutation::NoCsums => "creat a\nwrite a 0 20000\nfsync a",
         Mutation::NoHoles => "creat a\nwrite a 0 65536\nsync\nfalloc a 8192 16384 punch\nfsync a",
-        Mutation::SizeTooLarge => "creat a\nwrite a 0 5000\nfsync a",
         Mutation::SizeForgotten => "creat a\ntruncate a 1000000\nsync\ntruncate a 500000\nfdatasync a",
         Mutation::ExtentsForgotten => "creat a\nwrite a 0 20000\nsync\nwrite a 0 8192\nfdatasync a",
         Mutation::GroupNotAwaited => return Overlapping,
@@ -84,11 +85,6 @@ fn workload(mutation: Mutation) -> Workload {
 /// What meets a mistake with attributes.
 fn with_attributes(mutation: Mutation) -> &'static str {
     match mutation {
-        Mutation::LoggedOwnerWrong => "creat a\nsync\nchown a 7 8\nfsync a",
-        Mutation::LoggedTimesZero => "creat a\nsync\nutimes a 5 7\nfsync a",
-        Mutation::LoggedFlagsZero => "creat a\nsync\nchattr a =d\nfsync a",
-        Mutation::CommittedTimesZero => "creat a\nutimes a 5 7\nsync",
-        Mutation::CommittedFlagsZero => "mkdir a\nchattr a =A\nsync",
         Mutation::OwnerIgnored => "creat a\nchown a 7 8\nfsync a",
         Mutation::TimesIgnored => "creat a\nutimes a 5 7\nfsync a",
         Mutation::AttributesForgotten => "creat a\nfsync a\nchmod a 600\nfsync a",
@@ -108,17 +104,19 @@ fn states() -> u64 {
 
 /// The first state that breaks a promise, and how many were judged.
 fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
-    let config = Config { states: states(), failures_max: 1, ..Config::new(Arc::new(btrfs_crash::Btrfs)) };
-    let report = match workload {
-        InPlace => return in_place(),
-        Overlapping => return overlapping(),
-        Steps(text) => {
-            // What follows makes states in which the last sync of the text has returned.
-            let text = format!("{text}\ncreat zz\nwrite zz 0 5000\nfsync zz");
-            let steps: Vec<Step> = parse(text.as_bytes())?.into_iter().map(|(_, step)| step).collect();
-            explore_steps(&config, &[], &steps)?
-        }
-    };
+    match workload {
+        InPlace => in_place(),
+        Overlapping => overlapping(),
+        Steps(text) => explore_text(Arc::new(btrfs_crash::Btrfs), text),
+    }
+}
+
+fn explore_text(format: Arc<dyn Format>, text: &str) -> Result<(Option<Failure>, u64)> {
+    let config = Config { states: states(), failures_max: 1, ..Config::new(format) };
+    // What follows makes states in which the last sync of the text has returned.
+    let text = format!("{text}\ncreat zz\nwrite zz 0 5000\nfsync zz");
+    let steps: Vec<Step> = parse(text.as_bytes())?.into_iter().map(|(_, step)| step).collect();
+    let report = explore_steps(&config, &[], &steps)?;
     Ok((report.failures.into_iter().next(), report.states))
 }
 
@@ -272,25 +270,25 @@ impl Device for HeldDevice {
 }
 
 /// Makes mistakes one after the other; returns what is wrong with the tests.
-fn find(mutations: &[Mutation]) -> Vec<String> {
+fn find<M: Copy + std::fmt::Debug>(
+    mistakes: &[M],
+    explore: impl Fn(M) -> Result<(Option<Failure>, u64)>,
+) -> Vec<String> {
     let mut missed = Vec::new();
     let only = std::env::var("SPINNEY_MUTATION").ok();
-    let is_chosen = |mutation: &&Mutation| only.as_ref().is_none_or(|only| format!("{mutation:?}") == *only);
-    for mutation in mutations.iter().filter(is_chosen) {
-        let workload = workload(*mutation);
+    let is_chosen = |mistake: &&M| only.as_ref().is_none_or(|only| format!("{mistake:?}") == *only);
+    for mistake in mistakes.iter().filter(is_chosen) {
         let start = Instant::now();
-        mutate(Some(*mutation));
-        let found = explore(&workload);
-        mutate(None);
+        let found = explore(*mistake);
         let took = start.elapsed();
         match found {
             Ok((Some(failure), states)) if took < FOUND_WITHIN => {
                 let Failure { state, reason, .. } = failure;
-                eprintln!("{mutation:?}: found at {state} ({states} states, {took:.1?}): {reason}");
+                eprintln!("{mistake:?}: found at {state} ({states} states, {took:.1?}): {reason}");
             }
-            Ok((Some(_), _)) => missed.push(format!("{mutation:?}: found after {took:.1?} only")),
-            Ok((None, states)) => missed.push(format!("{mutation:?}: not found in {states} states, {took:.1?}")),
-            Err(error) => missed.push(format!("{mutation:?}: {error:#}")),
+            Ok((Some(_), _)) => missed.push(format!("{mistake:?}: found after {took:.1?} only")),
+            Ok((None, states)) => missed.push(format!("{mistake:?}: not found in {states} states, {took:.1?}")),
+            Err(error) => missed.push(format!("{mistake:?}: {error:#}")),
         }
     }
     missed
@@ -299,7 +297,21 @@ fn find(mutations: &[Mutation]) -> Vec<String> {
 #[test]
 fn every_mistake_is_found() {
     let _one = ONE_AT_A_TIME.lock();
-    let missed = find(&Mutation::ALL);
+    let missed = find(&Mutation::ALL, |mutation| {
+        mutate(Some(mutation));
+        let found = explore(&workload(mutation));
+        mutate(None);
+        found
+    });
+    if !missed.is_empty() {
+        panic!("{}", missed.join("\n"));
+    }
+}
+
+#[test]
+fn every_mistake_below_the_engine_is_found() {
+    let _one = ONE_AT_A_TIME.lock();
+    let missed = find(&Planted::ALL, |planted| explore_text(Arc::new(PlantedBtrfs(planted)), planted.steps()));
     if !missed.is_empty() {
         panic!("{}", missed.join("\n"));
     }
@@ -315,6 +327,11 @@ fn without_a_mistake_nothing_is_found() -> Result<()> {
             let Failure { state, reason, story, .. } = failure;
             panic!("{mutation:?}: without it, {state} breaks a promise: {reason}\n{story}");
         }
+        states += judged;
+    }
+    for planted in Planted::ALL {
+        let (failure, judged) = explore_text(Arc::new(btrfs_crash::Btrfs), planted.steps())?;
+        assert!(failure.is_none(), "{planted:?}: {failure:?}");
         states += judged;
     }
     eprintln!("no mistake, no failure: {states} states");
