@@ -1,13 +1,13 @@
 //! The order of modules inside a crate, as `layers.toml` gives it.
 
 use super::Problem;
-use super::paths;
+use super::paths::{self, Reference};
 use super::source::SourceFile;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crate name -> module name -> height. Modules side by side have the same height.
+/// Crate name, or `crate/folder`, -> module name -> height. Modules side by side have the same height.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     crates: BTreeMap<String, BTreeMap<String, usize>>,
@@ -43,34 +43,52 @@ impl Layers {
         let Some(heights) = self.crates.get(crate_name) else {
             return if modules.len() > 1 { vec![unlisted(crate_name, modules, files)] } else { Vec::new() };
         };
-        let mut problems = Vec::new();
-        for (module, path) in &modules {
-            if !heights.contains_key(*module) {
-                let text = format!("module `{module}` of {crate_name} has no place in layers.toml");
-                problems.push(Problem { path: (*path).clone(), line: 1, text });
-            }
-        }
-        for module in heights.keys().filter(|module| !modules.contains_key(module)) {
-            let text = format!("{crate_name} has no module `{module}`");
-            problems.push(Problem { path: "layers.toml".to_owned(), line: 1, text });
-        }
-        for reference in paths::references(files) {
-            let (Some(from), Some(to)) = (reference.from.first(), reference.to.first()) else {
-                continue;
-            };
-            let (Some(low), Some(high)) = (heights.get(from), heights.get(to)) else {
-                continue;
-            };
-            if from != to && high >= low {
-                let how = if high == low { "stands beside it" } else { "stands above it" };
-                let text = format!("`{from}` imports `{to}`, which {how} in layers.toml");
-                problems.push(Problem { path: reference.path, line: reference.line, text });
+        let references = paths::references(files);
+        let mut problems = check_folder(crate_name, &[], heights, files, &references);
+        // A folder of a crate may have an order of its own.
+        for (name, heights) in &self.crates {
+            if let Some(folder) = name.strip_prefix(crate_name).and_then(|rest| rest.strip_prefix('/')) {
+                problems.extend(check_folder(name, &[folder.to_owned()], heights, files, &references));
             }
         }
         let mut seen = BTreeSet::new();
         problems.retain(|problem| seen.insert(problem.clone()));
         problems
     }
+}
+
+/// Checks the modules of one folder, of the crate itself for an empty path.
+fn check_folder(
+    name: &str,
+    folder: &[String],
+    heights: &BTreeMap<String, usize>,
+    files: &[&SourceFile],
+    references: &[Reference],
+) -> Vec<Problem> {
+    let child = |module: &'_ [String]| module.strip_prefix(folder).and_then(<[String]>::first).cloned();
+    let modules: BTreeMap<String, &String> =
+        files.iter().filter_map(|file| Some((child(&file.module)?, &file.path))).collect();
+    let mut problems = Vec::new();
+    for (module, path) in &modules {
+        if !heights.contains_key(module) {
+            let text = format!("module `{module}` of {name} has no place in layers.toml");
+            problems.push(Problem { path: (*path).clone(), line: 1, text });
+        }
+    }
+    for module in heights.keys().filter(|module| !modules.contains_key(*module)) {
+        let text = format!("{name} has no module `{module}`");
+        problems.push(Problem { path: "layers.toml".to_owned(), line: 1, text });
+    }
+    for reference in references {
+        let (Some(from), Some(to)) = (child(&reference.from), child(&reference.to)) else { continue };
+        let (Some(low), Some(high)) = (heights.get(&from), heights.get(&to)) else { continue };
+        if from != to && high >= low {
+            let how = if high == low { "stands beside it" } else { "stands above it" };
+            let text = format!("`{from}` imports `{to}`, which {how} in layers.toml");
+            problems.push(Problem { path: reference.path.clone(), line: reference.line, text });
+        }
+    }
+    problems
 }
 
 /// Says that a crate has no row, and which one its imports allow (modules in a cycle, if any, come last).
@@ -159,5 +177,17 @@ mod tests {
         for text in ["a = [\"x\"", "a", "a = [1]", "a = [\"x\", [\"x\"]]", "a = 3"] {
             assert!(Layers::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_folder_may_have_an_order_of_its_own() {
+        let layers = Layers::parse("a = [\"low\"]\na/low = [\"one\", \"two\"]").unwrap();
+        let one = SourceFile::sample("crates/a/src/low/one.rs", "use crate::low::two::X;");
+        let two = SourceFile::sample("crates/a/src/low/two.rs", "pub struct X;");
+        let problems = layers.check("a", &[&one, &two]);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].text.contains("`one` imports `two`, which stands above it"), "{problems:?}");
+        let layers = Layers::parse("a = [\"low\"]\na/low = [\"one\"]").unwrap();
+        assert!(layers.check("a", &[&one, &two])[0].text.contains("module `two` of a/low has no place"));
     }
 }
