@@ -1,4 +1,4 @@
-//! The device, the blocks of metadata that were read last, and those on their way to it.
+//! The device, a cache of blocks of metadata, and the writes in flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use blockdev::{Device, Tag, Write};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
 
 use crate::error::Result;
+use crate::in_flight::{self, InFlight};
 use crate::locks::{Mutex, Rank};
-use crate::outgoing::{self, Outgoing};
 
 /// Blocks of one generation of the cache: 8 MiB. There are two generations.
 const GENERATION_BLOCKS: usize = 2048;
@@ -18,7 +18,7 @@ const GENERATION_BLOCKS: usize = 2048;
 pub(crate) struct Blocks {
     device: Arc<dyn Device>,
     cache: Mutex<Cache>,
-    outgoing: Outgoing,
+    in_flight: InFlight,
 }
 
 /// Blocks that lie one behind the other.
@@ -86,11 +86,11 @@ impl Cache {
 
 impl Blocks {
     pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        Self { device, cache: Mutex::new(Rank::Cache, Cache::default()), outgoing: Outgoing::default() }
+        Self { device, cache: Mutex::new(Rank::Cache, Cache::default()), in_flight: InFlight::default() }
     }
 
-    pub(crate) const fn outgoing(&self) -> &Outgoing {
-        &self.outgoing
+    pub(crate) const fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -102,7 +102,7 @@ impl Blocks {
         if let Some(block) = self.cache.lock().get(at) {
             return Ok(block);
         }
-        let block = match self.outgoing.get(at) {
+        let block = match self.in_flight.get(at) {
             Some(block) => block,
             None => Arc::new(self.read(at)?),
         };
@@ -119,16 +119,16 @@ impl Blocks {
 
     /// Writes blocks one behind the other, none of which is looked for again soon.
     pub(crate) fn write(&self, at: BlockAddr, blocks: &[&[u8]]) -> Result<()> {
-        self.outgoing.wait()?;
+        self.in_flight.wait()?;
         self.forget(at, blocks.len());
         Ok(self.device.write_at(at.byte(), blocks)?)
     }
 
     /// As [`Self::write`], for several runs at a time.
     pub(crate) fn write_runs(&self, runs: &[Run]) -> Result<()> {
-        self.outgoing.wait()?;
+        self.in_flight.wait()?;
         runs.iter().for_each(|run| self.forget(run.at, run.blocks.len()));
-        self.send(runs)
+        self.submit(runs)
     }
 
     /// Writes blocks of metadata one behind the other, which are looked for again.
@@ -139,21 +139,21 @@ impl Blocks {
         Ok(())
     }
 
-    /// Contents that will be sent are found from now on.
-    pub(crate) fn keep(&self, run: &Run) {
+    /// Readers find the contents of a run from now on; the caller submits them later.
+    pub(crate) fn add_in_flight(&self, run: &Run) {
         self.forget(run.at, run.blocks.len());
-        self.outgoing.keep(run.at, &run.blocks);
+        self.in_flight.add(run.at, &run.blocks);
     }
 
-    /// A block of metadata that will be sent is found from now on.
-    pub(crate) fn keep_metadata(&self, at: BlockAddr, block: &Arc<Block>) {
+    /// The same for a block of metadata.
+    pub(crate) fn add_metadata_in_flight(&self, at: BlockAddr, block: &Arc<Block>) {
         let block = std::slice::from_ref(block);
         self.cached(at, block);
-        self.outgoing.keep(at, block);
+        self.in_flight.add(at, block);
     }
 
-    /// Hands runs to the device, whatever is under way.
-    pub(crate) fn send(&self, runs: &[Run]) -> Result<()> {
+    /// Submits runs to the device without waiting for a batch in flight.
+    pub(crate) fn submit(&self, runs: &[Run]) -> Result<()> {
         let parts: Vec<Vec<&[u8]>> =
             runs.iter().map(|run| run.blocks.iter().map(|block| block.as_slice()).collect()).collect();
         let writes = runs.iter().zip(&parts);
@@ -166,20 +166,20 @@ impl Blocks {
         }
     }
 
-    /// Makes durable what was sent.
-    pub(crate) fn flush_sent(&self) -> Result<()> {
+    /// Makes durable what was submitted, without waiting for a batch in flight.
+    pub(crate) fn flush_submitted(&self) -> Result<()> {
         Ok(self.device.flush()?)
     }
 
     /// Makes all that was written durable.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.outgoing.wait()?;
-        self.flush_sent()
+        self.in_flight.wait()?;
+        self.flush_submitted()
     }
 
     /// Tells the device that nothing needs the content of a range any more.
     pub(crate) fn discard(&self, at: BlockAddr, count: u32) -> Result<()> {
-        self.outgoing.wait()?;
+        self.in_flight.wait()?;
         let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
         Ok(self.device.discard(at.byte(), u64::from(count).saturating_mul(block_bytes))?)
     }
@@ -203,12 +203,12 @@ impl Blocks {
 
     /// Bytes of file data, or others that are needed once.
     pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        // First: what has arrived meanwhile is read from the device.
-        let outgoing = self.outgoing.within(offset, buf.len());
-        if !outgoing::is_all(offset, buf.len(), &outgoing) {
+        // First: a block that leaves the in-flight writes after this is read from the device.
+        let in_flight = self.in_flight.within(offset, buf.len());
+        if !in_flight::is_all(offset, buf.len(), &in_flight) {
             self.device.read_at(offset, buf)?;
         }
-        outgoing::lay_over(buf, offset, &outgoing);
+        in_flight::lay_over(buf, offset, &in_flight);
         Ok(())
     }
 }

@@ -53,6 +53,9 @@ pub enum Error {
     /// The engine was about to write something wrong, and did not.
     #[error("bug in this program: {0}; nothing was written")]
     Bug(Box<Corrupt>),
+    /// An fsync had allocated blocks and panicked before it wrote them.
+    #[error("the fsync writer panicked before its blocks were written; the volume is read-only now")]
+    LostBatch,
 }
 
 /// What is wrong with what the caller asks for.
@@ -67,7 +70,7 @@ pub enum CallerError {
     /// Directories have no contents.
     #[error("is a directory")]
     IsADirectory,
-    /// No name is that long.
+    /// The name exceeds 255 bytes.
     #[error("name too long")]
     NameTooLong,
     /// It makes no sense for this kind of file.
@@ -91,7 +94,7 @@ pub enum CallerError {
     /// The inode's flags forbid it, or the caller may not.
     #[error("operation not permitted")]
     NotPermitted,
-    /// Only directories have such lists.
+    /// A default ACL was set on a non-directory.
     #[error("permission denied")]
     AccessDenied,
     /// The volume was opened for reading.
@@ -127,10 +130,13 @@ pub enum Unsupported {
     /// Features of a volume that can only be read.
     #[error("f2fs volumes with these features are only read so far: {}", _0.names().join(", "))]
     WritingWith(Features),
-    /// What only can be read.
-    #[error("inode {0} is compressed, encrypted, protected or ignores case: it is only read so far")]
+    /// A file or directory that this crate reads and does not write.
+    #[error(
+        "inode {0} cannot be written: compressed, encrypted, fs-verity and case-insensitive files are read-only in this \
+         version"
+    )]
     Change(Nid),
-    /// Contents that only who has a key can read.
+    /// Contents that cannot be read without the key.
     #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
     Encrypted(Nid),
 }

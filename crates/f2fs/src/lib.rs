@@ -1,7 +1,7 @@
 //! f2fs images as a [`vfs::FileSystem`].
 //!
-//! - `blocks`: the device, and a cache of blocks of metadata; `outgoing`, `departure`: those on their way
-//!   while others change the volume
+//! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes that go on while others
+//!   change the volume
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
@@ -34,20 +34,20 @@
 pub mod ablation;
 #[cfg(not(feature = "ablation"))]
 mod ablation;
+mod batch;
 mod blocks;
 mod chain;
 mod change;
 mod charges;
 mod cluster;
-mod departure;
 mod dir;
 mod error;
 mod file;
+mod in_flight;
 mod info;
 mod locks;
 mod make;
 mod map;
-mod outgoing;
 mod overlay;
 mod policy;
 mod quotas;

@@ -15,8 +15,8 @@ host::ranks! {
         Refs = 3,
         /// The decompressed cluster that was read last.
         Cluster = 4,
-        /// Blocks on their way to the device.
-        Outgoing = 5,
+        /// Writes in flight.
+        InFlight = 5,
         /// The cache of blocks.
         Cache = 6,
         /// Failures that were logged, and who was told of what stopped writing.

@@ -60,8 +60,8 @@ impl Store {
         self.place_files(files, &mut When::Now)
     }
 
-    /// As [`Self::flush_files`], but writes nothing: what is to be written is added to `runs`, and found by readers.
-    pub(super) fn load_files(&mut self, files: &[(Nid, Rewrite)], runs: &mut Vec<Run>) -> Result<()> {
+    /// As [`Self::flush_files`], but writes nothing: the writes are added to `runs`, and readers find them in flight.
+    pub(super) fn place_for_batch(&mut self, files: &[(Nid, Rewrite)], runs: &mut Vec<Run>) -> Result<()> {
         self.place_files(files, &mut When::Later(runs))
     }
 
@@ -120,7 +120,7 @@ impl Store {
         match when {
             When::Now => self.blocks.write_runs(&placed.runs)?,
             When::Later(runs) => {
-                placed.runs.iter().for_each(|run| self.blocks.keep(run));
+                placed.runs.iter().for_each(|run| self.blocks.add_in_flight(run));
                 Run::append(runs, placed.runs);
             }
         }

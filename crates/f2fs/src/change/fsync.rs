@@ -25,8 +25,8 @@ use vfs::file_system::SyncWhat;
 
 use super::commit::Marks;
 use super::in_place::{self, Rewrite};
+use crate::batch::{Batch, BatchGuard, PendingBatch};
 use crate::blocks::Run;
-use crate::departure::{Departure, Load, Underway};
 use crate::dir;
 use crate::error::Result;
 use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
@@ -52,33 +52,33 @@ impl Store {
     /// Makes a file durable.
     ///
     /// # Errors
-    /// As [`Self::depart`]: it is one.
+    /// As [`Self::begin_sync`].
     pub(crate) fn sync_file(&mut self, ino: Nid, what: SyncWhat) -> Result<()> {
-        let sent = self.depart(&[(ino, what)])?.carry_out();
-        self.noted(sent)
+        let written = self.begin_sync(&[(ino, what)])?.write();
+        self.noted(written)
     }
 
     /// Begins to make files durable, none of them named twice, and that their names lead to them; everything, where
     /// nodes cannot say that. Data alone takes no node where nothing but times changed in them.
     ///
-    /// They are durable once the departure has been carried out, which needs the volume no longer. Where it fails, the
-    /// caller notes that ([`Self::noted`]).
+    /// They are durable once the batch is written, which needs the volume's lock no longer. Where that fails, the caller
+    /// notes it ([`Self::noted`]).
     ///
     /// # Errors
     /// What the device says; nothing is written any more then.
-    pub(crate) fn depart(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Departure> {
+    pub(crate) fn begin_sync(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<PendingBatch> {
         self.writer()?.check()?;
-        let arrived = self.blocks.outgoing().wait();
-        self.noted(arrived)?;
+        let finished = self.blocks.in_flight().wait();
+        self.noted(finished)?;
         if !self.can_be_said(wanted)? {
             self.commit(false)?;
-            return Ok(Underway::new(&self.blocks).depart(Load::default()));
+            return Ok(BatchGuard::new(&self.blocks).begin(Batch::default()));
         }
-        let underway = Underway::new(&self.blocks);
-        match self.load(wanted) {
-            Ok(load) => Ok(underway.depart(load)),
+        let guard = BatchGuard::new(&self.blocks);
+        match self.place_batch(wanted) {
+            Ok(batch) => Ok(guard.begin(batch)),
             Err(error) => {
-                underway.end();
+                guard.end();
                 self.noted(Err(error))
             }
         }
@@ -141,7 +141,8 @@ impl Store {
         Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks && has_sections)
     }
 
-    fn load(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Load> {
+    /// Allocates the blocks of an fsync; readers find them from now on.
+    fn place_batch(&mut self, wanted: &[(Nid, SyncWhat)]) -> Result<Batch> {
         let mut files = Vec::with_capacity(wanted.len());
         for (ino, what) in wanted {
             let pages = self.writer()?.pages.get(ino).map_or(0, BTreeMap::len);
@@ -149,7 +150,7 @@ impl Store {
             files.push((*ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual }));
         }
         let mut runs = Vec::new();
-        self.load_files(&files, &mut runs)?;
+        self.place_for_batch(&files, &mut runs)?;
         let cp_ver = self.checkpoint().mark_of_next();
         let (mut placed, mut has_contents): (Vec<(BlockAddr, Arc<Block>)>, _) = (Vec::new(), false);
         for (ino, what) in wanted {
@@ -167,20 +168,20 @@ impl Store {
                 let is_inode = nid == *ino;
                 let marks = Marks { cp_ver, is_fsync: is_inode, is_dent: is_inode && is_fresh };
                 let (at, block) = self.place_node(WARM_NODE, nid, marks)?;
-                self.blocks.keep_metadata(at, &block);
+                self.blocks.add_metadata_in_flight(at, &block);
                 placed.push((at, block));
                 let writer = self.writer_mut()?;
                 writer.nodes.remove(nid);
                 writer.chain.wrote_node(nid);
             }
         }
-        let key = placed.first().cloned();
+        let commit_block = placed.first().cloned();
         if let Some((_, first)) = placed.first_mut() {
-            self.hide(first);
+            self.end_chain_at(first);
         }
         placed.into_iter().for_each(|(at, block)| Run::add(&mut runs, at, block));
         let waits = self.writer()?.policy.fsync_mode != FsyncMode::Nobarrier;
-        Ok(Load { is_flushed: waits && (key.is_some() || has_contents), runs, key })
+        Ok(Batch { has_barriers: waits && (commit_block.is_some() || has_contents), runs, commit_block })
     }
 
     fn news_of(&self, ino: Nid, what: SyncWhat) -> Result<News> {
@@ -209,11 +210,12 @@ impl Store {
         Ok(News::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
     }
 
-    /// A node that does not count yet: it ends the chain.
-    fn hide(&self, block: &mut Arc<Block>) {
-        let hidden = Arc::make_mut(block);
-        let mut footer = Footer::of(hidden);
+    /// Gives a node the version of an older checkpoint, which ends the chain: until the commit block replaces it,
+    /// nothing behind it counts.
+    fn end_chain_at(&self, block: &mut Arc<Block>) {
+        let ending = Arc::make_mut(block);
+        let mut footer = Footer::of(ending);
         footer.cp_ver = self.checkpoint().mark_of_past().into();
-        footer.put(hidden);
+        footer.put(ending);
     }
 }

@@ -10,7 +10,7 @@
 //! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
 //! All of it is done by one thread at a time, who has the volume to itself; an fsync lets it go while the device works
-//! (`departure`). A file's pages are given their places and submitted as one run, so that requests of different files
+//! (`batch`). A file's pages are given their places and submitted as one run, so that requests of different files
 //! are never mixed.
 //!
 //! Every change finds room for itself first ([`Store::make_room`]); what fails later is the device, or the image is

@@ -46,7 +46,7 @@ impl From<Error> for vfs::Error {
             Error::NoSpace => (Errno::ENOSPC, Blame::Space),
             // The kernel turns a file system read-only when a checkpoint fails.
             Error::Poisoned { .. } => (Errno::EROFS, Blame::EarlierFailure),
-            Error::Bug(_) => (Errno::EIO, Blame::Bug),
+            Error::Bug(_) | Error::LostBatch => (Errno::EIO, Blame::Bug),
             Error::Corrupt(_) | Error::Cluster { .. } | Error::Verity { .. } => (Errno::EIO, Blame::Image),
             Error::Unsupported(Unsupported::WritingWith(_)) => (Errno::EROFS, Blame::Program),
             Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
@@ -70,7 +70,12 @@ impl FaultLog {
     pub(super) fn told(&self, error: Error) -> vfs::Error {
         if matches!(
             error,
-            Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Verity { .. } | Error::Bug(_)
+            Error::Io(_)
+                | Error::Corrupt(_)
+                | Error::Cluster { .. }
+                | Error::Verity { .. }
+                | Error::Bug(_)
+                | Error::LostBatch
         ) {
             self.note(&error);
         }

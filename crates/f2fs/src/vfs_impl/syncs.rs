@@ -1,11 +1,11 @@
 //! Fsyncs that come together are made durable together.
 //!
 //! ```text
-//!    fsync -> waits -> one of those that wait leads: has the volume to itself, places what all that wait by then need,
-//!      lets the volume go -> sends it -> answers all
+//!    fsync -> waits -> one of the waiting threads leads: takes the volume's lock, allocates blocks for all that wait by
+//!      then, releases the lock -> writes the batch -> answers all
 //! ```
 //!
-//! While that is sent others change the volume and come to wait, so that the next leader has all of these. Data of
+//! While the batch is written others change the volume and come to wait, so that the next leader has all of these. Data of
 //! several files is one request where it lies together, so are their nodes, and two flushes are for all.
 //!
 //! Failure: each hears what its own fsync would have heard.
@@ -115,12 +115,12 @@ impl Syncs {
             let mut store = store.write();
             let waiting = std::mem::take(&mut self.queue.lock().waiting);
             let wanted = each_once(&waiting);
-            let begun = store.depart(&wanted);
+            let begun = store.begin_sync(&wanted);
             (waiting, wanted, begun)
         };
-        let together = begun.and_then(|departure| {
-            let sent = departure.carry_out();
-            if sent.is_ok() { sent } else { store.write().noted(sent) }
+        let together = begun.and_then(|batch| {
+            let written = batch.write();
+            if written.is_ok() { written } else { store.write().noted(written) }
         });
         let is_whole = together.is_ok() || wanted.len() == 1;
         // What is wrong may be wrong with one of them alone. Nothing is written any more where it was the device.

@@ -1,6 +1,7 @@
-//! Blocks that have their places and have not arrived there yet (`departure`): readers find them here.
+//! In-flight writes: blocks that were allocated and are not known to be on the device yet (`batch`). Readers find them
+//! here.
 //!
-//! Failure: what did not arrive is found as long as the volume is open, and every later write is refused.
+//! Failure: blocks whose write failed stay readable here as long as the volume is open, and every later write is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use crate::locks::{Condvar, Mutex, Rank};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Blocks that have not arrived.
+/// Blocks that are being written, and whether a batch of them is.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct InFlight {
     state: Mutex<State>,
-    arrived: Condvar,
+    finished: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
-    is_under_way: bool,
+    is_writing: bool,
     failed: Option<Error>,
 }
 
-impl Default for Outgoing {
+impl Default for InFlight {
     fn default() -> Self {
-        Self { state: Mutex::new(Rank::Outgoing, State::default()), arrived: Condvar::new() }
+        Self { state: Mutex::new(Rank::InFlight, State::default()), finished: Condvar::new() }
     }
 }
 
-impl Outgoing {
+impl InFlight {
     pub(crate) fn get(&self, at: BlockAddr) -> Option<Arc<Block>> {
         self.state.lock().blocks.get(&at).cloned()
     }
@@ -50,42 +51,42 @@ impl Outgoing {
         found.map(|(at, block)| (*at, Arc::clone(block))).collect()
     }
 
-    /// Blocks are found here until they have arrived.
-    pub(crate) fn keep(&self, at: BlockAddr, blocks: &[Arc<Block>]) {
+    /// Readers find these blocks here until their batch is finished.
+    pub(crate) fn add(&self, at: BlockAddr, blocks: &[Arc<Block>]) {
         let mut state = self.state.lock();
         for (at, block) in (at.0..).zip(blocks) {
             state.blocks.insert(BlockAddr(at), Arc::clone(block));
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no batch is being written.
     ///
     /// # Errors
-    /// Why something did not arrive, at any time before.
+    /// The failure of any batch before.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut state = self.state.lock();
-        self.arrived.wait_while(&mut state, |state| state.is_under_way);
+        self.finished.wait_while(&mut state, |state| state.is_writing);
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Something is under way; nothing else is.
-    pub(crate) fn depart(&self) {
-        self.state.lock().is_under_way = true;
+    /// A batch begins; the caller has waited for the one before.
+    pub(crate) fn begin(&self) {
+        self.state.lock().is_writing = true;
     }
 
-    /// It has arrived, or never will.
-    pub(crate) fn end(&self, sent: &Result<()>) {
+    /// The batch is on the device, or its write failed.
+    pub(crate) fn finish(&self, written: &Result<()>) {
         let mut state = self.state.lock();
-        state.is_under_way = false;
-        match sent {
+        state.is_writing = false;
+        match written {
             Ok(()) => state.blocks.clear(),
             Err(error) => state.failed = Some(error.clone()),
         }
-        self.arrived.notify_all();
+        self.finished.notify_all();
     }
 }
 
-/// Puts blocks where a read of their range has them.
+/// Copies in-flight blocks over the bytes that were read of their range.
 pub(crate) fn lay_over(buf: &mut [u8], offset: u64, blocks: &[(BlockAddr, Arc<Block>)]) {
     for (at, block) in blocks {
         let skipped = to_usize(offset.saturating_sub(at.byte()));
@@ -109,21 +110,21 @@ mod tests {
     use super::*;
     use f2fs_disk::BLOCK_SIZE;
 
-    fn kept(numbers: &[u32]) -> Outgoing {
-        let outgoing = Outgoing::default();
+    fn holding(numbers: &[u32]) -> InFlight {
+        let in_flight = InFlight::default();
         for number in numbers {
             let value = u8::try_from(*number).unwrap();
-            outgoing.keep(BlockAddr(*number), &[Arc::new([value; BLOCK_SIZE])]);
+            in_flight.add(BlockAddr(*number), &[Arc::new([value; BLOCK_SIZE])]);
         }
-        outgoing
+        in_flight
     }
 
     #[test]
-    fn reads_have_what_has_not_arrived() {
-        let outgoing = kept(&[2, 3, 5]);
+    fn reads_find_blocks_in_flight() {
+        let in_flight = holding(&[2, 3, 5]);
         let read = |offset: u64, len: usize| {
             let mut buf = vec![0xff; len];
-            let found = outgoing.within(offset, len);
+            let found = in_flight.within(offset, len);
             lay_over(&mut buf, offset, &found);
             (buf, is_all(offset, len, &found))
         };
@@ -140,15 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_stays_and_is_told_ever_after() {
-        let outgoing = kept(&[2]);
-        outgoing.depart();
-        outgoing.end(&Ok(()));
-        assert!(outgoing.wait().is_ok() && outgoing.get(BlockAddr(2)).is_none());
-        outgoing.keep(BlockAddr(4), &[Arc::new([4; BLOCK_SIZE])]);
-        outgoing.depart();
-        outgoing.end(&Err(Error::NoSpace));
-        assert!(outgoing.wait().is_err() && outgoing.wait().is_err());
-        assert!(outgoing.get(BlockAddr(4)).is_some());
+    fn blocks_that_failed_stay_readable_and_refuse_later_writes() {
+        let in_flight = holding(&[2]);
+        in_flight.begin();
+        in_flight.finish(&Ok(()));
+        assert!(in_flight.wait().is_ok() && in_flight.get(BlockAddr(2)).is_none());
+        in_flight.add(BlockAddr(4), &[Arc::new([4; BLOCK_SIZE])]);
+        in_flight.begin();
+        in_flight.finish(&Err(Error::NoSpace));
+        assert!(in_flight.wait().is_err() && in_flight.wait().is_err());
+        assert!(in_flight.get(BlockAddr(4)).is_some());
     }
 }
