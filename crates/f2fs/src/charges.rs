@@ -32,6 +32,8 @@ pub(crate) struct Charges {
     files: [Option<Nid>; 3],
     /// What inodes that changed since the last commit counted for then; `None` for new ones.
     before: HashMap<Nid, Option<Charge>>,
+    /// The files could not be kept right: the next checkpoint asks for `fsck.f2fs`.
+    pub(crate) need_repair: bool,
     /// Whose inodes these are, as far as that is known before the commit.
     owners: BTreeSet<(QuotaKind, u32)>,
 }
@@ -39,6 +41,11 @@ pub(crate) struct Charges {
 impl Charges {
     pub(crate) fn new(files: [Option<Nid>; 3]) -> Self {
         Self { files, ..Self::default() }
+    }
+
+    /// For files that are left alone.
+    pub(crate) fn unkept() -> Self {
+        Self { need_repair: true, ..Self::default() }
     }
 
     /// The quota files.
@@ -76,6 +83,6 @@ impl Charges {
 
     /// The files are left alone from now on: they cannot be kept right.
     pub(crate) fn give_up(&mut self) {
-        *self = Self::default();
+        *self = Self::unkept();
     }
 }

@@ -11,7 +11,7 @@ use f2fs_disk::{At, BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid};
 use crate::error::{Error, Result};
 use crate::locks::{Mutex, Rank};
 use crate::map;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 
 /// The cluster that was decompressed last: one who reads a file asks for its parts.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ impl Default for LastCluster {
 
 impl LastCluster {
     /// The bytes of the compressed cluster that begins at block `first` of a file.
-    pub(crate) fn get(&self, store: &Store, node: &Node, how: Compressed, first: u64) -> Result<Arc<Vec<u8>>> {
+    pub(crate) fn get(&self, volume: &ReadVolume, node: &Node, how: Compressed, first: u64) -> Result<Arc<Vec<u8>>> {
         if let Some(kept) = &*self.0.lock()
             && kept.ino == node.ino()
             && kept.first == first
         {
             return Ok(Arc::clone(&kept.bytes));
         }
-        let bytes = Arc::new(read(store, node, how, first)?);
+        let bytes = Arc::new(read(volume, node, how, first)?);
         *self.0.lock() = Some(Kept { ino: node.ino(), first, bytes: Arc::clone(&bytes) });
         Ok(bytes)
     }
@@ -51,7 +51,7 @@ pub(crate) const fn name(how: Compressed) -> &'static str {
 }
 
 /// Reads and decompresses a cluster: at most 256 blocks.
-fn read(store: &Store, node: &Node, how: Compressed, first: u64) -> Result<Vec<u8>> {
+fn read(volume: &ReadVolume, node: &Node, how: Compressed, first: u64) -> Result<Vec<u8>> {
     let codec = match how.algorithm {
         Algorithm::Lzo => BlockCodec::Lzo,
         Algorithm::Lz4 => BlockCodec::Lz4,
@@ -60,12 +60,12 @@ fn read(store: &Store, node: &Node, how: Compressed, first: u64) -> Result<Vec<u
     };
     let place = At::File(node.ino(), first);
     let mut packed = Vec::new();
-    for at in map::addresses(store, node, first, how.cluster.blocks())?.into_iter().skip(1) {
+    for at in map::addresses(volume, node, first, how.cluster.blocks())?.into_iter().skip(1) {
         if matches!(at, BlockAddr::NULL | BlockAddr::NEW) {
             break;
         }
-        map::check_is_data(store, node.ino(), first, at)?;
-        packed.extend_from_slice(&store.blocks.read(at)?);
+        map::check_is_data(volume, node.ino(), first, at)?;
+        packed.extend_from_slice(&volume.blocks.read(at)?);
     }
     let stream = stream(&packed, how.has_checksums).map_err(|error| error.at(place))?;
     let mut bytes = vec![0; usize_from(how.cluster.blocks()).saturating_mul(BLOCK_SIZE)];

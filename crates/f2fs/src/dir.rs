@@ -10,7 +10,7 @@ use f2fs_disk::{At, Block, BlockAddr, Nid, fold, hash};
 
 use crate::error::{CallerError, Result};
 use crate::map;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 
 /// Positions from here on are those of names that recovery would make.
 const FSYNCED_FROM: u64 = 1 << 62;
@@ -34,14 +34,14 @@ type Take<'a> = dyn FnMut(Listed<'_>) -> Result<bool> + 'a;
 ///
 /// # Errors
 /// [`CallerError::NotFound`], [`CallerError::NotADirectory`], [`CallerError::NameTooLong`].
-pub(crate) fn lookup(store: &Store, dir: &Node, name: &[u8]) -> Result<Nid> {
+pub(crate) fn lookup(volume: &ReadVolume, dir: &Node, name: &[u8]) -> Result<Nid> {
     check_is_dir(dir)?;
     if name.len() > NAME_BYTES_MAX {
         return Err(CallerError::NameTooLong.into());
     }
     dir.check_is_plain()?;
-    let wanted = Wanted::new(store, dir, name)?;
-    if let Some(names) = store.overlay().names(dir.ino()) {
+    let wanted = Wanted::new(volume, dir, name)?;
+    if let Some(names) = volume.overlay().names(dir.ino()) {
         let fsynced = match wanted.folded {
             None => names.get(name),
             Some(_) => names.iter().find(|(name, _)| wanted.is(name)).map(|(_, found)| found),
@@ -50,17 +50,17 @@ pub(crate) fn lookup(store: &Store, dir: &Node, name: &[u8]) -> Result<Nid> {
             return Ok(*ino);
         }
     }
-    Ok(find_wanted(store, dir, &wanted)?.ok_or(CallerError::NotFound)?.ino)
+    Ok(find_wanted(volume, dir, &wanted)?.ok_or(CallerError::NotFound)?.ino)
 }
 
 /// True for a directory that ignores case.
-pub(crate) fn ignores_case(store: &Store, dir: &Node) -> bool {
-    dir.inode.flags().contains(InodeFlags::CASEFOLD) && store.features().contains(Features::CASEFOLD)
+pub(crate) fn ignores_case(volume: &ReadVolume, dir: &Node) -> bool {
+    dir.inode.flags().contains(InodeFlags::CASEFOLD) && volume.features().contains(Features::CASEFOLD)
 }
 
 /// True where the rules are known by which the volume's directories ignore case.
-pub(crate) fn knows_case(store: &Store) -> bool {
-    store.superblock().fields().s_encoding.get() == fold::UTF8_12_1
+pub(crate) fn knows_case(volume: &ReadVolume) -> bool {
+    volume.superblock().fields().s_encoding.get() == fold::UTF8_12_1
 }
 
 /// A name that is looked for.
@@ -79,15 +79,15 @@ impl<'a> Wanted<'a> {
     ///
     /// # Errors
     /// [`CallerError::InvalidArgument`] for one that is no text where all names have to be.
-    pub(crate) fn new(store: &Store, dir: &Node, name: &'a [u8]) -> Result<Self> {
-        if !ignores_case(store, dir) || matches!(name, b"." | b"..") {
+    pub(crate) fn new(volume: &ReadVolume, dir: &Node, name: &'a [u8]) -> Result<Self> {
+        if !ignores_case(volume, dir) || matches!(name, b"." | b"..") {
             return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: false });
         }
-        if !knows_case(store) {
+        if !knows_case(volume) {
             // It has to be the same byte by byte, wherever it is.
             return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: true });
         }
-        let flags = store.superblock().fields().s_encoding_flags.get();
+        let flags = volume.superblock().fields().s_encoding_flags.get();
         let folded = fold::folded(name);
         if folded.is_none() && flags & fold::STRICT != 0 {
             return Err(CallerError::InvalidArgument.into());
@@ -124,30 +124,30 @@ pub(crate) struct Found {
 }
 
 /// Where a name stands in a directory.
-pub(crate) fn find(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn find(volume: &ReadVolume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
     check_is_dir(dir)?;
-    find_wanted(store, dir, &Wanted::new(store, dir, name)?)
+    find_wanted(volume, dir, &Wanted::new(volume, dir, name)?)
 }
 
-fn find_wanted(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+fn find_wanted(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     if dir.inode.inline().contains(InlineFlags::DENTRY) {
         let slots = Slots::inline(dir.inode.inline_area(&dir.block));
         return in_slots(slots, wanted, None, None, At::Inode(dir.ino()));
     }
-    match by_hash(store, dir, wanted)? {
-        None if wanted.is_anywhere => anywhere(store, dir, wanted),
+    match by_hash(volume, dir, wanted)? {
+        None if wanted.is_anywhere => anywhere(volume, dir, wanted),
         found => Ok(found),
     }
 }
 
 /// A block of a directory; `None` for a hole.
-pub(crate) fn block(store: &Store, dir: &Node, index: u64) -> Result<Option<Arc<Block>>> {
-    if let Some(page) = store.page(dir.ino(), index) {
+pub(crate) fn block(volume: &ReadVolume, dir: &Node, index: u64) -> Result<Option<Arc<Block>>> {
+    if let Some(page) = volume.page(dir.ino(), index) {
         return Ok(Some(Arc::clone(page)));
     }
-    match map::run(store, dir, index, 1)?.at {
+    match map::run(volume, dir, index, 1)?.at {
         BlockAddr::NULL | BlockAddr::NEW => Ok(None),
-        at => Ok(Some(store.blocks.get(checked(store, dir, index, at)?)?)),
+        at => Ok(Some(volume.blocks.get(checked(volume, dir, index, at)?)?)),
     }
 }
 
@@ -175,7 +175,7 @@ fn in_slots(
 }
 
 /// Looks into the bucket of the name's hash, level by level.
-fn by_hash(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+fn by_hash(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let hash = wanted.hash;
     let fields = dir.inode.fields();
     let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
@@ -186,7 +186,7 @@ fn by_hash(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Foun
             break;
         }
         for index in first..first.saturating_add(count).min(blocks) {
-            let Some(block) = block(store, dir, index)? else { continue };
+            let Some(block) = block(volume, dir, index)? else { continue };
             let at = At::File(dir.ino(), index);
             let found = in_slots(Slots::of_block(&block), wanted, Some(hash), Some(index), at)?;
             if found.is_some() {
@@ -198,9 +198,9 @@ fn by_hash(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Foun
 }
 
 /// Looks at all names of a directory: a kernel with other tables may have hashed one differently.
-fn anywhere(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+fn anywhere(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let mut found = None;
-    each_block(store, dir, 0, &mut |index, block| {
+    each_block(volume, dir, 0, &mut |index, block| {
         found = in_slots(Slots::of_block(block), wanted, None, Some(index), At::File(dir.ino(), index))?;
         Ok(found.is_none())
     })?;
@@ -208,18 +208,18 @@ fn anywhere(store: &Store, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Fou
 }
 
 /// Lists the names behind a position, 0 for all: `.` and `..` too.
-pub(crate) fn list(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<()> {
+pub(crate) fn list(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<()> {
     check_is_dir(dir)?;
     dir.check_is_plain()?;
-    let fsynced = store.overlay().names(dir.ino());
+    let fsynced = volume.overlay().names(dir.ino());
     // Where case is ignored it may be written differently.
     let given: Vec<Wanted<'_>> = match fsynced {
-        Some(names) if ignores_case(store, dir) => {
-            names.keys().map(|name| Wanted::new(store, dir, name)).collect::<Result<_>>()?
+        Some(names) if ignores_case(volume, dir) => {
+            names.keys().map(|name| Wanted::new(volume, dir, name)).collect::<Result<_>>()?
         }
         _ => Vec::new(),
     };
-    let has_gone_on = list_stored(store, dir, from, &mut |entry| {
+    let has_gone_on = list_stored(volume, dir, from, &mut |entry| {
         // What an fsync gave the name to is listed behind all others.
         if fsynced.is_some_and(|names| names.contains_key(entry.name)) || given.iter().any(|name| name.is(entry.name)) {
             return Ok(true);
@@ -238,7 +238,7 @@ pub(crate) fn list(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) ->
 }
 
 /// Lists the names that are stored; false where they were not wanted to the end.
-fn list_stored(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<bool> {
+fn list_stored(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<bool> {
     if from >= FSYNCED_FROM {
         return Ok(true);
     }
@@ -249,7 +249,7 @@ fn list_stored(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Res
     let per_block = to_u64(SLOTS_PER_BLOCK);
     let first = from.checked_div(per_block).unwrap_or(0);
     let mut slot = to_usize(from.checked_rem(per_block).unwrap_or(0));
-    each_block(store, dir, first, &mut |index, block| {
+    each_block(volume, dir, first, &mut |index, block| {
         let from = if index == first { std::mem::take(&mut slot) } else { 0 };
         list_slots(Slots::of_block(block), index, from, At::File(dir.ino(), index), take)
     })
@@ -257,7 +257,7 @@ fn list_stored(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Res
 
 /// Goes through the blocks of a directory that has such, from one on; false where `look` ended that.
 fn each_block(
-    store: &Store,
+    volume: &ReadVolume,
     dir: &Node,
     first: u64,
     look: &mut dyn FnMut(u64, &Block) -> Result<bool>,
@@ -265,13 +265,13 @@ fn each_block(
     let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
     let mut index = first;
     while index < blocks {
-        let run = map::run(store, dir, index, blocks.saturating_sub(index))?;
-        let hole = store.unchanged_pages(dir.ino(), index, run.count);
+        let run = map::run(volume, dir, index, blocks.saturating_sub(index))?;
+        let hole = volume.unchanged_pages(dir.ino(), index, run.count);
         if matches!(run.at, BlockAddr::NULL | BlockAddr::NEW) && hole > 0 {
             index = index.saturating_add(hole);
             continue;
         }
-        if let Some(block) = block(store, dir, index)?
+        if let Some(block) = block(volume, dir, index)?
             && !look(index, &block)?
         {
             return Ok(false);
@@ -293,7 +293,7 @@ fn list_slots(slots: Slots<'_>, block: u64, from: usize, at: At, take: &mut Take
 }
 
 /// The address of a directory's block, which is neither a hole nor compressed.
-fn checked(store: &Store, dir: &Node, index: u64, at: BlockAddr) -> Result<BlockAddr> {
-    map::check_is_data(store, dir.ino(), index, at)?;
+fn checked(volume: &ReadVolume, dir: &Node, index: u64, at: BlockAddr) -> Result<BlockAddr> {
+    map::check_is_data(volume, dir.ino(), index, at)?;
     Ok(at)
 }

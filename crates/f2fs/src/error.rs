@@ -1,8 +1,9 @@
 //! What can go wrong, and whom it blames.
 
 use codec::compress::BlockError;
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::Features;
-use f2fs_disk::{Corrupt, Nid};
+use f2fs_disk::{BLOCK_SIZE, Corrupt, Detail, Nid};
 
 /// What operations of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -42,8 +43,13 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The volume is full.
-    #[error("no space left")]
-    NoSpace,
+    #[error("no space left: {needed} bytes needed, {available} available")]
+    NoSpace {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that could be had.
+        available: u64,
+    },
     /// Something could not be written earlier, so nothing is written any more.
     #[error("nothing is written any more, because of an earlier failure: {reason}")]
     Poisoned {
@@ -56,6 +62,20 @@ pub enum Error {
     /// An fsync had allocated blocks and panicked before it wrote them.
     #[error("the fsync writer panicked before its blocks were written; the volume is read-only now")]
     LostBatch,
+}
+
+impl Error {
+    /// So many blocks are needed, and fewer available.
+    pub(crate) fn no_space(needed: u64, available: u64) -> Self {
+        let bytes = |blocks: u64| blocks.saturating_mul(to_u64(BLOCK_SIZE));
+        Self::NoSpace { needed: bytes(needed), available: bytes(available) }
+    }
+
+    /// Something that this program has in memory is not as it has to be.
+    #[cold]
+    pub(crate) fn bug(what: &'static str, expected: &'static str) -> Self {
+        Self::Bug(Box::new(Corrupt::new(what, Detail::Text(expected), Detail::Text("another"))))
+    }
 }
 
 /// What is wrong with what the caller asks for.
@@ -132,8 +152,8 @@ pub enum Unsupported {
     WritingWith(Features),
     /// A file or directory that this crate reads and does not write.
     #[error(
-        "inode {0} cannot be written: compressed, encrypted, fs-verity and case-insensitive files are read-only in this \
-         version"
+        "inode {0} cannot be written: compressed, encrypted, fs-verity and case-insensitive files are read-only in \
+         this version"
     )]
     Change(Nid),
     /// Contents that cannot be read without the key.

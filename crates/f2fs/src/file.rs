@@ -9,7 +9,7 @@ use vfs::file_system::{Extent, ExtentKind, Seek};
 use crate::cluster::{self, LastCluster};
 use crate::error::{CallerError, Result};
 use crate::map::{self, Run};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 use crate::verity;
 
 /// Bytes of a block.
@@ -21,13 +21,19 @@ const EXTENTS_MAX: usize = 1 << 20;
 const TARGET_BYTES_MAX: u64 = BLOCK_BYTES - 1;
 
 /// Reads from `offset` on; returns how many bytes there were.
-pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(
+    volume: &ReadVolume,
+    clusters: &LastCluster,
+    node: &Node,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
     node.check_is_plain()?;
     let left = to_usize(node.inode.size().saturating_sub(offset));
     let len = left.min(buf.len());
     let buf = buf.get_mut(..len).unwrap_or_default();
     if verity::is_protected(node) {
-        verity::read(store, node, offset, buf, &mut |at, buf| read_raw(store, clusters, node, at, buf))?;
+        verity::read(volume, node, offset, buf, &mut |at, buf| read_raw(volume, clusters, node, at, buf))?;
         return Ok(len);
     }
     if node.inode.inline().contains(InlineFlags::DATA) {
@@ -37,33 +43,33 @@ pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u
         buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
         return Ok(len);
     }
-    read_raw(store, clusters, node, offset, buf)?;
+    read_raw(volume, clusters, node, offset, buf)?;
     Ok(len)
 }
 
 /// Fills all of `buf` with what is from `offset` on, also behind the end of the file.
-fn read_raw(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<()> {
+fn read_raw(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
         let at = offset.saturating_add(to_u64(done));
         let rest = buf.get_mut(done..).unwrap_or_default();
-        done = done.saturating_add(read_run(store, clusters, node, at, rest)?.max(1));
+        done = done.saturating_add(read_run(volume, clusters, node, at, rest)?.max(1));
     }
     Ok(())
 }
 
 /// Fills the start of `buf` with bytes of one run, and returns how many.
-fn read_run(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+fn read_run(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let (index, within) = (offset / BLOCK_BYTES, offset % BLOCK_BYTES);
-    if let Some(page) = store.page(node.ino(), index) {
+    if let Some(page) = volume.page(node.ino(), index) {
         let found = page.get(to_usize(within)..).unwrap_or_default();
         buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
         return Ok(found.len().min(buf.len()));
     }
     if let Some(how) = node.inode.compressed() {
         let first = how.cluster.first_of(index);
-        if map::run(store, node, first, 1)?.at == BlockAddr::COMPRESS {
-            let bytes = clusters.get(store, node, how, first)?;
+        if map::run(volume, node, first, 1)?.at == BlockAddr::COMPRESS {
+            let bytes = clusters.get(volume, node, how, first)?;
             let start = to_usize(offset.saturating_sub(first.saturating_mul(BLOCK_BYTES)));
             let found = bytes.get(start..).unwrap_or_default();
             buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
@@ -71,8 +77,8 @@ fn read_run(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf
         }
     }
     let wanted = within.saturating_add(to_u64(buf.len())).div_ceil(BLOCK_BYTES);
-    let wanted = store.unchanged_pages(node.ino(), index, wanted);
-    let run = map::run(store, node, index, wanted)?;
+    let wanted = volume.unchanged_pages(node.ino(), index, wanted);
+    let run = map::run(volume, node, index, wanted)?;
     let run = within_cluster(node, index, run);
     let bytes = run.count.saturating_mul(BLOCK_BYTES).saturating_sub(within);
     let len = to_usize(bytes).min(buf.len());
@@ -80,7 +86,7 @@ fn read_run(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf
     match run.at {
         BlockAddr::NULL | BlockAddr::NEW => buf.fill(0),
         BlockAddr::COMPRESS => return Err(stray(node, index).into()),
-        at => store.blocks.read_bytes(at.byte().saturating_add(within), buf)?,
+        at => volume.blocks.read_bytes(at.byte().saturating_add(within), buf)?,
     }
     Ok(len)
 }
@@ -99,7 +105,7 @@ fn stray(node: &Node, index: u64) -> Corrupt {
 }
 
 /// The target of a symbolic link.
-pub(crate) fn target(store: &Store, clusters: &LastCluster, node: &Node) -> Result<Vec<u8>> {
+pub(crate) fn target(volume: &ReadVolume, clusters: &LastCluster, node: &Node) -> Result<Vec<u8>> {
     if node.inode.kind() != Kind::Symlink {
         return Err(CallerError::InvalidArgument.into());
     }
@@ -109,7 +115,7 @@ pub(crate) fn target(store: &Store, clusters: &LastCluster, node: &Node) -> Resu
         return Err(Corrupt::new("inode i_size of a symbolic link", expected, found).at(At::Inode(node.ino())).into());
     }
     let mut target = vec![0; to_usize(size)];
-    read(store, clusters, node, 0, &mut target)?;
+    read(volume, clusters, node, 0, &mut target)?;
     // A zero byte ends it for those who follow it.
     let len = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
     if len == 0 {
@@ -121,7 +127,7 @@ pub(crate) fn target(store: &Store, clusters: &LastCluster, node: &Node) -> Resu
 }
 
 /// What `lseek` finds. As in the kernel, reserved blocks are neither data nor a hole: a search for either goes past.
-pub(crate) fn seek(store: &Store, node: &Node, what: Seek, offset: u64) -> Result<u64> {
+pub(crate) fn seek(volume: &ReadVolume, node: &Node, what: Seek, offset: u64) -> Result<u64> {
     let size = node.inode.size();
     if offset >= size {
         return Err(CallerError::NoSuchOffset.into());
@@ -132,7 +138,7 @@ pub(crate) fn seek(store: &Store, node: &Node, what: Seek, offset: u64) -> Resul
     let end = size.div_ceil(BLOCK_BYTES);
     let mut index = offset / BLOCK_BYTES;
     while index < end {
-        let piece = piece(store, node, index, end.saturating_sub(index))?;
+        let piece = piece(volume, node, index, end.saturating_sub(index))?;
         let is_found = match what {
             Seek::Data => piece.is_data(),
             Seek::Hole => matches!(piece, Piece::Run(run) if run.at == BlockAddr::NULL),
@@ -175,11 +181,11 @@ impl Piece {
     }
 }
 
-fn piece(store: &Store, node: &Node, index: u64, count_max: u64) -> Result<Piece> {
+fn piece(volume: &ReadVolume, node: &Node, index: u64, count_max: u64) -> Result<Piece> {
     if let Some(how) = node.inode.compressed() {
         let first = how.cluster.first_of(index);
-        if map::run(store, node, first, 1)?.at == BlockAddr::COMPRESS {
-            let addresses = map::addresses(store, node, first, how.cluster.blocks())?;
+        if map::run(volume, node, first, 1)?.at == BlockAddr::COMPRESS {
+            let addresses = map::addresses(volume, node, first, how.cluster.blocks())?;
             let is_there = |at: &&BlockAddr| !matches!(**at, BlockAddr::NULL | BlockAddr::NEW);
             let packed = to_u64(addresses.iter().skip(1).take_while(is_there).count());
             let at = addresses.get(1).copied().unwrap_or(BlockAddr::NULL);
@@ -187,7 +193,7 @@ fn piece(store: &Store, node: &Node, index: u64, count_max: u64) -> Result<Piece
             return Ok(Piece::Cluster { count: end.saturating_sub(index).max(1), at, packed });
         }
     }
-    let run = within_cluster(node, index, map::run(store, node, index, count_max)?);
+    let run = within_cluster(node, index, map::run(volume, node, index, count_max)?);
     if run.at == BlockAddr::COMPRESS {
         return Err(stray(node, index).into());
     }
@@ -195,7 +201,7 @@ fn piece(store: &Store, node: &Node, index: u64, count_max: u64) -> Result<Piece
 }
 
 /// The extents of a file from `offset` on.
-pub(crate) fn extents(store: &Store, node: &Node, offset: u64) -> Result<Vec<Extent>> {
+pub(crate) fn extents(volume: &ReadVolume, node: &Node, offset: u64) -> Result<Vec<Extent>> {
     match node.inode.kind() {
         Kind::File => {}
         Kind::Directory => return Err(CallerError::IsADirectory.into()),
@@ -211,7 +217,7 @@ pub(crate) fn extents(store: &Store, node: &Node, offset: u64) -> Result<Vec<Ext
     let mut index = offset / BLOCK_BYTES;
     let mut found: Vec<Extent> = Vec::new();
     while index < end && found.len() < EXTENTS_MAX {
-        let piece = piece(store, node, index, end.saturating_sub(index))?;
+        let piece = piece(volume, node, index, end.saturating_sub(index))?;
         if let Some(extent) = extent(node, index, &piece) {
             push(&mut found, extent);
         }

@@ -1,7 +1,8 @@
 //! In-flight writes: blocks that were allocated and are not known to be on the device yet (`batch`). Readers find them
 //! here.
 //!
-//! Failure: blocks whose write failed stay readable here as long as the volume is open, and every later write is refused.
+//! Failure: blocks whose write failed stay readable here as long as the volume is open, and every later write is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ mod tests {
         assert!(in_flight.wait().is_ok() && in_flight.get(BlockAddr(2)).is_none());
         in_flight.add(BlockAddr(4), &[Arc::new([4; BLOCK_SIZE])]);
         in_flight.begin();
-        in_flight.finish(&Err(Error::NoSpace));
+        in_flight.finish(&Err(Error::no_space(1, 0)));
         assert!(in_flight.wait().is_err() && in_flight.wait().is_err());
         assert!(in_flight.get(BlockAddr(4)).is_some());
     }

@@ -4,8 +4,8 @@ use f2fs_disk::SEGMENT_BLOCKS;
 use f2fs_disk::flags::CheckpointFlags;
 
 use crate::error::Result;
+use crate::read_volume::ReadVolume;
 use crate::segments::AllocType;
-use crate::store::Store;
 
 /// What asks for `fsck.f2fs`.
 const NEED_CHECK: CheckpointFlags =
@@ -55,26 +55,26 @@ pub struct Info {
 }
 
 impl Info {
-    pub(crate) fn of(store: &Store) -> Result<Self> {
-        let superblock = store.superblock().fields();
-        let checkpoint = store.checkpoint().fields();
-        let flags = store.checkpoint().flags();
+    pub(crate) fn of(volume: &ReadVolume) -> Result<Self> {
+        let superblock = volume.superblock().fields();
+        let checkpoint = volume.checkpoint().fields();
+        let flags = volume.checkpoint().flags();
         let block_bytes = |blocks: u64| blocks.saturating_mul(f2fs_disk::convert::to_u64(f2fs_disk::BLOCK_SIZE));
         Ok(Self {
             label: superblock.label(),
             uuid: superblock.uuid,
             format: (superblock.major_ver.get(), superblock.minor_ver.get()),
-            features: store.features().names(),
+            features: volume.features().names(),
             encoding: superblock.s_encoding.get(),
-            checkpoint: store.checkpoint().version(),
+            checkpoint: volume.checkpoint().version(),
             is_clean: flags.contains(CheckpointFlags::UMOUNT),
             needs_check: flags.intersects(NEED_CHECK),
-            recovered_files: f2fs_disk::convert::to_u64(store.overlay().file_count()),
-            orphans: store.orphan_count()?,
+            recovered_files: f2fs_disk::convert::to_u64(volume.overlay().file_count()),
+            orphans: volume.orphan_count()?,
             total_bytes: block_bytes(superblock.block_count.get()),
             user_bytes: block_bytes(checkpoint.user_block_count.get()),
             used_bytes: block_bytes(checkpoint.valid_block_count.get()),
-            segments: store.geometry().main_blocks / SEGMENT_BLOCKS,
+            segments: volume.geometry().main_blocks / SEGMENT_BLOCKS,
             free_segments: checkpoint.free_segment_count.get(),
             section_segments: superblock.segs_per_sec.get(),
             ssr_logs: checkpoint.alloc_type.iter().map(|kind| u32::from(AllocType::of(*kind) == AllocType::Ssr)).sum(),

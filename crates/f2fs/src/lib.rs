@@ -3,11 +3,12 @@
 //! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes that go on while others
 //!   change the volume
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
-//! - `store`: nodes and inodes by their numbers
+//! - `read_volume`: a volume as readers see it, with nodes and inodes by their numbers; `dirty`: those that changed
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents that were sealed
 //! - `policy`: what mount options say of writing
-//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `write_volume`: a volume that is open for writing, and its parts: `space` over `segments`, `numbers`, `counters`,
+//!   `progress`
 //! - `quotas`: the files of quotas, read; `charges`: what changed that they count
 //! - `chain`: what an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
@@ -40,7 +41,9 @@ mod chain;
 mod change;
 mod charges;
 mod cluster;
+mod counters;
 mod dir;
+mod dirty;
 mod error;
 mod file;
 mod in_flight;
@@ -48,16 +51,19 @@ mod info;
 mod locks;
 mod make;
 mod map;
+mod numbers;
 mod overlay;
 mod policy;
+mod progress;
 mod quotas;
+mod read_volume;
 mod recovery;
 mod segments;
+mod space;
 mod start;
-mod store;
 mod verity;
 mod vfs_impl;
-mod writer;
+mod write_volume;
 mod xattrs;
 
 pub use error::{CallerError, Error, Result, Unsupported};

@@ -1,15 +1,15 @@
 //! The ranks of this crate's locks, outermost first; debug builds assert the order ([`host::locks`]).
 
-pub(crate) use host::locks::{Condvar, Mutex, RwLock};
+pub(crate) use host::locks::{Condvar, Mutex, ReadGuard, RwLock};
 
 host::ranks! {
     /// Position in the lock order.
     pub(crate) enum Rank {
         /// When the volume was written last.
         Due = 0,
-        /// All that is known of the volume.
-        Store = 1,
-        /// Fsyncs that wait for who has the volume.
+        /// A volume that is open for writing.
+        Volume = 1,
+        /// Fsyncs that wait for the thread that leads them.
         Syncs = 2,
         /// Nodes that servers refer to.
         Refs = 3,

@@ -7,7 +7,7 @@ use f2fs_disk::node::{self, Way};
 use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Nid};
 
 use crate::error::Result;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 
 /// Blocks of a file with addresses of one kind, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,12 @@ enum Reached {
 }
 
 /// The run of blocks that begins with block `index` of a file, of at most `count_max` blocks.
-pub(crate) fn run(store: &Store, node: &Node, index: u64, count_max: u64) -> Result<Run> {
+pub(crate) fn run(volume: &ReadVolume, node: &Node, index: u64, count_max: u64) -> Result<Run> {
     let count_max = count_max.max(1);
     let fanout = node.inode.fanout();
     let way = fanout.way(index).map_err(|error| error.at(At::Inode(node.ino())))?;
     let direct;
-    let addresses = match reach(store, node, &way, index)? {
+    let addresses = match reach(volume, node, &way, index)? {
         Reached::Hole(count) => return Ok(Run { at: BlockAddr::NULL, count: count.min(count_max) }),
         Reached::Inode => node.inode.addresses(&node.block).get(..to_index(fanout.inode)),
         Reached::Addresses(block) => {
@@ -53,14 +53,14 @@ pub(crate) fn run(store: &Store, node: &Node, index: u64, count_max: u64) -> Res
         return Ok(first);
     }
     if first.is_data() {
-        check_is_data(store, node.ino(), index, at)?;
+        check_is_data(volume, node.ino(), index, at)?;
     }
     let mut run = first;
     for next in rest {
         let expected = if run.is_data() { u64::from(at.0).saturating_add(run.count) } else { u64::from(at.0) };
         // What is behind the end of the main area is refused when it is looked for itself.
         let goes_on =
-            u64::from(next.get()) == expected && (!run.is_data() || store.geometry().is_main(BlockAddr(next.get())));
+            u64::from(next.get()) == expected && (!run.is_data() || volume.geometry().is_main(BlockAddr(next.get())));
         if run.count >= count_max || !goes_on {
             break;
         }
@@ -70,13 +70,13 @@ pub(crate) fn run(store: &Store, node: &Node, index: u64, count_max: u64) -> Res
 }
 
 /// The addresses of `count` blocks from `index` on that are in one node: of a cluster.
-pub(crate) fn addresses(store: &Store, node: &Node, index: u64, count: u32) -> Result<Vec<BlockAddr>> {
+pub(crate) fn addresses(volume: &ReadVolume, node: &Node, index: u64, count: u32) -> Result<Vec<BlockAddr>> {
     let fanout = node.inode.fanout();
     let way = fanout.way(index).map_err(|error| error.at(At::Inode(node.ino())))?;
     let start = to_index(way.slot);
     let end = start.saturating_add(to_index(count));
     let direct;
-    let found = match reach(store, node, &way, index)? {
+    let found = match reach(volume, node, &way, index)? {
         Reached::Hole(_) => &[],
         Reached::Inode => node.inode.addresses(&node.block).get(start..end).unwrap_or_default(),
         Reached::Addresses(block) => {
@@ -88,8 +88,8 @@ pub(crate) fn addresses(store: &Store, node: &Node, index: u64, count: u32) -> R
 }
 
 /// Refuses an address outside the main area.
-pub(crate) fn check_is_data(store: &Store, ino: Nid, index: u64, at: BlockAddr) -> Result<()> {
-    if store.geometry().is_main(at) {
+pub(crate) fn check_is_data(volume: &ReadVolume, ino: Nid, index: u64, at: BlockAddr) -> Result<()> {
+    if volume.geometry().is_main(at) {
         return Ok(());
     }
     let expected = Detail::Text("a block of the main area");
@@ -97,25 +97,25 @@ pub(crate) fn check_is_data(store: &Store, ino: Nid, index: u64, at: BlockAddr) 
 }
 
 /// Goes to the node with the address of block `index`.
-fn reach(store: &Store, node: &Node, way: &Way, index: u64) -> Result<Reached> {
+fn reach(volume: &ReadVolume, node: &Node, way: &Way, index: u64) -> Result<Reached> {
     let ino = node.ino();
     let Some(last) = way.steps().last() else { return Ok(Reached::Inode) };
-    if let Some(block) = store.fsynced(ino, last.offset)? {
+    if let Some(block) = volume.fsynced(ino, last.offset)? {
         return Ok(Reached::Addresses(block));
     }
     let mut block = Arc::clone(&node.block);
     for (depth, step) in way.steps().iter().enumerate() {
         let nids = if depth == 0 { Inode::nids(&block).as_slice() } else { node::entries(&block) };
         let nid = nids.get(to_index(step.slot)).map_or(0, |nid| nid.get());
-        let is_fsynced = store.overlay().has(ino);
+        let is_fsynced = volume.overlay().has(ino);
         // An fsynced inode may name an indirect node that was not written: recovery makes it anew.
-        let is_missing = nid == 0 || (is_fsynced && store.address(Nid(nid))?.is_none());
+        let is_missing = nid == 0 || (is_fsynced && volume.address(Nid(nid))?.is_none());
         if is_missing {
             // Fsynced nodes may lie anywhere below what is missing.
             let hole = if is_fsynced { last } else { step };
             return Ok(Reached::Hole(hole.first.saturating_add(hole.count).saturating_sub(index).max(1)));
         }
-        block = store.node(Nid(nid), ino, step.offset)?;
+        block = volume.node(Nid(nid), ino, step.offset)?;
     }
     Ok(Reached::Addresses(block))
 }

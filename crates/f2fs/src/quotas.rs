@@ -11,7 +11,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
 
 use crate::error::{Error, Result};
 use crate::map;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 
 /// What the quota files of a volume say.
 #[derive(Debug, Clone, Default)]
@@ -24,7 +24,7 @@ pub struct Quotas {
 
 /// A quota file that is only read.
 struct Reading<'a> {
-    store: &'a Store,
+    volume: &'a ReadVolume,
     node: Node,
 }
 
@@ -32,17 +32,17 @@ impl QuotaFile for Reading<'_> {
     type Error = Error;
 
     fn block(&mut self, number: u32) -> Result<QuotaBlock> {
-        block(self.store, &self.node, number)
+        block(self.volume, &self.node, number)
     }
 }
 
 /// A block of a quota file; where it has a hole, zeros.
-pub(crate) fn block(store: &Store, node: &Node, number: u32) -> Result<QuotaBlock> {
+pub(crate) fn block(volume: &ReadVolume, node: &Node, number: u32) -> Result<QuotaBlock> {
     let (index, part) = quota::place_of(number);
-    let page = match store.page(node.ino(), index) {
+    let page = match volume.page(node.ino(), index) {
         Some(page) => Arc::clone(page),
-        None => match map::run(store, node, index, 1)?.at {
-            at if at.is_block() => store.blocks.get(at)?,
+        None => match map::run(volume, node, index, 1)?.at {
+            at if at.is_block() => volume.blocks.get(at)?,
             _ => return Ok([0; QUOTA_BLOCK_SIZE]),
         },
     };
@@ -50,14 +50,14 @@ pub(crate) fn block(store: &Store, node: &Node, number: u32) -> Result<QuotaBloc
 }
 
 /// The inodes of the quota files that the volume has.
-pub(crate) fn files(store: &Store) -> Result<[Option<Nid>; 3]> {
+pub(crate) fn files(volume: &ReadVolume) -> Result<[Option<Nid>; 3]> {
     let mut files = [None; 3];
-    if !store.features().contains(Features::QUOTA_INO) {
+    if !volume.features().contains(Features::QUOTA_INO) {
         return Ok(files);
     }
-    for (file, ino) in files.iter_mut().zip(store.superblock().fields().qf_ino) {
+    for (file, ino) in files.iter_mut().zip(volume.superblock().fields().qf_ino) {
         if ino.get() != 0 {
-            verify_nid("superblock qf_ino", Nid(ino.get()), store.geometry().nid_count)?;
+            verify_nid("superblock qf_ino", Nid(ino.get()), volume.geometry().nid_count)?;
             *file = Some(Nid(ino.get()));
         }
     }
@@ -65,8 +65,8 @@ pub(crate) fn files(store: &Store) -> Result<[Option<Nid>; 3]> {
 }
 
 /// The inode of a quota file, which has to be a plain file with blocks.
-pub(crate) fn inode(store: &Store, ino: Nid) -> Result<Node> {
-    let node = store.inode(ino)?;
+pub(crate) fn inode(volume: &ReadVolume, ino: Nid) -> Result<Node> {
+    let node = volume.inode(ino)?;
     let is_plain = node.inode.kind() == Kind::File
         && !node.inode.inline().contains(InlineFlags::DATA)
         && node.inode.compressed().is_none()
@@ -79,23 +79,23 @@ pub(crate) fn inode(store: &Store, ino: Nid) -> Result<Node> {
 }
 
 /// How many bytes a quota file can have: what its inode says, but no more than the volume has.
-pub(crate) fn size(store: &Store, node: &Node) -> u64 {
-    node.inode.size().min(BlockAddr(store.geometry().main_blocks).byte())
+pub(crate) fn size(volume: &ReadVolume, node: &Node) -> u64 {
+    node.inode.size().min(BlockAddr(volume.geometry().main_blocks).byte())
 }
 
 /// True where the checkpoint says that the quota files are not right.
-pub(crate) fn need_repair(store: &Store) -> bool {
-    store.checkpoint().flags().contains(CheckpointFlags::QUOTA_NEED_FSCK)
+pub(crate) fn need_repair(volume: &ReadVolume) -> bool {
+    volume.checkpoint().flags().contains(CheckpointFlags::QUOTA_NEED_FSCK)
 }
 
 /// Reads all quota files.
-pub(crate) fn read(store: &Store) -> Result<Quotas> {
-    let mut quotas = Quotas { files: Vec::new(), need_repair: need_repair(store) };
-    for (kind, ino) in QuotaKind::ALL.into_iter().zip(files(store)?) {
+pub(crate) fn read(volume: &ReadVolume) -> Result<Quotas> {
+    let mut quotas = Quotas { files: Vec::new(), need_repair: need_repair(volume) };
+    for (kind, ino) in QuotaKind::ALL.into_iter().zip(files(volume)?) {
         let Some(ino) = ino else { continue };
-        let node = inode(store, ino)?;
-        let size = size(store, &node);
-        let mut quota = Quota::open(Reading { store, node }, kind, size).map_err(|error| placed(error, ino))?;
+        let node = inode(volume, ino)?;
+        let size = size(volume, &node);
+        let mut quota = Quota::open(Reading { volume, node }, kind, size).map_err(|error| placed(error, ino))?;
         let mut entries = quota.entries().map_err(|error| placed(error, ino))?;
         entries.sort_by_key(|entry| entry.dqb_id.get());
         quotas.files.push((kind, entries));

@@ -19,7 +19,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
 
 use crate::error::{CallerError, Error, Result};
 use crate::overlay::Overlay;
-use crate::store::Store;
+use crate::read_volume::ReadVolume;
 
 /// A node of the log.
 struct Logged {
@@ -38,9 +38,9 @@ struct Wanted {
 ///
 /// # Errors
 /// [`Error::Corrupt`] for a log that leads back into itself, [`Error::Io`].
-pub(crate) fn read(store: &Store) -> Result<Overlay> {
-    let log = read_log(store)?;
-    let wanted = find_wanted(store, &log)?;
+pub(crate) fn read(volume: &ReadVolume) -> Result<Overlay> {
+    let log = read_log(volume)?;
+    let wanted = find_wanted(volume, &log)?;
     let mut overlay = Overlay::default();
     overlay.set_log(log.iter().map(|node| node.at).collect());
     for (index, node) in log.iter().enumerate() {
@@ -50,15 +50,15 @@ pub(crate) fn read(store: &Store) -> Result<Overlay> {
             overlay.add_node(ino, offset, node.at);
         }
         if wanted.name == Some(index) {
-            add_name(&mut overlay, store, ino, node.at)?;
+            add_name(&mut overlay, volume, ino, node.at)?;
         }
     }
     Ok(overlay)
 }
 
 /// The inode's own block has the name and the directory.
-fn add_name(overlay: &mut Overlay, store: &Store, ino: Nid, at: BlockAddr) -> Result<()> {
-    let inode = store.inode_in(&store.blocks.read(at)?, ino)?;
+fn add_name(overlay: &mut Overlay, volume: &ReadVolume, ino: Nid, at: BlockAddr) -> Result<()> {
+    let inode = volume.inode_in(&volume.blocks.read(at)?, ino)?;
     let name = inode.name()?;
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) || matches!(name, b"." | b"..") {
         let expected = Detail::Text("a name that a file can have");
@@ -66,22 +66,22 @@ fn add_name(overlay: &mut Overlay, store: &Store, ino: Nid, at: BlockAddr) -> Re
     }
     let dir = Nid(inode.fields().i_pino.get());
     // The kernel leaves names out whose directory is gone.
-    if !matches!(store.inode(dir), Err(Error::Caller(CallerError::Stale))) {
+    if !matches!(volume.inode(dir), Err(Error::Caller(CallerError::Stale))) {
         overlay.add_name(dir, name, ino, inode.kind());
     }
     Ok(())
 }
 
 /// The nodes of the log since the checkpoint: at most one for each block of the volume.
-fn read_log(store: &Store) -> Result<Vec<Logged>> {
-    let fields = store.checkpoint().fields();
+fn read_log(volume: &ReadVolume) -> Result<Vec<Logged>> {
+    let fields = volume.checkpoint().fields();
     let segment = fields.cur_node_segno.get(WARM_NODE).map_or(0, |segment| segment.get());
     let offset = fields.cur_node_blkoff.get(WARM_NODE).map_or(0, |offset| u32::from(offset.get()));
-    let mut at = store.geometry().segment_block(segment, offset);
+    let mut at = volume.geometry().segment_block(segment, offset);
     let (mut log, mut seen) = (Vec::new(), HashSet::new());
-    while store.geometry().is_main(at) {
-        let footer = Footer::of(&store.blocks.read(at)?);
-        if !store.checkpoint().is_of_next(footer.cp_ver.get()) {
+    while volume.geometry().is_main(at) {
+        let footer = Footer::of(&volume.blocks.read(at)?);
+        if !volume.checkpoint().is_of_next(footer.cp_ver.get()) {
             break;
         }
         if !seen.insert(at) {
@@ -97,16 +97,16 @@ fn read_log(store: &Store) -> Result<Vec<Logged>> {
 
 /// The inodes with an fsync, except those of which nothing is known: neither the checkpoint nor the log has the inode,
 /// or the checkpoint has it as one that has no name, and is removed before anything else.
-fn find_wanted(store: &Store, log: &[Logged]) -> Result<HashMap<Nid, Wanted>> {
+fn find_wanted(volume: &ReadVolume, log: &[Logged]) -> Result<HashMap<Nid, Wanted>> {
     let mut wanted: HashMap<Nid, Wanted> = HashMap::new();
     if log.is_empty() {
         return Ok(wanted);
     }
-    let orphans: HashSet<Nid> = store.orphans()?.into_iter().collect();
+    let orphans: HashSet<Nid> = volume.orphans()?.into_iter().collect();
     for (index, node) in log.iter().enumerate().filter(|(_, node)| node.footer.is_fsync()) {
         let (ino, footer) = (node.footer.ino(), &node.footer);
         let makes_name = footer.is_inode() && footer.is_dent();
-        let is_known = |ino| Ok::<_, Error>(!orphans.contains(&ino) && store.address(ino)?.is_some());
+        let is_known = |ino| Ok::<_, Error>(!orphans.contains(&ino) && volume.address(ino)?.is_some());
         if !wanted.contains_key(&ino) && !makes_name && !is_known(ino)? {
             continue;
         }

@@ -15,10 +15,11 @@ use host::Env;
 use vfs::atime::AtimeMode;
 
 use crate::blocks::Blocks;
+use crate::change::{open, replay};
 use crate::error::{CallerError, Result, Unsupported};
 use crate::policy::{ActiveLogs, BackgroundGc, FsyncMode, Inline, Mode, Policy};
+use crate::read_volume::ReadVolume;
 use crate::recovery;
-use crate::store::Store;
 use crate::vfs_impl::{F2fs, Serving};
 
 /// How an image is opened.
@@ -146,21 +147,22 @@ impl OpenOptions {
         }
         let checkpoint = read_checkpoint(&blocks, &superblock)?;
         let journal = read_nat_journal(&blocks, &checkpoint)?;
-        let mut store = Store::new(blocks, superblock, checkpoint, journal);
+        let mut volume = ReadVolume::new(blocks, superblock, checkpoint, journal);
         if !self.skips_recovery || self.is_writable {
-            let overlay = recovery::read(&store)?;
-            store.set_overlay(overlay);
+            let overlay = recovery::read(&volume)?;
+            volume.set_overlay(overlay);
         }
-        // Who opens it wants to know at once where there is no root.
-        store.inode(store.root())?;
-        if self.is_writable {
-            let overlay = store.take_overlay();
-            store.open_for_writing(self.env.clone().unwrap_or_default(), self.policy)?;
-            store.replay(&overlay)?;
-            store.remove_orphans()?;
+        // A volume without a root is refused at once.
+        volume.inode(volume.root())?;
+        let serving = Serving { atime: self.atime, commit_interval: self.commit_interval.unwrap_or(COMMIT_INTERVAL) };
+        if !self.is_writable {
+            return Ok(F2fs::read_only(volume, serving));
         }
-        let commit_interval = self.commit_interval.unwrap_or(COMMIT_INTERVAL);
-        Ok(F2fs::new(store, Serving { atime: self.atime, commit_interval }))
+        let overlay = volume.take_overlay();
+        let mut volume = open::open(volume, self.env.clone().unwrap_or_default(), self.policy)?;
+        replay::replay(&mut volume, &overlay)?;
+        open::remove_orphans(&mut volume)?;
+        Ok(F2fs::writable(volume, serving))
     }
 
     fn read_superblock(&self, blocks: &Blocks) -> Result<Superblock> {

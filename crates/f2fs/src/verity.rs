@@ -7,7 +7,7 @@ use f2fs_disk::flags::{Advise, InlineFlags};
 use f2fs_disk::{At, Corrupt, Detail, verity};
 
 use crate::error::{Error, Result};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 use crate::xattrs;
 
 const BLOCK_BYTES: u64 = 4096;
@@ -26,9 +26,15 @@ pub(crate) fn is_protected(node: &Node) -> bool {
 ///
 /// # Errors
 /// [`Error::Verity`] for a block that is not the one that was protected; `Corrupt` for a descriptor that is wrong.
-pub(crate) fn read(store: &Store, node: &Node, offset: u64, buf: &mut [u8], read_raw: &mut ReadRaw<'_>) -> Result<()> {
+pub(crate) fn read(
+    volume: &ReadVolume,
+    node: &Node,
+    offset: u64,
+    buf: &mut [u8],
+    read_raw: &mut ReadRaw<'_>,
+) -> Result<()> {
     let size = node.inode.size();
-    let tree = tree(store, node, read_raw)?;
+    let tree = tree(volume, node, read_raw)?;
     let tree_at = verity::tree_offset(size);
     let mut verifier = Verifier::new(&tree);
     let (mut done, end) = (0_usize, offset.saturating_add(to_u64(buf.len())));
@@ -60,14 +66,14 @@ pub(crate) fn read(store: &Store, node: &Node, offset: u64, buf: &mut [u8], read
 }
 
 /// The tree of a protected file.
-fn tree(store: &Store, node: &Node, read_raw: &mut ReadRaw<'_>) -> Result<Tree> {
+fn tree(volume: &ReadVolume, node: &Node, read_raw: &mut ReadRaw<'_>) -> Result<Tree> {
     let (ino, size) = (node.ino(), node.inode.size());
     let at = |corrupt: Corrupt| corrupt.at(At::Inode(ino));
     if node.inode.inline().contains(InlineFlags::DATA) {
         let (expected, found) = (Detail::Text("blocks"), Detail::Text("inline"));
         return Err(at(Corrupt::new("contents of a file with verity", expected, found)).into());
     }
-    let location = verity::descriptor(&xattrs::stored(store, node)?, size).map_err(at)?;
+    let location = verity::descriptor(&xattrs::stored(volume, node)?, size).map_err(at)?;
     let mut descriptor = vec![0; usize_from(location.size.get())];
     read_raw(location.pos.get(), &mut descriptor)?;
     let tree = Tree::new(&descriptor, size);

@@ -6,14 +6,14 @@ use f2fs_disk::xattr::{Xattr, entries};
 use f2fs_disk::{At, Corrupt};
 
 use crate::error::{CallerError, Result};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
 
 /// The name of the attribute that shows an inode's hints; it is not listed.
 const ADVISE_NAME: &[u8] = b"system.advise";
 
 /// The names that programs see.
-pub(crate) fn names(store: &Store, node: &Node) -> Result<Vec<Vec<u8>>> {
-    let bytes = stored(store, node)?;
+pub(crate) fn names(volume: &ReadVolume, node: &Node) -> Result<Vec<Vec<u8>>> {
+    let bytes = stored(volume, node)?;
     let mut names = Vec::new();
     for xattr in entries(&bytes) {
         let xattr = xattr.map_err(|error| at(node, error))?;
@@ -26,11 +26,11 @@ pub(crate) fn names(store: &Store, node: &Node) -> Result<Vec<Vec<u8>>> {
 ///
 /// # Errors
 /// [`CallerError::NoAttribute`].
-pub(crate) fn value(store: &Store, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn value(volume: &ReadVolume, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
     if name == ADVISE_NAME {
         return Ok(vec![node.inode.advise().bits()]);
     }
-    let bytes = stored(store, node)?;
+    let bytes = stored(volume, node)?;
     for xattr in entries(&bytes) {
         let xattr = xattr.map_err(|error| at(node, error))?;
         if is_called(&xattr, name) {
@@ -59,11 +59,11 @@ fn at(node: &Node, error: Corrupt) -> Corrupt {
 }
 
 /// The bytes in the inode, and behind them those in the node of their own.
-pub(crate) fn stored(store: &Store, node: &Node) -> Result<Vec<u8>> {
+pub(crate) fn stored(volume: &ReadVolume, node: &Node) -> Result<Vec<u8>> {
     let mut bytes = node.inode.inline_xattrs(&node.block).to_vec();
-    let block = match (store.fsynced(node.ino(), XATTR_OFFSET)?, node.inode.xattr_nid()) {
+    let block = match (volume.fsynced(node.ino(), XATTR_OFFSET)?, node.inode.xattr_nid()) {
         (Some(block), _) => block,
-        (None, Some(nid)) => store.node(nid, node.ino(), XATTR_OFFSET)?,
+        (None, Some(nid)) => volume.node(nid, node.ino(), XATTR_OFFSET)?,
         (None, None) => return Ok(bytes),
     };
     bytes.extend_from_slice(node::contents(&block));

@@ -8,7 +8,8 @@ use f2fs_disk::node::{self, Step};
 use f2fs_disk::{At, Block, BlockAddr, Nid};
 
 use crate::error::Result;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
 /// Where the address of a block of a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,73 +22,62 @@ pub(super) struct Slot {
     pub(super) index: u32,
 }
 
-impl Store {
-    /// Where the address of a block is; `None` where a node on the way is missing.
-    pub(super) fn slot(&self, node: &Node, index: u64) -> Result<Option<Slot>> {
-        let ino = node.ino();
-        let way = node.inode.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
-        let (mut nid, mut offset, mut block) = (ino, 0, Arc::clone(&node.block));
-        for (depth, step) in way.steps().iter().enumerate() {
-            nid = below(&block, depth, step);
-            if nid.0 == 0 {
-                return Ok(None);
-            }
-            offset = step.offset;
-            block = self.node(nid, ino, offset)?;
+/// Where the address of a block is; `None` where a node on the way is missing.
+pub(super) fn find(volume: &ReadVolume, node: &Node, index: u64) -> Result<Option<Slot>> {
+    let ino = node.ino();
+    let way = node.inode.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
+    let (mut nid, mut offset, mut block) = (ino, 0, Arc::clone(&node.block));
+    for (depth, step) in way.steps().iter().enumerate() {
+        nid = below(&block, depth, step);
+        if nid.0 == 0 {
+            return Ok(None);
         }
-        Ok(Some(Slot { nid, offset, index: way.slot }))
+        offset = step.offset;
+        block = volume.node(nid, ino, offset)?;
     }
+    Ok(Some(Slot { nid, offset, index: way.slot }))
+}
 
-    /// Where the address of a block is; nodes that are missing on the way are made, and the inode's count of blocks is
-    /// theirs too. The last one counts as changed.
-    pub(super) fn slot_made(&mut self, layout: &Inode, index: u64) -> Result<Slot> {
-        let ino = layout.ino();
-        let way = layout.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
-        let (mut nid, mut offset) = (ino, 0);
-        for (depth, step) in way.steps().iter().enumerate() {
-            let block = self.edit(nid, ino, offset)?;
-            let mut next = below(block, depth, step);
-            if next.0 == 0 {
-                next = self.new_node(ino, step.offset)?;
-                let block = self.edit(nid, ino, offset)?;
-                set_below(block, depth, step, next);
-                self.count_inode_blocks(ino, 1)?;
-            }
-            (nid, offset) = (next, step.offset);
+/// Where the address of a block is; nodes that are missing on the way are made, and the inode's count of blocks is
+/// theirs too. The last one counts as changed.
+pub(super) fn make(volume: &mut WriteVolume, layout: &Inode, index: u64) -> Result<Slot> {
+    let ino = layout.ino();
+    let way = layout.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
+    let (mut nid, mut offset) = (ino, 0);
+    for (depth, step) in way.steps().iter().enumerate() {
+        let block = volume.edit(nid, ino, offset)?;
+        let mut next = below(block, depth, step);
+        if next.0 == 0 {
+            next = volume.new_node(ino, step.offset)?;
+            let block = volume.edit(nid, ino, offset)?;
+            set_below(block, depth, step, next);
+            volume.count_inode_blocks(ino, 1)?;
         }
-        self.edit(nid, ino, offset)?;
-        Ok(Slot { nid, offset, index: way.slot })
+        (nid, offset) = (next, step.offset);
     }
+    volume.edit(nid, ino, offset)?;
+    Ok(Slot { nid, offset, index: way.slot })
+}
 
-    /// The address in a slot.
-    pub(super) fn address_in(&self, layout: &Inode, slot: &Slot) -> Result<BlockAddr> {
-        let block = self.node(slot.nid, layout.ino(), slot.offset)?;
-        let addresses = if slot.offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
-        Ok(addresses.get(usize_from(slot.index)).map_or(BlockAddr::NULL, |at| BlockAddr(at.get())))
-    }
+/// The address in a slot.
+pub(super) fn get(volume: &ReadVolume, layout: &Inode, slot: &Slot) -> Result<BlockAddr> {
+    let block = volume.node(slot.nid, layout.ino(), slot.offset)?;
+    let addresses = if slot.offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
+    Ok(addresses.get(usize_from(slot.index)).map_or(BlockAddr::NULL, |at| BlockAddr(at.get())))
+}
 
-    /// Sets the address in a slot, and gives back the block that was there.
-    pub(super) fn set_address(&mut self, layout: &Inode, slot: &Slot, at: BlockAddr) -> Result<BlockAddr> {
-        let ino = layout.ino();
-        let block = self.edit(slot.nid, ino, slot.offset)?;
-        let addresses = if slot.offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
-        let Some(place) = addresses.get_mut(usize_from(slot.index)) else { return Ok(BlockAddr::NULL) };
-        let old = BlockAddr(place.get());
-        *place = at.0.into();
-        if old.is_block() && old != at {
-            let geometry = *self.geometry();
-            self.writer_mut()?.segments.give_back(&geometry, old)?;
-        }
-        Ok(old)
+/// Sets the address in a slot, and gives back the block that was there.
+pub(super) fn set(volume: &mut WriteVolume, layout: &Inode, slot: &Slot, at: BlockAddr) -> Result<BlockAddr> {
+    let ino = layout.ino();
+    let block = volume.edit(slot.nid, ino, slot.offset)?;
+    let addresses = if slot.offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
+    let Some(place) = addresses.get_mut(usize_from(slot.index)) else { return Ok(BlockAddr::NULL) };
+    let old = BlockAddr(place.get());
+    *place = at.0.into();
+    if old.is_block() && old != at {
+        volume.space.give_back(old)?;
     }
-
-    /// The hint at the longest run of blocks is no longer true.
-    pub(super) fn forget_extent(&mut self, ino: Nid) -> Result<()> {
-        if self.inode(ino)?.inode.fields().i_ext.len.get() != 0 {
-            self.edit_fields(ino)?.i_ext.len = 0.into();
-        }
-        Ok(())
-    }
+    Ok(old)
 }
 
 /// The number of the node that a step leads to.

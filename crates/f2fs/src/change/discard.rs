@@ -2,11 +2,11 @@
 //! and all at once.
 //!
 //! Only blocks are told that neither the last checkpoint, which is on the disk for good, nor an fsync since refers to,
-//! so a crash brings back no state that reads them. No block is allocated while it is told: whoever allocates has the
-//! volume to itself.
+//! so a crash brings back no state that reads them. No block is allocated while it is told: the caller holds the
+//! volume's lock.
 //!
-//! Failure: one that a checkpoint meets here is not told to anybody, since nothing depends on it;
-//! [`Store::trim_some`], which was asked for, tells it.
+//! Failure: after a checkpoint it is ignored, since nothing depends on it;
+//! [`trim_some`], which was asked for, tells it.
 
 #![expect(clippy::arithmetic_side_effects, reason = "addresses of blocks within the main area")]
 
@@ -15,7 +15,7 @@ use vfs::Trim;
 
 use crate::error::Result;
 use crate::segments::FreeRun;
-use crate::store::Store;
+use crate::space::Space;
 
 /// Runs of free blocks that are told at a time; changes of the volume wait that long.
 const RUNS_AT_ONCE: usize = 64;
@@ -31,40 +31,38 @@ pub(crate) struct Trimmed {
     pub(crate) bytes: u64,
 }
 
-impl Store {
-    /// Tells the device what a checkpoint freed that is on the disk now.
-    pub(super) fn discard_freed(&self, freed: &[FreeRun]) {
-        for run in freed {
-            // Advice: what is not taken only keeps room on the host.
-            let _ = self.blocks.discard(self.address_of(*run), run.count);
+/// Tells the device what a checkpoint freed that is on the disk now.
+pub(super) fn freed(space: &Space, freed: &[FreeRun]) {
+    for run in freed {
+        // Advice: what is not taken only keeps room on the host.
+        let _ = space.blocks.discard(address_of(space, *run), run.count);
+    }
+}
+
+/// Tells the device some more of what is free, from where the last call ended; the caller has made durable what
+/// was changed before the first one. Returns `false` at the end.
+///
+/// # Errors
+/// What the device says.
+pub(crate) fn trim_some(space: &Space, wanted: &Trim, done: &mut Trimmed) -> Result<bool> {
+    let segments = &space.segments;
+    done.all = segments.block_count();
+    for _ in 0..RUNS_AT_ONCE {
+        let Some(run) = segments.free_run(done.seen) else {
+            done.seen = done.all;
+            return Ok(false);
+        };
+        done.seen = run.end();
+        if let Some(part) = part_of(run, space.geometry.main, wanted) {
+            space.blocks.discard(address_of(space, part), part.count)?;
+            done.bytes += u64::from(part.count) * f2fs_disk::convert::to_u64(BLOCK_SIZE);
         }
     }
+    Ok(done.seen < done.all)
+}
 
-    /// Tells the device some more of what is free, from where the last call ended; the caller has made durable what
-    /// was changed before the first one. Returns `false` at the end.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub(crate) fn trim_some(&self, wanted: &Trim, done: &mut Trimmed) -> Result<bool> {
-        let segments = &self.writer()?.segments;
-        done.all = segments.block_count();
-        for _ in 0..RUNS_AT_ONCE {
-            let Some(run) = segments.free_run(done.seen) else {
-                done.seen = done.all;
-                return Ok(false);
-            };
-            done.seen = run.end();
-            if let Some(part) = part_of(run, self.geometry().main, wanted) {
-                self.blocks.discard(self.address_of(part), part.count)?;
-                done.bytes += u64::from(part.count) * f2fs_disk::convert::to_u64(BLOCK_SIZE);
-            }
-        }
-        Ok(done.seen < done.all)
-    }
-
-    fn address_of(&self, run: FreeRun) -> BlockAddr {
-        self.geometry().main.plus(run.start)
-    }
+fn address_of(space: &Space, run: FreeRun) -> BlockAddr {
+    space.geometry.main.plus(run.start)
 }
 
 /// The part of a run that is to be told: whole blocks.

@@ -8,17 +8,16 @@
 
 use std::sync::Arc;
 
-use f2fs_disk::convert::usize_from;
 use f2fs_disk::flags::{Advise, InlineFlags};
 use f2fs_disk::inode::{self, Kind};
 use f2fs_disk::node::{self, Footer};
-use f2fs_disk::summary::{Summary, SummaryBlock};
 use f2fs_disk::{Block, BlockAddr, Nid};
 
+use super::addresses;
 use crate::error::Result;
-use crate::policy::{HOT_NODE, Mode};
-use crate::segments::place_of;
-use crate::store::{Node, Store};
+use crate::policy::Mode;
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
 /// Pages of a file up to which an fsync writes them in place (the kernel's `min_fsync_blocks`).
 pub(super) const PAGES_MAX: usize = 8;
@@ -34,73 +33,52 @@ pub(crate) enum Rewrite {
     InPlace,
 }
 
-impl Store {
-    /// True where blocks of a file may be written over.
-    pub(super) fn may_overwrite(&self, node: &Node, rewrite: Rewrite) -> Result<bool> {
-        let is_wanted = match rewrite {
-            Rewrite::Elsewhere => false,
-            Rewrite::Usual => {
-                node.inode.advise().contains(Advise::COLD) || node.inode.inline().contains(InlineFlags::PIN_FILE)
-            }
-            Rewrite::InPlace => true,
-        };
-        let is_plain = node.inode.kind() == Kind::File && !node.inode.inline().contains(InlineFlags::DATA);
-        if !is_wanted || !is_plain || self.writer()?.policy.mode != Mode::Adaptive {
-            return Ok(false);
+/// True where blocks of a file may be written over.
+pub(super) fn may_overwrite(volume: &WriteVolume, node: &Node, rewrite: Rewrite) -> Result<bool> {
+    let is_wanted = match rewrite {
+        Rewrite::Elsewhere => false,
+        Rewrite::Usual => {
+            node.inode.advise().contains(Advise::COLD) || node.inode.inline().contains(InlineFlags::PIN_FILE)
         }
-        let Some(block) = self.durable(node.ino())? else { return Ok(false) };
-        let old = self.inode_in(&block, node.ino())?;
-        Ok(old.size() == node.inode.size() && !old.inline().contains(InlineFlags::DATA))
+        Rewrite::InPlace => true,
+    };
+    let is_plain = node.inode.kind() == Kind::File && !node.inode.inline().contains(InlineFlags::DATA);
+    if !is_wanted || !is_plain || volume.policy.mode != Mode::Adaptive {
+        return Ok(false);
     }
+    let Some(block) = durable(volume, node.ino())? else { return Ok(false) };
+    let old = volume.inode_in(&block, node.ino())?;
+    Ok(old.size() == node.inode.size() && !old.inline().contains(InlineFlags::DATA))
+}
 
-    /// The block of a file that may be written over: one that is in use, and this file's for the segment's summary too.
-    pub(super) fn block_of(&self, node: &Node, index: u64) -> Result<Option<BlockAddr>> {
-        let Some(slot) = self.slot(node, index)? else { return Ok(None) };
-        let at = self.address_in(&node.inode, &slot)?;
-        if !at.is_block() {
-            return Ok(None);
-        }
-        crate::map::check_is_data(self, node.ino(), index, at)?;
-        let is_own = self.owner_of(at)? == Some((slot.nid, slot.index));
-        Ok(is_own.then_some(at))
+/// The block of a file that may be written over: one that is in use, and this file's for the segment's summary too.
+pub(super) fn block_of(volume: &WriteVolume, node: &Node, index: u64) -> Result<Option<BlockAddr>> {
+    let Some(slot) = addresses::find(volume, node, index)? else { return Ok(None) };
+    let at = addresses::get(volume, &node.inode, &slot)?;
+    if !at.is_block() {
+        return Ok(None);
     }
+    crate::map::check_is_data(volume, node.ino(), index, at)?;
+    let is_own = volume.space.owner_of(at)? == Some((slot.nid, slot.index));
+    Ok(is_own.then_some(at))
+}
 
-    /// The node that leads to a block of data which is in use, and from where in it, as the segment's summary says.
-    fn owner_of(&self, at: BlockAddr) -> Result<Option<(Nid, u32)>> {
-        let (number, index) = place_of(self.geometry(), at);
-        let writer = self.writer()?;
-        if !writer.segments.segment(number).is_some_and(|segment| segment.is_in_use(index)) {
-            return Ok(None);
-        }
-        let of = |entries: &[Summary]| {
-            let owner = entries.get(usize_from(index))?;
-            Some((Nid(owner.nid.get()), u32::from(owner.ofs_in_node.get())))
-        };
-        if let Some(open) = writer.logs.iter().take(HOT_NODE).find(|open| open.segment == number) {
-            return Ok(of(&open.summaries));
-        }
-        let block = self.blocks.get(self.geometry().summary_block(number))?;
-        let summary = SummaryBlock::verify(&block).ok().filter(|summary| summary.footer.entry_type == 0);
-        Ok(summary.and_then(|summary| of(&summary.entries)))
-    }
+/// The node as a crash would leave it; `None` for one that was never written.
+fn durable(volume: &ReadVolume, nid: Nid) -> Result<Option<Arc<Block>>> {
+    volume.address(nid)?.map(|at| volume.blocks.get(at)).transpose()
+}
 
-    /// The node as a crash would leave it; `None` for one that was never written.
-    fn durable(&self, nid: Nid) -> Result<Option<Arc<Block>>> {
-        self.address(nid)?.map(|at| self.blocks.get(at)).transpose()
+/// True where a node that changed says something else than on the disk; times that an inode has do not count where
+/// `has_times` is false.
+pub(super) fn is_news(volume: &ReadVolume, nid: Nid, block: &Block, has_times: bool) -> Result<bool> {
+    let Some(old) = durable(volume, nid)? else { return Ok(true) };
+    if Footer::of(&old).offset() != Footer::of(block).offset() {
+        return Ok(true);
     }
-
-    /// True where a node that changed says something else than on the disk; times that an inode has do not count where
-    /// `has_times` is false.
-    pub(super) fn is_news(&self, nid: Nid, block: &Block, has_times: bool) -> Result<bool> {
-        let Some(old) = self.durable(nid)? else { return Ok(true) };
-        if Footer::of(&old).offset() != Footer::of(block).offset() {
-            return Ok(true);
-        }
-        if !Footer::of(block).is_inode() || has_times {
-            return Ok(node::contents(&old) != node::contents(block));
-        }
-        let timeless = [&*old, block].map(inode::without_times);
-        let [old, new] = &timeless;
-        Ok(node::contents(old) != node::contents(new))
+    if !Footer::of(block).is_inode() || has_times {
+        return Ok(node::contents(&old) != node::contents(block));
     }
+    let timeless = [&*old, block].map(inode::without_times);
+    let [old, new] = &timeless;
+    Ok(node::contents(old) != node::contents(new))
 }

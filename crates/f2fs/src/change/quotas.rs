@@ -9,16 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use f2fs_disk::convert::{to_u64, u32_len};
-use f2fs_disk::flags::Features;
-use f2fs_disk::inode::Inode;
 use f2fs_disk::quota::{self, QUOTA_BLOCK_SIZE, Quota, QuotaBlock, QuotaFile, QuotaFileMut, QuotaKind};
-use f2fs_disk::{Block, BlockAddr, Nid};
+use f2fs_disk::{BlockAddr, Nid};
 
-use super::data::NODES_PER_WAY;
+use super::addresses;
+use super::pages::{self, NODES_PER_WAY};
 use crate::charges::Charge;
 use crate::error::{CallerError, Error, Result};
 use crate::quotas;
-use crate::store::Store;
+use crate::write_volume::WriteVolume;
 
 /// Pages that an entry may take: that of its leaf, and those of new blocks above.
 const PAGES_PER_ENTRY: u64 = 3;
@@ -28,7 +27,7 @@ type More = BTreeMap<u32, (i64, i64)>;
 
 /// A quota file that changes.
 struct Changing<'a> {
-    store: &'a mut Store,
+    volume: &'a mut WriteVolume,
     ino: Nid,
 }
 
@@ -36,135 +35,101 @@ impl QuotaFile for Changing<'_> {
     type Error = Error;
 
     fn block(&mut self, number: u32) -> Result<QuotaBlock> {
-        quotas::block(self.store, &self.store.inode(self.ino)?, number)
+        quotas::block(self.volume, &self.volume.inode(self.ino)?, number)
     }
 }
 
 impl QuotaFileMut for Changing<'_> {
     fn put(&mut self, number: u32, block: &QuotaBlock) -> Result<()> {
-        let (store, ino) = (&mut *self.store, self.ino);
+        let (volume, ino) = (&mut *self.volume, self.ino);
         let (index, place) = quota::place_of(number);
-        let layout = store.inode(ino)?.inode;
-        let writer = store.writer()?;
-        let is_known = writer.page(ino, index).is_some();
-        let node = store.inode(ino)?;
-        if !is_known && crate::map::run(store, &node, index, 1)?.at == BlockAddr::NULL {
-            store.check_blocks(1 + NODES_PER_WAY)?;
+        let layout = volume.inode(ino)?.inode;
+        let is_known = volume.page(ino, index).is_some();
+        let node = volume.inode(ino)?;
+        if !is_known && crate::map::run(volume, &node, index, 1)?.at == BlockAddr::NULL {
+            volume.counters.check(1 + NODES_PER_WAY)?;
         }
-        let slot = store.slot_made(&layout, index)?;
-        let (mut page, is_new) = store.page_to_change(&layout, &slot, index, false)?;
+        let slot = addresses::make(volume, &layout, index)?;
+        let (mut page, is_new) = pages::take(volume, &layout, &slot, index, false)?;
         let (parts, _) = Arc::make_mut(&mut page).as_chunks_mut::<QUOTA_BLOCK_SIZE>();
         if let Some(part) = parts.get_mut(place) {
             *part = *block;
         }
-        store.writer_mut()?.put_page(ino, index, page);
-        store.count_blocks(ino, i64::from(is_new))?;
-        store.forget_extent(ino)?;
+        volume.put_page(ino, index, page);
+        volume.count_blocks(ino, i64::from(is_new))?;
+        volume.forget_extent(ino)?;
         let end = (u64::from(number) + 1) * to_u64(QUOTA_BLOCK_SIZE);
-        if store.inode(ino)?.inode.size() < end {
-            store.edit_fields(ino)?.i_size = end.into();
+        if volume.inode(ino)?.inode.size() < end {
+            volume.edit_fields(ino)?.i_size = end.into();
         }
         Ok(())
     }
 }
 
-impl Store {
-    /// An inode is about to change; `block` is what it was.
-    pub(super) fn note_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
-        if self.writer()?.charges.wants(ino) {
-            let before = self.charge_of(ino, block)?;
-            self.writer_mut()?.charges.note(ino, Some(before), None);
-        }
-        Ok(())
+/// Adds to the quota files what changed since the last commit.
+///
+/// # Errors
+/// What the device says. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
+pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
+    let files: Vec<_> = volume.charges.files().collect();
+    if files.is_empty() {
+        return Ok(());
     }
-
-    /// An inode is made.
-    pub(super) fn note_new_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
-        if self.writer()?.charges.wants(ino) {
-            let now = self.charge_of(ino, block)?;
-            self.writer_mut()?.charges.note(ino, None, Some(now));
-        }
-        Ok(())
-    }
-
-    /// What an inode in memory counts for: its checksum was looked at when it was read, or is not made yet.
-    fn charge_of(&self, ino: Nid, block: &Block) -> Result<Charge> {
-        let features = self.features().difference(Features::INODE_CHKSUM);
-        Ok(Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features))
-    }
-
-    /// Adds to the quota files what changed since the last commit.
-    ///
-    /// # Errors
-    /// What the device says. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
-    pub(super) fn count_quotas(&mut self) -> Result<()> {
-        let files: Vec<_> = self.writer()?.charges.files().collect();
-        if files.is_empty() {
-            return Ok(());
-        }
-        let mores = self.changed_charges()?;
-        for (index, kind, ino) in files {
-            let more: More =
-                mores.iter().flat_map(|all| all.get(index)).flatten().map(|(id, more)| (*id, *more)).collect();
-            match self.add_to_quota(kind, ino, &more) {
-                Ok(()) => {}
-                Err(error @ (Error::Io(_) | Error::Poisoned { .. } | Error::Bug(_))) => return Err(error),
-                Err(error) => {
-                    tracing::warn!("quotas are not counted any more, until fsck.f2fs has counted anew: {error}");
-                    let writer = self.writer_mut()?;
-                    writer.charges.give_up();
-                    writer.quotas_need_repair = true;
-                    return Ok(());
-                }
+    let mores = changed_charges(volume)?;
+    for (index, kind, ino) in files {
+        let more: More = mores.iter().flat_map(|all| all.get(index)).flatten().map(|(id, more)| (*id, *more)).collect();
+        match add_to(volume, kind, ino, &more) {
+            Ok(()) => {}
+            Err(error @ (Error::Io(_) | Error::Poisoned { .. } | Error::Bug(_))) => return Err(error),
+            Err(error) => {
+                tracing::warn!("quotas are not counted any more, until fsck.f2fs has counted anew: {error}");
+                volume.charges.give_up();
+                return Ok(());
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// What each user, group and project has more than with the last commit; nothing where nothing changed.
-    fn changed_charges(&mut self) -> Result<Option<[More; 3]>> {
-        let before = self.writer_mut()?.charges.take();
-        let mut mores: [More; 3] = Default::default();
-        for (ino, was) in before {
-            let is = match self.inode(ino) {
-                Ok(node) => Some(Charge::of(&node.inode, self.features())),
-                Err(Error::Caller(CallerError::Stale)) => None,
-                Err(error) => return Err(error),
-            };
-            if was == is {
-                continue;
-            }
-            for (charge, sign) in [(was, -1), (is, 1)] {
-                let Some(charge) = charge else { continue };
-                let blocks = i64::try_from(charge.blocks).unwrap_or(i64::MAX);
-                for (more, owner) in mores.iter_mut().zip(charge.owners) {
-                    let (inodes, space) = more.entry(owner).or_default();
-                    (*inodes, *space) =
-                        (inodes.saturating_add(sign), space.saturating_add(sign.saturating_mul(blocks)));
-                }
+/// What each user, group and project has more than with the last commit; nothing where nothing changed.
+fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[More; 3]>> {
+    let before = volume.charges.take();
+    let mut mores: [More; 3] = Default::default();
+    for (ino, was) in before {
+        let is = match volume.inode(ino) {
+            Ok(node) => Some(Charge::of(&node.inode, volume.features())),
+            Err(Error::Caller(CallerError::Stale)) => None,
+            Err(error) => return Err(error),
+        };
+        if was == is {
+            continue;
+        }
+        for (charge, sign) in [(was, -1), (is, 1)] {
+            let Some(charge) = charge else { continue };
+            let blocks = i64::try_from(charge.blocks).unwrap_or(i64::MAX);
+            for (more, owner) in mores.iter_mut().zip(charge.owners) {
+                let (inodes, space) = more.entry(owner).or_default();
+                (*inodes, *space) = (inodes.saturating_add(sign), space.saturating_add(sign.saturating_mul(blocks)));
             }
         }
-        mores.iter_mut().for_each(|more| more.retain(|_, more| *more != (0, 0)));
-        Ok(Some(mores).filter(|mores| mores.iter().any(|more| !more.is_empty())))
     }
+    mores.iter_mut().for_each(|more| more.retain(|_, more| *more != (0, 0)));
+    Ok(Some(mores).filter(|mores| mores.iter().any(|more| !more.is_empty())))
+}
 
-    fn add_to_quota(&mut self, kind: QuotaKind, ino: Nid, more: &More) -> Result<()> {
-        if more.is_empty() {
-            return Ok(());
-        }
-        let pages = u64::from(u32_len(more.len())) * PAGES_PER_ENTRY + 1 + NODES_PER_WAY;
-        let writer = self.writer()?;
-        if u64::from(writer.segments.free_sections()) < writer.sections_needed(pages) {
-            return Err(Error::NoSpace);
-        }
-        let node = quotas::inode(self, ino)?;
-        let size = quotas::size(self, &node);
-        let placed = |error| quotas::placed(error, ino);
-        let mut quota = Quota::open(Changing { store: self, ino }, kind, size).map_err(placed)?;
-        for (id, (inodes, blocks)) in more {
-            quota.add(*id, *inodes, quotas::bytes_of(*blocks)).map_err(placed)?;
-        }
-        quota.close().map_err(placed)?;
-        Ok(())
+fn add_to(volume: &mut WriteVolume, kind: QuotaKind, ino: Nid, more: &More) -> Result<()> {
+    if more.is_empty() {
+        return Ok(());
     }
+    let count = u64::from(u32_len(more.len())) * PAGES_PER_ENTRY + 1 + NODES_PER_WAY;
+    volume.check_sections(count, 0)?;
+    let node = quotas::inode(volume, ino)?;
+    let size = quotas::size(volume, &node);
+    let placed = |error| quotas::placed(error, ino);
+    let mut quota = Quota::open(Changing { volume, ino }, kind, size).map_err(placed)?;
+    for (id, (inodes, blocks)) in more {
+        quota.add(*id, *inodes, quotas::bytes_of(*blocks)).map_err(placed)?;
+    }
+    quota.close().map_err(placed)?;
+    Ok(())
 }

@@ -2,8 +2,9 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks of a volume, bounded by the superblock")]
 
-use crate::error::{Error, Result};
-use crate::store::Store;
+use super::{clean, commit, flush};
+use crate::error::Result;
+use crate::write_volume::WriteVolume;
 
 /// Sections that stay free for the cleaner.
 pub(super) const CLEANER_SECTIONS: u64 = 3;
@@ -21,64 +22,48 @@ pub(crate) enum Urgency {
     Removal,
 }
 
-impl Store {
-    /// What was changed up to here may become part of a checkpoint without what follows.
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        let writer = self.writer_mut()?;
-        writer.settled = writer.changes;
-        writer.segments.set_clock(writer.clock());
-        Ok(())
+/// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
+/// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all
+/// that it is going to do: its parts, which ask again, get what it found and make no checkpoint.
+///
+/// # Errors
+/// [`NoSpace`](crate::Error::NoSpace).
+pub(crate) fn make(volume: &mut WriteVolume, blocks: u64, dirty: u64, urgency: Urgency) -> Result<()> {
+    volume.progress.check()?;
+    let is_settled = volume.progress.is_settled();
+    if blocks > 0 {
+        volume.counters.check(blocks)?;
     }
+    if volume.read.dirty.pages.count() > PAGES_MAX {
+        flush::all(volume)?;
+    }
+    if !is_settled {
+        // A replay found no room for all of it before.
+        let more = if volume.progress.is_replaying { blocks + dirty } else { 0 };
+        return volume.check_sections(more, 0);
+    }
+    if volume.read.dirty.nodes.len() > NODES_MAX {
+        commit::commit(volume, false)?;
+    }
+    let spare = if urgency == Urgency::Normal { CLEANER_SECTIONS } else { 0 };
+    let made = make_sections(volume, blocks + dirty, spare);
+    volume.settle();
+    made
+}
 
-    /// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
-    /// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all
-    /// that it is going to do: its parts, which ask again, get what it found and make no checkpoint.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`].
-    pub(crate) fn make_room(&mut self, blocks: u64, dirty: u64, urgency: Urgency) -> Result<()> {
-        let writer = self.writer()?;
-        writer.check()?;
-        let is_settled = writer.is_settled();
-        if blocks > 0 && writer.valid_blocks + blocks > writer.user_blocks {
-            return Err(Error::NoSpace);
-        }
-        if writer.page_count > PAGES_MAX {
-            self.flush_all()?;
-        }
-        if !is_settled {
-            // A replay found no room for all of it before.
-            let more = if self.writer()?.is_replaying { blocks + dirty } else { 0 };
-            return if self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
-        }
-        if self.writer()?.nodes.len() > NODES_MAX {
-            self.commit(false)?;
-        }
-        let spare = if urgency == Urgency::Normal { CLEANER_SECTIONS } else { 0 };
-        let made = self.make_sections(blocks + dirty, spare);
-        self.settle()?;
-        made
+fn make_sections(volume: &mut WriteVolume, more: u64, spare: u64) -> Result<()> {
+    if volume.has_sections(more, spare) {
+        return Ok(());
     }
-
-    fn make_sections(&mut self, more: u64, spare: u64) -> Result<()> {
-        if self.has_sections(more, spare)? {
-            return Ok(());
+    commit::commit(volume, false)?;
+    // What is moved is written too: each section is emptied twice at most.
+    let mut rounds = 2 * volume.space.segments.section_count();
+    while !volume.has_sections(more, spare) {
+        if rounds == 0 || !clean::section(volume)? {
+            return volume.check_sections(more, spare);
         }
-        self.commit(false)?;
-        // What is moved is written too: each section is emptied twice at most.
-        let mut rounds = 2 * self.writer()?.segments.section_count();
-        while !self.has_sections(more, spare)? {
-            if rounds == 0 || !self.clean_section()? {
-                return Err(Error::NoSpace);
-            }
-            rounds -= 1;
-            self.commit(false)?;
-        }
-        Ok(())
+        rounds -= 1;
+        commit::commit(volume, false)?;
     }
-
-    pub(super) fn has_sections(&self, more: u64, spare: u64) -> Result<bool> {
-        let writer = self.writer()?;
-        Ok(u64::from(writer.segments.free_sections()) >= writer.sections_needed(more) + spare)
-    }
+    Ok(())
 }

@@ -11,282 +11,272 @@ use f2fs_disk::inode::{self, Inode};
 use f2fs_disk::node::{self, ENTRIES_PER_NODE, Step, first_byte};
 use f2fs_disk::{BlockAddr, Nid};
 
-use super::Urgency;
-use super::data::NODES_PER_WAY;
+use super::addresses;
+use super::pages::{self, NODES_PER_WAY};
+use super::room::{self, Urgency};
 use crate::error::{CallerError, Result};
-use crate::store::Store;
+use crate::write_volume::WriteVolume;
 
 const BLOCK_BYTES: u64 = 4096;
 /// Nodes that are changed between two looks at the room that is left: each is written anew.
 const NODES_AT_ONCE: u64 = 256;
 
-impl Store {
-    /// Sets the size of a file. What is beyond it goes; what is new reads as zeros.
-    pub(crate) fn set_size(&mut self, ino: Nid, size: u64) -> Result<()> {
-        let node = self.inode(ino)?;
-        self.check_is_writable(&node)?;
-        if size > first_byte(node.inode.fanout().blocks_max()) {
-            return Err(CallerError::TooLarge.into());
-        }
-        let old = node.inode.size();
-        if node.inode.inline().contains(InlineFlags::DATA) {
-            let layout = node.inode;
-            if size > to_u64(layout.inline_size()) {
-                self.make_room(2, 2, Urgency::Normal)?;
-                self.leave_inline(ino)?;
-            } else {
-                self.make_room(0, 1, Urgency::Removal)?;
-                let block = self.edit_inode(ino)?;
-                let from = to_usize(size.min(old));
-                layout.inline_area_mut(block).get_mut(from..).unwrap_or_default().fill(0);
-            }
-        } else if size <= old {
-            self.cut(ino, size)?;
-        }
-        self.make_room(0, 1, Urgency::Removal)?;
-        self.edit_fields(ino)?.i_size = size.into();
-        Ok(())
+/// Sets the size of a file. What is beyond it goes; what is new reads as zeros.
+pub(crate) fn set_size(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<()> {
+    let node = volume.inode(ino)?;
+    volume.check_is_writable(&node)?;
+    if size > first_byte(node.inode.fanout().blocks_max()) {
+        return Err(CallerError::TooLarge.into());
     }
-
-    /// Gives back all blocks of a file behind a size; the rest of the last one becomes zeros.
-    fn cut(&mut self, ino: Nid, size: u64) -> Result<()> {
-        self.zero_part(ino, size, size.next_multiple_of(BLOCK_BYTES))?;
-        let fields = self.edit_fields(ino)?;
-        fields.i_advise &= !Advise::KEEP_SIZE.bits();
-        self.free_from(ino, size.div_ceil(BLOCK_BYTES))
-    }
-
-    /// Makes a part of one block zeros, where it has any contents.
-    fn zero_part(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
-        if from >= to {
-            return Ok(());
-        }
-        let index = from / BLOCK_BYTES;
-        let node = self.inode(ino)?;
-        let Some(slot) = self.slot(&node, index)? else { return Ok(()) };
-        let at = self.address_in(&node.inode, &slot)?;
-        if !at.is_block() && self.page(ino, index).is_none() {
-            return Ok(());
-        }
-        self.make_room(0, 4, Urgency::Removal)?;
-        let slot = self.slot_made(&node.inode, index)?;
-        let (mut page, _) = self.page_to_change(&node.inode, &slot, index, false)?;
-        let start = first_byte(index);
-        let part = to_usize(from - start)..to_usize(to - start);
-        Arc::make_mut(&mut page).get_mut(part).unwrap_or_default().fill(0);
-        self.writer_mut()?.put_page(ino, index, page);
-        self.forget_extent(ino)
-    }
-
-    /// Gives back all blocks of a file from block `from` on, and nodes that lead to nothing.
-    pub(super) fn free_from(&mut self, ino: Nid, from: u64) -> Result<()> {
-        self.writer_mut()?.drop_pages(ino, from);
-        let node = self.inode(ino)?;
+    let old = node.inode.size();
+    if node.inode.inline().contains(InlineFlags::DATA) {
         let layout = node.inode;
-        self.forget_extent(ino)?;
-        let own = u64::from(layout.fanout().inode);
-        self.free_addresses(&layout, ino, 0, from.min(own)..own)?;
-        for top in layout.fanout().tops() {
-            let slot = usize_from(top.slot);
-            let block = self.inode(ino)?.block;
-            let nid = Nid(Inode::nids(&block).get(slot).map_or(0, |nid| nid.get()));
-            if nid.0 != 0 && from < top.first + top.count && self.free_below(&layout, nid, &top, from)? {
-                let block = self.edit_inode(ino)?;
-                if let Some(place) = inode::nids_mut(block).get_mut(slot) {
+        if size > to_u64(layout.inline_size()) {
+            room::make(volume, 2, 2, Urgency::Normal)?;
+            pages::leave_inline(volume, ino)?;
+        } else {
+            room::make(volume, 0, 1, Urgency::Removal)?;
+            let block = volume.edit_inode(ino)?;
+            let from = to_usize(size.min(old));
+            layout.inline_area_mut(block).get_mut(from..).unwrap_or_default().fill(0);
+        }
+    } else if size <= old {
+        cut(volume, ino, size)?;
+    }
+    room::make(volume, 0, 1, Urgency::Removal)?;
+    volume.edit_fields(ino)?.i_size = size.into();
+    Ok(())
+}
+
+/// Gives back all blocks of a file behind a size; the rest of the last one becomes zeros.
+fn cut(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<()> {
+    zero_part(volume, ino, size, size.next_multiple_of(BLOCK_BYTES))?;
+    let fields = volume.edit_fields(ino)?;
+    fields.i_advise &= !Advise::KEEP_SIZE.bits();
+    free_from(volume, ino, size.div_ceil(BLOCK_BYTES))
+}
+
+/// Makes a part of one block zeros, where it has any contents.
+fn zero_part(volume: &mut WriteVolume, ino: Nid, from: u64, to: u64) -> Result<()> {
+    if from >= to {
+        return Ok(());
+    }
+    let index = from / BLOCK_BYTES;
+    let node = volume.inode(ino)?;
+    let Some(slot) = addresses::find(volume, &node, index)? else { return Ok(()) };
+    let at = addresses::get(volume, &node.inode, &slot)?;
+    if !at.is_block() && volume.page(ino, index).is_none() {
+        return Ok(());
+    }
+    room::make(volume, 0, 4, Urgency::Removal)?;
+    let slot = addresses::make(volume, &node.inode, index)?;
+    let (mut page, _) = pages::take(volume, &node.inode, &slot, index, false)?;
+    let start = first_byte(index);
+    let part = to_usize(from - start)..to_usize(to - start);
+    Arc::make_mut(&mut page).get_mut(part).unwrap_or_default().fill(0);
+    volume.put_page(ino, index, page);
+    volume.forget_extent(ino)
+}
+
+/// Gives back all blocks of a file from block `from` on, and nodes that lead to nothing.
+pub(super) fn free_from(volume: &mut WriteVolume, ino: Nid, from: u64) -> Result<()> {
+    volume.read.dirty.pages.remove_from(ino, from);
+    let node = volume.inode(ino)?;
+    let layout = node.inode;
+    volume.forget_extent(ino)?;
+    let own = u64::from(layout.fanout().inode);
+    free_addresses(volume, &layout, ino, 0, from.min(own)..own)?;
+    for top in layout.fanout().tops() {
+        let slot = usize_from(top.slot);
+        let block = volume.inode(ino)?.block;
+        let nid = Nid(Inode::nids(&block).get(slot).map_or(0, |nid| nid.get()));
+        if nid.0 != 0 && from < top.first + top.count && free_below(volume, &layout, nid, &top, from)? {
+            let block = volume.edit_inode(ino)?;
+            if let Some(place) = inode::nids_mut(block).get_mut(slot) {
+                *place = 0.into();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives back what a step leads to, from block `from` of the file on; true where all of it went, and the node with
+/// it.
+fn free_below(volume: &mut WriteVolume, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
+    let (ino, fanout) = (layout.ino(), layout.fanout());
+    // What is below other nodes went whole.
+    volume.settle();
+    room::make(volume, 0, NODES_AT_ONCE, Urgency::Removal)?;
+    if fanout.below(step, 0).is_none() {
+        let start = from.saturating_sub(step.first);
+        free_addresses(volume, layout, nid, step.offset, start..step.count)?;
+    } else {
+        let block = volume.node(nid, ino, step.offset)?;
+        for slot in 0..ENTRIES_PER_NODE {
+            let below = Nid(node::entries(&block).get(usize_from(slot)).map_or(0, |nid| nid.get()));
+            let Some(next) = fanout.below(step, slot).filter(|next| below.0 != 0 && from < next.first + next.count)
+            else {
+                continue;
+            };
+            if free_below(volume, layout, below, &next, from)? {
+                let block = volume.edit(nid, ino, step.offset)?;
+                if let Some(place) = node::entries_mut(block).get_mut(usize_from(slot)) {
                     *place = 0.into();
                 }
             }
         }
-        Ok(())
     }
+    if from > step.first {
+        return Ok(false);
+    }
+    volume.remove_node(nid)?;
+    volume.count_inode_blocks(ino, -1)?;
+    Ok(true)
+}
 
-    /// Gives back what a step leads to, from block `from` of the file on; true where all of it went, and the node with
-    /// it.
-    fn free_below(&mut self, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
-        let (ino, fanout) = (layout.ino(), layout.fanout());
-        // What is below other nodes went whole.
-        self.settle()?;
-        self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
-        if fanout.below(step, 0).is_none() {
-            let start = from.saturating_sub(step.first);
-            self.free_addresses(layout, nid, step.offset, start..step.count)?;
-        } else {
-            let block = self.node(nid, ino, step.offset)?;
-            for slot in 0..ENTRIES_PER_NODE {
-                let below = Nid(node::entries(&block).get(usize_from(slot)).map_or(0, |nid| nid.get()));
-                let Some(next) = fanout.below(step, slot).filter(|next| below.0 != 0 && from < next.first + next.count)
-                else {
-                    continue;
-                };
-                if self.free_below(layout, below, &next, from)? {
-                    let block = self.edit(nid, ino, step.offset)?;
-                    if let Some(place) = node::entries_mut(block).get_mut(usize_from(slot)) {
-                        *place = 0.into();
-                    }
-                }
+/// Gives back blocks whose addresses stand in a node, by their indexes there.
+fn free_addresses(volume: &mut WriteVolume, layout: &Inode, nid: Nid, offset: u32, range: Range<u64>) -> Result<()> {
+    let ino = layout.ino();
+    let (start, end) = (to_usize(range.start), to_usize(range.end));
+    let block = volume.node(nid, ino, offset)?;
+    let addresses = if offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
+    let given: Vec<BlockAddr> =
+        addresses.get(start..end).unwrap_or_default().iter().map(|at| BlockAddr(at.get())).collect();
+    if given.iter().all(|at| *at == BlockAddr::NULL) {
+        return Ok(());
+    }
+    // Inline contents stand where addresses would.
+    if offset == 0 && layout.inline().intersects(InlineFlags::DATA.union(InlineFlags::DENTRY)) {
+        return Ok(());
+    }
+    let block = volume.edit(nid, ino, offset)?;
+    let addresses = if offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
+    addresses.get_mut(start..end).unwrap_or_default().iter_mut().for_each(|at| *at = 0.into());
+    let mut freed = 0;
+    for at in given {
+        if at.is_block() {
+            volume.space.give_back(at)?;
+        }
+        // The mark of a compressed cluster is counted with the blocks that compression saved.
+        freed += i64::from(at != BlockAddr::NULL);
+    }
+    volume.count_blocks(ino, -freed)
+}
+
+/// Makes a range a hole.
+pub(crate) fn punch(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64) -> Result<()> {
+    let node = volume.inode(ino)?;
+    volume.check_is_writable(&node)?;
+    let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?.min(node.inode.size());
+    if offset >= end {
+        return Ok(());
+    }
+    if node.inode.inline().contains(InlineFlags::DATA) {
+        room::make(volume, 0, 1, Urgency::Removal)?;
+        let layout = node.inode;
+        let area = layout.inline_area_mut(volume.edit_inode(ino)?);
+        area.get_mut(to_usize(offset)..to_usize(end)).unwrap_or_default().fill(0);
+        return Ok(());
+    }
+    empty_range(volume, ino, offset..end, node.inode.size(), BlockAddr::NULL)
+}
+
+/// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
+pub(crate) fn zero_range(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
+    let size = volume.inode(ino)?.inode.size();
+    // What may find no room comes first: then nothing is lost.
+    reserve(volume, ino, offset, len, grows)?;
+    volume.settle();
+    let end = offset.saturating_add(len).min(size);
+    if offset >= end {
+        return Ok(());
+    }
+    empty_range(volume, ino, offset..end, size, BlockAddr::NEW)
+}
+
+/// Makes a range of a file of `size` bytes zeros: whole blocks are given back, parts of others written.
+fn empty_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, size: u64, to: BlockAddr) -> Result<()> {
+    let whole = range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES;
+    if whole.start > whole.end {
+        return zero_part(volume, ino, range.start, range.end);
+    }
+    zero_part(volume, ino, range.start, whole.start * BLOCK_BYTES)?;
+    zero_part(volume, ino, whole.end * BLOCK_BYTES, range.end)?;
+    // A size that ends within a block leaves nothing behind it.
+    let whole = if range.end == size { whole.start..range.end.div_ceil(BLOCK_BYTES) } else { whole };
+    give_range(volume, ino, whole, to)
+}
+
+/// Gives back the blocks of a range; nodes stay.
+pub(super) fn free_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>) -> Result<()> {
+    give_range(volume, ino, range, BlockAddr::NULL)
+}
+
+/// Gives back the blocks of a range, which has holes then, or reserved blocks for those.
+fn give_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, to: BlockAddr) -> Result<()> {
+    let mut index = range.start;
+    while index < range.end {
+        let node = volume.inode(ino)?;
+        let run = crate::map::run(volume, &node, index, range.end - index)?;
+        if run.at != BlockAddr::NULL {
+            room::make(volume, 0, run.count.min(NODES_AT_ONCE) + NODES_PER_WAY, Urgency::Removal)?;
+            volume.forget_extent(ino)?;
+            for index in index..index + run.count {
+                volume.read.dirty.pages.take(ino, index);
+                let slot = addresses::make(volume, &node.inode, index)?;
+                addresses::set(volume, &node.inode, &slot, to)?;
+            }
+            let count = i64::try_from(run.count).unwrap_or(i64::MAX);
+            volume.count_blocks(ino, if to == BlockAddr::NULL { -count } else { 0 })?;
+        }
+        index += run.count;
+        if index < range.end {
+            volume.settle();
+        }
+    }
+    Ok(())
+}
+
+/// Reserves the blocks of a range that have none; `grows` makes the file as long.
+pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
+    let node = volume.inode(ino)?;
+    volume.check_is_writable(&node)?;
+    let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?;
+    if end > first_byte(node.inode.fanout().blocks_max()) {
+        return Err(CallerError::TooLarge.into());
+    }
+    let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
+    let is_inline = node.inode.inline().contains(InlineFlags::DATA);
+    let missing = if is_inline { last - first + 1 } else { pages::missing(volume, ino, first, last)? };
+    let nodes = missing / 512 + NODES_PER_WAY + 2;
+    let cost = if missing == 0 { 0 } else { missing + nodes };
+    // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
+    volume.counters.check(cost)?;
+    room::make(volume, nodes.min(cost), nodes, Urgency::Normal)?;
+    pages::leave_inline(volume, ino)?;
+    let layout = volume.inode(ino)?.inode;
+    let (mut index, mut added) = (first, 0);
+    while index < last {
+        let node = volume.inode(ino)?;
+        let run = crate::map::run(volume, &node, index, last - index)?;
+        if run.at == BlockAddr::NULL {
+            for index in index..index + run.count {
+                let slot = addresses::make(volume, &layout, index)?;
+                addresses::set(volume, &layout, &slot, BlockAddr::NEW)?;
+                added += 1;
             }
         }
-        if from > step.first {
-            return Ok(false);
-        }
-        self.remove_node(nid)?;
-        self.count_inode_blocks(ino, -1)?;
-        Ok(true)
+        index += run.count;
     }
-
-    /// Gives back blocks whose addresses stand in a node, by their indexes there.
-    fn free_addresses(&mut self, layout: &Inode, nid: Nid, offset: u32, range: Range<u64>) -> Result<()> {
-        let ino = layout.ino();
-        let (start, end) = (to_usize(range.start), to_usize(range.end));
-        let block = self.node(nid, ino, offset)?;
-        let addresses = if offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
-        let given: Vec<BlockAddr> =
-            addresses.get(start..end).unwrap_or_default().iter().map(|at| BlockAddr(at.get())).collect();
-        if given.iter().all(|at| *at == BlockAddr::NULL) {
-            return Ok(());
-        }
-        // Inline contents stand where addresses would.
-        if offset == 0 && layout.inline().intersects(InlineFlags::DATA.union(InlineFlags::DENTRY)) {
-            return Ok(());
-        }
-        let geometry = *self.geometry();
-        let block = self.edit(nid, ino, offset)?;
-        let addresses = if offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
-        addresses.get_mut(start..end).unwrap_or_default().iter_mut().for_each(|at| *at = 0.into());
-        let mut freed = 0;
-        for at in given {
-            if at.is_block() {
-                self.writer_mut()?.segments.give_back(&geometry, at)?;
-            }
-            // The mark of a compressed cluster is counted with the blocks that compression saved.
-            freed += i64::from(at != BlockAddr::NULL);
-        }
-        self.count_blocks(ino, -freed)
-    }
-
-    /// Makes a range a hole.
-    pub(crate) fn punch(&mut self, ino: Nid, offset: u64, len: u64) -> Result<()> {
-        let node = self.inode(ino)?;
-        self.check_is_writable(&node)?;
-        let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?.min(node.inode.size());
-        if offset >= end {
-            return Ok(());
-        }
-        if node.inode.inline().contains(InlineFlags::DATA) {
-            self.make_room(0, 1, Urgency::Removal)?;
-            let layout = node.inode;
-            let area = layout.inline_area_mut(self.edit_inode(ino)?);
-            area.get_mut(to_usize(offset)..to_usize(end)).unwrap_or_default().fill(0);
-            return Ok(());
-        }
-        self.empty_range(ino, offset..end, node.inode.size(), BlockAddr::NULL)
-    }
-
-    /// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
-    pub(crate) fn zero_range(&mut self, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
-        let size = self.inode(ino)?.inode.size();
-        // What may find no room comes first: then nothing is lost.
-        self.reserve(ino, offset, len, grows)?;
-        self.settle()?;
-        let end = offset.saturating_add(len).min(size);
-        if offset >= end {
-            return Ok(());
-        }
-        self.empty_range(ino, offset..end, size, BlockAddr::NEW)
-    }
-
-    /// Makes a range of a file of `size` bytes zeros: whole blocks are given back, parts of others written.
-    fn empty_range(&mut self, ino: Nid, range: Range<u64>, size: u64, to: BlockAddr) -> Result<()> {
-        let whole = range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES;
-        if whole.start > whole.end {
-            return self.zero_part(ino, range.start, range.end);
-        }
-        self.zero_part(ino, range.start, whole.start * BLOCK_BYTES)?;
-        self.zero_part(ino, whole.end * BLOCK_BYTES, range.end)?;
-        // A size that ends within a block leaves nothing behind it.
-        let whole = if range.end == size { whole.start..range.end.div_ceil(BLOCK_BYTES) } else { whole };
-        self.give_range(ino, whole, to)
-    }
-
-    /// Gives back the blocks of a range; nodes stay.
-    pub(super) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
-        self.give_range(ino, range, BlockAddr::NULL)
-    }
-
-    /// Gives back the blocks of a range, which has holes then, or reserved blocks for those.
-    fn give_range(&mut self, ino: Nid, range: Range<u64>, to: BlockAddr) -> Result<()> {
-        let mut index = range.start;
-        while index < range.end {
-            let node = self.inode(ino)?;
-            let run = crate::map::run(self, &node, index, range.end - index)?;
-            if run.at != BlockAddr::NULL {
-                self.make_room(0, run.count.min(NODES_AT_ONCE) + NODES_PER_WAY, Urgency::Removal)?;
-                self.forget_extent(ino)?;
-                for index in index..index + run.count {
-                    self.writer_mut()?.drop_page(ino, index);
-                    let slot = self.slot_made(&node.inode, index)?;
-                    self.set_address(&node.inode, &slot, to)?;
-                }
-                let count = i64::try_from(run.count).unwrap_or(i64::MAX);
-                self.count_blocks(ino, if to == BlockAddr::NULL { -count } else { 0 })?;
-            }
-            index += run.count;
-            if index < range.end {
-                self.settle()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reserves the blocks of a range that have none; `grows` makes the file as long.
-    pub(crate) fn reserve(&mut self, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
-        let node = self.inode(ino)?;
-        self.check_is_writable(&node)?;
-        let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?;
-        if end > first_byte(node.inode.fanout().blocks_max()) {
-            return Err(CallerError::TooLarge.into());
-        }
-        let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
-        let is_inline = node.inode.inline().contains(InlineFlags::DATA);
-        let missing = if is_inline { last - first + 1 } else { self.missing_blocks(ino, first, last)? };
-        let nodes = missing / 512 + NODES_PER_WAY + 2;
-        let cost = if missing == 0 { 0 } else { missing + nodes };
-        // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
-        self.check_blocks(cost)?;
-        self.make_room(nodes.min(cost), nodes, Urgency::Normal)?;
-        self.leave_inline(ino)?;
-        let layout = self.inode(ino)?.inode;
-        let (mut index, mut added) = (first, 0);
-        while index < last {
-            let node = self.inode(ino)?;
-            let run = crate::map::run(self, &node, index, last - index)?;
-            if run.at == BlockAddr::NULL {
-                for index in index..index + run.count {
-                    let slot = self.slot_made(&layout, index)?;
-                    self.set_address(&layout, &slot, BlockAddr::NEW)?;
-                    added += 1;
-                }
-            }
-            index += run.count;
-        }
-        self.count_blocks(ino, added)?;
-        self.forget_extent(ino)?;
-        let fields = self.edit_fields(ino)?;
-        if end > fields.i_size.get() {
-            match grows {
-                true => fields.i_size = end.into(),
-                // Or the next mount would take what is behind the end for left over.
-                false => fields.i_advise |= Advise::KEEP_SIZE.bits(),
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn check_blocks(&self, blocks: u64) -> Result<()> {
-        let writer = self.writer()?;
-        match writer.valid_blocks + blocks > writer.user_blocks {
-            true => Err(crate::Error::NoSpace),
-            false => Ok(()),
+    volume.count_blocks(ino, added)?;
+    volume.forget_extent(ino)?;
+    let fields = volume.edit_fields(ino)?;
+    if end > fields.i_size.get() {
+        match grows {
+            true => fields.i_size = end.into(),
+            // Or the next mount would take what is behind the end for left over.
+            false => fields.i_advise |= Advise::KEEP_SIZE.bits(),
         }
     }
+    Ok(())
 }

@@ -8,93 +8,88 @@ use f2fs_disk::node::{FOOTER_SIZE, XATTR_OFFSET};
 use f2fs_disk::xattr::{END_SIZE, Namespace, Xattr, encode, entries, split_name};
 use f2fs_disk::{At, BLOCK_SIZE, Nid};
 
-use super::Urgency;
+use super::room::{self, Urgency};
 use crate::error::{CallerError, Result};
-use crate::store::Store;
+use crate::write_volume::WriteVolume;
 use crate::xattrs::{is_called, stored};
 
 /// Bytes of attributes that a node of their own has room for.
 const NODE_BYTES: usize = BLOCK_SIZE - FOOTER_SIZE;
 
-impl Store {
-    /// Sets an attribute, under the name that Linux has for it, or removes it. Nothing else of the inode changes.
-    ///
-    /// # Errors
-    /// [`CallerError::AttributesTooLarge`], `NotSupported` for a family of names that the format has not.
-    pub(crate) fn put_xattr(&mut self, ino: Nid, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let node = self.inode(ino)?;
-        let (namespace, rest) = split_name(name).ok_or(CallerError::NotSupported)?;
-        if value.is_some_and(|value| value.len() > NODE_BYTES) {
-            return Err(CallerError::AttributesTooLarge(NODE_BYTES).into());
-        }
-        let bytes = stored(self, &node)?;
-        let value = match value {
-            Some(value) if namespace.is_acl() => {
-                Some(acl::from_linux(value).map_err(|error| error.at(At::Inode(ino)))?)
-            }
-            Some(value) => Some(value.to_vec()),
-            None => None,
-        };
-        let all = entries(&bytes).collect::<Result<Vec<_>, _>>().map_err(|error| error.at(At::Inode(ino)))?;
-        let mut kept: Vec<Xattr<'_>> = all.into_iter().filter(|xattr| !is_called(xattr, name)).collect();
-        if let Some(value) = &value {
-            kept.push(Xattr { namespace, name: rest, value });
-        }
-        // The format's own stay first.
-        kept.sort_by_key(|xattr| !matches!(xattr.namespace, Namespace::Internal(_)));
-        let encoded = encode(&kept);
-        self.store_xattrs(ino, &encoded)
+/// Sets an attribute, under the name that Linux has for it, or removes it. Nothing else of the inode changes.
+///
+/// # Errors
+/// [`CallerError::AttributesTooLarge`], `NotSupported` for a family of names that the format has not.
+pub(crate) fn put(volume: &mut WriteVolume, ino: Nid, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let node = volume.inode(ino)?;
+    let (namespace, rest) = split_name(name).ok_or(CallerError::NotSupported)?;
+    if value.is_some_and(|value| value.len() > NODE_BYTES) {
+        return Err(CallerError::AttributesTooLarge(NODE_BYTES).into());
     }
+    let bytes = stored(volume, &node)?;
+    let value = match value {
+        Some(value) if namespace.is_acl() => Some(acl::from_linux(value).map_err(|error| error.at(At::Inode(ino)))?),
+        Some(value) => Some(value.to_vec()),
+        None => None,
+    };
+    let all = entries(&bytes).collect::<Result<Vec<_>, _>>().map_err(|error| error.at(At::Inode(ino)))?;
+    let mut kept: Vec<Xattr<'_>> = all.into_iter().filter(|xattr| !is_called(xattr, name)).collect();
+    if let Some(value) = &value {
+        kept.push(Xattr { namespace, name: rest, value });
+    }
+    // The format's own stay first.
+    kept.sort_by_key(|xattr| !matches!(xattr.namespace, Namespace::Internal(_)));
+    let encoded = encode(&kept);
+    store(volume, ino, &encoded)
+}
 
-    /// Puts attributes where they belong: into the inode's room, and what is left into a node.
-    pub(super) fn store_xattrs(&mut self, ino: Nid, encoded: &[u8]) -> Result<()> {
-        self.make_room(1, 2, Urgency::Normal)?;
-        let layout = self.inode(ino)?.inode;
-        let has_room = layout.inline().contains(InlineFlags::XATTR);
-        let inline = if has_room { layout.inline_xattrs(&self.inode(ino)?.block).len() } else { 0 };
-        let max = inline + NODE_BYTES - END_SIZE;
-        if encoded.len() > max {
-            return Err(CallerError::AttributesTooLarge(max).into());
-        }
-        let (here, rest) = encoded.split_at_checked(inline).unwrap_or((encoded, &[]));
-        let block = self.edit_inode(ino)?;
-        if has_room {
-            let room = layout.inline_xattrs_mut(block);
-            room.fill(0);
-            room.iter_mut().zip(here).for_each(|(to, from)| *to = *from);
-        }
-        // Four zeros end the list; where the inode's room is filled to its last bytes they are in the node.
-        let is_node_wanted =
-            !rest.is_empty() || (inline > 0 && !encoded.is_empty() && encoded.len() + END_SIZE > inline);
-        match (layout.xattr_nid(), is_node_wanted) {
-            (None, false) => {}
-            (Some(nid), false) => {
-                self.node(nid, ino, XATTR_OFFSET)?;
-                self.remove_node(nid)?;
-                self.edit_fields(ino)?.i_xattr_nid = 0.into();
-                self.count_inode_blocks(ino, -1)?;
-            }
-            (_, true) => self.fill_xattr_node(ino, rest)?,
-        }
-        Ok(())
+/// Puts attributes where they belong: into the inode's room, and what is left into a node.
+pub(super) fn store(volume: &mut WriteVolume, ino: Nid, encoded: &[u8]) -> Result<()> {
+    room::make(volume, 1, 2, Urgency::Normal)?;
+    let layout = volume.inode(ino)?.inode;
+    let has_room = layout.inline().contains(InlineFlags::XATTR);
+    let inline = if has_room { layout.inline_xattrs(&volume.inode(ino)?.block).len() } else { 0 };
+    let max = inline + NODE_BYTES - END_SIZE;
+    if encoded.len() > max {
+        return Err(CallerError::AttributesTooLarge(max).into());
     }
+    let (here, rest) = encoded.split_at_checked(inline).unwrap_or((encoded, &[]));
+    let block = volume.edit_inode(ino)?;
+    if has_room {
+        let room = layout.inline_xattrs_mut(block);
+        room.fill(0);
+        room.iter_mut().zip(here).for_each(|(to, from)| *to = *from);
+    }
+    // Four zeros end the list; where the inode's room is filled to its last bytes they are in the node.
+    let is_node_wanted = !rest.is_empty() || (inline > 0 && !encoded.is_empty() && encoded.len() + END_SIZE > inline);
+    match (layout.xattr_nid(), is_node_wanted) {
+        (None, false) => {}
+        (Some(nid), false) => {
+            volume.node(nid, ino, XATTR_OFFSET)?;
+            volume.remove_node(nid)?;
+            volume.edit_fields(ino)?.i_xattr_nid = 0.into();
+            volume.count_inode_blocks(ino, -1)?;
+        }
+        (_, true) => fill_node(volume, ino, rest)?,
+    }
+    Ok(())
+}
 
-    /// The node with attributes of an inode, which gets one if it has none, holds these bytes, and zeros behind them.
-    pub(super) fn fill_xattr_node(&mut self, ino: Nid, bytes: &[u8]) -> Result<()> {
-        let nid = match self.inode(ino)?.inode.xattr_nid() {
-            Some(nid) => nid,
-            None => {
-                let nid = self.new_node(ino, XATTR_OFFSET)?;
-                self.edit_fields(ino)?.i_xattr_nid = nid.0.into();
-                self.count_inode_blocks(ino, 1)?;
-                nid
-            }
-        };
-        self.writer_mut()?.chain.bar(ino);
-        let block = self.edit(nid, ino, XATTR_OFFSET)?;
-        let area = block.get_mut(..NODE_BYTES).unwrap_or_default();
-        area.fill(0);
-        area.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        Ok(())
-    }
+/// The node with attributes of an inode, which gets one if it has none, holds these bytes, and zeros behind them.
+pub(super) fn fill_node(volume: &mut WriteVolume, ino: Nid, bytes: &[u8]) -> Result<()> {
+    let nid = match volume.inode(ino)?.inode.xattr_nid() {
+        Some(nid) => nid,
+        None => {
+            let nid = volume.new_node(ino, XATTR_OFFSET)?;
+            volume.edit_fields(ino)?.i_xattr_nid = nid.0.into();
+            volume.count_inode_blocks(ino, 1)?;
+            nid
+        }
+    };
+    volume.chain.bar(ino);
+    let block = volume.edit(nid, ino, XATTR_OFFSET)?;
+    let area = block.get_mut(..NODE_BYTES).unwrap_or_default();
+    area.fill(0);
+    area.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    Ok(())
 }

@@ -222,7 +222,7 @@ impl Segments {
     /// The first segment of a free section.
     pub(crate) fn next_free(&mut self) -> Result<u32> {
         let section = self.free.range(self.hint..).next().or_else(|| self.free.first());
-        let section = *section.ok_or(Error::NoSpace)?;
+        let section = *section.ok_or_else(|| Error::no_space(self.blocks_per_section(), 0))?;
         self.hint = section + 1;
         Ok(section * self.per_section)
     }

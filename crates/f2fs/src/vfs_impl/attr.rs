@@ -8,12 +8,14 @@ use vfs::changes::{self, Guarded, NewTimes};
 use vfs::file_system::{Attr, Caller, Entry, Home, NodeFlags, NodeId, NodeKind, SetAttr, Time};
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
+use super::check_is_file;
 use super::xattr::{has_xattr, list_of};
-use super::{F2fs, check_is_file};
-use crate::change::Urgency;
+use crate::change::room::{self, Urgency};
+use crate::change::{names, shape, xattrs};
 use crate::dir::knows_case;
 use crate::error::{CallerError, Result};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
 /// Flags of `FS_IOC_GETFLAGS` that come from other fields of an inode (linux/fs.h).
 const FS_ENCRYPT_FL: u32 = 0x800;
@@ -26,47 +28,41 @@ const SECTOR_BYTES: u64 = 512;
 /// Preferred size of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
-impl F2fs {
-    /// What `stat` reports.
-    pub(super) fn attr_of(&self, store: &Store, node: &Node) -> Attr {
-        let (inode, features) = (&node.inode, store.features());
-        let fields = inode.fields();
-        Attr {
-            ino: u64::from(inode.ino().0),
-            kind: kind(inode.kind()),
-            permissions: fields.permissions(),
-            nlink: fields.i_links.get(),
-            uid: fields.i_uid.get(),
-            gid: fields.i_gid.get(),
-            rdev: inode.device(&node.block),
-            size: inode.size(),
-            blocks: sectors(inode),
-            block_bytes: BLOCK_BYTES,
-            atime: time(inode.atime()),
-            mtime: time(inode.mtime()),
-            ctime: time(inode.ctime()),
-            btime: inode.crtime(features).map(time).unwrap_or_default(),
-            // How contents are kept is no flag of the node; `lsattr` shows it.
-            flags: NodeFlags::from_bits_retain(inode.flags().bits()),
-            home: Home {
-                subvolume: 0,
-                ino: u64::from(inode.ino().0),
-                generation: u64::from(fields.i_generation.get()),
-            },
-        }
-    }
-
-    pub(super) fn entry_of(&self, store: &Store, node: &Node) -> Entry {
-        // The server's number for an inode is its own, except that the root's is fixed.
-        let id = if node.ino() == store.root() { NodeId::ROOT } else { NodeId(u64::from(node.ino().0)) };
-        let generation = if id == NodeId::ROOT { 0 } else { u64::from(node.inode.fields().i_generation.get()) };
-        Entry { node: id, generation, attr: self.attr_of(store, node) }
+/// What `stat` reports.
+pub(super) fn attr_of(volume: &ReadVolume, node: &Node) -> Attr {
+    let (inode, features) = (&node.inode, volume.features());
+    let fields = inode.fields();
+    Attr {
+        ino: u64::from(inode.ino().0),
+        kind: kind(inode.kind()),
+        permissions: fields.permissions(),
+        nlink: fields.i_links.get(),
+        uid: fields.i_uid.get(),
+        gid: fields.i_gid.get(),
+        rdev: inode.device(&node.block),
+        size: inode.size(),
+        blocks: sectors(inode),
+        block_bytes: BLOCK_BYTES,
+        atime: time(inode.atime()),
+        mtime: time(inode.mtime()),
+        ctime: time(inode.ctime()),
+        btime: inode.crtime(features).map(time).unwrap_or_default(),
+        // How contents are kept is no flag of the node; `lsattr` shows it.
+        flags: NodeFlags::from_bits_retain(inode.flags().bits()),
+        home: Home { subvolume: 0, ino: u64::from(inode.ino().0), generation: u64::from(fields.i_generation.get()) },
     }
 }
 
+pub(super) fn entry_of(volume: &ReadVolume, node: &Node) -> Entry {
+    // The server's number for an inode is its own, except that the root's is fixed.
+    let id = if node.ino() == volume.root() { NodeId::ROOT } else { NodeId(u64::from(node.ino().0)) };
+    let generation = if id == NodeId::ROOT { 0 } else { u64::from(node.inode.fields().i_generation.get()) };
+    Entry { node: id, generation, attr: attr_of(volume, node) }
+}
+
 /// Changes attributes, all of them or none.
-pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes: &SetAttr) -> Result<()> {
-    let node = store.inode(ino)?;
+pub(super) fn change_attr(volume: &mut WriteVolume, caller: &Caller, ino: Nid, changes: &SetAttr) -> Result<()> {
+    let node = volume.inode(ino)?;
     let fields = node.inode.fields();
     let guarded = Guarded {
         kind: kind(node.inode.kind()),
@@ -78,7 +74,7 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
     if !changes::is_allowed(node_flags, changes) || !changes::may_clear(caller, &guarded, changes) {
         return Err(CallerError::NotPermitted.into());
     }
-    let mut times = NewTimes::of(changes, store.now()).ok_or(CallerError::InvalidArgument)?;
+    let mut times = NewTimes::of(changes, volume.clock.now()).ok_or(CallerError::InvalidArgument)?;
     if changes.is_size_alone() && changes.size == Some(node.inode.size()) {
         (times.mtime, times.ctime) = (Some(time(node.inode.mtime())), time(node.inode.ctime()));
     } else if changes.is_size_alone() {
@@ -88,21 +84,21 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
     let drops_capability = changes.size.is_some() || owner_changes || changes.clear_privileges;
     if let Some(size) = changes.size {
         check_is_file(&node)?;
-        store.set_size(ino, size)?;
+        shape::set_size(volume, ino, size)?;
         // The size changes before all else, which needs room of its own.
-        store.settle()?;
+        volume.settle();
     }
-    store.make_room(4, 4, Urgency::Removal)?;
-    if drops_capability && has_xattr(store, ino, CAPABILITY_NAME)? {
-        store.put_xattr(ino, CAPABILITY_NAME, None)?;
+    room::make(volume, 4, 4, Urgency::Removal)?;
+    if drops_capability && has_xattr(volume, ino, CAPABILITY_NAME)? {
+        xattrs::put(volume, ino, CAPABILITY_NAME, None)?;
     }
     if let Some(permissions) = changes.permissions
-        && let Some(list) = list_of(store, ino, acl::ACCESS_NAME)?
+        && let Some(list) = list_of(volume, ino, acl::ACCESS_NAME)?
     {
-        store.put_xattr(ino, acl::ACCESS_NAME, Some(&list.chmod(permissions).to_bytes()))?;
+        xattrs::put(volume, ino, acl::ACCESS_NAME, Some(&list.chmod(permissions).to_bytes()))?;
     }
-    let features = store.features();
-    let block = store.edit_inode(ino)?;
+    let features = volume.features();
+    let block = volume.edit_inode(ino)?;
     set_fields(inode::fields_mut(block), caller, changes, &times);
     if let (Some(btime), Some(extra)) = (times.btime, inode::extra_mut(block))
         && node.inode.crtime(features).is_some()
@@ -110,7 +106,7 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
         extra.i_crtime = btime.sec.cast_unsigned().into();
         extra.i_crtime_nsec = btime.nsec.into();
         // A replay leaves it as it was.
-        store.writer_mut()?.chain.bar(ino);
+        volume.chain.bar(ino);
     }
     Ok(())
 }
@@ -148,8 +144,8 @@ const SETTABLE: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::CASEFOLD);
 
 /// Sets the flags of an inode.
-pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted: NodeFlags) -> Result<()> {
-    let node = store.inode(ino)?;
+pub(super) fn change_flags(volume: &mut WriteVolume, caller: &Caller, ino: Nid, wanted: NodeFlags) -> Result<()> {
+    let node = volume.inode(ino)?;
     if !matches!(node.inode.kind(), Kind::File | Kind::Directory) {
         return Err(CallerError::NotSupported.into());
     }
@@ -169,23 +165,23 @@ pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted:
         wanted.remove(InodeFlags::DIRSYNC);
     }
     if wanted.contains(InodeFlags::CASEFOLD) != node.inode.flags().contains(InodeFlags::CASEFOLD) {
-        check_can_fold(store, &node)?;
+        check_can_fold(volume, &node)?;
     }
-    store.make_room(0, 2, Urgency::Removal)?;
+    room::make(volume, 0, 2, Urgency::Removal)?;
     let kept = node.inode.flags().difference(SETTABLE);
-    store.edit_fields(ino)?.i_flags = kept.union(wanted).bits().into();
-    store.touch_inode(ino)
+    volume.edit_fields(ino)?.i_flags = kept.union(wanted).bits().into();
+    volume.touch_inode(ino)
 }
 
 /// Refuses to change whether a directory ignores case: names in it would be where nobody looks for them.
-fn check_can_fold(store: &Store, node: &Node) -> Result<()> {
-    if !store.features().contains(Features::CASEFOLD) || !knows_case(store) {
+fn check_can_fold(volume: &ReadVolume, node: &Node) -> Result<()> {
+    if !volume.features().contains(Features::CASEFOLD) || !knows_case(volume) {
         return Err(CallerError::NotSupported.into());
     }
     if node.inode.kind() != Kind::Directory {
         return Err(CallerError::NotADirectory.into());
     }
-    match store.is_empty_dir(node)? {
+    match names::is_empty_dir(volume, node)? {
         true => Ok(()),
         false => Err(CallerError::NotEmpty.into()),
     }

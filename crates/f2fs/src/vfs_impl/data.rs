@@ -16,12 +16,15 @@ use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};
 use super::held::leaves_atime;
+use super::names::drop_if_free;
 use super::xattr::has_xattr;
-use super::{Due, F2fs, check_is_file, ino_of, node_of};
-use crate::change::Urgency;
+use super::{Due, F2fs, View, Writable, check_is_file, ino_of, node_of};
+use crate::change::room::{self, Urgency};
+use crate::change::{background, commit, data, fsync, inodes, shape, xattrs};
 use crate::error::{CallerError, Error, Result};
 use crate::file;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -35,57 +38,56 @@ const STEP_MIN: Duration = Duration::from_millis(500);
 impl F2fs {
     pub(super) fn open_node(&self, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
         if !flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
-            return self.look(|store| {
-                let found = node_of(store, node)?;
+            return self.look(|volume| {
+                let found = node_of(volume, node)?;
                 match found.inode.kind() {
                     Kind::File => found.check_is_plain()?,
                     Kind::Directory => {}
                     _ => return Err(CallerError::NotSupported.into()),
                 }
-                Ok(self.opened(store, &found, flags))
+                let Some(volume) = volume.writable() else { return Ok(Handle(0)) };
+                Ok(self.opened(&found, flags, volume.progress.is_poisoned()))
             });
         }
-        self.change(|store| {
-            let found = node_of(store, node)?;
-            check_may_write(store, &found, flags)?;
+        self.change(|volume| {
+            let found = node_of(volume, node)?;
+            check_may_write(volume, &found, flags)?;
             if flags.contains(OpenFlags::TRUNCATE) {
                 let bits = flags.contains(OpenFlags::CLEAR_PRIVILEGES).then_some(BareSetGroup::Cleared);
-                drop_privileges(store, found.ino(), bits)?;
-                store.set_size(found.ino(), 0)?;
-                store.touch_contents(found.ino())?;
-                sync_marked(store, found.ino())?;
+                drop_privileges(volume, found.ino(), bits)?;
+                shape::set_size(volume, found.ino(), 0)?;
+                volume.touch_contents(found.ino())?;
+                sync_marked(volume, found.ino())?;
             }
-            Ok(self.opened(store, &found, flags))
+            Ok(self.opened(&found, flags, volume.progress.is_poisoned()))
         })
     }
 
-    pub(super) fn opened(&self, store: &Store, node: &Node, flags: OpenFlags) -> Handle {
-        let Some(writer) = &store.writer else { return Handle(0) };
+    /// A new opening of a node of a volume that is open for writing; `is_late` where writing has ended before.
+    pub(super) fn opened(&self, node: &Node, flags: OpenFlags, is_late: bool) -> Handle {
         self.held.refer(node.ino());
-        self.held.open(flags, writer.poison.is_some())
+        self.held.open(flags, is_late)
     }
 
     /// Gives references back; an inode that only they kept goes.
     pub(super) fn give_back(&self, node: NodeId, count: u64) {
         let found = {
-            let store = self.store.read();
-            if store.writer.is_none() {
-                return;
-            }
-            ino_of(&store, node).ok().filter(|ino| self.held.give_back(*ino, count) && store.is_orphan(*ino))
+            let Some(writable) = self.writers() else { return };
+            let volume = writable.volume.read();
+            ino_of(&volume, node).ok().filter(|ino| self.held.give_back(*ino, count) && volume.is_orphan(*ino))
         };
         if let Some(ino) = found {
             // What cannot be removed now goes when the volume is opened the next time.
-            let _ = self.change(|store| self.drop_if_free(store, Some(ino)));
+            let _ = self.change(|volume| drop_if_free(volume, &self.held, Some(ino)));
         }
     }
 
     pub(super) fn read_node(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
-        let (count, is_due) = self.look(|store| {
-            let found = node_of(store, node)?;
+        let (count, is_due) = self.look(|volume| {
+            let found = node_of(volume, node)?;
             check_is_file(&found)?;
-            let count = file::read(store, &self.clusters, &found, offset, buf)?;
-            Ok((count, !leaves_atime(handle) && self.is_access_due(store, &found)))
+            let count = file::read(volume, &self.clusters, &found, offset, buf)?;
+            Ok((count, !leaves_atime(handle) && self.is_access_due(volume, &found)))
         })?;
         if is_due {
             self.note_access(node);
@@ -94,22 +96,21 @@ impl F2fs {
     }
 
     /// Whether an access is to be noted on a node.
-    pub(super) fn is_access_due(&self, store: &Store, node: &Node) -> bool {
-        if store.writer.as_ref().is_none_or(|writer| writer.poison.is_some())
-            || node.inode.flags().contains(InodeFlags::NOATIME)
-        {
+    pub(super) fn is_access_due(&self, volume: &View<'_>, node: &Node) -> bool {
+        let Some(volume) = volume.writable() else { return false };
+        if volume.progress.is_poisoned() || node.inode.flags().contains(InodeFlags::NOATIME) {
             return false;
         }
         let (atime, mtime, ctime) = (node.inode.atime(), node.inode.mtime(), node.inode.ctime());
-        should_update_atime(self.serving.atime, store.now(), time(atime), time(mtime), time(ctime))
+        should_update_atime(self.serving.atime, volume.clock.now(), time(atime), time(mtime), time(ctime))
     }
 
     /// Notes an access; where that fails, it is not noted.
     pub(super) fn note_access(&self, node: NodeId) {
-        let _ = self.change(|store| {
-            store.make_room(0, 1, Urgency::Normal)?;
-            let (ino, now) = (ino_of(store, node)?, store.now());
-            store.edit_fields(ino)?.set_atime(now.sec, now.nsec);
+        let _ = self.change(|volume| {
+            room::make(volume, 0, 1, Urgency::Normal)?;
+            let (ino, now) = (ino_of(volume, node)?, volume.clock.now());
+            volume.edit_fields(ino)?.set_atime(now.sec, now.nsec);
             Ok(())
         });
     }
@@ -122,8 +123,8 @@ impl F2fs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Answer<Written> {
-        let written = self.change(|store| {
-            let found = node_of(store, node)?;
+        let written = self.change(|volume| {
+            let found = node_of(volume, node)?;
             check_is_file(&found)?;
             let mut written = Written::default();
             if data.is_empty() {
@@ -134,22 +135,23 @@ impl F2fs {
             let clears = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
             if clears || !is_cached {
                 let bits = clears.then(|| BareSetGroup::for_write(flags));
-                written.cleared_privileges = drop_privileges(store, ino, bits)?;
+                written.cleared_privileges = drop_privileges(volume, ino, bits)?;
             }
             let at = if flags.contains(WriteFlags::APPEND) { found.inode.size() } else { offset };
             if !is_cached {
                 check_may_write_at(&found, at)?;
             }
             if is_cached {
-                self.check_appends(store, &found, offset, data, flags)?;
+                self.check_appends(volume, &found, offset, data, flags)?;
             }
-            let count = store.write_data(ino, at, data)?;
+            let count = data::write(volume, ino, at, data)?;
             if is_cached && count < data.len() {
-                return Err(Error::NoSpace);
+                let (needed, available) = (to_u64(data.len()), to_u64(count));
+                return Err(Error::NoSpace { needed, available });
             }
             written.missing = data.len().saturating_sub(count);
-            store.touch_contents(ino)?;
-            sync_marked(store, ino)?;
+            volume.touch_contents(ino)?;
+            sync_marked(volume, ino)?;
             Ok(written)
         })?;
         if flags.contains(WriteFlags::DATA_SYNC) && !data.is_empty() {
@@ -159,12 +161,19 @@ impl F2fs {
     }
 
     /// Refuses what the kernel's cache would change in an append-only file.
-    fn check_appends(&self, store: &Store, node: &Node, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+    fn check_appends(
+        &self,
+        volume: &ReadVolume,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<()> {
         if !node.inode.flags().contains(InodeFlags::APPEND) {
             return Ok(());
         }
         let mut old = vec![0; data.len()];
-        let count = file::read(store, &self.clusters, node, offset, &mut old)?;
+        let count = file::read(volume, &self.clusters, node, offset, &mut old)?;
         match append_only::may_overwrite(old.get(..count).unwrap_or_default(), data, flags) {
             true => Ok(()),
             false => Err(CallerError::NotPermitted.into()),
@@ -181,21 +190,17 @@ impl F2fs {
 
     /// Asks for a node to be made durable; `None` where nothing is written.
     pub(super) fn begin_sync_node(&self, node: NodeId, what: SyncWhat) -> Answer<Option<SyncTicket>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let ino = {
-            let store = self.store.read();
-            if store.writer.is_none() {
-                return Ok(None);
-            }
-            node_of(&store, node).map_err(|error| self.faults.told(error))?.ino()
-        };
-        Ok(Some(self.syncs.begin(ino, what)))
+        let Some(writable) = self.writers() else { return Ok(None) };
+        writable.asked.fetch_add(1, Ordering::Relaxed);
+        let ino = self.look(|volume| Ok(node_of(volume, node)?.ino()))?;
+        Ok(Some(writable.syncs.begin(ino, what)))
     }
 
     /// Waits until it is durable.
     pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
-        let told = match self.syncs.end(&self.store, begun) {
-            // Who had it open when writing stopped hears once why.
+        let Some(writable) = self.writers() else { return Ok(()) };
+        let told = match writable.syncs.end(&writable.volume, begun) {
+            // An opening from before the failure hears once why writing ended.
             Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
             Err(error) => {
                 self.held.tell(node, handle);
@@ -207,28 +212,19 @@ impl F2fs {
     }
 
     pub(super) fn sync_volume(&self, is_last: bool) -> Answer<()> {
-        let mut store = self.store.write();
-        if store.writer.is_none() {
-            return Ok(());
-        }
-        let synced = store.commit(is_last);
-        drop(store);
+        let Some(writable) = self.writers() else { return Ok(()) };
+        let synced = commit::commit(&mut writable.volume.write(), is_last);
         synced.map_err(|error| self.faults.told(error))
     }
 
     /// Nobody refers to anything any more: inodes without names go.
     pub(super) fn let_go(&self) {
         self.held.let_go();
-        let orphans: Vec<Nid> = self
-            .store
-            .read()
-            .writer
-            .as_ref()
-            .map(|writer| writer.orphans.iter().copied().collect())
-            .unwrap_or_default();
+        let Some(writable) = self.writers() else { return };
+        let orphans = writable.volume.read().orphans.all();
         for ino in orphans {
             // What cannot be removed now goes when the volume is opened the next time.
-            if self.change(|store| store.free_inode(ino)).is_err() {
+            if self.change(|volume| inodes::free(volume, ino)).is_err() {
                 break;
             }
         }
@@ -236,36 +232,35 @@ impl F2fs {
 
     pub(super) fn run_step(&self) -> Duration {
         let interval = self.serving.commit_interval;
-        {
-            let store = self.store.read();
-            if store.writer.as_ref().is_none_or(|writer| writer.poison.is_some()) {
-                return interval;
-            }
+        let Some(writable) = self.writers() else { return interval };
+        if writable.volume.read().progress.is_poisoned() {
+            return interval;
         }
-        let mut due = self.due.lock();
-        let now = self.store.read().now().sec;
+        let mut due = writable.due.lock();
+        let now = writable.volume.read().clock.now().sec;
         if passed(due.committed, now) >= interval {
             due.committed = now;
-            // It was logged; who syncs hears of it.
+            // It was logged; the next sync reports it.
             let _ = self.sync_volume(false);
         }
-        if self.clean_when_idle(&mut due, now) {
+        if self.clean_when_idle(writable, &mut due, now) {
             return CLEANING_STEP;
         }
         interval.min(Duration::from_secs(1)).max(STEP_MIN)
     }
 
     /// Cleans some blocks where nothing was asked for a while; true where there is more to do.
-    fn clean_when_idle(&self, due: &mut Due, now: i64) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
+    fn clean_when_idle(&self, writable: &Writable, due: &mut Due, now: i64) -> bool {
+        let asked = writable.asked.load(Ordering::Relaxed);
         if asked != due.asked {
             (due.asked, due.idle_since, due.is_clean) = (asked, now, false);
         }
         if due.is_clean || passed(due.idle_since, now) < IDLE_MIN {
             return false;
         }
-        // It was logged; who syncs hears of it.
-        due.is_clean = !self.store.write().clean_some().map_err(|error| self.faults.told(error)).unwrap_or(false);
+        // It was logged; the next sync reports it.
+        let cleaned = background::step(&mut writable.volume.write());
+        due.is_clean = !cleaned.map_err(|error| self.faults.told(error)).unwrap_or(false);
         !due.is_clean
     }
 
@@ -273,8 +268,8 @@ impl F2fs {
         let mut done = 0_u64;
         while done < range.len {
             let len = range.len.saturating_sub(done).min(COPY_BYTES);
-            let step = self.change(|store| {
-                let (source, target) = (node_of(store, range.source)?, node_of(store, range.target)?);
+            let step = self.change(|volume| {
+                let (source, target) = (node_of(volume, range.source)?, node_of(volume, range.target)?);
                 check_is_file(&source)?;
                 check_is_file(&target)?;
                 let (from, to) = (range.source_offset.saturating_add(done), range.target_offset.saturating_add(done));
@@ -284,15 +279,15 @@ impl F2fs {
                     return Err(CallerError::InvalidArgument.into());
                 }
                 let mut bytes = vec![0; f2fs_disk::convert::to_usize(len)];
-                let count = file::read(store, &self.clusters, &source, from, &mut bytes)?;
+                let count = file::read(volume, &self.clusters, &source, from, &mut bytes)?;
                 if count == 0 {
                     return Ok(0);
                 }
                 check_may_write_at(&target, to)?;
-                drop_privileges(store, target.ino(), None)?;
-                let written = store.write_data(target.ino(), to, bytes.get(..count).unwrap_or_default())?;
-                store.touch_contents(target.ino())?;
-                sync_marked(store, target.ino())?;
+                drop_privileges(volume, target.ino(), None)?;
+                let written = data::write(volume, target.ino(), to, bytes.get(..count).unwrap_or_default())?;
+                volume.touch_contents(target.ino())?;
+                sync_marked(volume, target.ino())?;
                 Ok(to_u64(written))
             });
             match step {
@@ -317,14 +312,14 @@ fn check_may_write_at(node: &Node, offset: u64) -> Result<()> {
 }
 
 /// Refuses to open for writing what cannot be written.
-fn check_may_write(store: &Store, node: &Node, flags: OpenFlags) -> Result<()> {
+fn check_may_write(volume: &WriteVolume, node: &Node, flags: OpenFlags) -> Result<()> {
     if node.inode.kind() == Kind::Directory {
         return Err(CallerError::IsADirectory.into());
     }
     if node.inode.kind() != Kind::File {
         return Err(CallerError::NotSupported.into());
     }
-    store.check_is_writable(node)?;
+    volume.check_is_writable(node)?;
     let forbids = node.inode.flags();
     let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
     if forbids.contains(InodeFlags::IMMUTABLE) || (forbids.contains(InodeFlags::APPEND) && !only_appends) {
@@ -338,43 +333,43 @@ fn passed(since: i64, now: i64) -> Duration {
 }
 
 /// What is marked to be written at once is.
-pub(super) fn sync_marked(store: &mut Store, ino: Nid) -> Result<()> {
-    let node = store.inode(ino)?;
+pub(super) fn sync_marked(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
+    let node = volume.inode(ino)?;
     let mut marks = InodeFlags::SYNC;
     if node.inode.kind() == Kind::Directory {
         marks |= InodeFlags::DIRSYNC;
     }
     match node.inode.flags().intersects(marks) {
-        true => store.sync_file(ino, SyncWhat::All),
+        true => fsync::sync(volume, ino, SyncWhat::All),
         false => Ok(()),
     }
 }
 
 /// Takes away the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write. True where
 /// there was something to take.
-pub(super) fn drop_privileges(store: &mut Store, ino: Nid, bits: Option<BareSetGroup>) -> Result<bool> {
-    let node = store.inode(ino)?;
+pub(super) fn drop_privileges(volume: &mut WriteVolume, ino: Nid, bits: Option<BareSetGroup>) -> Result<bool> {
+    let node = volume.inode(ino)?;
     let permissions = node.inode.fields().permissions();
     let left = bits.map_or(permissions, |bare| privileges::cleared(kind(node.inode.kind()), permissions, bare));
-    let has_capability = has_xattr(store, ino, CAPABILITY_NAME)?;
+    let has_capability = has_xattr(volume, ino, CAPABILITY_NAME)?;
     if left == permissions && !has_capability {
         return Ok(false);
     }
-    store.make_room(0, 4, Urgency::Removal)?;
+    room::make(volume, 0, 4, Urgency::Removal)?;
     if has_capability {
-        store.put_xattr(ino, CAPABILITY_NAME, None)?;
+        xattrs::put(volume, ino, CAPABILITY_NAME, None)?;
     }
-    store.edit_fields(ino)?.set_permissions(left);
-    store.touch_inode(ino)?;
+    volume.edit_fields(ino)?.set_permissions(left);
+    volume.touch_inode(ino)?;
     // That they are gone says nothing of what follows.
-    store.settle()?;
+    volume.settle();
     Ok(true)
 }
 
 /// Allocates space, or gives it back.
-pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, range: (u64, u64)) -> Result<()> {
+pub(super) fn allocate(volume: &mut WriteVolume, node: NodeId, flags: AllocateFlags, range: (u64, u64)) -> Result<()> {
     const KEEP: AllocateFlags = AllocateFlags::KEEP_SIZE;
-    let found = node_of(store, node)?;
+    let found = node_of(volume, node)?;
     check_is_file(&found)?;
     let (offset, len) = range;
     let ino = found.ino();
@@ -388,16 +383,16 @@ pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, ra
     if found.inode.flags().contains(InodeFlags::APPEND) && punches {
         return Err(CallerError::NotPermitted.into());
     }
-    drop_privileges(store, ino, None)?;
+    drop_privileges(volume, ino, None)?;
     match flags {
-        flags if flags.is_empty() => store.reserve(ino, offset, len, true)?,
-        KEEP => store.reserve(ino, offset, len, false)?,
-        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => store.punch(ino, offset, len)?,
+        flags if flags.is_empty() => shape::reserve(volume, ino, offset, len, true)?,
+        KEEP => shape::reserve(volume, ino, offset, len, false)?,
+        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => shape::punch(volume, ino, offset, len)?,
         flags if flags == AllocateFlags::ZERO_RANGE || flags == KEEP | AllocateFlags::ZERO_RANGE => {
-            store.zero_range(ino, offset, len, !flags.contains(KEEP))?;
+            shape::zero_range(volume, ino, offset, len, !flags.contains(KEEP))?;
         }
         _ => return Err(CallerError::NotSupported.into()),
     }
-    store.touch_contents(ino)?;
-    sync_marked(store, ino)
+    volume.touch_contents(ino)?;
+    sync_marked(volume, ino)
 }

@@ -43,7 +43,7 @@ impl From<Error> for vfs::Error {
             Error::Caller(what) => return Errno::from(*what).into(),
             Error::Io(error) if error.is_no_space() => (Errno::ENOSPC, Blame::Space),
             Error::Io(_) => (Errno::EIO, Blame::Device),
-            Error::NoSpace => (Errno::ENOSPC, Blame::Space),
+            Error::NoSpace { .. } => (Errno::ENOSPC, Blame::Space),
             // The kernel turns a file system read-only when a checkpoint fails.
             Error::Poisoned { .. } => (Errno::EROFS, Blame::EarlierFailure),
             Error::Bug(_) | Error::LostBatch => (Errno::EIO, Blame::Bug),
@@ -109,7 +109,7 @@ mod tests {
         assert!(error.to_string().contains("only read so far: quota"), "{error}");
         let error = vfs::Error::from(Error::from(CallerError::NoAttribute));
         assert_eq!((error.errno(), error.blame()), (Errno::ENODATA, Blame::Caller));
-        let poisoned = Error::Poisoned { reason: Box::new(Error::NoSpace) };
+        let poisoned = Error::Poisoned { reason: Box::new(Error::no_space(1, 0)) };
         assert_eq!(vfs::Error::from(poisoned).errno(), Errno::EROFS);
     }
 }

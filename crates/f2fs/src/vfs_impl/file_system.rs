@@ -10,10 +10,13 @@ use vfs::file_system::{
     Written, XattrMode,
 };
 
+use super::attr::attr_of;
 use super::data::{allocate, sync_marked};
-use super::{F2fs, attr, check_is_file, ino_of, names, node_of, xattr};
-use crate::change::{Rewrite, Trimmed};
-use crate::store::Store;
+use super::{F2fs, View, attr, check_is_file, ino_of, names, node_of, xattr};
+use crate::change::discard::{self, Trimmed};
+use crate::change::{Rewrite, flush};
+use crate::error::CallerError;
+use crate::write_volume::WriteVolume;
 use crate::{file, xattrs};
 
 /// Numbers that no node has.
@@ -24,7 +27,7 @@ const _: () = assert!(NAME_BYTES_MAX == 255);
 
 impl FileSystem for F2fs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
-        self.look(|store| self.find(store, parent, name))
+        self.look(|volume| self.find(volume, parent, name))
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -32,23 +35,23 @@ impl FileSystem for F2fs {
     }
 
     fn attr(&self, node: NodeId) -> Answer<Attr> {
-        self.look(|store| Ok(self.attr_of(store, &node_of(store, node)?)))
+        self.look(|volume| Ok(attr_of(volume, &node_of(volume, node)?)))
     }
 
     fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr> {
-        self.change(|store| {
-            let ino = ino_of(store, node)?;
-            attr::change_attr(store, caller, ino, changes)?;
-            sync_marked(store, ino)?;
-            Ok(self.attr_of(store, &store.inode(ino)?))
+        self.change(|volume| {
+            let ino = ino_of(volume, node)?;
+            attr::change_attr(volume, caller, ino, changes)?;
+            sync_marked(volume, ino)?;
+            Ok(attr_of(volume, &volume.inode(ino)?))
         })
     }
 
     fn read_link(&self, node: NodeId) -> Answer<Vec<u8>> {
-        let (target, is_due) = self.look(|store| {
-            let found = node_of(store, node)?;
-            let target = file::target(store, &self.clusters, &found)?;
-            Ok((target, self.is_access_due(store, &found)))
+        let (target, is_due) = self.look(|volume| {
+            let found = node_of(volume, node)?;
+            let target = file::target(volume, &self.clusters, &found)?;
+            Ok((target, self.is_access_due(volume, &found)))
         })?;
         if is_due {
             self.note_access(node);
@@ -57,9 +60,9 @@ impl FileSystem for F2fs {
     }
 
     fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Answer<Entry> {
-        self.change(|store| {
-            let ino = names::create(store, caller, parent, Some(name), new)?;
-            self.added(store, parent, ino)
+        self.change(|volume| {
+            let ino = names::create(volume, caller, parent, Some(name), new)?;
+            self.added(volume, parent, ino)
         })
     }
 
@@ -70,21 +73,21 @@ impl FileSystem for F2fs {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Answer<(Entry, Handle)> {
-        self.change(|store| {
+        self.change(|volume| {
             if !new.kind.is_file() {
-                return Err(crate::CallerError::InvalidArgument.into());
+                return Err(CallerError::InvalidArgument.into());
             }
-            let ino = names::create(store, caller, parent, None, new)?;
-            let node = store.inode(ino)?;
-            let entry = self.handed_out(store, &node);
-            Ok((entry, self.opened(store, &node, flags)))
+            let ino = names::create(volume, caller, parent, None, new)?;
+            let node = volume.inode(ino)?;
+            let entry = self.handed_out(volume, &node);
+            Ok((entry, self.opened(&node, flags, volume.progress.is_poisoned())))
         })
     }
 
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry> {
-        self.change(|store| {
-            let ino = names::link(store, node, parent, name)?;
-            self.added(store, parent, ino)
+        self.change(|volume| {
+            let ino = names::link(volume, node, parent, name)?;
+            self.added(volume, parent, ino)
         })
     }
 
@@ -97,12 +100,12 @@ impl FileSystem for F2fs {
     }
 
     fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Answer<()> {
-        self.change(|store| {
-            let lost = names::rename(store, caller, from, to, flags)?;
-            store.settle()?;
-            self.drop_if_free(store, lost)?;
+        self.change(|volume| {
+            let lost = names::rename(volume, caller, from, to, flags)?;
+            volume.settle();
+            names::drop_if_free(volume, &self.held, lost)?;
             for dir in [from.0, to.0] {
-                sync_marked(store, ino_of(store, dir)?)?;
+                sync_marked(volume, ino_of(volume, dir)?)?;
             }
             Ok(())
         })
@@ -146,16 +149,16 @@ impl FileSystem for F2fs {
     }
 
     fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
-        self.change(|store| allocate(store, node, flags, (offset, len)))
+        self.change(|volume| allocate(volume, node, flags, (offset, len)))
     }
 
     /// What changed gets its place first: reserved blocks are neither data nor holes.
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
         self.place(node)?;
-        self.look(|store| {
-            let found = node_of(store, node)?;
+        self.look(|volume| {
+            let found = node_of(volume, node)?;
             check_is_file(&found)?;
-            file::seek(store, &found, what, offset)
+            file::seek(volume, &found, what, offset)
         })
     }
 
@@ -164,9 +167,9 @@ impl FileSystem for F2fs {
     }
 
     fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
-        let is_due = self.look(|store| {
-            self.list(store, node, from, with_nodes, sink)?;
-            Ok(self.is_access_due(store, &node_of(store, node)?))
+        let is_due = self.look(|volume| {
+            self.list(volume, node, from, with_nodes, sink)?;
+            Ok(self.is_access_due(volume, &node_of(volume, node)?))
         })?;
         if is_due {
             self.note_access(node);
@@ -175,44 +178,44 @@ impl FileSystem for F2fs {
     }
 
     fn get_xattr(&self, node: NodeId, name: &[u8]) -> Answer<Vec<u8>> {
-        self.look(|store| xattr::get(store, &node_of(store, node)?, name))
+        self.look(|volume| xattr::get(volume, &node_of(volume, node)?, name))
     }
 
     fn list_xattrs(&self, node: NodeId) -> Answer<Vec<Vec<u8>>> {
-        self.look(|store| xattrs::names(store, &node_of(store, node)?))
+        self.look(|volume| xattrs::names(volume, &node_of(volume, node)?))
     }
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
-        self.change(|store| {
-            let ino = ino_of(store, node)?;
-            xattr::set(store, ino, name, value, mode, clear_set_group)?;
-            sync_marked(store, ino)
+        self.change(|volume| {
+            let ino = ino_of(volume, node)?;
+            xattr::set(volume, ino, name, value, mode, clear_set_group)?;
+            sync_marked(volume, ino)
         })
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
-        self.change(|store| {
-            let ino = ino_of(store, node)?;
-            xattr::remove(store, ino, name)?;
-            sync_marked(store, ino)
+        self.change(|volume| {
+            let ino = ino_of(volume, node)?;
+            xattr::remove(volume, ino, name)?;
+            sync_marked(volume, ino)
         })
     }
 
     fn flags(&self, node: NodeId) -> Answer<NodeFlags> {
-        self.look(|store| Ok(attr::flags(&node_of(store, node)?.inode)))
+        self.look(|volume| Ok(attr::flags(&node_of(volume, node)?.inode)))
     }
 
     fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()> {
-        self.change(|store| {
-            let ino = ino_of(store, node)?;
-            attr::change_flags(store, caller, ino, flags)?;
-            sync_marked(store, ino)
+        self.change(|volume| {
+            let ino = ino_of(volume, node)?;
+            attr::change_flags(volume, caller, ino, flags)?;
+            sync_marked(volume, ino)
         })
     }
 
     fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
         self.place(node)?;
-        self.look(|store| file::extents(store, &node_of(store, node)?, offset))
+        self.look(|volume| file::extents(volume, &node_of(volume, node)?, offset))
     }
 
     fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
@@ -220,15 +223,15 @@ impl FileSystem for F2fs {
     }
 
     fn status(&self) -> Answer<VolumeStatus> {
-        Ok(status(&self.store.read()))
+        Ok(status(&self.view()))
     }
 
     fn ignores_case(&self) -> bool {
-        self.store.read().features().contains(Features::CASEFOLD)
+        self.view().features().contains(Features::CASEFOLD)
     }
 
     fn is_read_only(&self) -> bool {
-        self.store.read().writer.is_none()
+        self.writers().is_none()
     }
 
     fn step(&self) -> Duration {
@@ -238,35 +241,37 @@ impl FileSystem for F2fs {
 
 impl F2fs {
     /// The answer that hands out a node after a name for it came into a directory.
-    fn added(&self, store: &mut Store, parent: NodeId, ino: f2fs_disk::Nid) -> crate::Result<Entry> {
-        sync_marked(store, ino_of(store, parent)?)?;
-        let node = store.inode(ino)?;
-        Ok(self.handed_out(store, &node))
+    fn added(&self, volume: &mut WriteVolume, parent: NodeId, ino: f2fs_disk::Nid) -> crate::Result<Entry> {
+        sync_marked(volume, ino_of(volume, parent)?)?;
+        let node = volume.inode(ino)?;
+        Ok(self.handed_out(volume, &node))
     }
 
     fn removed(&self, parent: NodeId, name: &[u8], is_dir: bool) -> Answer<()> {
-        self.change(|store| {
-            let lost = names::remove(store, parent, name, is_dir)?;
-            store.settle()?;
-            self.drop_if_free(store, lost)?;
-            sync_marked(store, ino_of(store, parent)?)
+        self.change(|volume| {
+            let lost = names::remove(volume, parent, name, is_dir)?;
+            volume.settle();
+            names::drop_if_free(volume, &self.held, lost)?;
+            sync_marked(volume, ino_of(volume, parent)?)
         })
     }
 
     /// Tells the device what is free, a part at a time.
     fn trim_volume(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        let status = self.look(|store| Ok(status(store)))?;
+        let status = self.look(|volume| Ok(status(volume)))?;
         if wanted.range.start >= status.blocks.saturating_mul(u64::from(status.block_bytes)) {
             return Err(Errno::EINVAL.into());
         }
-        self.look(|store| store.writer()?.check())?;
+        let writable = self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))?;
+        let told = |error| self.faults.told(error);
+        writable.volume.read().progress.check().map_err(told)?;
         self.sync_volume(false)?;
-        // Who wrote the checkpoint that was found at the opening may have been ended before it was on the disk.
-        self.look(|store| store.blocks.flush())?;
+        // The writer of the checkpoint that was found at the opening may have ended before it was on the disk.
+        self.look(|volume| volume.blocks.flush())?;
         let mut done = Trimmed::default();
         let mut goes_on = true;
         while goes_on {
-            goes_on = self.look(|store| store.trim_some(wanted, &mut done))?;
+            goes_on = discard::trim_some(&writable.volume.read().space, wanted, &mut done).map_err(told)?;
             watch(bytes_of(done.seen), bytes_of(done.all));
         }
         Ok(done.bytes)
@@ -274,14 +279,15 @@ impl F2fs {
 
     /// Pages of a file that changed get their places.
     fn place(&self, node: NodeId) -> Answer<()> {
-        let has_pages = self.look(|store| {
-            let ino = ino_of(store, node)?;
-            Ok(store.writer.as_ref().is_some_and(|writer| writer.poison.is_none() && writer.pages.contains_key(&ino)))
+        let has_pages = self.look(|volume| {
+            let ino = ino_of(volume, node)?;
+            let is_poisoned = volume.writable().is_none_or(|volume| volume.progress.is_poisoned());
+            Ok(!is_poisoned && volume.dirty.pages.of(ino).is_some())
         })?;
         if !has_pages {
             return Ok(());
         }
-        self.change(|store| store.flush_files(&[(ino_of(store, node)?, Rewrite::Usual)]))
+        self.change(|volume| flush::files(volume, &[(ino_of(volume, node)?, Rewrite::Usual)]))
     }
 }
 
@@ -291,15 +297,16 @@ fn bytes_of(blocks: u32) -> u64 {
 
 /// As the kernel counts: blocks of the whole device but those before the first segment, and as many nodes as there are
 /// numbers, or blocks if these are fewer.
-fn status(store: &Store) -> VolumeStatus {
-    let superblock = store.superblock().fields();
-    let checkpoint = store.checkpoint().fields();
+fn status(volume: &View<'_>) -> VolumeStatus {
+    let superblock = volume.superblock().fields();
+    let checkpoint = volume.checkpoint().fields();
     let start = u64::from(superblock.segment0_blkaddr.get());
     let user = checkpoint.user_block_count.get();
     let counted = (checkpoint.valid_block_count.get(), checkpoint.valid_node_count.get());
-    let (used, used_nodes) = store.writer.as_ref().map_or(counted, |writer| (writer.valid_blocks, writer.valid_nodes));
+    let now = |volume: &WriteVolume| (volume.counters.blocks, volume.counters.nodes);
+    let (used, used_nodes) = volume.writable().map_or(counted, now);
     let free = user.saturating_sub(used);
-    let nodes = u64::from(store.geometry().nid_count).saturating_sub(RESERVED_NODES);
+    let nodes = u64::from(volume.geometry().nid_count).saturating_sub(RESERVED_NODES);
     let nodes_left = nodes.saturating_sub(u64::from(used_nodes));
     let is_limited_by_blocks = nodes > user;
     VolumeStatus {

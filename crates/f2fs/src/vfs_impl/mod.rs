@@ -5,8 +5,8 @@
 //! - `held`: which nodes servers refer to, and who was told of what stopped writing
 //!
 //! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
-//! servers expect. Any number of threads read at once; who changes something has the volume to itself, but for what an
-//! fsync has on its way to the device.
+//! servers expect. Any number of threads read at once, without a lock where the volume is read-only; one at a time
+//! changes the volume, but for what an fsync has in flight.
 //!
 //! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed
 //! any more: every later one is `EROFS`, in words, and reads go on.
@@ -20,6 +20,7 @@ mod names;
 mod syncs;
 mod xattr;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -28,15 +29,17 @@ use f2fs_disk::inode::Kind;
 use vfs::atime::AtimeMode;
 use vfs::file_system::{Answer, DirEntry, DirSink, Entry, NodeId};
 
+use crate::change::{commit, inodes};
 use crate::cluster::LastCluster;
 use crate::dir::{self, Listed};
 use crate::error::{CallerError, Error, Result};
 use crate::info::Info;
-use crate::locks::{Mutex, Rank, RwLock};
+use crate::locks::{Mutex, Rank, ReadGuard, RwLock};
 use crate::quotas::Quotas;
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
-use attr::kind;
+use attr::{entry_of, kind};
 use errno::FaultLog;
 use held::Held;
 use syncs::Syncs;
@@ -51,15 +54,55 @@ pub(crate) struct Serving {
 /// An open f2fs volume.
 #[derive(Debug)]
 pub struct F2fs {
-    store: RwLock<Store>,
+    access: Access,
     held: Held,
     clusters: LastCluster,
     faults: FaultLog,
-    syncs: Syncs,
     serving: Serving,
+}
+
+/// How it was opened.
+#[derive(Debug)]
+enum Access {
+    ReadOnly(Box<ReadVolume>),
+    Writable(Box<Writable>),
+}
+
+/// A volume that is open for writing, and what its writers share.
+#[derive(Debug)]
+struct Writable {
+    volume: RwLock<WriteVolume>,
+    syncs: Syncs,
     due: Mutex<Due>,
     /// Changes and syncs that were asked for.
     asked: AtomicU64,
+}
+
+/// The volume as one operation reads it.
+#[derive(Debug)]
+enum View<'a> {
+    ReadOnly(&'a ReadVolume),
+    Writable(ReadGuard<'a, WriteVolume>),
+}
+
+impl View<'_> {
+    fn writable(&self) -> Option<&WriteVolume> {
+        match self {
+            Self::ReadOnly(_) => None,
+            Self::Writable(volume) => Some(volume),
+        }
+    }
+}
+
+impl Deref for View<'_> {
+    type Target = ReadVolume;
+
+    fn deref(&self) -> &ReadVolume {
+        match self {
+            Self::ReadOnly(volume) => volume,
+            Self::Writable(volume) => volume,
+        }
+    }
 }
 
 /// What the background does next.
@@ -75,18 +118,24 @@ struct Due {
 }
 
 impl F2fs {
-    pub(crate) fn new(store: Store, serving: Serving) -> Self {
-        let now = store.now().sec;
-        Self {
-            store: RwLock::new(Rank::Store, store),
-            held: Held::default(),
-            clusters: LastCluster::default(),
-            faults: FaultLog::default(),
+    pub(crate) fn read_only(volume: ReadVolume, serving: Serving) -> Self {
+        Self::new(Access::ReadOnly(Box::new(volume)), serving)
+    }
+
+    pub(crate) fn writable(volume: WriteVolume, serving: Serving) -> Self {
+        let now = volume.clock.now().sec;
+        let writable = Writable {
+            volume: RwLock::new(Rank::Volume, volume),
             syncs: Syncs::default(),
-            serving,
             due: Mutex::new(Rank::Due, Due { committed: now, asked: 0, idle_since: now, is_clean: false }),
             asked: AtomicU64::new(0),
-        }
+        };
+        Self::new(Access::Writable(Box::new(writable)), serving)
+    }
+
+    fn new(access: Access, serving: Serving) -> Self {
+        let (held, clusters, faults) = (Held::default(), LastCluster::default(), FaultLog::default());
+        Self { access, held, clusters, faults, serving }
     }
 
     /// What the volume is, and how full.
@@ -94,14 +143,14 @@ impl F2fs {
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
     pub fn info(&self) -> Result<Info> {
-        Info::of(&self.store.read())
+        Info::of(&self.view())
     }
 
     /// Bytes of the file system, by its superblock, that lie beyond the end of the device.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
-        let store = self.store.read();
-        store.geometry().end().byte().saturating_sub(store.blocks.size_bytes())
+        let volume = self.view();
+        volume.geometry().end().byte().saturating_sub(volume.blocks.size_bytes())
     }
 
     /// What its quota files say, as of the last checkpoint.
@@ -109,27 +158,41 @@ impl F2fs {
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
     pub fn quotas(&self) -> Result<Quotas> {
-        crate::quotas::read(&self.store.read())
+        crate::quotas::read(&self.view())
+    }
+
+    fn view(&self) -> View<'_> {
+        match &self.access {
+            Access::ReadOnly(volume) => View::ReadOnly(volume),
+            Access::Writable(writable) => View::Writable(writable.volume.read()),
+        }
+    }
+
+    /// What writers share, where the volume is open for writing.
+    fn writers(&self) -> Option<&Writable> {
+        match &self.access {
+            Access::ReadOnly(_) => None,
+            Access::Writable(writable) => Some(writable),
+        }
     }
 
     /// Looks at the volume.
-    fn look<R>(&self, look: impl FnOnce(&Store) -> Result<R>) -> Answer<R> {
-        look(&self.store.read()).map_err(|error| self.faults.told(error))
+    fn look<R>(&self, look: impl FnOnce(&View<'_>) -> Result<R>) -> Answer<R> {
+        look(&self.view()).map_err(|error| self.faults.told(error))
     }
 
     /// Changes the volume. Where the device or the image fails it in the middle, that was the last change.
-    fn change<R>(&self, change: impl FnOnce(&mut Store) -> Result<R>) -> Answer<R> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let mut store = self.store.write();
-        let changed = change_checked(&mut store, change);
-        drop(store);
+    fn change<R>(&self, change: impl FnOnce(&mut WriteVolume) -> Result<R>) -> Answer<R> {
+        let writable = self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))?;
+        writable.asked.fetch_add(1, Ordering::Relaxed);
+        let changed = change_checked(&mut writable.volume.write(), change);
         changed.map_err(|error| self.faults.told(error))
     }
 
     /// The server has an entry more for a node.
-    fn handed_out(&self, store: &Store, node: &Node) -> Entry {
-        let entry = self.entry_of(store, node);
-        if store.writer.is_some() {
+    fn handed_out(&self, volume: &ReadVolume, node: &Node) -> Entry {
+        let entry = entry_of(volume, node);
+        if self.writers().is_some() {
             self.held.refer(node.ino());
         }
         entry
@@ -140,35 +203,42 @@ impl F2fs {
     /// # Errors
     /// As for any look at a node.
     pub fn project(&self, node: NodeId) -> Result<Option<u32>> {
-        let store = self.store.read();
-        Ok(node_of(&store, node)?.inode.project(store.features()))
+        let volume = self.view();
+        Ok(node_of(&volume, node)?.inode.project(volume.features()))
     }
 
-    fn find(&self, store: &Store, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let dir = node_of(store, parent)?;
+    fn find(&self, volume: &View<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let dir = node_of(volume, parent)?;
         if name == b"." {
-            if store.is_orphan(dir.ino()) {
+            if volume.writable().is_some_and(|volume| volume.is_orphan(dir.ino())) {
                 return Err(CallerError::Stale.into());
             }
-            return Ok(self.handed_out(store, &dir));
+            return Ok(self.handed_out(volume, &dir));
         }
         if name == b".." && parent == NodeId::ROOT {
-            return Ok(self.handed_out(store, &dir));
+            return Ok(self.handed_out(volume, &dir));
         }
-        let ino = dir::lookup(store, &dir, name)?;
-        Ok(self.handed_out(store, &named(store, ino)?))
+        let ino = dir::lookup(volume, &dir, name)?;
+        Ok(self.handed_out(volume, &named(volume, ino)?))
     }
 
-    fn list(&self, store: &Store, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
-        let dir = node_of(store, node)?;
-        dir::list(store, &dir, from, &mut |listed| {
+    fn list(
+        &self,
+        volume: &ReadVolume,
+        node: NodeId,
+        from: u64,
+        with_nodes: bool,
+        sink: &mut dyn DirSink,
+    ) -> Result<()> {
+        let dir = node_of(volume, node)?;
+        dir::list(volume, &dir, from, &mut |listed| {
             let is_dots = matches!(listed.name, b"." | b"..");
-            let target = if with_nodes && !is_dots { Some(named(store, listed.ino)?) } else { None };
-            let entry = target.as_ref().map(|node| self.entry_of(store, node));
+            let target = if with_nodes && !is_dots { Some(named(volume, listed.ino)?) } else { None };
+            let entry = target.as_ref().map(|node| entry_of(volume, node));
             let shown = DirEntry {
                 name: listed.name,
                 ino: u64::from(listed.ino.0),
-                kind: kind_of(store, &listed, entry.as_ref())?,
+                kind: kind_of(volume, &listed, entry.as_ref())?,
                 next: listed.next,
             };
             if !with_nodes {
@@ -176,7 +246,7 @@ impl F2fs {
             }
             let is_taken = sink.add_with_node(&shown, entry.as_ref());
             if let Some(node) = target.filter(|_| is_taken) {
-                self.handed_out(store, &node);
+                self.handed_out(volume, &node);
             }
             Ok(is_taken)
         })
@@ -186,8 +256,8 @@ impl F2fs {
 impl Drop for F2fs {
     /// Makes everything durable, and marks the volume as closed, for those who would check it otherwise.
     fn drop(&mut self) {
-        let store = self.store.get_mut();
-        if let Err(error) = close(store) {
+        let Access::Writable(writable) = &mut self.access else { return };
+        if let Err(error) = close(writable.volume.get_mut()) {
             // It was logged; what the last sync promised is there.
             self.faults.told(error);
         }
@@ -195,51 +265,47 @@ impl Drop for F2fs {
 }
 
 /// Nobody refers to anything any more: inodes without names go, and a last checkpoint is written.
-fn close(store: &mut Store) -> Result<()> {
-    let Some(writer) = store.writer.as_deref() else { return Ok(()) };
-    if writer.poison.is_some() || writer.changes == 0 {
+fn close(volume: &mut WriteVolume) -> Result<()> {
+    if volume.progress.is_poisoned() || volume.progress.changes() == 0 {
         return Ok(());
     }
-    let orphans: Vec<Nid> = writer.orphans.iter().copied().collect();
-    orphans.into_iter().try_for_each(|ino| {
-        store.settle()?;
-        store.free_inode(ino)
+    volume.orphans.all().into_iter().try_for_each(|ino| {
+        volume.settle();
+        inodes::free(volume, ino)
     })?;
-    store.commit(true)
+    commit::commit(volume, true)
 }
 
-fn change_checked<R>(store: &mut Store, change: impl FnOnce(&mut Store) -> Result<R>) -> Result<R> {
-    let writer = store.writer()?;
-    writer.check()?;
-    let before = writer.changes;
-    store.settle()?;
-    let changed = change(store);
+fn change_checked<R>(volume: &mut WriteVolume, change: impl FnOnce(&mut WriteVolume) -> Result<R>) -> Result<R> {
+    volume.progress.check()?;
+    let before = volume.progress.changes();
+    volume.settle();
+    let changed = change(volume);
     if let Err(error @ (Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_))) = &changed {
-        let writer = store.writer_mut()?;
         // What is half done must not become part of a checkpoint.
-        if writer.changes != before && writer.poison.is_none() {
-            writer.poison = Some(Box::new(error.clone()));
+        if volume.progress.changes() != before {
+            volume.progress.poison(error);
         }
     }
     changed
 }
 
 /// The inode of a node.
-fn ino_of(store: &Store, node: NodeId) -> Result<Nid> {
+fn ino_of(volume: &ReadVolume, node: NodeId) -> Result<Nid> {
     if node == NodeId::ROOT {
-        return Ok(store.root());
+        return Ok(volume.root());
     }
-    let ino = u32::try_from(node.0).ok().filter(|ino| (3..store.geometry().nid_count).contains(ino));
+    let ino = u32::try_from(node.0).ok().filter(|ino| (3..volume.geometry().nid_count).contains(ino));
     Ok(Nid(ino.ok_or(CallerError::Stale)?))
 }
 
-fn node_of(store: &Store, node: NodeId) -> Result<Node> {
-    store.inode(ino_of(store, node)?)
+fn node_of(volume: &ReadVolume, node: NodeId) -> Result<Node> {
+    volume.inode(ino_of(volume, node)?)
 }
 
 /// The inode that a name leads to: there has to be one.
-fn named(store: &Store, ino: Nid) -> Result<Node> {
-    store.inode(ino).map_err(|error| match error {
+fn named(volume: &ReadVolume, ino: Nid) -> Result<Node> {
+    volume.inode(ino).map_err(|error| match error {
         Error::Caller(CallerError::Stale) => {
             use f2fs_disk::{At, Corrupt, Detail};
             let (expected, found) = (Detail::Text("an inode"), Detail::Text("none with its number"));
@@ -250,11 +316,11 @@ fn named(store: &Store, ino: Nid) -> Result<Node> {
 }
 
 /// The kind that the directory says, or the inode where it does not.
-fn kind_of(store: &Store, listed: &Listed<'_>, entry: Option<&Entry>) -> Result<vfs::file_system::NodeKind> {
+fn kind_of(volume: &ReadVolume, listed: &Listed<'_>, entry: Option<&Entry>) -> Result<vfs::file_system::NodeKind> {
     Ok(match (entry, listed.kind) {
         (Some(entry), _) => entry.attr.kind,
         (None, Some(known)) => kind(known),
-        (None, None) => kind(named(store, listed.ino)?.inode.kind()),
+        (None, None) => kind(named(volume, listed.ino)?.inode.kind()),
     })
 }
 

@@ -6,12 +6,15 @@ use f2fs_disk::inode::Kind;
 use vfs::acl;
 use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, RenameFlags};
 
+use super::held::Held;
 use super::xattr::list_of;
-use super::{F2fs, named, node_of};
-use crate::change::{NewInode, check_name};
+use super::{named, node_of};
+use crate::change::inodes::{self, NewInode};
+use crate::change::names::{self, check_name};
 use crate::dir::Found;
 use crate::error::{CallerError, Result};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 
 const PERMISSION_BITS: u32 = 0o7777;
 const SET_GROUP: u16 = 0o2000;
@@ -32,14 +35,14 @@ const fn kind_of(kind: NodeKind) -> Kind {
 }
 
 /// Refuses a directory that gets no more names.
-fn check_can_add(store: &Store, dir: &Node) -> Result<()> {
+fn check_can_add(volume: &WriteVolume, dir: &Node) -> Result<()> {
     if dir.inode.kind() != Kind::Directory {
         return Err(CallerError::NotADirectory.into());
     }
     if dir.inode.flags().contains(InodeFlags::IMMUTABLE) {
         return Err(CallerError::NotPermitted.into());
     }
-    if store.is_orphan(dir.ino()) {
+    if volume.is_orphan(dir.ino()) {
         return Err(CallerError::NotFound.into());
     }
     Ok(())
@@ -55,32 +58,32 @@ fn check_can_remove(dir: &Node, node: Option<&Node>) -> Result<()> {
     }
 }
 
-fn found(store: &Store, dir: &Node, name: &[u8]) -> Result<Found> {
-    Ok(store.find_name(dir, name)?.ok_or(CallerError::NotFound)?)
+fn found(volume: &WriteVolume, dir: &Node, name: &[u8]) -> Result<Found> {
+    Ok(names::find(volume, dir, name)?.ok_or(CallerError::NotFound)?)
 }
 
 /// Makes a node, with a name or without one.
 pub(super) fn create(
-    store: &mut Store,
+    volume: &mut WriteVolume,
     caller: &Caller,
     parent: NodeId,
     name: Option<&[u8]>,
     new: &NewNode<'_>,
 ) -> Result<Nid> {
-    let dir = node_of(store, parent)?;
+    let dir = node_of(volume, parent)?;
     if let Some(name) = name {
         if name.len() > f2fs_disk::inode::NAME_BYTES_MAX {
             return Err(CallerError::NameTooLong.into());
         }
-        if dir.inode.kind() == Kind::Directory && store.find_name(&dir, name)?.is_some() {
+        if dir.inode.kind() == Kind::Directory && names::find(volume, &dir, name)?.is_some() {
             return Err(CallerError::Exists.into());
         }
         check_name(name)?;
     }
-    check_can_add(store, &dir)?;
+    check_can_add(volume, &dir)?;
     let requested = new.permissions & PERMISSION_BITS;
     let mut xattrs: Vec<(&[u8], Vec<u8>)> = Vec::new();
-    let mut permissions = match (new.kind, list_of(store, dir.ino(), acl::DEFAULT_NAME)?) {
+    let mut permissions = match (new.kind, list_of(volume, dir.ino(), acl::DEFAULT_NAME)?) {
         (NodeKind::Symlink, _) => SYMLINK_PERMISSIONS,
         (_, None) => acl::without_default(requested, new.umask),
         (kind, Some(list)) => {
@@ -100,57 +103,57 @@ pub(super) fn create(
     let gid = if gives_group { fields.i_gid.get() } else { caller.gid };
     let kind = kind_of(new.kind);
     let new = NewInode { kind, permissions, uid: caller.uid, gid, rdev: new.rdev, target: new.target, xattrs };
-    store.create(dir.ino(), name, &new)
+    inodes::create(volume, dir.ino(), name, &new)
 }
 
-pub(super) fn link(store: &mut Store, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Nid> {
-    let (node, dir) = (node_of(store, node)?, node_of(store, parent)?);
+pub(super) fn link(volume: &mut WriteVolume, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Nid> {
+    let (node, dir) = (node_of(volume, node)?, node_of(volume, parent)?);
     if name.len() > f2fs_disk::inode::NAME_BYTES_MAX {
         return Err(CallerError::NameTooLong.into());
     }
-    if store.find_name(&dir, name)?.is_some() {
+    if names::find(volume, &dir, name)?.is_some() {
         return Err(CallerError::Exists.into());
     }
     check_name(name)?;
-    check_can_add(store, &dir)?;
+    check_can_add(volume, &dir)?;
     let guards = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
     if node.inode.kind() == Kind::Directory || node.inode.flags().intersects(guards) {
         return Err(CallerError::NotPermitted.into());
     }
-    if store.is_orphan(node.ino()) && !store.writer()?.unnamed.contains(&node.ino()) {
+    if volume.is_orphan(node.ino()) && !volume.orphans.unnamed.contains(&node.ino()) {
         return Err(CallerError::NotFound.into());
     }
-    store.link(node.ino(), dir.ino(), name)?;
+    names::link(volume, node.ino(), dir.ino(), name)?;
     Ok(node.ino())
 }
 
 /// Takes a name away, of a directory or of something else; the inode where that was its last one.
-pub(super) fn remove(store: &mut Store, parent: NodeId, name: &[u8], is_dir: bool) -> Result<Option<Nid>> {
-    let dir = node_of(store, parent)?;
+pub(super) fn remove(volume: &mut WriteVolume, parent: NodeId, name: &[u8], is_dir: bool) -> Result<Option<Nid>> {
+    let dir = node_of(volume, parent)?;
     if is_dir && name == b"." {
         return Err(CallerError::InvalidArgument.into());
     }
     if is_dir && name == b".." {
         return Err(CallerError::NotEmpty.into());
     }
-    let found = found(store, &dir, name)?;
-    let node = named(store, found.ino)?;
+    let found = found(volume, &dir, name)?;
+    let node = named(volume, found.ino)?;
     match (node.inode.kind(), is_dir) {
         (Kind::Directory, false) => return Err(CallerError::IsADirectory.into()),
         (Kind::Directory, true) | (_, false) => {}
         (_, true) => return Err(CallerError::NotADirectory.into()),
     }
     check_can_remove(&dir, Some(&node))?;
-    if is_dir && !store.is_empty_dir(&node)? {
+    if is_dir && !names::is_empty_dir(volume, &node)? {
         return Err(CallerError::NotEmpty.into());
     }
-    let is_last = store.unlink(dir.ino(), &found, name)?;
+    let is_last = names::unlink(volume, dir.ino(), &found, name)?;
     Ok(is_last.then_some(found.ino))
 }
 
 /// Moves a name; the inode that lost its last one so.
 pub(super) fn rename(
-    store: &mut Store,
+    volume: &mut WriteVolume,
     caller: &Caller,
     (from, old_name): (NodeId, &[u8]),
     (to, new_name): (NodeId, &[u8]),
@@ -162,38 +165,38 @@ pub(super) fn rename(
     }
     check_name(old_name)?;
     check_name(new_name)?;
-    let (from_dir, to_dir) = (node_of(store, from)?, node_of(store, to)?);
-    let source = found(store, &from_dir, old_name)?;
-    let target = store.find_name(&to_dir, new_name)?;
-    let moved = named(store, source.ino)?;
+    let (from_dir, to_dir) = (node_of(volume, from)?, node_of(volume, to)?);
+    let source = found(volume, &from_dir, old_name)?;
+    let target = names::find(volume, &to_dir, new_name)?;
+    let moved = named(volume, source.ino)?;
     check_can_remove(&from_dir, Some(&moved))?;
     if flags.contains(RenameFlags::NO_REPLACE) && target.is_some() {
         return Err(CallerError::Exists.into());
     }
     let is_dir = moved.inode.kind() == Kind::Directory;
-    if is_dir && from_dir.ino() != to_dir.ino() && store.is_below(to_dir.ino(), source.ino)? {
+    if is_dir && from_dir.ino() != to_dir.ino() && names::is_below(volume, to_dir.ino(), source.ino)? {
         return Err(CallerError::InvalidArgument.into());
     }
     let (old, new) = ((from_dir.ino(), old_name), (to_dir.ino(), new_name));
     if exchanges {
         let target = target.ok_or(CallerError::NotFound)?;
-        let other = named(store, target.ino)?;
+        let other = named(volume, target.ino)?;
         check_can_remove(&to_dir, Some(&other))?;
         let other_is_dir = other.inode.kind() == Kind::Directory;
-        if other_is_dir && from_dir.ino() != to_dir.ino() && store.is_below(from_dir.ino(), target.ino)? {
+        if other_is_dir && from_dir.ino() != to_dir.ino() && names::is_below(volume, from_dir.ino(), target.ino)? {
             return Err(CallerError::InvalidArgument.into());
         }
         if source.ino != target.ino {
-            store.exchange(old, new, &source, &target)?;
+            names::exchange(volume, old, new, &source, &target)?;
         }
         return Ok(None);
     }
-    check_can_add(store, &to_dir)?;
+    check_can_add(volume, &to_dir)?;
     if let Some(target) = &target {
         if target.ino == source.ino {
             return Ok(None);
         }
-        check_replaceable(store, &to_dir, target, is_dir)?;
+        check_replaceable(volume, &to_dir, target, is_dir)?;
     }
     let whiteout = NewInode {
         kind: Kind::CharDevice,
@@ -204,30 +207,28 @@ pub(super) fn rename(
         target: &[],
         xattrs: Vec::new(),
     };
-    let lost = store.rename(old, new, &source, target.as_ref())?;
+    let lost = names::rename(volume, old, new, &source, target.as_ref())?;
     if flags.contains(RenameFlags::WHITEOUT) {
-        store.create(from_dir.ino(), Some(old_name), &whiteout)?;
+        inodes::create(volume, from_dir.ino(), Some(old_name), &whiteout)?;
     }
     Ok(lost)
 }
 
-fn check_replaceable(store: &Store, dir: &Node, target: &Found, by_dir: bool) -> Result<()> {
-    let node = named(store, target.ino)?;
+fn check_replaceable(volume: &ReadVolume, dir: &Node, target: &Found, by_dir: bool) -> Result<()> {
+    let node = named(volume, target.ino)?;
     check_can_remove(dir, Some(&node))?;
     match (by_dir, node.inode.kind() == Kind::Directory) {
         (true, false) => Err(CallerError::NotADirectory.into()),
         (false, true) => Err(CallerError::IsADirectory.into()),
-        (true, true) if !store.is_empty_dir(&node)? => Err(CallerError::NotEmpty.into()),
+        (true, true) if !names::is_empty_dir(volume, &node)? => Err(CallerError::NotEmpty.into()),
         _ => Ok(()),
     }
 }
 
-impl F2fs {
-    /// An inode without names goes, unless somebody refers to it.
-    pub(super) fn drop_if_free(&self, store: &mut Store, ino: Option<Nid>) -> Result<()> {
-        match ino.filter(|ino| store.is_orphan(*ino) && self.held.is_free(*ino)) {
-            Some(ino) => store.free_inode(ino),
-            None => Ok(()),
-        }
+/// Removes an inode without names, unless a server refers to it.
+pub(super) fn drop_if_free(volume: &mut WriteVolume, held: &Held, ino: Option<Nid>) -> Result<()> {
+    match ino.filter(|ino| volume.is_orphan(*ino) && held.is_free(*ino)) {
+        Some(ino) => inodes::free(volume, ino),
+        None => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
 //! Fsyncs that come together are made durable together.
 //!
 //! ```text
-//!    fsync -> waits -> one of the waiting threads leads: takes the volume's lock, allocates blocks for all that wait by
-//!      then, releases the lock -> writes the batch -> answers all
+//!    fsync -> waits -> one of the waiting threads leads: takes the volume's lock, allocates blocks for all
+//!      that wait by then, releases the lock -> writes the batch -> answers all
 //! ```
 //!
-//! While the batch is written others change the volume and come to wait, so that the next leader has all of these. Data of
-//! several files is one request where it lies together, so are their nodes, and two flushes are for all.
+//! While the batch is written others change the volume and come to wait, so that the next leader has all of these.
+//! Data of several files is one request where it lies together, so are their nodes, and two flushes are for all.
 //!
 //! Failure: each hears what its own fsync would have heard.
 
@@ -15,9 +15,10 @@ use std::collections::HashMap;
 use f2fs_disk::Nid;
 use vfs::file_system::{SyncTicket, SyncWhat};
 
+use crate::change::fsync;
 use crate::error::{CallerError, Result};
 use crate::locks::{Condvar, Mutex, Rank, RwLock};
-use crate::store::Store;
+use crate::write_volume::WriteVolume;
 
 /// How often a leader lets those run who are about to ask too.
 const GATHER_ROUNDS_MAX: usize = 4;
@@ -76,8 +77,8 @@ impl Syncs {
     /// Waits until what was asked for is durable, or sees to it, for all that wait.
     ///
     /// # Errors
-    /// As [`Store::sync_file`].
-    pub(super) fn end(&self, store: &RwLock<Store>, begun: SyncTicket) -> Result<()> {
+    /// As [`fsync::sync`].
+    pub(super) fn end(&self, volume: &RwLock<WriteVolume>, begun: SyncTicket) -> Result<()> {
         let SyncTicket([number, ino]) = begun;
         let mut queue = self.queue.lock();
         self.answered.wait_while(&mut queue, |queue| queue.is_led && !queue.answers.contains_key(&number));
@@ -88,14 +89,14 @@ impl Syncs {
         drop(queue);
         let _lead = Lead(self);
         self.gather();
-        let waiting = self.lead(store);
+        let waiting = self.lead(volume);
         let mut queue = self.queue.lock();
         queue.answers.extend(waiting);
         let mine = queue.answers.remove(&number);
         drop(queue);
         // Another leader took it along, and ended in the middle.
         let ino = u32::try_from(ino).map_err(|_| CallerError::Stale);
-        mine.unwrap_or_else(|| store.write().sync_file(Nid(ino?), SyncWhat::All))
+        mine.unwrap_or_else(|| fsync::sync(&mut volume.write(), Nid(ino?), SyncWhat::All))
     }
 
     /// Lets those run who are about to ask too: one more costs little.
@@ -110,23 +111,23 @@ impl Syncs {
         }
     }
 
-    fn lead(&self, store: &RwLock<Store>) -> Vec<(u64, Result<()>)> {
+    fn lead(&self, volume: &RwLock<WriteVolume>) -> Vec<(u64, Result<()>)> {
         let (waiting, wanted, begun) = {
-            let mut store = store.write();
+            let mut volume = volume.write();
             let waiting = std::mem::take(&mut self.queue.lock().waiting);
             let wanted = each_once(&waiting);
-            let begun = store.begin_sync(&wanted);
+            let begun = fsync::begin(&mut volume, &wanted);
             (waiting, wanted, begun)
         };
         let together = begun.and_then(|batch| {
             let written = batch.write();
-            if written.is_ok() { written } else { store.write().noted(written) }
+            if written.is_ok() { written } else { volume.write().poison_on_error(written) }
         });
         let is_whole = together.is_ok() || wanted.len() == 1;
         // What is wrong may be wrong with one of them alone. Nothing is written any more where it was the device.
         let answer = |one: &Waiting| match is_whole {
             true => together.clone(),
-            false => store.write().sync_file(one.ino, one.what),
+            false => fsync::sync(&mut volume.write(), one.ino, one.what),
         };
         waiting.iter().map(|one| (one.number, answer(one))).collect()
     }

@@ -6,9 +6,11 @@ use f2fs_disk::inode::Kind;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Errno, XattrMode};
 
-use crate::change::Urgency;
+use crate::change;
+use crate::change::room::{self, Urgency};
 use crate::error::{CallerError, Error, Result};
-use crate::store::{Node, Store};
+use crate::read_volume::{Node, ReadVolume};
+use crate::write_volume::WriteVolume;
 use crate::xattrs;
 
 const SET_GROUP: u32 = 0o2000;
@@ -39,8 +41,8 @@ fn check_family(node: &Node, name: &[u8]) -> Result<()> {
 }
 
 /// The value of an attribute, as programs ask for it.
-pub(super) fn get(store: &Store, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
-    match xattrs::value(store, node, name) {
+pub(super) fn get(volume: &ReadVolume, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+    match xattrs::value(volume, node, name) {
         Err(Error::Caller(CallerError::NoAttribute)) => {
             check_family(node, name)?;
             Err(CallerError::NoAttribute.into())
@@ -49,8 +51,8 @@ pub(super) fn get(store: &Store, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-pub(super) fn has_xattr(store: &Store, ino: Nid, name: &[u8]) -> Result<bool> {
-    match xattrs::value(store, &store.inode(ino)?, name) {
+pub(super) fn has_xattr(volume: &ReadVolume, ino: Nid, name: &[u8]) -> Result<bool> {
+    match xattrs::value(volume, &volume.inode(ino)?, name) {
         Ok(_) => Ok(true),
         Err(Error::Caller(CallerError::NoAttribute)) => Ok(false),
         Err(error) => Err(error),
@@ -58,8 +60,8 @@ pub(super) fn has_xattr(store: &Store, ino: Nid, name: &[u8]) -> Result<bool> {
 }
 
 /// A list of an inode; one that is wrong counts as none.
-pub(super) fn list_of(store: &Store, ino: Nid, name: &[u8]) -> Result<Option<Acl>> {
-    match xattrs::value(store, &store.inode(ino)?, name) {
+pub(super) fn list_of(volume: &ReadVolume, ino: Nid, name: &[u8]) -> Result<Option<Acl>> {
+    match xattrs::value(volume, &volume.inode(ino)?, name) {
         Ok(value) => Ok(Acl::parse(&value).ok().flatten()),
         Err(Error::Caller(CallerError::NoAttribute)) => Ok(None),
         Err(error) => Err(error),
@@ -67,45 +69,45 @@ pub(super) fn list_of(store: &Store, ino: Nid, name: &[u8]) -> Result<Option<Acl
 }
 
 pub(super) fn set(
-    store: &mut Store,
+    volume: &mut WriteVolume,
     ino: Nid,
     name: &[u8],
     value: &[u8],
     mode: XattrMode,
     clear_set_group: bool,
 ) -> Result<()> {
-    let node = store.inode(ino)?;
+    let node = volume.inode(ino)?;
     check_family(&node, name)?;
     if is_list(name) {
-        return set_list(store, &node, name, value, clear_set_group);
+        return set_list(volume, &node, name, value, clear_set_group);
     }
     check_may_have(&node, name)?;
     check_changeable(&node)?;
-    match (has_xattr(store, ino, name)?, mode) {
+    match (has_xattr(volume, ino, name)?, mode) {
         (true, XattrMode::Create) => return Err(CallerError::Exists.into()),
         (false, XattrMode::Replace) => return Err(CallerError::NoAttribute.into()),
         _ => {}
     }
-    store.make_room(2, 4, Urgency::Normal)?;
-    store.put_xattr(ino, name, Some(value))?;
-    store.touch_inode(ino)
+    room::make(volume, 2, 4, Urgency::Normal)?;
+    change::xattrs::put(volume, ino, name, Some(value))?;
+    volume.touch_inode(ino)
 }
 
-pub(super) fn remove(store: &mut Store, ino: Nid, name: &[u8]) -> Result<()> {
-    let node = store.inode(ino)?;
+pub(super) fn remove(volume: &mut WriteVolume, ino: Nid, name: &[u8]) -> Result<()> {
+    let node = volume.inode(ino)?;
     check_family(&node, name)?;
     check_changeable(&node)?;
-    if !has_xattr(store, ino, name)? {
+    if !has_xattr(volume, ino, name)? {
         // A list that is not there need not be removed.
         return if is_list(name) { Ok(()) } else { Err(CallerError::NoAttribute.into()) };
     }
-    store.make_room(2, 4, Urgency::Removal)?;
-    store.put_xattr(ino, name, None)?;
-    store.touch_inode(ino)
+    room::make(volume, 2, 4, Urgency::Removal)?;
+    change::xattrs::put(volume, ino, name, None)?;
+    volume.touch_inode(ino)
 }
 
 /// Sets a list, and with the access list the permission bits that it stands for.
-fn set_list(store: &mut Store, node: &Node, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
+fn set_list(volume: &mut WriteVolume, node: &Node, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
     let ino = node.ino();
     let list = Acl::parse(value).map_err(|errno| match errno {
         Errno::EOPNOTSUPP => CallerError::NotSupported,
@@ -120,21 +122,21 @@ fn set_list(store: &mut Store, node: &Node, name: &[u8], value: &[u8], clear_set
     }
     check_changeable(node)?;
     let kept = list.as_ref().filter(|list| !is_access || !list.is_mode_only());
-    store.make_room(2, 4, Urgency::Normal)?;
+    room::make(volume, 2, 4, Urgency::Normal)?;
     match kept {
-        Some(list) => store.put_xattr(ino, name, Some(&list.to_bytes()))?,
-        None if has_xattr(store, ino, name)? => store.put_xattr(ino, name, None)?,
+        Some(list) => change::xattrs::put(volume, ino, name, Some(&list.to_bytes()))?,
+        None if has_xattr(volume, ino, name)? => change::xattrs::put(volume, ino, name, None)?,
         None => {}
     }
     if let (true, Some(list)) = (is_access, &list) {
-        let fields = store.edit_fields(ino)?;
+        let fields = volume.edit_fields(ino)?;
         let mut permissions = list.apply_to(fields.permissions());
         if clear_set_group {
             permissions &= !SET_GROUP;
         }
         fields.set_permissions(permissions);
     }
-    store.touch_inode(ino)
+    volume.touch_inode(ino)
 }
 
 /// Attributes of users are for files and directories alone.

@@ -1,4 +1,6 @@
-//! Nodes and inodes by their numbers.
+//! A volume as readers see it: nodes and inodes by their numbers, whether they changed in memory or not.
+//!
+//! A volume that is only read is nothing else; one that is open for writing has one (`write_volume`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +16,13 @@ use f2fs_disk::superblock::Superblock;
 use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Geometry, Nid};
 
 use crate::blocks::Blocks;
+use crate::dirty::Dirty;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::overlay::Overlay;
-use crate::writer::Writer;
 
-/// An open volume.
+/// A volume that can be read.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct ReadVolume {
     pub(crate) blocks: Arc<Blocks>,
     superblock: Superblock,
     checkpoint: Checkpoint,
@@ -28,8 +30,8 @@ pub(crate) struct Store {
     pub(crate) nat: HashMap<Nid, NatEntry>,
     overlay: Overlay,
     inode_seed: u32,
-    /// What a volume that is open for writing has besides.
-    pub(crate) writer: Option<Box<Writer>>,
+    /// What changed and was not written yet; see `write_volume`.
+    pub(crate) dirty: Dirty,
 }
 
 /// An inode and its block.
@@ -53,7 +55,7 @@ impl Node {
     }
 }
 
-impl Store {
+impl ReadVolume {
     pub(crate) fn new(
         blocks: Blocks,
         superblock: Superblock,
@@ -61,8 +63,8 @@ impl Store {
         nat: HashMap<Nid, NatEntry>,
     ) -> Self {
         let inode_seed = superblock.inode_checksum_seed();
-        let (blocks, overlay) = (Arc::new(blocks), Overlay::default());
-        Self { blocks, superblock, checkpoint, nat, overlay, inode_seed, writer: None }
+        let (blocks, overlay, dirty) = (Arc::new(blocks), Overlay::default(), Dirty::default());
+        Self { blocks, superblock, checkpoint, nat, overlay, inode_seed, dirty }
     }
 
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Checkpoint) {
@@ -118,19 +120,17 @@ impl Store {
 
     /// The block of a node that changed and was not written yet.
     pub(crate) fn changed_node(&self, nid: Nid) -> Option<&Arc<Block>> {
-        self.writer.as_ref()?.nodes.get(nid)
+        self.dirty.nodes.get(nid)
     }
 
     /// A page of a file, or of a directory, that changed and was not written yet.
     pub(crate) fn page(&self, ino: Nid, index: u64) -> Option<&Arc<Block>> {
-        self.writer.as_ref()?.page(ino, index)
+        self.dirty.pages.get(ino, index)
     }
 
     /// How many pages from `index` on, of at most `count`, come before one that changed.
     pub(crate) fn unchanged_pages(&self, ino: Nid, index: u64, count: u64) -> u64 {
-        let pages = self.writer.as_ref().and_then(|writer| writer.pages.get(&ino));
-        let next = pages.and_then(|pages| pages.range(index..).next());
-        next.map_or(count, |(next, _)| next.saturating_sub(index).min(count))
+        self.dirty.pages.unchanged(ino, index, count)
     }
 
     /// Where a node is on the disk; `None` for a number without a node there.

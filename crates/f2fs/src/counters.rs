@@ -1,0 +1,63 @@
+//! How many blocks, nodes and inodes are in use, as the next checkpoint says.
+
+use f2fs_disk::checkpoint::DiskCheckpoint;
+
+use crate::error::{Error, Result};
+
+/// Counts of what is in use.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Blocks of files and directories, and nodes.
+    pub(crate) blocks: u64,
+    pub(crate) nodes: u32,
+    pub(crate) inodes: u32,
+    /// Blocks that may be in use.
+    blocks_max: u64,
+}
+
+impl Counters {
+    /// As a checkpoint has them.
+    pub(crate) fn of(fields: &DiskCheckpoint) -> Self {
+        Self {
+            blocks: fields.valid_block_count.get(),
+            nodes: fields.valid_node_count.get(),
+            inodes: fields.valid_inode_count.get(),
+            blocks_max: fields.user_block_count.get(),
+        }
+    }
+
+    /// Refuses more blocks than are left.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(crate) fn check(&self, more: u64) -> Result<()> {
+        match self.has_room(self.blocks, more) {
+            true => Ok(()),
+            false => Err(Error::no_space(more, self.blocks_max.saturating_sub(self.blocks))),
+        }
+    }
+
+    /// True where `more` blocks fit beside so many.
+    pub(crate) const fn has_room(&self, blocks: u64, more: u64) -> bool {
+        blocks.saturating_add(more) <= self.blocks_max
+    }
+
+    pub(crate) const fn add_blocks(&mut self, more: i64) {
+        self.blocks = self.blocks.saturating_add_signed(more);
+    }
+
+    /// A node counts as a block, too.
+    pub(crate) const fn add_node(&mut self) {
+        self.nodes = self.nodes.saturating_add(1);
+        self.blocks = self.blocks.saturating_add(1);
+    }
+
+    pub(crate) const fn remove_node(&mut self) {
+        self.nodes = self.nodes.saturating_sub(1);
+        self.blocks = self.blocks.saturating_sub(1);
+    }
+
+    pub(crate) const fn add_inodes(&mut self, more: i32) {
+        self.inodes = self.inodes.saturating_add_signed(more);
+    }
+}

@@ -1,0 +1,112 @@
+//! Numbers for new nodes: the NAT is searched for free ones, a block at a time.
+//!
+//! A number comes again as late as it can, and one that was given back only after the next checkpoint.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "numbers of nodes and blocks of the NAT, bounded by the superblock"
+)]
+
+use std::collections::VecDeque;
+
+use f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK;
+use f2fs_disk::{BlockAddr, Nid};
+
+use crate::error::{Error, Result};
+use crate::read_volume::ReadVolume;
+
+/// Numbers below this one are those of the format itself.
+const NID_MIN: u32 = 4;
+
+/// Numbers that no node has.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    free: VecDeque<Nid>,
+    /// The next block of the NAT to be searched, and blocks that were not.
+    next_block: u32,
+    blocks_left: u32,
+    /// Numbers that are free with the next checkpoint; a later search finds them.
+    freed: Vec<Nid>,
+    /// Some came free that a search may have passed.
+    has_freed: bool,
+}
+
+impl Numbers {
+    /// The search begins where the checkpoint says.
+    pub(crate) fn of(volume: &ReadVolume) -> Self {
+        Self {
+            free: VecDeque::new(),
+            next_block: volume.checkpoint().fields().next_free_nid.get() / NAT_ENTRIES_PER_BLOCK,
+            blocks_left: volume.geometry().nat_blocks,
+            freed: Vec::new(),
+            has_freed: false,
+        }
+    }
+
+    /// A number that no node has.
+    pub(crate) fn take(&mut self, volume: &ReadVolume) -> Result<Nid> {
+        loop {
+            if let Some(nid) = self.free.pop_front() {
+                return Ok(nid);
+            }
+            if self.blocks_left == 0 {
+                if !self.has_freed {
+                    return Err(Error::no_space(1, 0));
+                }
+                (self.blocks_left, self.has_freed) = (volume.geometry().nat_blocks, false);
+            }
+            self.search(volume)?;
+        }
+    }
+
+    /// Looks through one more block of the NAT.
+    fn search(&mut self, volume: &ReadVolume) -> Result<()> {
+        let geometry = volume.geometry();
+        let block = self.next_block % geometry.nat_blocks.max(1);
+        let first = block * NAT_ENTRIES_PER_BLOCK;
+        let mut found = Vec::new();
+        for nid in (first..first + NAT_ENTRIES_PER_BLOCK).filter(|nid| (NID_MIN..geometry.nid_count).contains(nid)) {
+            if volume.nat_entry(Nid(nid))?.at() == BlockAddr::NULL {
+                found.push(Nid(nid));
+            }
+        }
+        let hint = volume.checkpoint().fields().next_free_nid.get();
+        // From where the last search ended: a number comes again as late as it can.
+        found.sort_by_key(|nid| (nid.0 < hint, nid.0));
+        // Those that this transaction gave back wait for its end.
+        found.retain(|nid| !self.freed.contains(nid));
+        self.free.extend(found);
+        self.next_block = block + 1;
+        self.blocks_left -= 1;
+        Ok(())
+    }
+
+    /// A node has this number after all.
+    pub(crate) fn remove(&mut self, taken: Nid) {
+        self.free.retain(|nid| *nid != taken);
+    }
+
+    /// A node was removed.
+    pub(crate) fn give_back(&mut self, nid: Nid) {
+        self.freed.push(nid);
+    }
+
+    /// A checkpoint is on the disk.
+    pub(crate) fn committed(&mut self) {
+        self.has_freed |= !self.freed.is_empty();
+        self.freed.clear();
+    }
+
+    /// From where the kernel would look for a free number.
+    pub(crate) fn next_free(&self, volume: &ReadVolume) -> u32 {
+        let geometry = volume.geometry();
+        let known = self.free.front().map(|nid| nid.0);
+        if known.is_none() && self.blocks_left == geometry.nat_blocks {
+            // No number was looked for.
+            return volume.checkpoint().fields().next_free_nid.get();
+        }
+        let scan = self.next_block.saturating_mul(NAT_ENTRIES_PER_BLOCK);
+        let next = known.unwrap_or(if scan < geometry.nid_count { scan } else { 0 });
+        next.max(volume.root().0 + 1)
+    }
+}

@@ -1,0 +1,337 @@
+//! A volume that is open for writing: what can be read of it, and parts with what changed since the last checkpoint.
+//!
+//! - `read`: the volume as readers see it, with its dirty nodes and pages
+//! - `space`: segments and logs; `numbers`: those of nodes; `counters`: blocks, nodes and inodes in use
+//! - `chain`: what an fsync can say without a checkpoint; `charges`: what quota files have to count
+//! - `progress`: changes, and the failure that ended writing
+//!
+//! The functions of `change` take it, or the parts that they need.
+//!
+//! Failure: an error in the middle of a change poisons the volume ([`Progress`]): nothing is written any more.
+
+#![expect(clippy::arithmetic_side_effects, reason = "counts of nodes and blocks, bounded by the superblock")]
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
+use f2fs_disk::inode::{self, DiskInode, Inode, Kind};
+use f2fs_disk::nat::NatEntry;
+use f2fs_disk::node::Footer;
+use f2fs_disk::summary::Summary;
+use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
+use host::Env;
+use vfs::file_system::Time;
+
+use crate::chain::Chain;
+use crate::charges::{Charge, Charges};
+use crate::counters::Counters;
+use crate::dir;
+use crate::dirty::DirtyCount;
+use crate::error::{Result, Unsupported};
+use crate::numbers::Numbers;
+use crate::policy::Policy;
+use crate::progress::Progress;
+use crate::read_volume::{Node, ReadVolume};
+use crate::space::Space;
+
+/// A volume that is open for writing.
+#[derive(Debug)]
+pub(crate) struct WriteVolume {
+    pub(crate) read: ReadVolume,
+    pub(crate) policy: Policy,
+    pub(crate) clock: Clock,
+    pub(crate) space: Space,
+    pub(crate) numbers: Numbers,
+    pub(crate) counters: Counters,
+    pub(crate) orphans: Orphans,
+    pub(crate) chain: Chain,
+    pub(crate) charges: Charges,
+    pub(crate) progress: Progress,
+    pub(crate) background: Background,
+}
+
+/// Inodes that have lost their last name.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    pub(crate) all: BTreeSet<Nid>,
+    /// Of these, such as never had one, and may get one.
+    pub(crate) unnamed: BTreeSet<Nid>,
+}
+
+/// Time, and what is drawn from it.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    pub(crate) env: Env,
+    /// Seconds of the clock when the volume was opened, and that it had been mounted before.
+    pub(crate) opened: i64,
+    pub(crate) elapsed_before: u64,
+    /// The generation of the last new inode.
+    pub(crate) generation: u32,
+}
+
+/// What the background cleaner has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    /// The section that is being emptied, and from which of its blocks on.
+    pub(crate) at: Option<(u32, u32)>,
+    /// Sections that were emptied since it made a checkpoint, and how many were free then.
+    pub(crate) emptied: u32,
+    pub(crate) free_before: u32,
+}
+
+impl Orphans {
+    /// An inode was removed, or got a name.
+    pub(crate) fn remove(&mut self, ino: Nid) -> bool {
+        self.unnamed.remove(&ino);
+        self.all.remove(&ino)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Nid> {
+        self.all.iter().copied().collect()
+    }
+}
+
+impl Clock {
+    /// The time by the clock.
+    pub(crate) fn now(&self) -> Time {
+        let (sec, nsec) = self.env.now();
+        Time { sec, nsec }
+    }
+
+    /// Seconds that the volume was mounted, which its segments' ages are told in.
+    pub(crate) fn elapsed(&self) -> u64 {
+        let passed = self.env.now().0.saturating_sub(self.opened);
+        self.elapsed_before.saturating_add(u64::try_from(passed).unwrap_or(0))
+    }
+
+    pub(crate) const fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        self.generation
+    }
+}
+
+impl Deref for WriteVolume {
+    type Target = ReadVolume;
+
+    fn deref(&self) -> &ReadVolume {
+        &self.read
+    }
+}
+
+impl WriteVolume {
+    /// Blocks that changed, with those that the quota files may need.
+    pub(crate) fn dirty(&self) -> DirtyCount {
+        self.read.dirty.count()
+    }
+
+    /// True where as many sections are free; see [`Space::has_sections`].
+    pub(crate) fn has_sections(&self, more: u64, spare: u64) -> bool {
+        self.space.has_sections(self.dirty(), more + self.charges.blocks(), spare)
+    }
+
+    /// Refuses a change for which as many are not.
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace).
+    pub(crate) fn check_sections(&self, more: u64, spare: u64) -> Result<()> {
+        match self.has_sections(more, spare) {
+            true => Ok(()),
+            false => Err(self.space.no_sections(self.dirty(), more + self.charges.blocks(), spare)),
+        }
+    }
+
+    /// What was changed up to here may become part of a checkpoint without what follows.
+    pub(crate) fn settle(&mut self) {
+        self.progress.settle();
+        self.space.segments.set_clock(self.clock.elapsed());
+    }
+
+    /// Nothing is written any more after a failure.
+    pub(crate) fn poison_on_error<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.progress.poison(error);
+        }
+        result
+    }
+
+    /// The next block of a log, which is in use from now on.
+    pub(crate) fn allocate(&mut self, log: usize, summary: Summary, mtime: Option<u64>) -> Result<BlockAddr> {
+        let at = self.space.allocate(log, summary, mtime, self.read.dirty.count())?;
+        self.progress.changed();
+        Ok(at)
+    }
+
+    /// A log goes on in another segment.
+    pub(crate) fn change_segment(&mut self, log: usize) -> Result<()> {
+        self.space.change_segment(log, self.read.dirty.count())
+    }
+
+    /// Sets the entry of a node in the NAT.
+    pub(crate) fn set_nat(&mut self, nid: Nid, version: u8, ino: Nid, at: BlockAddr) {
+        self.read.nat.insert(nid, NatEntry::new(version, ino, at));
+        self.progress.changed();
+    }
+
+    /// A number that no node has.
+    pub(crate) fn new_nid(&mut self) -> Result<Nid> {
+        self.numbers.take(&self.read)
+    }
+
+    /// Puts a new node into memory; it counts as a block of its inode's, which the caller notes there.
+    pub(crate) fn add_node(&mut self, nid: Nid, ino: Nid, block: Block) -> Result<()> {
+        let version = self.nat_entry(nid)?.version;
+        if nid == ino && self.charges.wants(ino) {
+            let now = self.charge_of(ino, &block)?;
+            self.charges.note(ino, None, Some(now));
+        }
+        self.set_nat(nid, version, ino, BlockAddr::NEW);
+        self.read.dirty.nodes.insert(nid, Arc::new(block));
+        self.chain.reserved(1);
+        self.counters.add_node();
+        Ok(())
+    }
+
+    /// A new node of an inode, without anything in it.
+    pub(crate) fn new_node(&mut self, ino: Nid, offset: u32) -> Result<Nid> {
+        let nid = self.new_nid()?;
+        let mut block = [0; BLOCK_SIZE];
+        Footer::new(nid, ino, offset).put(&mut block);
+        self.add_node(nid, ino, block)?;
+        Ok(nid)
+    }
+
+    /// Removes a node; its inode's count of blocks is the caller's business.
+    pub(crate) fn remove_node(&mut self, nid: Nid) -> Result<()> {
+        let entry = self.nat_entry(nid)?;
+        if entry.ino() == nid && self.charges.wants(nid) {
+            let block = self.inode(nid)?.block;
+            self.note_charge(nid, &block)?;
+        }
+        if let Some(at) = self.address(nid)? {
+            self.space.give_back(at)?;
+        }
+        self.set_nat(nid, entry.version.wrapping_add(1), Nid(0), BlockAddr::NULL);
+        self.read.dirty.nodes.remove(nid);
+        match entry.ino() == nid {
+            true => self.chain.gone(nid),
+            // Nothing in the other nodes says that it is gone.
+            false => self.chain.bar(entry.ino()),
+        }
+        self.numbers.give_back(nid);
+        self.counters.remove_node();
+        Ok(())
+    }
+
+    /// The block of a node, to be changed.
+    pub(crate) fn edit(&mut self, nid: Nid, ino: Nid, offset: u32) -> Result<&mut Block> {
+        if self.changed_node(nid).is_none() {
+            let block = self.node(nid, ino, offset)?;
+            if offset == 0 {
+                self.note_charge(ino, &block)?;
+            }
+            self.read.dirty.nodes.insert(nid, block);
+        }
+        self.progress.changed();
+        Ok(Arc::make_mut(self.read.dirty.nodes.get_mut(nid)?))
+    }
+
+    /// The block of an inode, to be changed.
+    pub(crate) fn edit_inode(&mut self, ino: Nid) -> Result<&mut Block> {
+        self.edit(ino, ino, 0)
+    }
+
+    /// The fields of an inode, to be changed.
+    pub(crate) fn edit_fields(&mut self, ino: Nid) -> Result<&mut DiskInode> {
+        Ok(inode::fields_mut(self.edit_inode(ino)?))
+    }
+
+    /// The contents changed now, those of a directory too.
+    pub(crate) fn touch_contents(&mut self, ino: Nid) -> Result<()> {
+        let now = self.clock.now();
+        self.edit_fields(ino)?.set_mtime(now.sec, now.nsec);
+        self.touch_inode(ino)
+    }
+
+    /// The inode itself changed now.
+    pub(crate) fn touch_inode(&mut self, ino: Nid) -> Result<()> {
+        let now = self.clock.now();
+        self.edit_fields(ino)?.set_ctime(now.sec, now.nsec);
+        Ok(())
+    }
+
+    /// Adds to the count of an inode's names.
+    pub(crate) fn add_links(&mut self, ino: Nid, more: i32) -> Result<()> {
+        let fields = self.edit_fields(ino)?;
+        fields.i_links = fields.i_links.get().saturating_add_signed(more).into();
+        Ok(())
+    }
+
+    /// Adds to the count of an inode's blocks, and to that of the volume.
+    pub(crate) fn count_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
+        if more != 0 {
+            self.count_inode_blocks(ino, more)?;
+            self.chain.reserved(u64::try_from(more).unwrap_or(0));
+            self.counters.add_blocks(more);
+        }
+        Ok(())
+    }
+
+    /// Adds to the count of an inode's blocks alone: its nodes count when they are made.
+    pub(crate) fn count_inode_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
+        let fields = self.edit_fields(ino)?;
+        fields.i_blocks = fields.i_blocks.get().saturating_add_signed(more).into();
+        Ok(())
+    }
+
+    /// The hint at the longest run of blocks is no longer true.
+    pub(crate) fn forget_extent(&mut self, ino: Nid) -> Result<()> {
+        if self.inode(ino)?.inode.fields().i_ext.len.get() != 0 {
+            self.edit_fields(ino)?.i_ext.len = 0.into();
+        }
+        Ok(())
+    }
+
+    /// Puts a page of a file among those that changed.
+    pub(crate) fn put_page(&mut self, ino: Nid, index: u64, page: Arc<Block>) {
+        self.read.dirty.pages.put(ino, index, page);
+        self.progress.changed();
+    }
+
+    /// True for an inode that has lost its last name.
+    pub(crate) fn is_orphan(&self, ino: Nid) -> bool {
+        self.orphans.all.contains(&ino)
+    }
+
+    /// Refuses to change contents, or names in it, of an inode of a kind that is read-only in this version.
+    ///
+    /// # Errors
+    /// [`Unsupported::Change`].
+    pub(crate) fn check_is_writable(&self, node: &Node) -> Result<()> {
+        let advise = node.inode.advise();
+        let has_flag = node.inode.kind() == Kind::Directory && node.inode.flags().contains(InodeFlags::CASEFOLD);
+        let is_folded = has_flag && !(dir::ignores_case(self, node) && dir::knows_case(self));
+        let is_guarded = advise.intersects(Advise::ENCRYPT.union(Advise::VERITY));
+        let released = node.inode.inline().contains(InlineFlags::COMPRESS_RELEASED);
+        if is_folded || is_guarded || released || node.inode.compressed().is_some() {
+            return Err(Unsupported::Change(node.ino()).into());
+        }
+        Ok(())
+    }
+
+    /// An inode is about to change; `block` is what it was.
+    fn note_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
+        if self.charges.wants(ino) {
+            let before = self.charge_of(ino, block)?;
+            self.charges.note(ino, Some(before), None);
+        }
+        Ok(())
+    }
+
+    /// What an inode in memory counts for: its checksum was looked at when it was read, or is not made yet.
+    fn charge_of(&self, ino: Nid, block: &Block) -> Result<Charge> {
+        let features = self.features().difference(Features::INODE_CHKSUM);
+        Ok(Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features))
+    }
+}
