@@ -106,8 +106,18 @@ impl Blocks {
             Some(block) => block,
             None => Arc::new(self.read(at)?),
         };
-        self.cache.lock().put(at, &block);
+        self.put(at, &block);
         Ok(block)
+    }
+
+    /// True where [`Self::get`] needs no device.
+    pub(crate) fn has(&self, at: BlockAddr) -> bool {
+        self.cache.lock().get(at).is_some() || self.in_flight.get(at).is_some()
+    }
+
+    /// Puts a block of metadata into the cache, as the caller has read it.
+    pub(crate) fn put(&self, at: BlockAddr, block: &Arc<Block>) {
+        self.cache.lock().put(at, block);
     }
 
     /// A block that is needed once.

@@ -1,5 +1,5 @@
-//! What an fsync has to know of what happened since the last checkpoint: whether nodes in the log of warm nodes can say
-//! what it promises, or only a checkpoint can.
+//! Changes since the last checkpoint, as an fsync has to know them: whether nodes in the log of warm nodes can say what
+//! it promises, or only a checkpoint can.
 //!
 //! Nodes say contents, size and attributes of a file, and one name of a file that is new. They do not say which names
 //! are gone, which nodes are gone, and nothing of directories.
@@ -18,7 +18,7 @@ const NODES_OF_ONE: u64 = 3;
 /// Blocks and nodes that a name may take.
 const BLOCKS_OF_NAME: u64 = 8;
 
-/// What happened since the last checkpoint.
+/// Changes since the last checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     /// The last checkpoint was written since the volume was opened. Before that, nodes with its mark may lie about that

@@ -1,4 +1,4 @@
-//! What inodes counted for in the quota files before they changed: a commit adds the difference to the files.
+//! Charges of inodes to quotas before they changed: a commit adds the difference to the quota files.
 //!
 //! An inode counts for its owner, group and project: one inode, and its blocks but for the one of the inode itself, as
 //! in the kernel.
@@ -11,7 +11,7 @@ use f2fs_disk::flags::Features;
 use f2fs_disk::inode::Inode;
 use f2fs_disk::quota::QuotaKind;
 
-/// What an inode counts for, and whose.
+/// The blocks that an inode counts for, and its owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Charge {
     /// In the order of [`QuotaKind::ALL`].
@@ -30,11 +30,11 @@ impl Charge {
 pub(crate) struct Charges {
     /// Inodes of the files, where there are such.
     files: [Option<Nid>; 3],
-    /// What inodes that changed since the last commit counted for then; `None` for new ones.
+    /// Charges at the last commit of inodes that changed since; `None` for new ones.
     before: HashMap<Nid, Option<Charge>>,
     /// The files could not be kept right: the next checkpoint asks for `fsck.f2fs`.
     pub(crate) need_repair: bool,
-    /// Whose inodes these are, as far as that is known before the commit.
+    /// The owners of these inodes, as far as they are known before the commit.
     owners: BTreeSet<(QuotaKind, u32)>,
 }
 
@@ -75,7 +75,7 @@ impl Charges {
         to_u64(self.owners.len()).saturating_mul(2)
     }
 
-    /// What changed, which counts as written from now on.
+    /// Takes the charges, which count as written from now on.
     pub(crate) fn take(&mut self) -> HashMap<Nid, Option<Charge>> {
         self.owners.clear();
         std::mem::take(&mut self.before)

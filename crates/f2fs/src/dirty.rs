@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// The pages of a file that changed.
 pub(crate) type Pages = BTreeMap<u64, Arc<Block>>;
 
-/// What changed in memory; nothing in a volume that is only read.
+/// Nodes and pages that changed in memory; none in a read-only volume.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) nodes: DirtyNodes,

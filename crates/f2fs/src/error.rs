@@ -1,18 +1,18 @@
-//! What can go wrong, and whom it blames.
+//! Errors, and whom each blames.
 
 use codec::compress::BlockError;
 use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::Features;
 use f2fs_disk::{BLOCK_SIZE, Corrupt, Detail, Nid};
 
-/// What operations of this crate return.
+/// Result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for does not fit what is there.
+    /// The request does not fit the volume's contents.
     #[error(transparent)]
     Caller(#[from] CallerError),
     /// The device failed.
@@ -78,7 +78,7 @@ impl Error {
     }
 }
 
-/// What is wrong with what the caller asks for.
+/// Errors in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallerError {
     /// There is nothing of the name.
@@ -134,7 +134,7 @@ pub enum CallerError {
     AttributesTooLarge(usize),
 }
 
-/// What this crate does not do.
+/// Formats and requests that this crate does not support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {

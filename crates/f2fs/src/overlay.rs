@@ -10,7 +10,7 @@ use f2fs_disk::{BlockAddr, Nid};
 /// Names of a directory that recovery would make, and what they lead to.
 pub(crate) type Names = BTreeMap<Vec<u8>, (Nid, Option<Kind>)>;
 
-/// What was fsynced since the checkpoint.
+/// Nodes and names that were fsynced since the checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     nodes: HashMap<(Nid, u32), BlockAddr>,

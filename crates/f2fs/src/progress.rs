@@ -15,6 +15,8 @@ pub(crate) struct Progress {
     settled: u64,
     /// Fsynced nodes are being replayed: a checkpoint before its end would leave the rest out.
     pub(crate) is_replaying: bool,
+    /// Pages that were written over their old blocks.
+    rewrites: u64,
     poison: Option<Box<Error>>,
 }
 
@@ -25,6 +27,14 @@ impl Progress {
 
     pub(crate) const fn changed(&mut self) {
         self.changes += 1;
+    }
+
+    pub(crate) const fn rewrites(&self) -> u64 {
+        self.rewrites
+    }
+
+    pub(crate) const fn rewrote(&mut self) {
+        self.rewrites += 1;
     }
 
     pub(crate) const fn settle(&mut self) {

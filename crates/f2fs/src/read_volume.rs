@@ -30,7 +30,7 @@ pub(crate) struct ReadVolume {
     pub(crate) nat: HashMap<Nid, NatEntry>,
     overlay: Overlay,
     inode_seed: u32,
-    /// What changed and was not written yet; see `write_volume`.
+    /// Nodes and pages that changed and were not written yet; see `write_volume`.
     pub(crate) dirty: Dirty,
 }
 
@@ -116,6 +116,19 @@ impl ReadVolume {
         let (at, index) = self.geometry().nat_block(nid, self.checkpoint.nat_bitmap());
         let block = self.blocks.get(at)?;
         Ok(nat::entry(&block, index).map_err(|error| error.at(At::Block(at)))?)
+    }
+
+    /// The first block that has to be read from the device before [`Self::node`] of a number finds all in memory.
+    pub(crate) fn unread_block(&self, nid: Nid) -> Result<Option<BlockAddr>> {
+        verify_nid("node number", nid, self.geometry().nid_count)?;
+        if self.changed_node(nid).is_some() {
+            return Ok(None);
+        }
+        let (entry_at, _) = self.geometry().nat_block(nid, self.checkpoint.nat_bitmap());
+        if !self.nat.contains_key(&nid) && !self.blocks.has(entry_at) {
+            return Ok(Some(entry_at));
+        }
+        Ok(self.address(nid)?.filter(|at| !self.blocks.has(*at)))
     }
 
     /// The block of a node that changed and was not written yet.

@@ -35,7 +35,7 @@ pub(crate) struct Log {
     pub(crate) next: u32,
     /// Holes behind the next block, where these are filled.
     holes: Option<VecDeque<u32>>,
-    /// Who owns the blocks that were written.
+    /// The owners of the blocks that were written.
     pub(crate) summaries: Vec<Summary>,
 }
 

@@ -162,7 +162,7 @@ impl OpenOptions {
         let mut volume = open::open(volume, self.env.clone().unwrap_or_default(), self.policy)?;
         replay::replay(&mut volume, &overlay)?;
         open::remove_orphans(&mut volume)?;
-        Ok(F2fs::writable(volume, serving))
+        Ok(F2fs::read_write(volume, serving))
     }
 
     fn read_superblock(&self, blocks: &Blocks) -> Result<Superblock> {

@@ -1,8 +1,8 @@
-//! A volume that is open for writing: what can be read of it, and parts with what changed since the last checkpoint.
+//! A volume that is open for writing: as readers see it, and parts with the changes since the last checkpoint.
 //!
 //! - `read`: the volume as readers see it, with its dirty nodes and pages
 //! - `space`: segments and logs; `numbers`: those of nodes; `counters`: blocks, nodes and inodes in use
-//! - `chain`: what an fsync can say without a checkpoint; `charges`: what quota files have to count
+//! - `chain`: what an fsync can say without a checkpoint; `charges`: changes that quota files have to count
 //! - `progress`: changes, and the failure that ended writing
 //!
 //! The functions of `change` take it, or the parts that they need.
@@ -52,11 +52,19 @@ pub(crate) struct WriteVolume {
     pub(crate) background: Background,
 }
 
+/// A time between two checkpoints in which no page was written in place: until it ends, a block of a file that lies
+/// where it was has the contents that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    checkpoint: u64,
+    rewrites: u64,
+}
+
 /// Inodes that have lost their last name.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     pub(crate) all: BTreeSet<Nid>,
-    /// Of these, such as never had one, and may get one.
+    /// Those of them that never had a name, and may get one.
     pub(crate) unnamed: BTreeSet<Nid>,
 }
 
@@ -71,7 +79,7 @@ pub(crate) struct Clock {
     pub(crate) generation: u32,
 }
 
-/// What the background cleaner has begun.
+/// The section that the background cleaner empties, and how many it has emptied.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     /// The section that is being emptied, and from which of its blocks on.
@@ -126,6 +134,10 @@ impl WriteVolume {
         self.read.dirty.count()
     }
 
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch { checkpoint: self.checkpoint().version(), rewrites: self.progress.rewrites() }
+    }
+
     /// True where as many sections are free; see [`Space::has_sections`].
     pub(crate) fn has_sections(&self, more: u64, spare: u64) -> bool {
         self.space.has_sections(self.dirty(), more + self.charges.blocks(), spare)
@@ -142,7 +154,7 @@ impl WriteVolume {
         }
     }
 
-    /// What was changed up to here may become part of a checkpoint without what follows.
+    /// Changes up to here may become part of a checkpoint without those that follow.
     pub(crate) fn settle(&mut self) {
         self.progress.settle();
         self.space.segments.set_clock(self.clock.elapsed());
@@ -286,9 +298,9 @@ impl WriteVolume {
     }
 
     /// The hint at the longest run of blocks is no longer true.
-    pub(crate) fn forget_extent(&mut self, ino: Nid) -> Result<()> {
-        if self.inode(ino)?.inode.fields().i_ext.len.get() != 0 {
-            self.edit_fields(ino)?.i_ext.len = 0.into();
+    pub(crate) fn forget_extent(&mut self, layout: &Inode) -> Result<()> {
+        if layout.fields().i_ext.len.get() != 0 {
+            self.edit_fields(layout.ino())?.i_ext.len = 0.into();
         }
         Ok(())
     }
@@ -329,7 +341,8 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// What an inode in memory counts for: its checksum was looked at when it was read, or is not made yet.
+    /// Blocks and owners that an inode in memory counts for. Its checksum was looked at when it was read, or is not
+    /// made yet.
     fn charge_of(&self, ino: Nid, block: &Block) -> Result<Charge> {
         let features = self.features().difference(Features::INODE_CHKSUM);
         Ok(Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features))

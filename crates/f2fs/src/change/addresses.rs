@@ -81,7 +81,7 @@ pub(super) fn set(volume: &mut WriteVolume, layout: &Inode, slot: &Slot, at: Blo
 }
 
 /// The number of the node that a step leads to.
-fn below(block: &Block, depth: usize, step: &Step) -> Nid {
+pub(super) fn below(block: &Block, depth: usize, step: &Step) -> Nid {
     let nids = if depth == 0 { Inode::nids(block).as_slice() } else { node::entries(block) };
     Nid(nids.get(usize_from(step.slot)).map_or(0, |nid| nid.get()))
 }

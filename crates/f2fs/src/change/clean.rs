@@ -99,7 +99,7 @@ fn move_data(volume: &mut WriteVolume, at: BlockAddr, entry: &Summary, segment: 
     addresses::set(volume, &node.inode, &slot, new)?;
     // Who replays an fsync finds another address than the checkpoint's.
     volume.chain.wrote_pages(ino, 1, node.inode.fields().i_blocks.get());
-    volume.forget_extent(ino)
+    volume.forget_extent(&node.inode)
 }
 
 fn owner(volume: &ReadVolume, at: BlockAddr, entry: &Summary) -> Result<Owner> {

@@ -8,10 +8,11 @@ use f2fs_disk::convert::{to_u64, to_usize};
 use f2fs_disk::flags::InlineFlags;
 use f2fs_disk::inode;
 use f2fs_disk::node::first_byte;
-use f2fs_disk::{BLOCK_SIZE, Nid};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, Nid};
 
 use super::addresses;
 use super::pages::{self, NODES_PER_WAY};
+use super::prepare::Prepared;
 use super::room::{self, Urgency};
 use crate::error::{CallerError, Result};
 use crate::read_volume::Node;
@@ -23,7 +24,13 @@ const PAGES_AT_ONCE: u64 = 1024;
 
 /// Writes bytes at an offset, which may be behind the end; the size grows as needed. Returns how many bytes were
 /// written: fewer where there was no room for more, and an error where there was none for any.
-pub(crate) fn write(volume: &mut WriteVolume, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
+pub(crate) fn write(
+    volume: &mut WriteVolume,
+    ino: Nid,
+    offset: u64,
+    data: &[u8],
+    prepared: &mut Prepared,
+) -> Result<usize> {
     let node = volume.inode(ino)?;
     volume.check_is_writable(&node)?;
     let end = offset.checked_add(to_u64(data.len())).ok_or(CallerError::TooLarge)?;
@@ -43,12 +50,13 @@ pub(crate) fn write(volume: &mut WriteVolume, ino: Nid, offset: u64, data: &[u8]
             volume.settle();
         }
     }
+    prepared.keep_if_at(offset);
     let (mut done, mut pages) = (0, PAGES_AT_ONCE);
     while done < data.len() {
         let at = offset + to_u64(done);
         let len = to_usize(pages * BLOCK_BYTES - at % BLOCK_BYTES).min(data.len() - done);
         let part = data.get(done..done + len).unwrap_or_default();
-        match write_pages(volume, ino, at, part) {
+        match write_pages(volume, ino, at, part, prepared) {
             Ok(()) => {
                 done += len;
                 if done < data.len() {
@@ -66,28 +74,30 @@ pub(crate) fn write(volume: &mut WriteVolume, ino: Nid, offset: u64, data: &[u8]
     Ok(done)
 }
 
-fn write_pages(volume: &mut WriteVolume, ino: Nid, offset: u64, data: &[u8]) -> Result<()> {
+fn write_pages(volume: &mut WriteVolume, ino: Nid, offset: u64, data: &[u8], prepared: &mut Prepared) -> Result<()> {
     let end = offset + to_u64(data.len());
     let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
-    let new = pages::missing(volume, ino, first, last + 1)?;
+    let node = volume.inode(ino)?;
+    let new = pages::missing(volume, &node, first, last + 1)?;
     room::make(volume, if new == 0 { 0 } else { pages::cost(new) }, pages::cost(last - first + 1), Urgency::Normal)?;
-    let layout = volume.inode(ino)?.inode;
+    let layout = node.inode;
     let mut added = 0;
-    for index in first..=last {
-        let start = first_byte(index);
-        let (from, to) = (offset.max(start) - start, end.min(start + BLOCK_BYTES) - start);
-        let slot = addresses::make(volume, &layout, index)?;
-        let is_whole = to - from == BLOCK_BYTES;
-        let (mut page, is_new) = pages::take(volume, &layout, &slot, index, is_whole)?;
-        let source = to_usize(start + from - offset);
-        let bytes = data.get(source..source + to_usize(to - from)).unwrap_or_default();
-        let target = Arc::make_mut(&mut page).get_mut(to_usize(from)..to_usize(to)).unwrap_or_default();
-        target.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        added += i64::from(is_new);
-        volume.put_page(ino, index, page);
+    for piece in pages::pieces(offset, data) {
+        let slot = addresses::make(volume, &layout, piece.index)?;
+        let at = pages::reserve(volume, &layout, &slot)?;
+        added += i64::from(at == BlockAddr::NULL);
+        let page = match prepared.take(volume, ino, &piece, at) {
+            Some(page) => page,
+            None => {
+                let mut page = pages::take_at(volume, ino, piece.index, at, piece.is_whole())?;
+                piece.put(Arc::make_mut(&mut page));
+                page
+            }
+        };
+        volume.put_page(ino, piece.index, page);
     }
     volume.count_blocks(ino, added)?;
-    volume.forget_extent(ino)?;
+    volume.forget_extent(&layout)?;
     if layout.size() < end {
         volume.edit_fields(ino)?.i_size = end.into();
     }

@@ -145,7 +145,10 @@ fn target(volume: &WriteVolume, ino: Nid, rewrite: Rewrite) -> Result<Target> {
 fn place(volume: &mut WriteVolume, to: &Target, index: u64, page: &Arc<Block>, runs: &mut Vec<Run>) -> Result<bool> {
     let old = if to.overwrites { in_place::block_of(volume, &to.node, index)? } else { None };
     let at = match old {
-        Some(at) => at,
+        Some(at) => {
+            volume.progress.rewrote();
+            at
+        }
         None => place_page(volume, &to.node, index, to.log)?,
     };
     Run::add(runs, at, Arc::clone(page));

@@ -11,6 +11,7 @@ use f2fs_disk::inode::{self, Inode, Kind};
 use f2fs_disk::node::XATTR_OFFSET;
 
 use super::names::{self, set_name};
+use super::prepare::Prepared;
 use super::room::{self, Urgency};
 use super::{data, shape, xattrs};
 use crate::error::{CallerError, Result};
@@ -154,7 +155,7 @@ fn fill(volume: &mut WriteVolume, ino: Nid, dir: Nid, new: &NewInode<'_>) -> Res
         }
         Kind::Symlink => {
             inode::fields_mut(block).i_size = 0.into();
-            data::write(volume, ino, 0, new.target)?;
+            data::write(volume, ino, 0, new.target, &mut Prepared::default())?;
         }
         Kind::CharDevice | Kind::BlockDevice => {
             let is_small = new.rdev <= 0xffff;

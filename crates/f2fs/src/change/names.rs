@@ -136,7 +136,7 @@ fn add_to_block(volume: &mut WriteVolume, dir: Nid, index: u64, new: &New<'_>) -
     }
     volume.put_page(dir, index, page);
     volume.count_blocks(dir, i64::from(is_new))?;
-    volume.forget_extent(dir)?;
+    volume.forget_extent(&layout)?;
     let end = first_byte(index + 1);
     if layout.size() < end {
         volume.edit_fields(dir)?.i_size = end.into();

@@ -35,7 +35,7 @@ const FOOTER_SIZE: usize = 5;
 /// Sections that count as kept for the cleaner at least.
 const RESERVED_MIN: u64 = 3;
 
-/// Makes the volume ready for changes; nothing is written. What was fsynced after the checkpoint is replayed later.
+/// Makes the volume ready for changes; nothing is written. The caller replays what was fsynced after the checkpoint.
 ///
 /// # Errors
 /// [`Unsupported::WritingWith`], `ReadOnly` for a device or volume that cannot be written, and for tables of
@@ -190,7 +190,7 @@ fn read_log(volume: &ReadVolume, log: usize, segments_of: &Segments) -> Result<L
     Ok(open)
 }
 
-/// Who owns the blocks of a segment of nodes: the checkpoint says it after an unmount, otherwise the nodes do.
+/// The owners of the blocks of a segment of nodes: the checkpoint says it after an unmount, otherwise the nodes do.
 fn node_summaries(volume: &ReadVolume, segment: u32, index: usize) -> Result<Vec<Summary>> {
     let checkpoint = volume.checkpoint();
     if checkpoint.flags().intersects(CheckpointFlags::UMOUNT | CheckpointFlags::FASTBOOT) {

@@ -12,11 +12,12 @@ use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 use super::addresses::{self, Slot};
 use crate::error::Result;
 use crate::map;
-use crate::read_volume::ReadVolume;
+use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
 /// Nodes on the way to a block of a file.
 pub(super) const NODES_PER_WAY: u64 = 4;
+const BLOCK_BYTES: u64 = 4096;
 
 /// Blocks and nodes that a range of a file may need.
 pub(super) fn cost(pages: u64) -> u64 {
@@ -24,11 +25,10 @@ pub(super) fn cost(pages: u64) -> u64 {
 }
 
 /// Blocks of a range that have no place yet, as far as that is easily known: all of those in holes.
-pub(super) fn missing(volume: &ReadVolume, ino: Nid, first: u64, end: u64) -> Result<u64> {
-    let node = volume.inode(ino)?;
+pub(super) fn missing(volume: &ReadVolume, node: &Node, first: u64, end: u64) -> Result<u64> {
     let (mut index, mut missing) = (first, 0);
     while index < end {
-        let run = map::run(volume, &node, index, end - index)?;
+        let run = map::run(volume, node, index, end - index)?;
         if run.at == BlockAddr::NULL {
             missing += run.count;
         }
@@ -37,8 +37,48 @@ pub(super) fn missing(volume: &ReadVolume, ino: Nid, first: u64, end: u64) -> Re
     Ok(missing)
 }
 
-/// A page with what the file has there, taken out of those that changed or read; whether its block was reserved by
-/// this, which the caller counts. Nothing is read for one that is written as a whole.
+/// The part of a write that goes to one page.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) index: u64,
+    start: usize,
+    pub(super) bytes: &'a [u8],
+}
+
+impl Piece<'_> {
+    pub(super) const fn is_whole(&self) -> bool {
+        self.bytes.len() == BLOCK_SIZE
+    }
+
+    pub(super) fn put(&self, page: &mut Block) {
+        let to = page.get_mut(self.start..).unwrap_or_default();
+        to.iter_mut().zip(self.bytes).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// The page that a byte of a file is in.
+pub(super) const fn index_of(offset: u64) -> u64 {
+    offset / BLOCK_BYTES
+}
+
+/// The parts of a write, page by page.
+pub(super) fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    let start = to_usize(offset % BLOCK_BYTES);
+    let (head, rest) = data.split_at_checked(BLOCK_SIZE - start).unwrap_or((data, &[]));
+    let parts = std::iter::once((start, head)).chain(rest.chunks(BLOCK_SIZE).map(|bytes| (0, bytes)));
+    (index_of(offset)..).zip(parts).map(|(index, (start, bytes))| Piece { index, start, bytes })
+}
+
+/// Reserves the block of a page where it has none; the address that it had.
+pub(super) fn reserve(volume: &mut WriteVolume, layout: &Inode, slot: &Slot) -> Result<BlockAddr> {
+    let at = addresses::get(volume, layout, slot)?;
+    if at == BlockAddr::NULL {
+        addresses::set(volume, layout, slot, BlockAddr::NEW)?;
+    }
+    Ok(at)
+}
+
+/// A page with what the file has there; whether its block was reserved by this, which the caller counts.
 pub(super) fn take(
     volume: &mut WriteVolume,
     layout: &Inode,
@@ -46,21 +86,29 @@ pub(super) fn take(
     index: u64,
     is_whole: bool,
 ) -> Result<(Arc<Block>, bool)> {
-    let at = addresses::get(volume, layout, slot)?;
-    if at == BlockAddr::NULL {
-        addresses::set(volume, layout, slot, BlockAddr::NEW)?;
+    let at = reserve(volume, layout, slot)?;
+    Ok((take_at(volume, layout.ino(), index, at, is_whole)?, at == BlockAddr::NULL))
+}
+
+/// A page with what the file has there, taken out of those that changed or read. Nothing is read for one that is
+/// written as a whole.
+pub(super) fn take_at(
+    volume: &mut WriteVolume,
+    ino: Nid,
+    index: u64,
+    at: BlockAddr,
+    is_whole: bool,
+) -> Result<Arc<Block>> {
+    if let Some(page) = volume.read.dirty.pages.take(ino, index) {
+        return Ok(page);
     }
-    if let Some(page) = volume.read.dirty.pages.take(layout.ino(), index) {
-        return Ok((page, false));
-    }
-    let page = match at {
+    Ok(match at {
         at if at.is_block() && !is_whole => {
-            map::check_is_data(volume, layout.ino(), index, at)?;
+            map::check_is_data(volume, ino, index, at)?;
             Arc::new(volume.blocks.read(at)?)
         }
         _ => Arc::new([0; BLOCK_SIZE]),
-    };
-    Ok((page, at == BlockAddr::NULL))
+    })
 }
 
 /// Inline contents go to a block of their own. The caller has made room for that.

@@ -57,7 +57,7 @@ impl QuotaFileMut for Changing<'_> {
         }
         volume.put_page(ino, index, page);
         volume.count_blocks(ino, i64::from(is_new))?;
-        volume.forget_extent(ino)?;
+        volume.forget_extent(&layout)?;
         let end = (u64::from(number) + 1) * to_u64(QUOTA_BLOCK_SIZE);
         if volume.inode(ino)?.inode.size() < end {
             volume.edit_fields(ino)?.i_size = end.into();

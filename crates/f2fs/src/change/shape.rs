@@ -21,7 +21,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Nodes that are changed between two looks at the room that is left: each is written anew.
 const NODES_AT_ONCE: u64 = 256;
 
-/// Sets the size of a file. What is beyond it goes; what is new reads as zeros.
+/// Sets the size of a file. Contents beyond it are lost; new bytes read as zeros.
 pub(crate) fn set_size(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<()> {
     let node = volume.inode(ino)?;
     volume.check_is_writable(&node)?;
@@ -75,7 +75,7 @@ fn zero_part(volume: &mut WriteVolume, ino: Nid, from: u64, to: u64) -> Result<(
     let part = to_usize(from - start)..to_usize(to - start);
     Arc::make_mut(&mut page).get_mut(part).unwrap_or_default().fill(0);
     volume.put_page(ino, index, page);
-    volume.forget_extent(ino)
+    volume.forget_extent(&node.inode)
 }
 
 /// Gives back all blocks of a file from block `from` on, and nodes that lead to nothing.
@@ -83,7 +83,7 @@ pub(super) fn free_from(volume: &mut WriteVolume, ino: Nid, from: u64) -> Result
     volume.read.dirty.pages.remove_from(ino, from);
     let node = volume.inode(ino)?;
     let layout = node.inode;
-    volume.forget_extent(ino)?;
+    volume.forget_extent(&layout)?;
     let own = u64::from(layout.fanout().inode);
     free_addresses(volume, &layout, ino, 0, from.min(own)..own)?;
     for top in layout.fanout().tops() {
@@ -220,7 +220,7 @@ fn give_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, to: BlockAd
         let run = crate::map::run(volume, &node, index, range.end - index)?;
         if run.at != BlockAddr::NULL {
             room::make(volume, 0, run.count.min(NODES_AT_ONCE) + NODES_PER_WAY, Urgency::Removal)?;
-            volume.forget_extent(ino)?;
+            volume.forget_extent(&node.inode)?;
             for index in index..index + run.count {
                 volume.read.dirty.pages.take(ino, index);
                 let slot = addresses::make(volume, &node.inode, index)?;
@@ -247,7 +247,7 @@ pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64,
     }
     let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
     let is_inline = node.inode.inline().contains(InlineFlags::DATA);
-    let missing = if is_inline { last - first + 1 } else { pages::missing(volume, ino, first, last)? };
+    let missing = if is_inline { last - first + 1 } else { pages::missing(volume, &node, first, last)? };
     let nodes = missing / 512 + NODES_PER_WAY + 2;
     let cost = if missing == 0 { 0 } else { missing + nodes };
     // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
@@ -269,7 +269,7 @@ pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64,
         index += run.count;
     }
     volume.count_blocks(ino, added)?;
-    volume.forget_extent(ino)?;
+    volume.forget_extent(&layout)?;
     let fields = volume.edit_fields(ino)?;
     if end > fields.i_size.get() {
         match grows {

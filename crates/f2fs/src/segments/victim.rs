@@ -28,7 +28,7 @@ impl Segments {
             let mtime = u64::try_from(mtime / u128::from(self.per_section)).unwrap_or(u64::MAX);
             Candidate { section, valid, mtime }
         });
-        // What has no block in use comes free with the next checkpoint.
+        // A section without a block in use comes free with the next checkpoint.
         all.filter(|candidate| candidate.valid > 0 && candidate.valid < self.blocks_per_section())
     }
 

@@ -19,6 +19,7 @@ use super::held::leaves_atime;
 use super::names::drop_if_free;
 use super::xattr::has_xattr;
 use super::{Due, F2fs, View, Writable, check_is_file, ino_of, node_of};
+use crate::change::prepare::Prepared;
 use crate::change::room::{self, Urgency};
 use crate::change::{background, commit, data, fsync, inodes, shape, xattrs};
 use crate::error::{CallerError, Error, Result};
@@ -77,7 +78,7 @@ impl F2fs {
             ino_of(&volume, node).ok().filter(|ino| self.held.give_back(*ino, count) && volume.is_orphan(*ino))
         };
         if let Some(ino) = found {
-            // What cannot be removed now goes when the volume is opened the next time.
+            // An inode that cannot be removed now goes when the volume is opened the next time.
             let _ = self.change(|volume| drop_if_free(volume, &self.held, Some(ino)));
         }
     }
@@ -123,6 +124,7 @@ impl F2fs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Answer<Written> {
+        let mut prepared = self.prepare(node, offset, data, flags);
         let written = self.change(|volume| {
             let found = node_of(volume, node)?;
             check_is_file(&found)?;
@@ -144,7 +146,7 @@ impl F2fs {
             if is_cached {
                 self.check_appends(volume, &found, offset, data, flags)?;
             }
-            let count = data::write(volume, ino, at, data)?;
+            let count = data::write(volume, ino, at, data, &mut prepared)?;
             if is_cached && count < data.len() {
                 let (needed, available) = (to_u64(data.len()), to_u64(count));
                 return Err(Error::NoSpace { needed, available });
@@ -158,6 +160,19 @@ impl F2fs {
             self.sync_node(node, handle, SyncWhat::Data)?;
         }
         Ok(written)
+    }
+
+    /// Prepares a write while others may change the volume; a failure is left to the write.
+    fn prepare(&self, node: NodeId, offset: u64, data: &[u8], flags: WriteFlags) -> Prepared {
+        let prepared = self.writers().filter(|_| !data.is_empty()).map(|writable| {
+            let at = match flags.contains(WriteFlags::APPEND) {
+                true => node_of(&writable.volume.read(), node)?.inode.size(),
+                false => offset,
+            };
+            let ino = u32::try_from(node.0).map_err(|_| CallerError::Stale)?;
+            Prepared::new(&writable.volume, &writable.blocks, Nid(ino), at, data)
+        });
+        prepared.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Refuses what the kernel's cache would change in an append-only file.
@@ -217,13 +232,13 @@ impl F2fs {
         synced.map_err(|error| self.faults.told(error))
     }
 
-    /// Nobody refers to anything any more: inodes without names go.
+    /// Forgets all references, and removes the inodes that only they kept.
     pub(super) fn let_go(&self) {
         self.held.let_go();
         let Some(writable) = self.writers() else { return };
         let orphans = writable.volume.read().orphans.all();
         for ino in orphans {
-            // What cannot be removed now goes when the volume is opened the next time.
+            // An inode that cannot be removed now goes when the volume is opened the next time.
             if self.change(|volume| inodes::free(volume, ino)).is_err() {
                 break;
             }
@@ -268,29 +283,7 @@ impl F2fs {
         let mut done = 0_u64;
         while done < range.len {
             let len = range.len.saturating_sub(done).min(COPY_BYTES);
-            let step = self.change(|volume| {
-                let (source, target) = (node_of(volume, range.source)?, node_of(volume, range.target)?);
-                check_is_file(&source)?;
-                check_is_file(&target)?;
-                let (from, to) = (range.source_offset.saturating_add(done), range.target_offset.saturating_add(done));
-                let overlaps = range.source_offset < range.target_offset.saturating_add(range.len)
-                    && range.target_offset < range.source_offset.saturating_add(range.len);
-                if range.source == range.target && overlaps {
-                    return Err(CallerError::InvalidArgument.into());
-                }
-                let mut bytes = vec![0; f2fs_disk::convert::to_usize(len)];
-                let count = file::read(volume, &self.clusters, &source, from, &mut bytes)?;
-                if count == 0 {
-                    return Ok(0);
-                }
-                check_may_write_at(&target, to)?;
-                drop_privileges(volume, target.ino(), None)?;
-                let written = data::write(volume, target.ino(), to, bytes.get(..count).unwrap_or_default())?;
-                volume.touch_contents(target.ino())?;
-                sync_marked(volume, target.ino())?;
-                Ok(to_u64(written))
-            });
-            match step {
+            match self.copy_piece(range, done, len) {
                 Ok(0) => break,
                 Ok(count) => done = done.saturating_add(count),
                 Err(_) if done > 0 => break,
@@ -298,6 +291,38 @@ impl F2fs {
             }
         }
         Ok(done)
+    }
+
+    /// Copies up to `len` bytes behind those that are done; how many.
+    fn copy_piece(&self, range: &CopyRange, done: u64, len: u64) -> Answer<u64> {
+        let (from, to) = (range.source_offset.saturating_add(done), range.target_offset.saturating_add(done));
+        let mut bytes = vec![0; f2fs_disk::convert::to_usize(len)];
+        self.writable()?;
+        let count = self.look(|volume| {
+            let source = node_of(volume, range.source)?;
+            check_is_file(&source)?;
+            check_is_file(&node_of(volume, range.target)?)?;
+            let overlaps = range.source_offset < range.target_offset.saturating_add(range.len)
+                && range.target_offset < range.source_offset.saturating_add(range.len);
+            if range.source == range.target && overlaps {
+                return Err(CallerError::InvalidArgument.into());
+            }
+            file::read(volume, &self.clusters, &source, from, &mut bytes)
+        })?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let bytes = bytes.get(..count).unwrap_or_default();
+        let mut prepared = self.prepare(range.target, to, bytes, WriteFlags::empty());
+        self.change(|volume| {
+            let target = node_of(volume, range.target)?;
+            check_may_write_at(&target, to)?;
+            drop_privileges(volume, target.ino(), None)?;
+            let written = data::write(volume, target.ino(), to, bytes, &mut prepared)?;
+            volume.touch_contents(target.ino())?;
+            sync_marked(volume, target.ino())?;
+            Ok(to_u64(written))
+        })
     }
 }
 
@@ -332,7 +357,7 @@ fn passed(since: i64, now: i64) -> Duration {
     Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(u64::MAX))
 }
 
-/// What is marked to be written at once is.
+/// Makes a node durable that is marked to be written at once.
 pub(super) fn sync_marked(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     let node = volume.inode(ino)?;
     let mut marks = InodeFlags::SYNC;

@@ -1,4 +1,4 @@
-//! What went wrong, in the numbers that Linux has for it.
+//! Errors as the errno that Linux has for them.
 
 use std::collections::HashSet;
 

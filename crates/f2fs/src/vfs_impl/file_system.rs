@@ -152,7 +152,7 @@ impl FileSystem for F2fs {
         self.change(|volume| allocate(volume, node, flags, (offset, len)))
     }
 
-    /// What changed gets its place first: reserved blocks are neither data nor holes.
+    /// Dirty pages get their blocks first: reserved blocks are neither data nor holes.
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
         self.place(node)?;
         self.look(|volume| {
@@ -262,7 +262,7 @@ impl F2fs {
         if wanted.range.start >= status.blocks.saturating_mul(u64::from(status.block_bytes)) {
             return Err(Errno::EINVAL.into());
         }
-        let writable = self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))?;
+        let writable = self.writable()?;
         let told = |error| self.faults.told(error);
         writable.volume.read().progress.check().map_err(told)?;
         self.sync_volume(false)?;

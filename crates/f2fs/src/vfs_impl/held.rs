@@ -58,7 +58,7 @@ impl Held {
         !self.counts.lock().contains_key(&ino)
     }
 
-    /// Nobody refers to anything any more.
+    /// Forgets all references.
     pub(super) fn let_go(&self) {
         self.counts.lock().clear();
     }

@@ -1,6 +1,6 @@
 //! The volume as servers know it: node numbers, references, and errors with their errno.
 //!
-//! - `attr`, `names`, `data`, `xattr`: what is asked for of a node, and what changes
+//! - `attr`, `names`, `data`, `xattr`: questions about a node, and changes of it
 //! - `syncs`: fsyncs that come together
 //! - `held`: which nodes servers refer to, and who was told of what stopped writing
 //!
@@ -21,6 +21,7 @@ mod syncs;
 mod xattr;
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use f2fs_disk::inode::Kind;
 use vfs::atime::AtimeMode;
 use vfs::file_system::{Answer, DirEntry, DirSink, Entry, NodeId};
 
+use crate::blocks::Blocks;
 use crate::change::{commit, inodes};
 use crate::cluster::LastCluster;
 use crate::dir::{self, Listed};
@@ -71,6 +73,8 @@ enum Access {
 /// A volume that is open for writing, and what its writers share.
 #[derive(Debug)]
 struct Writable {
+    /// Those of the volume, to be read without its lock.
+    blocks: Arc<Blocks>,
     volume: RwLock<WriteVolume>,
     syncs: Syncs,
     due: Mutex<Due>,
@@ -105,12 +109,12 @@ impl Deref for View<'_> {
     }
 }
 
-/// What the background does next.
+/// The next background work.
 #[derive(Debug)]
 struct Due {
     /// Seconds of the clock at the last periodic commit.
     committed: i64,
-    /// What had been asked for, and since when nothing has.
+    /// Count of requests at the last step, and since when there was none.
     asked: u64,
     idle_since: i64,
     /// Cleaning has ended until something changes.
@@ -122,9 +126,10 @@ impl F2fs {
         Self::new(Access::ReadOnly(Box::new(volume)), serving)
     }
 
-    pub(crate) fn writable(volume: WriteVolume, serving: Serving) -> Self {
+    pub(crate) fn read_write(volume: WriteVolume, serving: Serving) -> Self {
         let now = volume.clock.now().sec;
         let writable = Writable {
+            blocks: Arc::clone(&volume.blocks),
             volume: RwLock::new(Rank::Volume, volume),
             syncs: Syncs::default(),
             due: Mutex::new(Rank::Due, Due { committed: now, asked: 0, idle_since: now, is_clean: false }),
@@ -138,7 +143,7 @@ impl F2fs {
         Self { access, held, clusters, faults, serving }
     }
 
-    /// What the volume is, and how full.
+    /// Properties of the volume, and how full it is.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
@@ -153,7 +158,7 @@ impl F2fs {
         volume.geometry().end().byte().saturating_sub(volume.blocks.size_bytes())
     }
 
-    /// What its quota files say, as of the last checkpoint.
+    /// The contents of its quota files, as of the last checkpoint.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
@@ -168,12 +173,17 @@ impl F2fs {
         }
     }
 
-    /// What writers share, where the volume is open for writing.
+    /// The volume and what its writers share, where it is open for writing.
     fn writers(&self) -> Option<&Writable> {
         match &self.access {
             Access::ReadOnly(_) => None,
             Access::Writable(writable) => Some(writable),
         }
+    }
+
+    /// The same, or the error of a change.
+    fn writable(&self) -> Answer<&Writable> {
+        self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))
     }
 
     /// Looks at the volume.
@@ -183,7 +193,7 @@ impl F2fs {
 
     /// Changes the volume. Where the device or the image fails it in the middle, that was the last change.
     fn change<R>(&self, change: impl FnOnce(&mut WriteVolume) -> Result<R>) -> Answer<R> {
-        let writable = self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))?;
+        let writable = self.writable()?;
         writable.asked.fetch_add(1, Ordering::Relaxed);
         let changed = change_checked(&mut writable.volume.write(), change);
         changed.map_err(|error| self.faults.told(error))
@@ -264,7 +274,7 @@ impl Drop for F2fs {
     }
 }
 
-/// Nobody refers to anything any more: inodes without names go, and a last checkpoint is written.
+/// Removes inodes without names, which no server refers to any more, and writes a last checkpoint.
 fn close(volume: &mut WriteVolume) -> Result<()> {
     if volume.progress.is_poisoned() || volume.progress.changes() == 0 {
         return Ok(());
@@ -282,7 +292,7 @@ fn change_checked<R>(volume: &mut WriteVolume, change: impl FnOnce(&mut WriteVol
     volume.settle();
     let changed = change(volume);
     if let Err(error @ (Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_))) = &changed {
-        // What is half done must not become part of a checkpoint.
+        // A change that is half done must not become part of a checkpoint.
         if volume.progress.changes() != before {
             volume.progress.poison(error);
         }

@@ -54,7 +54,7 @@ impl Default for Syncs {
     }
 }
 
-/// Who leads; another may when this is dropped.
+/// The leading thread's guard; another thread may lead when it is dropped.
 struct Lead<'a>(&'a Syncs);
 
 impl Drop for Lead<'_> {
@@ -124,7 +124,7 @@ impl Syncs {
             if written.is_ok() { written } else { volume.write().poison_on_error(written) }
         });
         let is_whole = together.is_ok() || wanted.len() == 1;
-        // What is wrong may be wrong with one of them alone. Nothing is written any more where it was the device.
+        // The failure may be of one of them alone. Nothing is written any more where it was the device's.
         let answer = |one: &Waiting| match is_whole {
             true => together.clone(),
             false => fsync::sync(&mut volume.write(), one.ino, one.what),

@@ -13,6 +13,7 @@ mod holes;
 mod in_place;
 mod life;
 mod options;
+mod prepared;
 mod property;
 mod quotas;
 mod suite;

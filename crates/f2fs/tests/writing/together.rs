@@ -234,7 +234,7 @@ fn an_fsync_lets_others_change_the_volume() {
         let fsync = scope.spawn(|| kept.sync_all().unwrap());
         wait_until(|| slow.flushes() > before);
         let meanwhile = scope.spawn(|| {
-            assert!(volume.read("0/kept").unwrap() == contents(1, 1), "it has not arrived");
+            assert!(volume.read("0/kept").unwrap() == contents(1, 1), "it is in flight");
             kept.write_at(b"newer", 4096).unwrap();
             assert_eq!(volume.read("0/kept").unwrap().get(4096..4101).unwrap(), b"newer");
             cut_short.set_len(5000).unwrap();
@@ -256,7 +256,7 @@ fn an_fsync_lets_others_change_the_volume() {
             is_synced.store(true, Ordering::SeqCst);
         });
         thread::sleep(Duration::from_millis(200));
-        assert_eq!(slow.flushes(), before + 1, "a checkpoint waits for what is under way");
+        assert_eq!(slow.flushes(), before + 1, "a checkpoint waits for writes in flight");
         assert!(!is_synced.load(Ordering::SeqCst));
         slow.hold(false);
         fsync.join().unwrap();
