@@ -61,3 +61,17 @@ impl Counters {
         self.inodes = self.inodes.saturating_add_signed(more);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_volume_says_how_many_bytes_are_missing() {
+        let counters = Counters { blocks: 8, nodes: 0, inodes: 0, blocks_max: 10 };
+        assert!(counters.check(2).is_ok());
+        let error = counters.check(5).unwrap_err();
+        assert!(matches!(error, Error::NoSpace { needed: 20_480, available: 8192 }), "{error}");
+        assert_eq!(error.to_string(), "no space left on the volume: 20480 bytes needed, 8192 available");
+    }
+}

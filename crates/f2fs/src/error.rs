@@ -43,7 +43,7 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The volume is full.
-    #[error("no space left: {needed} bytes needed, {available} available")]
+    #[error("no space left on the volume: {needed} bytes needed, {available} available")]
     NoSpace {
         /// Bytes asked for.
         needed: u64,

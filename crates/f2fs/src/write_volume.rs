@@ -129,7 +129,7 @@ impl Deref for WriteVolume {
 }
 
 impl WriteVolume {
-    /// Blocks that changed, with those that the quota files may need.
+    /// How many blocks changed.
     pub(crate) fn dirty(&self) -> DirtyCount {
         self.read.dirty.count()
     }
@@ -138,12 +138,12 @@ impl WriteVolume {
         Epoch { checkpoint: self.checkpoint().version(), rewrites: self.progress.rewrites() }
     }
 
-    /// True where as many sections are free; see [`Space::has_sections`].
+    /// True where `spare` sections stay free with `more` blocks and those of the quota files: [`Space::has_sections`].
     pub(crate) fn has_sections(&self, more: u64, spare: u64) -> bool {
         self.space.has_sections(self.dirty(), more + self.charges.blocks(), spare)
     }
 
-    /// Refuses a change for which as many are not.
+    /// Refuses a change where fewer sections are free.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace).
