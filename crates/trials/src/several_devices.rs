@@ -20,10 +20,10 @@ use testkit::Random;
 
 /// Bytes of the devices of a volume, as many of them as it has.
 const DEVICE_BYTES: [u64; 4] = [300 << 20, 450 << 20, 330 << 20, 280 << 20];
-const FILES: u64 = 150;
+const FILES: u64 = 70;
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// One file that crosses many stripes, and chunks.
-const LARGE_BYTES: usize = 24 << 20;
+/// One file that crosses many stripes.
+const LARGE_BYTES: usize = 12 << 20;
 /// What is destroyed of a device begins behind its first superblock; the second one stays too.
 const DAMAGE_FROM: u64 = 1 << 20;
 const SUPERBLOCK_MIRROR: std::ops::Range<u64> = 64 << 20..65 << 20;
