@@ -155,7 +155,7 @@ if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "need
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel mount-checks mount-tour"
+with_kernel="$with_kernel several-devices mount-checks mount-tour"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -174,6 +174,7 @@ else
   step f2fs-guest f2fs_guest
   step power-cut trials power-cut --ci
   step log-replay trials log-replay --count 4
+  step several-devices trials several-devices
   # The other suites have to be installed first (cargo trials mount-checks --help).
   step mount-checks trials mount-checks --checks crates/trials/suites --only git --mode default,writeback
   step mount-tour trials mount-tour

@@ -3,6 +3,7 @@
 use crate::convert::to_u64;
 use crate::{Error, Op, Result, Tag, tagged};
 use std::fmt::Debug;
+use std::fs::Metadata;
 use std::sync::Arc;
 
 /// Bytes of several buffers to be written one after the other at a place.
@@ -115,6 +116,25 @@ pub trait Device: Send + Sync + Debug {
     fn shrink(&self, _size_bytes: u64) -> Result<()> {
         Ok(())
     }
+
+    /// What the host says (owner, permissions, numbers) of the open file or block device, even if its path names
+    /// another by now; `None` for a device that is neither.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn host_metadata(&self) -> Result<Option<Metadata>> {
+        Ok(None)
+    }
+
+    /// Whether requests go through rings of the kernel (io_uring), for which a process that limits its system calls
+    /// has to allow `io_uring_enter`.
+    fn uses_rings(&self) -> bool {
+        false
+    }
+
+    /// Lets others use the device before this value is dropped: locks and claims on it end. Nothing may be written
+    /// afterwards, and reads may fail.
+    fn let_go(&self) {}
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
@@ -162,6 +182,15 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         (**self).shrink(size_bytes)
+    }
+    fn host_metadata(&self) -> Result<Option<Metadata>> {
+        (**self).host_metadata()
+    }
+    fn uses_rings(&self) -> bool {
+        (**self).uses_rings()
+    }
+    fn let_go(&self) {
+        (**self).let_go();
     }
 }
 

@@ -131,6 +131,22 @@ pub enum Error {
         /// The path.
         device: String,
     },
+    /// A part of a device cannot be read as one.
+    #[error("{device}: `{pair}`: expected `?offset=N`, `?size=N` or `?offset=N&size=N`, in bytes without a unit")]
+    NotALocator {
+        /// The words that name the device.
+        device: String,
+        /// The pair that is something else.
+        pair: String,
+    },
+    /// No backend has registered the scheme of a locator.
+    #[error("{device}: this program has no backend for devices of the scheme `{scheme}`; `file:` names a file")]
+    NoBackend {
+        /// The words that name the device.
+        device: String,
+        /// The scheme, without its colon.
+        scheme: String,
+    },
     /// The contents that the device showed cannot be read any longer.
     #[error("{device}: {reason}")]
     Gone {
@@ -167,6 +183,8 @@ impl Error {
             | Self::Locked { device }
             | Self::Busy { device, .. }
             | Self::NotADevice { device }
+            | Self::NotALocator { device, .. }
+            | Self::NoBackend { device, .. }
             | Self::Gone { device, .. }
             | Self::CannotGrow { device, .. } => device,
         }
@@ -211,10 +229,10 @@ impl Error {
         match self {
             Self::Io { source, .. } => source.kind(),
             Self::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
-            Self::OutOfRange { .. } | Self::NotADevice { .. } => io::ErrorKind::InvalidInput,
+            Self::OutOfRange { .. } | Self::NotADevice { .. } | Self::NotALocator { .. } => io::ErrorKind::InvalidInput,
             Self::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
             Self::Locked { .. } | Self::Busy { .. } => io::ErrorKind::ResourceBusy,
-            Self::CannotGrow { .. } => io::ErrorKind::Unsupported,
+            Self::CannotGrow { .. } | Self::NoBackend { .. } => io::ErrorKind::Unsupported,
             Self::Gone { .. } => io::ErrorKind::StaleNetworkFileHandle,
         }
     }

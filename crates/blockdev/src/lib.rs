@@ -13,16 +13,18 @@
 //! - After a failed flush nothing is known about the writes before it; retrying it proves
 //!   nothing. The caller has to stop writing.
 //!
-//! Who calls it: the pool of the store (all I/O), the front ends (opening), the test kit
-//! (wrapping). [`queue`] merges neighbouring requests before they are submitted, which is what
-//! makes small blocks fast on real disks; [`trace`] counts requests for tests, [`recording`] writes them down for
-//! pictures, with what each is for ([`tagged`]).
+//! Who calls it: the engines (all I/O), the front ends ([`open`], by a [`Locator`]), the test kit (wrapping). [`queue`]
+//! merges neighbouring requests before they are submitted, which is what makes small blocks fast on real disks;
+//! [`trace`] counts requests for tests, [`recording`] writes them down for pictures, with what each is for
+//! ([`tagged`]).
 
 pub mod backends;
 pub mod buffer;
 mod convert;
 mod device;
 mod error;
+mod identity;
+pub mod locator;
 pub mod queue;
 pub mod recording;
 mod tag;
@@ -30,4 +32,6 @@ pub mod trace;
 
 pub use device::{Device, Write};
 pub use error::{Error, Op, Result};
+pub use identity::Identity;
+pub use locator::{Access, Locator, open};
 pub use tag::{Kind, Tag, tag, tagged};

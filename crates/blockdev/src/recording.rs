@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::Metadata;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -172,6 +173,18 @@ impl Device for RecordedDevice {
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         self.recorded((Op::Shrink, 0, size_bytes), |device| device.shrink(size_bytes))
+    }
+
+    fn host_metadata(&self) -> Result<Option<Metadata>> {
+        self.inner.host_metadata()
+    }
+
+    fn uses_rings(&self) -> bool {
+        self.inner.uses_rings()
+    }
+
+    fn let_go(&self) {
+        self.inner.let_go();
     }
 }
 

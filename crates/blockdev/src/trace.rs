@@ -5,6 +5,7 @@ use crate::convert::to_u64;
 use crate::device::parts_len;
 use crate::{Device, Op, Result, Write};
 use parking_lot::Mutex;
+use std::fs::Metadata;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most events that a recording holds at once; further ones are dropped and counted in [`Counts::events_lost`].
@@ -223,6 +224,18 @@ impl<D: Device> Device for TracingDevice<D> {
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         self.record(Op::Shrink, 0, size_bytes);
         self.inner.shrink(size_bytes)
+    }
+
+    fn host_metadata(&self) -> Result<Option<Metadata>> {
+        self.inner.host_metadata()
+    }
+
+    fn uses_rings(&self) -> bool {
+        self.inner.uses_rings()
+    }
+
+    fn let_go(&self) {
+        self.inner.let_go();
     }
 }
 

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::{Access, Device, Locator};
 use btrfs_check::{Options, Pass, PassTable as _, check};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let options = FileOptions { read_only: true, ..FileOptions::default() };
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
     let mut passes = Vec::new();
     for word in std::env::args().skip(1) {
         if word == "--data" {
             passes = Pass::all().iter().map(|info| info.pass).collect();
         } else {
-            devices.push(Arc::new(FileDevice::open(&word, &options)?));
+            devices.push(blockdev::open(&Locator::parse(&word)?, Access::READ)?);
         }
     }
     let options =

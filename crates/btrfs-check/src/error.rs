@@ -2,12 +2,17 @@
 
 use std::io;
 
+use btrfs_pool::MemberError;
+
 /// What keeps a check from being done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No copy of the superblock can be used; why not the first.
     #[error("no superblock: {0}")]
     NoSuperblock(String),
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    Members(#[from] MemberError),
     /// Something that is not understood well enough to be judged.
     #[error("{0} is not supported")]
     Unsupported(String),

@@ -6,11 +6,10 @@ use blockdev::Device;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::items::OnDisk as _;
-use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, mirror_offsets};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical};
-use btrfs_pool::Chunk;
-use btrfs_pool::supers::read_copy;
+use btrfs_pool::{Chunk, Member, MemberError, Members};
 
 use crate::code::Code;
 use crate::error::Error;
@@ -44,33 +43,25 @@ pub fn open_media(devices: &[Arc<dyn Device>]) -> Result<Opened, Error> {
     open(devices, &Findings::default())
 }
 
-/// Reads all superblocks; the first device's first good one counts.
+/// Reads all superblocks; the newest member's first good one counts.
 ///
 /// # Errors
-/// When there is none, or its checksums are of an unknown type.
+/// When a device has none, or its checksums are of an unknown type; for devices that cannot be used together.
 pub(crate) fn open(devices: &[Arc<dyn Device>], findings: &Findings) -> Result<Opened, Error> {
+    let members = Members::salvage(devices)?;
     let mut disks: Vec<Disk> = Vec::new();
-    let mut chosen: Option<Superblock> = None;
-    for device in devices {
-        let superblock = of_device(&**device, findings)?;
-        let fields = superblock.fields();
-        if let Some(chosen) = &chosen
-            && chosen.fields().fsid != fields.fsid
-        {
-            return Err(Error::NoSuperblock(format!("{} belongs to another file system", device.name())));
-        }
-        let item = &fields.dev_item;
-        let (id, total_bytes) = (DevId(item.devid.get()), item.total_bytes.get());
-        if device.size_bytes() < total_bytes {
-            findings.add(Code::DeviceSmall, Place::device(id.0, 0), total_bytes, device.size_bytes());
-        }
-        disks.push(Disk { id, uuid: item.uuid, total_bytes, device: Arc::clone(device) });
-        if chosen.as_ref().is_none_or(|chosen| chosen.generation() < superblock.generation()) {
-            chosen = Some(superblock);
+    for member in members.iter() {
+        disks.push(disk_of(member, findings)?);
+    }
+    let (_, superblock) = members.counting().ok_or(MemberError::None)?;
+    let newest = superblock.generation();
+    for (disk, found) in disks.iter().zip(members.iter().filter_map(Member::superblock)) {
+        if found.generation() != newest {
+            let place = Place::device(disk.id.0, SUPERBLOCK_OFFSET);
+            findings.add_what(Code::SuperMirror, "generation", place, newest, found.generation());
         }
     }
-    let superblock = chosen.ok_or_else(|| Error::NoSuperblock("no device".to_owned()))?;
-    opened(disks, &superblock, findings)
+    opened(disks, superblock, findings)
 }
 
 /// A committed state of a volume on one device that others use: its superblock, which leads to no log, comes from who
@@ -88,16 +79,21 @@ pub struct Held {
 /// # Errors
 /// When its checksums are of an unknown type.
 pub(crate) fn open_held(device: &Arc<dyn Device>, held: &Held, findings: &Findings) -> Result<Opened, Error> {
-    let item = &held.superblock.fields().dev_item;
+    let disk = disk(device, &held.superblock, findings);
+    for (offset, problem) in &held.bad_copies {
+        findings.add(Code::SuperCopy, Place::device(disk.id.0, *offset), "a superblock", problem);
+    }
+    opened(vec![disk], &held.superblock, findings)
+}
+
+/// The device that a superblock describes.
+fn disk(device: &Arc<dyn Device>, superblock: &Superblock, findings: &Findings) -> Disk {
+    let item = &superblock.fields().dev_item;
     let (id, total_bytes) = (DevId(item.devid.get()), item.total_bytes.get());
     if device.size_bytes() < total_bytes {
         findings.add(Code::DeviceSmall, Place::device(id.0, 0), total_bytes, device.size_bytes());
     }
-    for (offset, problem) in &held.bad_copies {
-        findings.add(Code::SuperCopy, Place::device(id.0, *offset), "a superblock", problem);
-    }
-    let disk = Disk { id, uuid: item.uuid, total_bytes, device: Arc::clone(device) };
-    opened(vec![disk], &held.superblock, findings)
+    Disk { id, uuid: item.uuid, total_bytes, device: Arc::clone(device) }
 }
 
 /// Devices, and the chunks that the superblock names.
@@ -121,39 +117,27 @@ fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Res
     Ok(Opened { media, fields })
 }
 
-fn of_device(device: &dyn Device, findings: &Findings) -> Result<Superblock, Error> {
-    let mut chosen: Option<Superblock> = None;
-    let mut failed: Vec<(u64, String)> = Vec::new();
-    let mut copies: Vec<(u64, Superblock)> = Vec::new();
-    for offset in mirror_offsets(device.size_bytes()) {
-        match read_copy(device, offset) {
-            Ok(copy) => copies.push((offset, copy)),
-            Err(error) => failed.push((offset, error.to_string())),
-        }
-    }
-    // The kernel mounts by the first copy alone; of the others the newest is the next best.
-    let primary = copies.iter().position(|(offset, _)| *offset == SUPERBLOCK_OFFSET);
-    let newest = (0..copies.len()).max_by_key(|index| copies.get(*index).map(|(_, copy)| copy.generation()));
-    if let Some((_, copy)) = primary.or(newest).and_then(|index| copies.get(index)) {
-        chosen = Some(copy.clone());
-    }
-    let Some(chosen) = chosen else {
-        let why = failed.into_iter().next().map_or_else(|| "too small".to_owned(), |(_, error)| error);
-        return Err(Error::NoSuperblock(format!("{}: {why}", device.name())));
+/// The device of a member; what is wrong with the copies of its superblock is reported.
+fn disk_of(member: &Member, findings: &Findings) -> Result<Disk, Error> {
+    let copies = member.copies();
+    let Some(chosen) = member.superblock() else {
+        let first = copies.iter().find_map(|(_, copy)| copy.as_ref().err());
+        let why = first.map_or_else(|| "too small".to_owned(), ToString::to_string);
+        return Err(Error::NoSuperblock(format!("{}: {why}", member.device().name())));
     };
     let id = chosen.fields().dev_item.devid.get();
     // A mirror beyond what the file system uses of the device is not its own.
     let used = chosen.fields().dev_item.total_bytes.get();
     let is_ours = |offset: u64| offset.saturating_add(to_u64(SUPERBLOCK_SIZE)) < used || offset == SUPERBLOCK_OFFSET;
-    for (offset, error) in failed.into_iter().filter(|(offset, _)| is_ours(*offset)) {
-        findings.add(Code::SuperCopy, Place::device(id, offset), "a superblock", error);
-    }
-    for (offset, copy) in copies.into_iter().filter(|(offset, _)| is_ours(*offset)) {
-        if let Some((what, expected, found)) = difference(chosen.fields(), copy.fields()) {
-            findings.add_what(Code::SuperMirror, what, Place::device(id, offset), expected, found);
+    for (offset, copy) in copies.iter().filter(|(offset, _)| is_ours(*offset)) {
+        let place = Place::device(id, *offset);
+        match copy.as_ref().map(|copy| difference(chosen.fields(), copy.fields())) {
+            Err(error) => findings.add(Code::SuperCopy, place, "a superblock", error),
+            Ok(Some((what, expected, found))) => findings.add_what(Code::SuperMirror, what, place, expected, found),
+            Ok(None) => {}
         }
     }
-    Ok(chosen)
+    Ok(disk(member.device(), chosen, findings))
 }
 
 /// What a mirror says otherwise than the copy in use. Only the first has the log: an fsync does not write mirrors.

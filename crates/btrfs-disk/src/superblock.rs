@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use crate::error::{At, Corrupt, Detail};
-use crate::items::{ChunkItem, OnDisk, system_chunks};
+use crate::items::{ChunkItem, DevItem, OnDisk, system_chunks};
 use crate::node::CSUM_FIELD_SIZE;
 use crate::{Generation, Key, Logical, verify};
 
@@ -147,7 +147,16 @@ impl Superblock {
     /// # Errors
     /// [`Corrupt`] naming the first value that is wrong: it must not reach a disk.
     pub fn sealed(&self, offset: u64) -> Result<Box<DiskSuperblock>, Corrupt> {
+        self.sealed_for(&self.fields.dev_item, offset)
+    }
+
+    /// As [`Self::sealed`], of the device that this item describes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sealed_for(&self, device: &DevItem, offset: u64) -> Result<Box<DiskSuperblock>, Corrupt> {
         let mut copy = self.fields.clone();
+        copy.dev_item = *device;
         copy.bytenr = U64::new(offset);
         verify::superblock_fields(&copy, offset)?;
         copy.csum = codec::checksum::checksum(self.csum_type, copy.as_bytes().split_at(CSUM_FIELD_SIZE).1);

@@ -1,9 +1,11 @@
 //! The devices of a pool, by number.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use blockdev::Device;
+use blockdev::{Device, Op};
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::{DevId, Uuid};
 
 /// One device of the pool.
@@ -14,6 +16,7 @@ pub struct PoolDevice {
     device: Arc<dyn Device>,
     /// Bytes the file system uses of it; the device itself may be larger.
     total_bytes: AtomicU64,
+    is_missing: bool,
     counts: Counts,
 }
 
@@ -22,7 +25,25 @@ impl PoolDevice {
     #[must_use]
     pub fn new(id: DevId, uuid: Uuid, device: Arc<dyn Device>, total_bytes: u64) -> Self {
         let total_bytes = AtomicU64::new(total_bytes);
-        Self { id, uuid, device, total_bytes, counts: Counts::default() }
+        Self { id, uuid, device, total_bytes, is_missing: false, counts: Counts::default() }
+    }
+
+    /// Device number `id`, which is not there: every request to it fails.
+    #[must_use]
+    pub(super) fn missing(id: DevId, uuid: Uuid, total_bytes: u64) -> Self {
+        let device = Arc::new(Missing { name: format!("device {id} (missing)"), size_bytes: total_bytes });
+        Self { is_missing: true, ..Self::new(id, uuid, device, total_bytes) }
+    }
+
+    /// True for a device that is not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// Makes every write to it durable that returned before this call.
+    pub(super) fn flush(&self) -> blockdev::Result<()> {
+        self.device.flush().inspect_err(|_| self.count(Event::WriteError))
     }
 
     /// Its number.
@@ -106,32 +127,100 @@ struct Counts {
     repairs: AtomicU64,
 }
 
-/// Every device of the pool. The set is fixed when the pool is opened.
+/// What stands for a device that is not there.
 #[derive(Debug)]
-pub struct Devices(Vec<PoolDevice>);
+struct Missing {
+    name: String,
+    size_bytes: u64,
+}
+
+impl Missing {
+    fn refuse(&self, op: Op, offset: u64, len: usize) -> blockdev::Result<()> {
+        let reason = io::Error::new(io::ErrorKind::NotConnected, "it is missing");
+        Err(blockdev::Error::io(op, &self.name, offset, to_u64(len), reason))
+    }
+}
+
+impl Device for Missing {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        self.refuse(Op::Read, offset, buf.len())
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
+        self.refuse(Op::Write, offset, parts.iter().map(|part| part.len()).sum())
+    }
+
+    fn flush(&self) -> blockdev::Result<()> {
+        self.refuse(Op::Flush, 0, 0)
+    }
+
+    fn discard(&self, offset: u64, _: u64) -> blockdev::Result<()> {
+        self.refuse(Op::Discard, offset, 0)
+    }
+
+    fn grow(&self, size_bytes: u64) -> blockdev::Result<()> {
+        self.refuse(Op::Grow, size_bytes, 0)
+    }
+}
+
+/// The devices of a pool, present or missing. Which of them are missing is known when the chunk tree was read.
+#[derive(Debug)]
+pub struct Devices {
+    /// Those that were given, and those that the superblock names.
+    first: Vec<PoolDevice>,
+    /// The others that the chunk tree names.
+    missing: OnceLock<Vec<PoolDevice>>,
+}
 
 impl Devices {
     /// These devices; their numbers differ.
     #[must_use]
     pub fn new(devices: Vec<PoolDevice>) -> Self {
-        Self(devices)
+        Self { first: devices, missing: OnceLock::new() }
+    }
+
+    /// Adds devices that are not there; once for each pool.
+    pub(super) fn add_missing(&self, missing: Vec<PoolDevice>) {
+        // A second list would be of the same devices.
+        let _ = self.missing.set(missing);
     }
 
     /// The device with this number.
     #[must_use]
     pub fn get(&self, id: DevId) -> Option<&PoolDevice> {
-        self.0.iter().find(|device| device.id == id)
+        self.iter().find(|device| device.id == id)
     }
 
     /// All of them.
-    pub fn iter(&self) -> std::slice::Iter<'_, PoolDevice> {
-        self.0.iter()
+    pub fn iter(&self) -> Iter<'_> {
+        self.first.iter().chain(self.missing.get().into_iter().flatten())
+    }
+
+    /// Those that are there.
+    pub fn present(&self) -> impl Iterator<Item = &PoolDevice> {
+        self.iter().filter(|device| !device.is_missing)
     }
 }
 
+/// Goes through the devices of a pool.
+pub type Iter<'a> =
+    std::iter::Chain<std::slice::Iter<'a, PoolDevice>, std::iter::Flatten<std::option::IntoIter<&'a Vec<PoolDevice>>>>;
+
 impl<'a> IntoIterator for &'a Devices {
     type Item = &'a PoolDevice;
-    type IntoIter = std::slice::Iter<'a, PoolDevice>;
+    type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()

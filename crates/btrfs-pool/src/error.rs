@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use btrfs_disk::{Corrupt, DevId, Logical};
+use btrfs_disk::{Corrupt, DevId, Generation, Logical, Uuid};
 
 /// Result of an operation of the pool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,6 +27,10 @@ pub enum Error {
         what: Cow<'static, str>,
     },
 
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    Members(Box<MemberError>),
+
     /// The pool, or one of its devices, was opened read-only.
     #[error("the devices are open read-only")]
     ReadOnly,
@@ -48,6 +52,100 @@ impl Error {
     #[must_use]
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
+    }
+}
+
+/// Why devices cannot be used together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// No device was given.
+    #[error("no device is given")]
+    None,
+    /// No copy of a superblock can be used.
+    #[error("{device}: no superblock: {why}")]
+    Unreadable {
+        /// Name of the device.
+        device: String,
+        /// What is wrong with its first copy.
+        why: String,
+    },
+    /// Two devices are of two file systems.
+    #[error(
+        "{device} is of the file system {found}, but {other} is of {expected}: give the devices of one file system"
+    )]
+    Foreign {
+        /// Name of the device.
+        device: String,
+        /// Its file system.
+        found: Uuid,
+        /// Name of the device that counts.
+        other: String,
+        /// The file system of that.
+        expected: Uuid,
+    },
+    /// Two devices have one number.
+    #[error(
+        "{device} and {other} are both device {id} of one file system: one is a copy of the other; give one of them"
+    )]
+    Repeated {
+        /// The number.
+        id: DevId,
+        /// Name of a device.
+        device: String,
+        /// Name of another.
+        other: String,
+    },
+    /// A device was not written by the last commits.
+    #[error(
+        "{device} (device {id}) is at generation {found}, {other} at {newest}: it missed commits, its data may be old"
+    )]
+    Stale {
+        /// Name of the device.
+        device: String,
+        /// Its number.
+        id: DevId,
+        /// Its last commit.
+        found: Generation,
+        /// Name of the device that counts.
+        other: String,
+        /// The last commit of that.
+        newest: Generation,
+    },
+    /// The file system has no such device any more.
+    #[error("{device} says that it is device {id}, which the file system does not have: it was removed or replaced")]
+    Removed {
+        /// Name of the device.
+        device: String,
+        /// The number that it says.
+        id: DevId,
+    },
+    /// Devices are missing.
+    #[error("{present} of {count} devices are given{}: name all of them, with commas (A,B)", Named(missing))]
+    Missing {
+        /// Devices that were given.
+        present: usize,
+        /// Devices of the file system.
+        count: u64,
+        /// Numbers of those that are missing, as far as they are known.
+        missing: Vec<DevId>,
+    },
+}
+
+/// Numbers of missing devices, in a sentence.
+struct Named<'a>(&'a [DevId]);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, id) in self.0.iter().enumerate() {
+            write!(f, "{} {id}", if index == 0 { ", missing: device" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl From<MemberError> for Error {
+    fn from(error: MemberError) -> Self {
+        Self::Members(Box::new(error))
     }
 }
 

@@ -32,6 +32,7 @@ pub mod chunk_map;
 pub mod devices;
 pub mod error;
 pub mod locks;
+pub mod members;
 pub mod plan;
 pub mod profile;
 mod read;
@@ -42,7 +43,8 @@ mod write;
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::convert::usize_from;
+use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
 use codec::ChecksumType;
@@ -50,11 +52,12 @@ use codec::ChecksumType;
 pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
-pub use error::{BadCopy, Cause, Error, Result};
+pub use error::{BadCopy, Cause, Error, MemberError, Result};
+pub use members::{Member, Members, Mode};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
 pub use read::{BlockCheck, Expect, check_sector};
-pub use supers::Access;
+pub use supers::{Access, FsSuper};
 pub use workers::Workers;
 pub use write::DataRun;
 
@@ -68,6 +71,25 @@ pub enum TooShort {
     Cut,
 }
 
+/// How a pool is opened. The default reads the whole file system, and writes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// For reading, or for writing as well.
+    pub access: Access,
+    /// Which devices have to be there.
+    pub mode: Mode,
+    /// The only copy of the superblock that is looked at, by its number from 0.
+    pub copy: Option<usize>,
+    /// What becomes of a device that is too short.
+    pub too_short: TooShort,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { access: Access::ReadOnly, mode: Mode::Strict, copy: None, too_short: TooShort::Refused }
+    }
+}
+
 /// Devices as one logical address space.
 #[derive(Debug)]
 pub struct Pool {
@@ -75,6 +97,7 @@ pub struct Pool {
     chunks: ChunkMap,
     layout: Layout,
     access: Access,
+    mode: Mode,
     workers: Arc<Workers>,
 }
 
@@ -90,81 +113,111 @@ pub struct Layout {
 }
 
 impl Pool {
-    /// Opens the file system on `devices`, and returns its superblock. The pool knows the
-    /// system chunks then.
+    /// Opens the file system on `devices`, and returns its superblock. The pool knows the system chunks then; which
+    /// devices are missing is known after [`Self::settle_members`].
     ///
     /// # Errors
-    /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`,
-    /// `ReadOnly` for a device that cannot be written.
-    pub fn open(devices: Vec<Arc<dyn Device>>, access: Access, workers: Arc<Workers>) -> Result<(Self, Superblock)> {
-        Self::open_at(devices, access, None, TooShort::Refused, workers)
-    }
-
-    /// As [`Self::open`], with one copy of the superblock, by its number from 0, and no other.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; `Unsupported` for a copy that the device has no room for.
-    pub fn open_at(
-        devices: Vec<Arc<dyn Device>>,
-        access: Access,
-        copy: Option<usize>,
-        too_short: TooShort,
-        workers: Arc<Workers>,
-    ) -> Result<(Self, Superblock)> {
-        let device = the_only(devices)?;
-        if access == Access::ReadWrite && device.is_read_only() {
+    /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`, `Members` for devices that cannot be
+    /// used together, `ReadOnly` for a device that cannot be written.
+    pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
+        if how.access == Access::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
             return Err(Error::ReadOnly);
         }
-        let superblock = match copy {
-            None => supers::read(&*device, access)?,
-            Some(copy) => supers::read_one(&*device, copy)?,
-        };
-        let pool = Self::open_as(device, access, &superblock, too_short, workers)?;
-        Ok((pool, superblock))
+        let members = Members::read(devices, how.access, how.copy, how.mode)?;
+        let (_, counting) = members.counting().ok_or(MemberError::None)?;
+        supers::check_features(counting, how.access)?;
+        let items = members.iter().filter_map(|member| Some(member.superblock()?.fields().dev_item));
+        let superblock = FsSuper::new(counting.clone(), items);
+        let mut pooled = Vec::new();
+        for member in members.iter() {
+            let Some(own) = member.superblock() else { continue };
+            let item = &own.fields().dev_item;
+            let total_bytes = size_in_use(&**member.device(), own, how, members.len())?;
+            pooled.push(PoolDevice::new(DevId(item.devid.get()), item.uuid, Arc::clone(member.device()), total_bytes));
+        }
+        if counting.fields().num_devices.get() > 1 {
+            pooled.extend(missing_of_system(counting, &pooled)?);
+        }
+        Ok((Self::new(pooled, how, &superblock, workers)?, superblock))
     }
 
-    /// As [`Self::open`], by this superblock.
+    /// A pool that reads another state of the file system on the same devices, each of them wrapped.
     ///
     /// # Errors
-    /// As [`Self::open`].
-    pub fn open_as(
-        device: Arc<dyn Device>,
-        access: Access,
-        superblock: &Superblock,
-        too_short: TooShort,
-        workers: Arc<Workers>,
-    ) -> Result<Self> {
-        supers::check_features(superblock, access)?;
+    /// `Corrupt` for system chunks that make no sense.
+    pub fn view(&self, superblock: &Superblock, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Result<Self> {
+        let wrapped = |device: &PoolDevice| {
+            let (id, uuid, total_bytes) = (device.id(), device.uuid(), device.total_bytes());
+            PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes)
+        };
+        let devices = self.devices.iter().map(wrapped).collect();
+        Self::new(devices, &Opening::default(), superblock, Arc::clone(&self.workers))
+    }
+
+    fn new(devices: Vec<PoolDevice>, how: &Opening, superblock: &Superblock, workers: Arc<Workers>) -> Result<Self> {
         let fields = superblock.fields();
-        let item = &fields.dev_item;
-        let mut total_bytes = item.total_bytes.get();
-        match (access, too_short) {
-            // A read beyond the end of the device fails.
-            (Access::ReadOnly, _) => {}
-            (Access::ReadWrite, TooShort::Refused) => check_device_size(&*device, total_bytes)?,
-            (Access::ReadWrite, TooShort::Cut) => {
-                let sector = u64::from(fields.sectorsize.get()).max(1);
-                total_bytes = total_bytes.min(device.size_bytes() - device.size_bytes() % sector);
-            }
-        }
-        let id = DevId(item.devid.get());
-        let device = PoolDevice::new(id, item.uuid, device, total_bytes);
         let layout = Layout {
             node_bytes: usize_from(fields.nodesize.get()),
             sector_bytes: usize_from(fields.sectorsize.get()),
             csum_type: superblock.csum_type(),
         };
-        let chunks = ChunkMap::new();
-        let pool = Self { devices: Devices::new(vec![device]), chunks, layout, access, workers };
+        let (devices, chunks, mode) = (Devices::new(devices), ChunkMap::new(), how.mode);
+        let pool = Self { devices, chunks, layout, access: how.access, mode, workers };
         pool.add_system_chunks(superblock)?;
         Ok(pool)
+    }
+
+    /// Compares the members with the devices that the chunk tree lists (`items`), and makes missing ones known. Comes
+    /// before the other chunks are added.
+    ///
+    /// # Errors
+    /// `Members` for missing devices that the mode does not allow, and for a member that is not listed; `Corrupt` for a
+    /// superblock that says otherwise.
+    pub fn settle_members(&self, superblock: &Superblock, items: &[DevItem]) -> Result<()> {
+        for device in self.devices.present() {
+            let id = device.id();
+            let Some(item) = items.iter().find(|item| item.devid.get() == id.0) else {
+                return Err(MemberError::Removed { device: device.device().name().to_owned(), id }.into());
+            };
+            if item.uuid != device.uuid() {
+                let (expected, found) = (Detail::Uuid(item.uuid.0), Detail::Uuid(device.uuid().0));
+                return Err(Corrupt::new("UUID of a device", expected, found)
+                    .at(At::Superblock(SUPERBLOCK_OFFSET))
+                    .into());
+            }
+        }
+        let (listed, count) = (to_u64(items.len()), superblock.fields().num_devices.get());
+        if listed != count {
+            let (expected, found) = (Detail::Number(listed), Detail::Number(count));
+            return Err(Corrupt::new("number of devices", expected, found)
+                .at(At::Superblock(SUPERBLOCK_OFFSET))
+                .into());
+        }
+        let is_known = |item: &&DevItem| self.devices.get(DevId(item.devid.get())).is_some();
+        let others = items.iter().filter(|item| !is_known(item));
+        let missing =
+            others.map(|item| PoolDevice::missing(DevId(item.devid.get()), item.uuid, item.total_bytes.get()));
+        self.devices.add_missing(missing.collect());
+        match self.missing(count) {
+            Some(error) if self.mode == Mode::Strict => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Which devices are missing, of so many, as far as it is known.
+    #[must_use]
+    pub fn missing(&self, count: u64) -> Option<MemberError> {
+        let present = self.devices.present().count();
+        let missing: Vec<DevId> =
+            self.devices.iter().filter(|device| device.is_missing()).map(PoolDevice::id).collect();
+        (to_u64(present) < count).then_some(MemberError::Missing { present, count, missing })
     }
 
     /// A writable pool without chunks, for a file system that is being made.
     #[must_use]
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
-        Self { devices, chunks, layout, access: Access::ReadWrite, workers }
+        Self { devices, chunks, layout, access: Access::ReadWrite, mode: Mode::Strict, workers }
     }
 
     /// Adds a chunk; one that is there already changes nothing.
@@ -223,41 +276,34 @@ impl Pool {
         &self.workers
     }
 
-    /// Writes every copy of the superblock to the device that its device item names. The
-    /// caller flushes before; the primary copy is durable after.
+    /// Writes every copy of the superblock to every member. The caller flushes before, since the superblocks point at
+    /// what was written until then. After it the primaries are durable; the mirrors are with the next flush, which
+    /// comes before primaries are written again.
     ///
     /// # Errors
-    /// `Corrupt` for a superblock that must not reach a disk, or the device's.
-    pub fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
-        supers::write(self.device_of(superblock)?, superblock)
+    /// `Corrupt` for a superblock that must not reach a disk, or a device's.
+    pub fn write_superblock(&self, superblock: &FsSuper) -> Result<()> {
+        self.write_primary_superblock(superblock)?;
+        self.write_superblock_mirrors(superblock)
     }
 
-    /// Writes the primary copy alone, which is durable after: for a superblock that differs from
+    /// Writes the primary copies alone, which are durable after: for a superblock that differs from
     /// the one before in the place of the log, which mirrors do not lead to.
     ///
     /// # Errors
     /// As [`Self::write_superblock`].
-    pub fn write_primary_superblock(&self, superblock: &Superblock) -> Result<()> {
-        supers::write_primary(self.device_of(superblock)?, superblock)
+    pub fn write_primary_superblock(&self, superblock: &FsSuper) -> Result<()> {
+        self.check_writable()?;
+        supers::write_primaries(&self.devices, superblock)
     }
 
-    /// Writes the mirrors of a superblock whose primary copy is on the device already.
+    /// Writes the mirrors of a superblock whose primary copies are on the devices already.
     ///
     /// # Errors
     /// As [`Self::write_superblock`].
-    pub fn write_superblock_mirrors(&self, superblock: &Superblock) -> Result<()> {
-        supers::write_mirrors(self.device_of(superblock)?, superblock)
-    }
-
-    fn device_of(&self, superblock: &Superblock) -> Result<&PoolDevice> {
+    pub fn write_superblock_mirrors(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
-        let id = DevId(superblock.fields().dev_item.devid.get());
-        self.devices.get(id).ok_or_else(|| {
-            let expected = Detail::Text("a device of this file system");
-            let found = Detail::Number(id.0);
-            let at = At::Superblock(SUPERBLOCK_OFFSET);
-            Corrupt::new("device of the superblock", expected, found).at(at).into()
-        })
+        self.devices.iter().try_for_each(|device| supers::write_mirrors(device, superblock))
     }
 
     /// The device of a chunk's stripe.
@@ -274,12 +320,34 @@ impl Pool {
     }
 }
 
-fn the_only(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
-    let count = devices.len();
-    match <[_; 1]>::try_from(devices) {
-        Ok([device]) => Ok(device),
-        Err(_) => Err(Error::unsupported(format!("{count} devices"))),
+/// Bytes of a member that the file system uses.
+fn size_in_use(device: &dyn Device, own: &Superblock, how: &Opening, members: usize) -> Result<u64> {
+    let fields = own.fields();
+    let total_bytes = fields.dev_item.total_bytes.get();
+    match (how.access, how.too_short) {
+        // A read beyond the end of the device fails.
+        (Access::ReadOnly, _) if members == 1 || how.mode == Mode::Degraded => Ok(total_bytes),
+        (Access::ReadWrite, TooShort::Cut) => {
+            let sector = u64::from(fields.sectorsize.get()).max(1);
+            Ok(total_bytes.min(device.size_bytes() - device.size_bytes() % sector))
+        }
+        _ => check_device_size(device, total_bytes).map(|()| total_bytes),
     }
+}
+
+/// The devices of system chunks that are not there; the chunk tree tells of the others.
+fn missing_of_system(superblock: &Superblock, present: &[PoolDevice]) -> Result<Vec<PoolDevice>> {
+    let mut missing: Vec<PoolDevice> = Vec::new();
+    for chunk in superblock.system_chunks() {
+        let (_, item) = chunk?;
+        for stripe in item.stripes {
+            let id = DevId(stripe.devid.get());
+            if !present.iter().chain(&missing).any(|known| known.id() == id) {
+                missing.push(PoolDevice::missing(id, stripe.dev_uuid, u64::MAX));
+            }
+        }
+    }
+    Ok(missing)
 }
 
 fn check_device_size(device: &dyn Device, total_bytes: u64) -> Result<()> {

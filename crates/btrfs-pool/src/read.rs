@@ -1,4 +1,4 @@
-//! Reading with verification: any good copy will do, bad ones are mended from it.
+//! Reading with verification: any mirror with a valid checksum is used; bad mirrors are repaired from it.
 //!
 //! The common case is one read of one copy and one check of all of it. Only where that
 //! fails are the copies read unit by unit (a unit is what one checksum covers: a tree block
@@ -23,7 +23,7 @@ use codec::ChecksumType;
 
 use super::Pool;
 use super::chunk::Chunk;
-use super::devices::Event;
+use super::devices::{Event, PoolDevice};
 use super::plan::{Part, Purpose, plan};
 use super::profile::Profile;
 use crate::error::{BadCopy, Cause, Error, Result};
@@ -58,7 +58,7 @@ impl Pool {
         }
         let chunk = self.chunks().lookup(at, to_u64(buf.len()))?;
         let request = Request { pool: self, chunk: &chunk, at, expect };
-        let first = preferred_mirror(&chunk, at);
+        let first = self.preferred_mirror(&chunk, at, to_u64(buf.len()));
         let bad = match self.read_parts(&chunk, at, buf, first) {
             Ok(()) => request.bad_units(buf),
             Err(_) => request.units(buf.len()),
@@ -75,7 +75,7 @@ impl Pool {
     /// Says that a range will be read soon, to the device that it will be read from.
     pub fn will_read(&self, at: Logical, len: u64) {
         let Ok(chunk) = self.chunks().lookup(at, len) else { return };
-        for part in plan(&chunk, at, len, Purpose::Read(preferred_mirror(&chunk, at))) {
+        for part in plan(&chunk, at, len, Purpose::Read(self.preferred_mirror(&chunk, at, len))) {
             self.device(part.device).device().will_read(part.device_offset, part.len);
         }
     }
@@ -106,6 +106,25 @@ impl Pool {
         Ok(self.read_parts(&chunk, at, buf, mirror)?)
     }
 
+    /// Copies on one device are all read from the first; copies on several take turns. One of which a device is missing
+    /// is not read first as long as there is another.
+    fn preferred_mirror(&self, chunk: &Chunk, at: Logical, len: u64) -> u32 {
+        let count = chunk.profile().mirror_count();
+        if count == 1 || chunk.profile() == Profile::Dup {
+            return 0;
+        }
+        let first = u32::try_from(at.0 / MIRROR_TURN_BYTES % u64::from(count)).unwrap_or(0);
+        if !self.devices().iter().any(PoolDevice::is_missing) {
+            return first;
+        }
+        let is_whole = |mirror: &u32| {
+            let parts = plan(chunk, at, len, Purpose::Read(*mirror));
+            !parts.iter().any(|part| self.device(part.device).is_missing())
+        };
+        let mut mirrors = (0..count).map(|turn| (first + turn) % count);
+        mirrors.find(is_whole).unwrap_or(first)
+    }
+
     /// As [`Self::read_copy`], of a chunk that the caller has.
     ///
     /// # Errors
@@ -126,15 +145,6 @@ impl Pool {
 pub(super) fn range_of(part: &Part) -> Range<usize> {
     use btrfs_disk::convert::to_usize;
     to_usize(part.range_offset)..to_usize(part.range_offset + part.len)
-}
-
-/// Copies on one device are all read from the first; copies on several take turns.
-fn preferred_mirror(chunk: &Chunk, at: Logical) -> u32 {
-    let count = chunk.profile().mirror_count();
-    if count == 1 || chunk.profile() == Profile::Dup {
-        return 0;
-    }
-    u32::try_from(at.0 / MIRROR_TURN_BYTES % u64::from(count)).unwrap_or(0)
 }
 
 /// A read that is checked.

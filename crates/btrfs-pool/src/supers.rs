@@ -7,20 +7,23 @@
 //! because its first commit would make the choice final. Once its trees were found, the open puts the mirror in the
 //! primary's place: a program that looks at the primary alone, as the kernel does, finds the file system again.
 //!
-//! The mirrors are written when the primary is durable: of two copies at least one is whole
-//! at any time.
+//! The mirrors are written when the primaries of all members are durable: of two copies at least one is whole at any
+//! time.
+
+use std::ops::{Deref, DerefMut};
 
 use blockdev::{Device, Kind, Tag, tagged};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
-use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::node::CSUM_FIELD_SIZE;
 use btrfs_disk::superblock::{
     DiskSuperblock, MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offset,
 };
+use btrfs_disk::{At, Corrupt, Detail, DevId};
 use codec::ChecksumType;
 
-use super::devices::{Event, PoolDevice};
+use super::devices::{Devices, Event, PoolDevice};
 use crate::error::{Error, Result};
 
 /// The only sector size there is support for, in bytes.
@@ -64,6 +67,101 @@ pub enum Access {
     ReadWrite,
 }
 
+/// The superblock of a file system on one or several devices: what all its copies share, and the device item of each
+/// member, which differs.
+#[derive(Clone, Debug)]
+pub struct FsSuper {
+    /// Its device item is that of the member that it was read from.
+    shared: Superblock,
+    items: Vec<DevItem>,
+}
+
+impl FsSuper {
+    /// The superblock of a file system on the device that it describes, and on further ones with these items.
+    #[must_use]
+    pub fn new(shared: Superblock, further: impl IntoIterator<Item = DevItem>) -> Self {
+        let own = shared.fields().dev_item;
+        let items = std::iter::once(own).chain(further.into_iter().filter(|item| item.devid != own.devid)).collect();
+        Self { shared, items }
+    }
+
+    /// The device items of the members.
+    #[must_use]
+    pub fn items(&self) -> &[DevItem] {
+        &self.items
+    }
+
+    /// Changes the item of a member, and nothing for a device that is none.
+    pub fn change_item(&mut self, id: DevId, change: impl FnOnce(&mut DevItem)) {
+        let Some(item) = self.items.iter_mut().find(|item| item.devid.get() == id.0) else { return };
+        change(item);
+        let own = &mut self.shared.fields_mut().dev_item;
+        if own.devid == item.devid {
+            *own = *item;
+        }
+    }
+
+    /// The bytes of the copy at byte `offset` of a member; `None` for a device that is no member.
+    fn sealed_for(&self, id: DevId, offset: u64) -> Option<Result<Box<DiskSuperblock>, Corrupt>> {
+        let item = self.items.iter().find(|item| item.devid.get() == id.0)?;
+        Some(self.shared.sealed_for(item, offset))
+    }
+}
+
+impl Deref for FsSuper {
+    type Target = Superblock;
+
+    fn deref(&self) -> &Superblock {
+        &self.shared
+    }
+}
+
+impl DerefMut for FsSuper {
+    fn deref_mut(&mut self) -> &mut Superblock {
+        &mut self.shared
+    }
+}
+
+/// The copies of the superblock on a device, by their byte offsets, each with what is wrong with it.
+#[derive(Clone, Debug, Default)]
+pub struct Copies(Vec<(u64, Result<Superblock>)>);
+
+impl Copies {
+    /// Reads those that the device has room for.
+    #[must_use]
+    pub fn read(device: &dyn Device) -> Self {
+        Self::within(device, device.size_bytes())
+    }
+
+    /// Reads those that the file system writes, which uses so many bytes of the device.
+    #[must_use]
+    pub fn within(device: &dyn Device, bytes: u64) -> Self {
+        Self(mirrors_within(bytes).map(|offset| (offset, read_copy(device, offset))).collect())
+    }
+
+    /// The primary, or the newest of the others where it is damaged.
+    #[must_use]
+    pub fn counting(&self) -> Option<&Superblock> {
+        self.primary().or_else(|| self.newest_mirror())
+    }
+
+    /// The primary, if it can be used.
+    #[must_use]
+    pub fn primary(&self) -> Option<&Superblock> {
+        self.0.first().and_then(|(_, copy)| copy.as_ref().ok())
+    }
+
+    fn newest_mirror(&self) -> Option<&Superblock> {
+        let mirrors = self.0.iter().skip(1).filter_map(|(_, copy)| copy.as_ref().ok());
+        mirrors.max_by_key(|copy| copy.generation())
+    }
+
+    /// All of them, the primary first.
+    pub fn iter(&self) -> std::slice::Iter<'_, (u64, Result<Superblock>)> {
+        self.0.iter()
+    }
+}
+
 /// The superblock of a device that counts; the head of this file says which.
 ///
 /// # Errors
@@ -73,10 +171,8 @@ pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     if primary.is_ok() {
         return primary;
     }
-    let newest =
-        read_mirrors(device).into_iter().skip(1).filter_map(|(_, copy)| copy.ok()).max_by_key(Superblock::generation);
-    match newest {
-        Some(mirror) if access == Access::ReadOnly || is_torn(device, &mirror)? => Ok(mirror),
+    match Copies::read(device).newest_mirror() {
+        Some(mirror) if access == Access::ReadOnly || is_torn(device, mirror)? => Ok(mirror.clone()),
         _ => primary,
     }
 }
@@ -116,18 +212,6 @@ fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
     ChecksumType::from_raw(fields.csum_type.get()).is_some_and(|kind| codec::checksum::matches(kind, body, stored))
 }
 
-/// Every copy of the superblock, by its byte offset; those the device is too small for are
-/// left out.
-#[must_use]
-pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
-    read_within(device, device.size_bytes())
-}
-
-/// As [`read_mirrors`], of the copies that the file system writes, which uses so many bytes of the device.
-pub fn read_within(device: &dyn Device, bytes: u64) -> Vec<(u64, Result<Superblock>)> {
-    mirrors_within(bytes).map(|offset| (offset, read_copy(device, offset))).collect()
-}
-
 /// Refuses, by name, whatever the superblock asks for that `access` cannot give.
 ///
 /// # Errors
@@ -147,11 +231,11 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     if fields.sectorsize.get() != SECTOR_BYTES {
         return Err(Error::unsupported(format!("sectors of {} bytes", fields.sectorsize)));
     }
-    if fields.num_devices.get() != 1 {
-        return Err(Error::unsupported(format!("{} devices", fields.num_devices)));
-    }
     if access == Access::ReadOnly {
         return Ok(());
+    }
+    if fields.num_devices.get() != 1 {
+        return Err(Error::unsupported("writing volumes of several devices; they can only be read so far"));
     }
     if let Some(beyond) = fields.compat_ro().beyond(COMPAT_RO_WRITABLE) {
         return Err(refusal(access, true, beyond));
@@ -159,41 +243,37 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     Ok(())
 }
 
-/// Writes every copy that fits the part of the device the file system uses. The caller
-/// flushes before, since the superblock points at what was written until then. After it the
-/// primary is durable; the mirrors are with the next flush, which comes before the primary
-/// is written again.
+/// Writes the mirrors of a member that fit the part of the device the file system uses; they are durable with the next
+/// flush.
 ///
 /// # Errors
 /// `Corrupt` for a superblock that must not reach a disk, or the device's.
-pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
-    write_primary(device, superblock)?;
-    write_mirrors(device, superblock)
-}
-
-/// Writes the mirrors; they are durable with the next flush.
-///
-/// # Errors
-/// As [`write`].
-pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
+pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result<()> {
     for (mirror, offset) in (0..).zip(mirrors_within(device.total_bytes())).skip(1) {
         write_copy(device, superblock, (mirror, offset))?;
     }
     Ok(())
 }
 
-/// Writes the primary copy, which is durable after; the caller flushes before.
+/// Writes the primary copy of each member, which are durable after; the caller flushes before.
 ///
 /// # Errors
-/// As [`write`].
-pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
-    write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
-    let flushed = device.device().flush();
-    Ok(flushed.inspect_err(|_| device.count(Event::WriteError))?)
+/// As [`write_mirrors`].
+pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result<()> {
+    for device in devices {
+        write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
+    }
+    for device in devices {
+        device.flush()?;
+    }
+    Ok(())
 }
 
-fn write_copy(device: &PoolDevice, superblock: &Superblock, (mirror, offset): (u32, u64)) -> Result<()> {
-    let copy = superblock.sealed(offset)?;
+fn write_copy(device: &PoolDevice, superblock: &FsSuper, (mirror, offset): (u32, u64)) -> Result<()> {
+    let copy = superblock.sealed_for(device.id(), offset).ok_or_else(|| {
+        let (expected, found) = (Detail::Text("a device of this file system"), Detail::Number(device.id().0));
+        Corrupt::new("device of the superblock", expected, found).at(At::Superblock(offset))
+    })??;
     let tag = Tag { kind: Kind::Superblock, mirror };
     let written = tagged(tag, || device.device().write_at(offset, &[copy.bytes()]));
     Ok(written.inspect_err(|_| device.count(Event::WriteError))?)

@@ -115,8 +115,7 @@ impl Pool {
     /// The first device's that failed. Nothing is known then about the writes before.
     pub fn flush(&self) -> Result<()> {
         for device in self.devices() {
-            let flushed = device.device().flush();
-            flushed.inspect_err(|_| device.count(Event::WriteError))?;
+            device.flush()?;
         }
         Ok(())
     }

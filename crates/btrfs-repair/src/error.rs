@@ -27,6 +27,9 @@ pub enum Error {
     /// A block that must not reach a disk: our own mistake, noticed in time.
     #[error("a repaired block would be refused ({0}); nothing was written")]
     Refused(Corrupt),
+    /// The file system is on several devices.
+    #[error("a file system on {0} devices is not repaired, so far; `spinney rescue` and `spinney check` read it")]
+    SeveralDevices(u64),
     /// The undo file cannot be written or read.
     #[error("undo file: {0}")]
     UndoFile(#[from] io::Error),

@@ -40,20 +40,26 @@ impl Image {
     /// Reads the superblock and the chunk tree.
     ///
     /// # Errors
-    /// When there is no superblock.
+    /// When there is no superblock, and for a file system on several devices.
     pub(crate) fn open(device: Arc<OverlayDevice>) -> Result<Self> {
         let below: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&device);
         let opened = open_media(&[below])?;
         let mut image =
             Self { device, media: opened.media, fields: opened.fields, chunk_tree_uuid: Uuid::NIL, bad_chunks: 0 };
-        image.load_chunks();
-        Ok(image)
+        let listed = image.load_chunks();
+        // A number that is wrong is mended, as long as the chunk tree says so.
+        match listed.unwrap_or_else(|| image.fields.num_devices.get()) {
+            0 | 1 => Ok(image),
+            count => Err(Error::SeveralDevices(count)),
+        }
     }
 
-    fn load_chunks(&mut self) {
+    /// Reads the chunk tree; returns how many devices it lists, if all of it can be read.
+    fn load_chunks(&mut self) -> Option<u64> {
         let root = (self.fields.chunk_root.get(), self.fields.chunk_root_level);
         let mut found: Vec<Chunk> = Vec::new();
         let (mut bad, mut is_whole) = (0usize, true);
+        let mut device_count = 0u64;
         let mut todo = vec![root];
         while let Some((at, level)) = todo.pop() {
             let Some(block) = self.read(at, level) else {
@@ -68,6 +74,7 @@ impl Image {
                 continue;
             }
             for (key, data) in LeafView::new(&block.bytes).iter() {
+                device_count = device_count.saturating_add(u64::from(key.item_type == item_type::DEV_ITEM));
                 if key.item_type == item_type::CHUNK_ITEM {
                     let item = ChunkItem::parse(data).ok();
                     match item.and_then(|item| Chunk::from_item(Logical(key.offset), &item).ok()) {
@@ -87,6 +94,7 @@ impl Image {
             }
         }
         self.bad_chunks = bad.saturating_add(self.misplaced_chunks());
+        is_whole.then_some(device_count)
     }
 
     /// Chunks that lie on no device that is there, beyond its end, or on each other. Device extents and block groups

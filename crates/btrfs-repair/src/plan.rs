@@ -145,6 +145,10 @@ pub fn plan(device: &Arc<dyn Device>, options: &Options, watch: &dyn Watch) -> R
         refusals: Vec::new(),
         steps: Vec::new(),
     };
+    let overlay = OverlayDevice::new(Arc::clone(device), options.changes_bytes_max);
+    if let Err(error @ Error::SeveralDevices(_)) = Image::open(Arc::new(overlay)) {
+        return Err(error);
+    }
     let before = planner.check(device)?;
     let mut now = before.clone();
     for _ in 0..ROUNDS_MAX {

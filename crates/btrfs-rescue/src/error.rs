@@ -1,11 +1,13 @@
 //! What keeps a rescue from being done.
 
+use btrfs_pool::MemberError;
+
 /// What keeps a rescue from being done; what is missing of a file system is told in reports.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No device was given.
-    #[error("no device")]
-    NoDevice,
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    Members(#[from] MemberError),
     /// Neither a superblock nor a tree block was found.
     #[error("no trace of btrfs: no superblock, and no tree block in any 4 KiB of it")]
     NothingFound,

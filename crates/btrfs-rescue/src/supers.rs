@@ -5,11 +5,10 @@ use std::sync::Arc;
 use blockdev::Device;
 use btrfs_check::{Disk, Media};
 use btrfs_disk::flags::Incompat;
-use btrfs_disk::superblock::{DiskSuperblock, Superblock, mirror_offsets};
+use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical, Uuid};
-use btrfs_pool::Chunk;
-use btrfs_pool::supers::read_copy;
+use btrfs_pool::{Chunk, Members};
 
 use crate::error::Error;
 use crate::scan::guess;
@@ -31,21 +30,18 @@ pub(crate) struct Opened {
 /// # Errors
 /// Where there is no trace of a file system, or there are traces of two.
 pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Opened, Error> {
+    let members = Members::salvage(devices)?;
     let mut notes = Vec::new();
-    let copies: Vec<Option<Superblock>> = devices.iter().map(|device| best_copy(&**device, &mut notes)).collect();
-    let chosen = copies.iter().flatten().max_by_key(|copy| copy.generation());
-    if let Some(chosen) = chosen {
-        for (device, copy) in devices.iter().zip(&copies) {
-            if copy.as_ref().is_some_and(|copy| copy.fields().fsid != chosen.fields().fsid) {
-                return Err(Error::Unsupported(format!("{}, which belongs to another file system,", device.name())));
+    for member in members.iter().filter(|member| member.copies().primary().is_none()) {
+        for (offset, copy) in member.copies().iter() {
+            if let Err(error) = copy {
+                notes.push(format!("{}: superblock at byte {offset}: {error}", member.device().name()));
             }
         }
     }
+    let chosen = members.counting().map(|(_, superblock)| superblock);
     let fields = chosen.map(|chosen| Box::new(*chosen.fields()));
-    let disks = disks(devices, &copies);
-    if disks.is_empty() {
-        return Err(Error::NoDevice);
-    }
+    let disks = disks(&members);
     let format = match &fields {
         Some(fields) => Format::of(fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?,
         None => {
@@ -72,28 +68,12 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
     Ok(Opened { media, fields, notes })
 }
 
-/// The primary copy, or the newest of the others.
-fn best_copy(device: &dyn Device, notes: &mut Vec<String>) -> Option<Superblock> {
-    let mut best: Option<Superblock> = None;
-    for (number, offset) in mirror_offsets(device.size_bytes()).enumerate() {
-        match read_copy(device, offset) {
-            Ok(copy) if number == 0 => return Some(copy),
-            Ok(copy) => {
-                if best.as_ref().is_none_or(|best| best.generation() < copy.generation()) {
-                    best = Some(copy);
-                }
-            }
-            Err(error) => notes.push(format!("{}: superblock at byte {offset}: {error}", device.name())),
-        }
-    }
-    best
-}
-
 /// The devices with their numbers; one without a superblock gets the next that is free.
-fn disks(devices: &[Arc<dyn Device>], copies: &[Option<Superblock>]) -> Vec<Disk> {
-    let mut taken: Vec<u64> = copies.iter().flatten().map(|copy| copy.fields().dev_item.devid.get()).collect();
-    let with = devices.iter().zip(copies).map(|(device, copy)| {
-        let (id, uuid, total_bytes) = match copy {
+fn disks(members: &Members) -> Vec<Disk> {
+    let mut taken: Vec<u64> = members.iter().filter_map(|member| member.id()).map(|id| id.0).collect();
+    let with = members.iter().map(|member| {
+        let device = member.device();
+        let (id, uuid, total_bytes) = match member.superblock() {
             Some(copy) => {
                 let item = &copy.fields().dev_item;
                 (item.devid.get(), item.uuid, item.total_bytes.get())

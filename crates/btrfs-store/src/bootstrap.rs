@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
-use btrfs_disk::items::ChunkItem;
-use btrfs_disk::key::item_type::CHUNK_ITEM;
+use btrfs_disk::items::{ChunkItem, DevItem, OnDisk as _};
+use btrfs_disk::key::item_type::{CHUNK_ITEM, DEV_ITEM};
 use btrfs_disk::key::objectid;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
@@ -18,11 +18,11 @@ use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
-use btrfs_pool::{Access, Chunk, Pool, Workers, supers};
+use btrfs_pool::{Access, Chunk, FsSuper, Members, Opening, Pool, Workers};
 
 /// Opens the file system on `devices`.
-pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
-    match open_state(devices.clone(), options, options.generation) {
+pub(crate) fn open(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Result<Engine> {
+    match open_state(devices, options, options.generation) {
         Err(error @ (Error::Corrupt(_) | Error::NoGoodCopy { .. }))
             if options.uses_backup_roots && options.generation.is_none() =>
         {
@@ -33,36 +33,28 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
 }
 
 /// The newest backup root that can be opened.
-fn open_earlier(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Option<Engine> {
-    let superblock = supers::read(&**devices.first()?, Access::ReadOnly).ok()?;
-    let mut earlier = generations(&superblock).into_iter().skip(1);
-    earlier.find_map(|generation| open_state(devices.clone(), options, Some(generation)).ok())
+fn open_earlier(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Option<Engine> {
+    let members = Members::read(devices, Access::ReadOnly, None, options.mode).ok()?;
+    let mut earlier = generations(members.counting()?.1).into_iter().skip(1);
+    earlier.find_map(|generation| open_state(devices, options, Some(generation)).ok())
 }
 
-fn open_state(devices: Vec<Arc<dyn Device>>, options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
+fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, options.too_short, workers)?;
+    let how = Opening { access, mode: options.mode, copy: options.superblock, too_short: options.too_short };
+    let (pool, mut superblock) = Pool::open(devices, &how, workers)?;
     if let Some(wanted) = generation {
         use_generation(&mut superblock, wanted, options)?;
     }
     start(pool, superblock, options)
 }
 
-/// Opens, for reading, the state that a superblock leads to which is not on the device any more.
-pub(crate) fn open_view(
-    device: Arc<dyn Device>,
-    superblock: Superblock,
-    options: &StoreOptions,
-    workers: Arc<Workers>,
-) -> Result<Engine> {
-    let pool = Pool::open_as(device, Access::ReadOnly, &superblock, options.too_short, workers)?;
-    start(pool, superblock, options)
-}
-
-fn start(pool: Pool, mut superblock: Superblock, options: &StoreOptions) -> Result<Engine> {
+/// Starts an engine on a pool that knows its system chunks.
+pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
     let access = if pool.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
+    parts.settle_members(&superblock)?;
     parts.add_chunks()?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let core = core_trees(&trees, superblock.fields())?;
@@ -156,7 +148,10 @@ impl Parts {
         let running = Generation(superblock.generation().0.saturating_add(1));
         let reader = Arc::new(BlockReader::new(Arc::clone(&pool), format, running));
         let chunk_root = root_ptr(superblock.chunk_root());
-        let uuid = if chunk_root.at.0 == 0 { fresh_uuid(options) } else { chunk_tree_uuid(&reader, &chunk_root)? };
+        let uuid = match chunk_root.at.0 {
+            0 => fresh_uuid(options),
+            _ => chunk_tree_uuid(&reader, &chunk_root).map_err(|error| blame(error, &pool, superblock))?,
+        };
         let forest = Forest::new(
             Arc::<BlockReader>::clone(&reader),
             pool.node_bytes(),
@@ -166,6 +161,22 @@ impl Parts {
         );
         let chunk_tree = Arc::new(Tree::new(Arc::clone(&forest), TreeId::CHUNK, TreeKind::Single, chunk_root));
         Ok(Self { pool, reader, forest, chunk_tree })
+    }
+
+    /// Finds out which devices there are, unless the superblock says that the one that was given is all.
+    fn settle_members(&self, superblock: &Superblock) -> Result<()> {
+        let count = superblock.fields().num_devices.get();
+        if count == 1 && self.pool.devices().iter().count() == 1 {
+            return Ok(());
+        }
+        let mut items = Vec::new();
+        let (first, last) = (dev_item_key(0), dev_item_key(u64::MAX));
+        let read = self.chunk_tree.scan(&first, &last, |key, bytes| {
+            items.push(*DevItem::parse(bytes).map_err(|error| error.at(At::Key(TreeId::CHUNK, *key)))?);
+            Ok(Scan::Continue)
+        });
+        read.map_err(|error| blame(error, &self.pool, superblock))?;
+        Ok(self.pool.settle_members(superblock, &items)?)
     }
 
     fn add_chunks(&self) -> Result<()> {
@@ -188,7 +199,7 @@ impl Parts {
         trees: Trees,
         core: CoreTrees,
         space: Space,
-        superblock: Superblock,
+        superblock: FsSuper,
         options: &StoreOptions,
     ) -> Engine {
         let durable = superblock.generation();
@@ -208,6 +219,16 @@ impl Parts {
             options: options.clone(),
         }
     }
+}
+
+/// A chunk tree that cannot be read may lie on devices that are missing: they are the reason then.
+fn blame(error: Error, pool: &Pool, superblock: &Superblock) -> Error {
+    let missing = pool.missing(superblock.fields().num_devices.get());
+    missing.map_or(error, |missing| Error::Members(Box::new(missing)))
+}
+
+fn dev_item_key(device: u64) -> Key {
+    Key::new(objectid::DEV_ITEMS, DEV_ITEM, device)
 }
 
 fn fresh_uuid(options: &StoreOptions) -> [u8; 16] {

@@ -8,7 +8,7 @@ use btrfs_disk::{Corrupt, Key, Logical, QgroupId, TreeId};
 use btrfs_pool::Error as PoolError;
 use btrfs_pool::error::Causes;
 
-pub use btrfs_pool::{BadCopy, Cause};
+pub use btrfs_pool::{BadCopy, Cause, MemberError};
 
 /// What every operation of the store returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -32,6 +32,10 @@ pub enum Error {
         /// Names of the features.
         what: Cow<'static, str>,
     },
+
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    Members(Box<MemberError>),
 
     /// One of our own invariants does not hold: the file system may be sound, this program is not.
     #[error("a bug in this program: {what}, in {place}")]
@@ -187,6 +191,7 @@ impl From<PoolError> for Error {
             PoolError::Corrupt(corrupt) => Self::Corrupt(corrupt),
             PoolError::Device(error) => Self::Device(error),
             PoolError::Unsupported { what } => Self::Unsupported { what },
+            PoolError::Members(error) => Self::Members(error),
             PoolError::ReadOnly => Self::ReadOnly,
             PoolError::NoGoodCopy { at, len, causes } => Self::NoGoodCopy { at, len, causes },
         }

@@ -35,8 +35,8 @@ pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{
-    BadSuperblock, BadUnit, Copied, DataExtent, Expect, Fate, GroupState, Hint, Moved, Need, QuotaChange, QuotaKind,
-    Scrub, ScrubStep, Sizes, Store, view::HeldState,
+    BadSuperblock, BadUnit, Copied, DataExtent, DeviceState, Expect, Fate, GroupState, Hint, Moved, Need, QuotaChange,
+    QuotaKind, Scrub, ScrubStep, Sizes, Store, view::HeldState,
 };
 pub use tree::{Compare, Difference, EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

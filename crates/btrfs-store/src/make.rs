@@ -25,7 +25,7 @@ use crate::space::{ChunkPlan, DeviceSpace, Space};
 use crate::tree::{Edit, RootPtr, Tree};
 use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::{Error, Result};
-use btrfs_pool::{Layout, Pool, PoolDevice, Workers};
+use btrfs_pool::{FsSuper, Layout, Pool, PoolDevice, Workers};
 
 /// Bytes of a device below which nothing can be made.
 pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
@@ -107,7 +107,7 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     let array = system.array_entry();
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
     fields.sys_chunk_array_size = u32_len(array.len()).into();
-    let superblock = Superblock::new(fields)?;
+    let superblock = FsSuper::new(Superblock::new(fields)?, []);
     let layout =
         Layout { node_bytes: usize_from(make.nodesize), sector_bytes: usize_from(SECTOR_SIZE), csum_type: make.csum };
     let workers = Arc::new(Workers::new(options.worker_count));
@@ -182,7 +182,7 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
 }
 
 /// An engine whose trees have no blocks yet.
-fn engine(pool: Pool, space: Space, superblock: Superblock, options: &StoreOptions) -> Result<Engine> {
+fn engine(pool: Pool, space: Space, superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let open = |id: TreeId| {
@@ -265,9 +265,11 @@ fn make_roots(engine: &Engine, host: &TxnHost<'_>) -> Result<()> {
 }
 
 fn write_items(engine: &Engine, edit: &Edit<'_>, plans: &[ChunkPlan]) -> Result<()> {
-    let device = engine.superblock.lock().fields().dev_item;
-    let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, device.devid.get());
-    edit.insert(&engine.trees.chunk_tree, &key, device.bytes())?;
+    let devices = engine.superblock.lock().items().to_vec();
+    for device in devices {
+        let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, device.devid.get());
+        edit.insert(&engine.trees.chunk_tree, &key, device.bytes())?;
+    }
     for plan in plans {
         engine.space.write_chunk(edit, &engine.chunk_trees(), plan)?;
     }

@@ -1,7 +1,7 @@
 //! How a store is opened.
 
 use btrfs_disk::Generation;
-use btrfs_pool::TooShort;
+use btrfs_pool::{Mode, TooShort};
 
 use crate::Env;
 
@@ -24,6 +24,8 @@ pub struct StoreOptions {
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
+    /// Which devices have to be there.
+    pub mode: Mode,
     /// How a volume is opened for writing when its device is shorter than the superblock says.
     pub too_short: TooShort,
     /// Each commit tells the devices what it freed.
@@ -42,6 +44,7 @@ impl Default for StoreOptions {
             generation: None,
             uses_backup_roots: false,
             superblock: None,
+            mode: Mode::Strict,
             too_short: TooShort::Refused,
             discard: false,
             env: Env::system(),

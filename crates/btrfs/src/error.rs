@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, TreeId};
+pub use btrfs_pool::MemberError;
 use vfs::Shortage;
 
 /// What the crate's functions return.
@@ -43,6 +44,9 @@ pub enum Error {
     /// The image uses something that this program does not do.
     #[error("not supported: {0}")]
     Unsupported(Cow<'static, str>),
+    /// The devices cannot be used together.
+    #[error(transparent)]
+    Members(Box<MemberError>),
     /// This program contradicts itself; the image may be sound.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
@@ -215,6 +219,7 @@ impl Error {
             }
             Self::Bug { what, place } => btrfs_store::Error::Bug { what: what.clone(), place },
             Self::Quota(what) => btrfs_store::Error::Quota(*what),
+            Self::Members(what) => btrfs_store::Error::Members(what.clone()),
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
             Self::Caller { what, .. } => btrfs_store::Error::bug(what.to_string(), "an operation on names"),
         }
@@ -226,7 +231,7 @@ impl Error {
             Self::Io { .. } if self.is_device_full() => io::ErrorKind::StorageFull,
             Self::Io { .. } | Self::Bug { .. } => io::ErrorKind::Other,
             Self::Corrupt { .. } => io::ErrorKind::InvalidData,
-            Self::Quota(_) => io::ErrorKind::InvalidInput,
+            Self::Quota(_) | Self::Members(_) => io::ErrorKind::InvalidInput,
             Self::Unsupported(_) => io::ErrorKind::Unsupported,
             Self::NoSpace(_) => io::ErrorKind::StorageFull,
             Self::Poisoned { .. } => io::ErrorKind::ReadOnlyFilesystem,
@@ -279,6 +284,7 @@ impl From<btrfs_store::Error> for Error {
             S::ReadOnly => Self::caller(CallerError::ReadOnly),
             S::QuotaExceeded { .. } => Self::caller(CallerError::QuotaExceeded),
             S::Quota(what) => Self::Quota(what),
+            S::Members(what) => Self::Members(what),
             source => Self::Corrupt { source: Box::new(source), path: None },
         }
     }

@@ -31,7 +31,7 @@ pub use btrfs_store::{
     SpaceReport,
 };
 pub use codec::CompressionType;
-pub use error::{CallerError, Error, Result};
+pub use error::{CallerError, Error, MemberError, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
 pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use clap::Args;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::btrfs::check::Error as Cause;
-use spinney::{CheckOptions, Device, Devices, Format, Meaning, PassRow};
+use spinney::{CheckOptions, Devices, Format, Meaning, PassRow};
 
 use crate::btrfs;
 use crate::checked::{Checked, Ended, Shown, Wanted};
 use commands::failure::{Failure, Status, one_line};
 use commands::format;
 use commands::human;
-use commands::image::{ImagePath, explain, kernel_mount, served_image};
+use commands::image::{explain, kernel_mount, locators, served_image};
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 
@@ -193,11 +193,10 @@ impl Check {
     /// Opens the devices, and says what each of them is.
     fn devices(&self, image: &Path) -> Result<Opened> {
         let (mut devices, mut holders) = Opened::default();
-        for path in std::iter::once(image).chain(self.device.iter().map(PathBuf::as_path)) {
-            let options = FileOptions { read_only: true, ..FileOptions::default() };
-            let device = FileDevice::open(path, &options)?;
-            holders.push(btrfs::check::Holder::of(&device.metadata()?));
-            devices.push(Arc::new(device));
+        for locator in locators(image, &self.device)? {
+            let device = blockdev::open(&locator, Access::READ)?;
+            holders.extend(device.host_metadata()?.as_ref().map(btrfs::check::Holder::of));
+            devices.push(device);
         }
         Ok((devices, holders))
     }
@@ -247,9 +246,11 @@ impl Check {
 /// Why a check could not be done; without a superblock, what to run next.
 fn failed(image: &Path, error: Error) -> Error {
     let has_none = error.downcast_ref::<Cause>().is_some_and(Cause::is_of_superblocks);
-    let part = ImagePath::parse(image);
-    if std::fs::metadata(&part.path).is_ok_and(|found| found.is_file() && found.len() == 0) {
-        return Ended::failed(format!("{}: no {} image: it is empty", part.path.display(), format::format_names()));
+    let host = Locator::parse(image).ok().and_then(|image| image.path().map(Path::to_owned));
+    if let Some(path) =
+        host.filter(|path| std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0))
+    {
+        return Ended::failed(format!("{}: no {} image: it is empty", path.display(), format::format_names()));
     }
     let text = one_line(&explain(image, error));
     if !has_none {
@@ -281,8 +282,8 @@ fn refuse_kernel_mount(image: &Path) -> Result<()> {
 fn refuse_plain_mount(dir: &Path) -> Result<()> {
     // What is no mount of ours, the check of it says.
     let Ok(image) = served_image(dir) else { return Ok(()) };
-    let part = ImagePath::parse(&image);
-    let Some(name) = format::recognise(&part.path, part.offset).ok().flatten() else { return Ok(()) };
+    let recognised = Locator::parse_list(&image).map(|list| list.first().map(format::recognise));
+    let Ok(Some(Ok(Some(name)))) = recognised else { return Ok(()) };
     if is_btrfs(name) {
         return Ok(());
     }

@@ -34,12 +34,12 @@ use args::Cli;
 use checked::Ended;
 use commands::failure::{self, Status};
 use commands::format;
-use commands::image::ImagePath;
 use commands::magic::Look;
 use commands::mount::helper;
 use commands::output::{self, Output};
 use commands::short;
 use formats::FACES;
+use spinney::blockdev::Locator;
 
 /// Many threads make and drop small things while images are written; the allocator of the C
 /// library takes an eighth of that time.
@@ -87,7 +87,8 @@ pub fn run() -> ExitCode {
 /// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
 fn advise(error: &anyhow::Error, words: &[OsString]) {
     if failure::is_host_full(error) {
-        let image = words.iter().skip(2).map(|word| ImagePath::parse(Path::new(word)).path).find(|path| path.is_file());
+        let image = words.iter().skip(2).filter_map(|word| Locator::parse(word).ok());
+        let image = image.filter_map(|image| image.path().map(Path::to_owned)).find(|path| path.is_file());
         if let Some(image) = image {
             let image = image.display();
             output::warn(&format!(
@@ -102,12 +103,12 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
         return;
     }
     let format_of = |word: &OsString| {
-        let part = ImagePath::parse(Path::new(word));
-        let is_image = std::fs::metadata(&part.path).is_ok_and(|found| !found.is_dir() && found.len() > 0);
+        let part = Locator::parse(word).ok()?;
+        let is_image = std::fs::metadata(part.path()?).is_ok_and(|found| !found.is_dir() && found.len() > 0);
         if !is_image {
             return None;
         }
-        match format::recognise(&part.path, part.offset) {
+        match format::recognise(&part) {
             // It may have been of the first format.
             Ok(None) if is_unknown(&part) => spinney::formats().into_iter().next(),
             Ok(found) => found.and_then(spinney::format_named),
@@ -126,8 +127,8 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
     }
 }
 
-fn is_unknown(part: &ImagePath) -> bool {
-    matches!(format::look(&part.path, part.offset), Ok(Look::Unknown | Look::Empty))
+fn is_unknown(part: &Locator) -> bool {
+    matches!(format::look(part), Ok(Look::Unknown | Look::Empty))
 }
 
 /// Shows the help that was asked for, laid out for the terminal.

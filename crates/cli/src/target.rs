@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::transfer::{
     HostSource, Options, Rules, Totals, Transfer, VolumeOptions, VolumeSink, Watch, default_threads, measure_host,
 };
@@ -21,7 +20,7 @@ use commands::emulation;
 use commands::failure::{Failure, Status};
 use commands::format;
 use commands::human::{self, parse_bytes};
-use commands::image::{ImagePath, maker};
+use commands::image::maker;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
@@ -107,7 +106,7 @@ impl Common {
     /// How contents are copied into it.
     fn transfer_options(&self, target: &Target) -> Options {
         // The image may lie in the directory that is copied.
-        let image = rustix::fs::stat(&target.part.path).ok();
+        let image = rustix::fs::stat(target.file()).ok();
         let skip = image.map(|stat| (stat.st_dev, stat.st_ino));
         let thread_count = self.threads.unwrap_or_else(default_threads);
         Options { thread_count, rules: Rules { owner: self.owner, skip, ..Rules::default() } }
@@ -142,7 +141,7 @@ impl Common {
     ) -> Result<T> {
         emulation::check()?;
         let options = self.transfer_options(target);
-        let may_grow = self.size.is_none() && !target.is_device && target.part.size.is_none();
+        let may_grow = self.size.is_none() && !target.is_device && target.part.size().is_none();
         if let Some(size) = self.fixed_size(target).filter(|_| !may_grow) {
             // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
             let bytes_total = match Bar::would_show(!self.quiet) {
@@ -164,7 +163,7 @@ impl Common {
 
     /// The size, if it is known before the contents are.
     fn fixed_size(&self, target: &Target) -> Option<u64> {
-        self.size.or(target.part.size).or(Some(target.size).filter(|size| *size > 0))
+        self.size.or(target.part.size()).or(Some(target.size).filter(|size| *size > 0))
     }
 
     /// The size, which has to be known.
@@ -195,7 +194,7 @@ pub(crate) struct Target {
     /// As it was given.
     pub(crate) path: PathBuf,
     /// What of it is meant.
-    pub(crate) part: ImagePath,
+    pub(crate) part: Locator,
     /// Bytes it has now; 0 where there is nothing.
     pub(crate) size: u64,
     is_new: bool,
@@ -207,8 +206,15 @@ pub(crate) struct Target {
 
 impl Target {
     fn inspect(path: &Path, keeps_blocks: bool) -> Result<Self> {
-        let part = ImagePath::parse(path);
-        let found = match std::fs::metadata(&part.path) {
+        let part = Locator::parse(path)?;
+        let unsupported = |text: &str| Failure::new(Status::Unsupported, format!("{}: {text}", path.display()));
+        if Locator::parse_list(path)?.len() > 1 {
+            return Err(unsupported("a file system is made on one device so far (`file:` names a file)").into());
+        }
+        let Some(file) = part.path() else {
+            return Err(unsupported("a file system is made on a file or block device of this host").into());
+        };
+        let found = match std::fs::metadata(file) {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let path = path.to_owned();
@@ -221,9 +227,14 @@ impl Target {
             let text = format!("{}: neither a regular file nor a block device", path.display());
             return Err(Failure::refused(text).into());
         }
-        let end = if is_device { device_bytes(&part.path)? } else { found.size() };
-        let size = part.size.unwrap_or(end.saturating_sub(part.offset));
+        let end = if is_device { device_bytes(file)? } else { found.size() };
+        let size = part.size().unwrap_or(end.saturating_sub(part.offset()));
         Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks })
+    }
+
+    /// The file or block device of the host.
+    pub(crate) fn file(&self) -> &Path {
+        self.part.target()
     }
 
     fn refuse_occupied(&self) -> Result<()> {
@@ -231,10 +242,10 @@ impl Target {
             return Ok(());
         }
         let shown = || self.path.display().to_string();
-        let found = format::recognise(&self.part.path, self.part.offset).with_context(shown)?;
+        let found = format::recognise(&self.part).with_context(shown)?;
         let holds = match found {
             Some(name) => format!("holds {name}"),
-            None => match blank::first_byte(&self.part.path, self.part.offset, self.size, self.is_device) {
+            None => match blank::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
                 Ok(None) => return Ok(()),
                 Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
                 Err(error) => return Err(error).with_context(shown),
@@ -270,23 +281,21 @@ impl Target {
         if !self.is_device {
             self.resize(size)?;
         }
-        let file_options = FileOptions { size: Some(size), ..FileOptions::default() };
-        Ok(watched(Arc::new(FileDevice::open(&self.path, &file_options)?)))
+        Ok(watched(blockdev::open(&self.part.clone().with_size(Some(size)), Access::WRITE)?))
     }
 
     /// Makes the file long enough. One that is ours alone is emptied first, so that no old
     /// block is in it, unless its blocks are to stay.
     fn resize(&self, size: u64) -> Result<()> {
         // It is locked, and known to be nobody else's, while its length changes.
-        let options = FileOptions { create: true, ..FileOptions::default() };
-        let _lock = FileDevice::open(&self.part.path, &options)?;
-        let file = OpenOptions::new().write(true).open(&self.part.path)?;
-        let end = self.part.offset.saturating_add(size);
+        let _lock = blockdev::open(&Locator::file(self.file()), Access { create: true, ..Access::WRITE })?;
+        let file = OpenOptions::new().write(true).open(self.file())?;
+        let end = self.part.offset().saturating_add(size);
         if i64::try_from(end).is_err() {
             let text = format!("{}: no file is {} long", self.path.display(), human::bytes(end));
             return Err(Failure::usage(text).into());
         }
-        let is_whole = self.part.offset == 0 && self.part.size.is_none();
+        let is_whole = self.part.offset() == 0 && self.part.size().is_none();
         if is_whole && !self.keeps_blocks {
             file.set_len(0)?;
         }
@@ -298,10 +307,10 @@ impl Target {
 
     /// Ends a file behind its file system, where it is nothing else.
     pub(crate) fn cut(&self, total_bytes: u64) -> Result<()> {
-        if self.is_device || self.part.offset > 0 || self.part.size.is_some() {
+        if self.is_device || self.part.offset() > 0 || self.part.size().is_some() {
             return Ok(());
         }
-        let file = OpenOptions::new().write(true).open(&self.part.path)?;
+        let file = OpenOptions::new().write(true).open(self.file())?;
         if file.metadata()?.len() > total_bytes { Ok(file.set_len(total_bytes)?) } else { Ok(()) }
     }
 
@@ -309,7 +318,7 @@ impl Target {
     pub(crate) fn remove_new(&self) {
         if self.is_new {
             // The failure that led here is the one to report.
-            let _ = std::fs::remove_file(&self.part.path);
+            let _ = std::fs::remove_file(self.file());
         }
     }
 }

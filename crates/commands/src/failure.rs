@@ -206,6 +206,7 @@ fn of_volume(error: &VolumeError) -> Option<Status> {
 pub fn of_device(error: &blockdev::Error) -> Status {
     match error {
         blockdev::Error::Locked { .. } | blockdev::Error::Busy { .. } => Status::Busy,
+        blockdev::Error::NotALocator { .. } => Status::Usage,
         // The image ends before its file system does.
         blockdev::Error::UnexpectedEnd { .. } => Status::Corrupt,
         _ => of_kind(error.kind()),

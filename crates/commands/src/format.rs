@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use serde_json::json;
-use spinney::blockdev::Device;
-use spinney::magic::HEAD_BYTES;
+use spinney::blockdev::{Device, Locator};
 use spinney::remote::Jobs;
 use spinney::{Format, Volume, VolumeOptions};
 use spinney::{Look, magic};
@@ -119,21 +118,29 @@ pub fn of(device: &dyn Device) -> Result<&'static dyn Format> {
     }
 }
 
-/// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
+/// The format of a volume on several devices, as the first one says it.
 ///
 /// # Errors
-/// The host's.
-pub fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
-    Ok(spinney::recognise_bytes(&magic::head(path, offset)?))
+/// As [`of`].
+pub fn of_all(devices: &[Arc<dyn Device>]) -> Result<&'static dyn Format> {
+    let missing = || failure::Failure::usage("no device is named");
+    of(&**devices.first().ok_or_else(missing)?)
 }
 
-/// What a file without a file system that is known here looks like, from byte `offset` on.
+/// Name of what begins on the device that a locator names; `None` where nothing is recognised.
 ///
 /// # Errors
 /// The host's.
-pub fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
-    let head = magic::head(path, offset)?;
-    debug_assert!(u64::try_from(head.len()).is_ok_and(|len| len <= HEAD_BYTES));
+pub fn recognise(image: &Locator) -> spinney::blockdev::Result<Option<&'static str>> {
+    Ok(spinney::recognise_bytes(&magic::head(image)?))
+}
+
+/// What a device without a file system that is known here looks like.
+///
+/// # Errors
+/// The host's.
+pub fn look(image: &Locator) -> spinney::blockdev::Result<Look> {
+    let head = magic::head(image)?;
     let formats = spinney::formats();
     let mut relatives = formats.iter().flat_map(|format| format.relatives());
     let relative = relatives.find(|(_, magic)| magic.is_in(&head));

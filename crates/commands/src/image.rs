@@ -1,17 +1,14 @@
 //! Opening the image that a command names.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::{Access, Device, Locator};
 use clap::Args;
 use remote::Remote;
-use spinney::{FileSystem as _, Files, Volume, VolumeOptions};
+use spinney::{Devices, FileSystem as _, Files, Volume, VolumeOptions};
 
 use crate::failure::{Failure, Status, one_line, status_of};
 use crate::format;
@@ -23,10 +20,11 @@ use crate::trace::watch::watched;
 pub use fuse::control;
 
 /// The image, the first argument of nearly every command.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct ImageArgs {
-    /// Image file or unmounted block device, IMAGE?offset=N for the part from byte N on; or a directory of a mount. It
-    /// may be left out before paths of the form IMAGE:/PATH and paths below a mount
+    /// Image file or unmounted block device, IMAGE?offset=N for the part from byte N on, A,B for a volume on several
+    /// devices; or a directory of a mount. It may be left out before paths of the form IMAGE:/PATH and paths below a
+    /// mount
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 
@@ -41,6 +39,10 @@ pub struct ImageArgs {
     /// Take this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
     #[arg(long = "super", value_name = "COPY")]
     pub superblock: Option<usize>,
+
+    /// A further device of a volume on several devices, which can only be read; may be given several times
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<PathBuf>,
 }
 
 /// The image, for a command that only reads it.
@@ -111,15 +113,17 @@ impl ReadArgs {
                 if !row.user.is_some_and(is_trusted) {
                     return false;
                 }
-                let image = ImagePath::parse(&row.image()).path;
-                std::fs::metadata(image).is_ok_and(|image| is_own(&image))
+                let images = Locator::parse_list(row.image()).unwrap_or_default();
+                let is_own = |image: &Locator| Some(is_own(&std::fs::metadata(image.path()?).ok()?));
+                !images.is_empty() && images.iter().all(|image| is_own(image) == Some(true))
             });
             return Ok((open_mounted(&dir, &self.request())?.volume, is_own));
         }
-        let file = FileOptions { read_only: true, ..FileOptions::default() };
-        let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
-            let is_own = is_own(&device.metadata()?);
-            Ok((open_on(watched(Arc::new(device)), &self.request())?.volume, is_own))
+        let request = self.request();
+        let opened = open_devices(&self.image, &request).and_then(|devices| {
+            let found = devices.iter().map(|device| device.host_metadata()).collect::<Result<Vec<_>, _>>()?;
+            let is_own = found.iter().all(|found| found.as_ref().is_some_and(is_own));
+            Ok((open_on(devices, &request)?.volume, is_own))
         });
         opened.map_err(|error| explain(path, error))
     }
@@ -147,7 +151,7 @@ fn is_trusted(uid: u32) -> bool {
 impl ImageArgs {
     /// Whether anything is said of the image besides where it is.
     pub fn has_options(&self) -> bool {
-        self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some()
+        self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() || !self.device.is_empty()
     }
 
     /// The directory of a mount that is named in place of an image; `None` for what is no directory.
@@ -165,7 +169,7 @@ impl ImageArgs {
         }
         if self.has_options() {
             let text =
-                "--subvolume, --subvolume-id and --super choose what is in an image; a mount shows what it shows";
+                "--subvolume, --subvolume-id, --super and --device are about images; a mount shows what it shows";
             return Err(Failure::usage(text).into());
         }
         Ok(Some(dir.clone()))
@@ -205,7 +209,7 @@ impl ImageArgs {
         if let Some(dir) = self.mounted_dir()? {
             return open_mounted(&dir, request);
         }
-        let opened = open_device(&self.image, request).and_then(|device| open_on(device, request));
+        let opened = open_devices(self, request).and_then(|devices| open_on(devices, request));
         opened.map_err(|error| explain(&self.image, error))
     }
 }
@@ -239,12 +243,18 @@ pub fn served_image(dir: &Path) -> Result<PathBuf> {
 /// # Errors
 /// The system's.
 pub fn kernel_mount(path: &Path, kind: &str) -> Result<Option<PathBuf>> {
-    let path = ImagePath::parse(path).path.canonicalize()?;
-    let row = match path.is_dir() {
-        true => mounts::with(&path)?.filter(|row| row.kind == kind),
-        false => mounts::find_kernel(&path, kind)?,
-    };
-    Ok(row.map(|row| row.dir))
+    for locator in Locator::parse_list(path)? {
+        let Some(path) = locator.path() else { continue };
+        let path = path.canonicalize()?;
+        let row = match path.is_dir() {
+            true => mounts::with(&path)?.filter(|row| row.kind == kind),
+            false => mounts::find_kernel(&path, kind)?,
+        };
+        if let Some(row) = row {
+            return Ok(Some(row.dir));
+        }
+    }
+    Ok(None)
 }
 
 fn connect_to(dir: &Path) -> Result<Remote> {
@@ -270,18 +280,31 @@ fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     Ok(Opened { volume: Files::new(Arc::new(remote)), own: None })
 }
 
-/// The device that a command names.
+/// The devices that a command names.
 ///
 /// # Errors
 /// The host's.
-pub fn open_device(path: &Path, request: &VolumeOptions) -> Result<Arc<dyn Device>> {
-    let options = FileOptions { read_only: request.read_only, ..FileOptions::default() };
-    Ok(watched(Arc::new(FileDevice::open(path, &options)?)))
+pub fn open_devices(image: &ImageArgs, request: &VolumeOptions) -> Result<Devices> {
+    let access = Access { read_only: request.read_only, ..Access::default() };
+    let open = |locator: &Locator| Ok(watched(blockdev::open(locator, access)?));
+    locators(&image.image, &image.device)?.iter().map(open).collect()
 }
 
-fn open_on(device: Arc<dyn Device>, request: &VolumeOptions) -> Result<Opened> {
-    let format = format::of(&*device)?;
-    let volume = spinney::open_as(format, vec![device], request)?;
+/// The devices of a list (`A,B`), and further ones.
+///
+/// # Errors
+/// `NotALocator`.
+pub fn locators(list: &Path, further: &[PathBuf]) -> blockdev::Result<Vec<Locator>> {
+    let mut found = Locator::parse_list(list)?;
+    for path in further {
+        found.push(Locator::parse(path)?);
+    }
+    Ok(found)
+}
+
+fn open_on(devices: Devices, request: &VolumeOptions) -> Result<Opened> {
+    let format = format::of_all(&devices)?;
+    let volume = spinney::open_as(format, devices, request)?;
     (format::face(format).warn)(&volume)?;
     Ok(Opened { volume: Files::clone(&volume), own: Some(volume) })
 }
@@ -295,81 +318,18 @@ pub struct Opened {
     pub own: Option<Volume>,
 }
 
-/// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
-/// layer reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImagePath {
-    /// The file.
-    pub path: PathBuf,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes, if they are given.
-    pub size: Option<u64>,
-}
-
-impl ImagePath {
-    /// A whole file.
-    pub(crate) fn whole(path: &Path) -> Self {
-        Self { path: path.to_owned(), offset: 0, size: None }
-    }
-
-    /// Takes a path apart. A file that exists under the whole name is meant itself.
-    pub fn parse(path: &Path) -> Self {
-        let whole = Self::whole(path);
-        if std::fs::symlink_metadata(path).is_ok() {
-            return whole;
-        }
-        Self::split(path.as_os_str().as_bytes()).unwrap_or(whole)
-    }
-
-    fn split(bytes: &[u8]) -> Option<Self> {
-        let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
-        let (name, query) = bytes.split_at_checked(mark)?;
-        let query = std::str::from_utf8(query.get(1..)?).ok()?;
-        let path = PathBuf::from(OsStr::from_bytes(name));
-        let mut parsed = Self { path, offset: 0, size: None };
-        for pair in query.split('&') {
-            match pair.split_once('=')? {
-                ("offset", value) => parsed.offset = value.parse().ok()?,
-                ("size", value) => parsed.size = Some(value.parse().ok()?),
-                _ => return None,
-            }
-        }
-        Some(parsed)
-    }
-}
-
-/// What is wrong behind the question mark, where nothing has the whole name and something the one before that.
-fn wrong_part(bytes: &[u8]) -> Option<String> {
-    let whole = Path::new(OsStr::from_bytes(bytes));
-    let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
-    let (name, query) = bytes.split_at_checked(mark)?;
-    let exists = |path: &Path| std::fs::symlink_metadata(path).is_ok();
-    if exists(whole) || !exists(Path::new(OsStr::from_bytes(name))) {
-        return None;
-    }
-    let query = String::from_utf8_lossy(query.get(1..)?);
-    query.split('&').find_map(|pair| match pair.split_once('=') {
-        Some(("offset" | "size", value)) if value.parse::<u64>().is_ok() => None,
-        Some(("offset" | "size", _)) => Some(format!("`{pair}`: give a number of bytes, without a unit")),
-        _ => Some(format!("`{pair}` is unknown; write IMAGE?offset=N or IMAGE?offset=N&size=M")),
-    })
-}
-
 /// Adds to the failure of opening an image its name, and what it seems to be where it is none of
 /// ours.
 pub fn explain(path: &Path, error: Error) -> Error {
-    if let Some(text) = wrong_part(path.as_os_str().as_bytes()) {
-        return Failure::usage(format!("{}: {text}", path.display())).into();
-    }
     let error = if error.to_string().contains(&*path.to_string_lossy()) {
         error
     } else {
         error.context(path.display().to_string())
     };
-    let part = ImagePath::parse(path);
+    let Ok(list) = Locator::parse_list(path) else { return error };
+    let mounted = |part: &Locator| mounts::find_image(part.path()?).ok().flatten();
     if status_of(&error) == Status::Busy
-        && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path)
+        && let Some(mounts::Row { dir, .. }) = list.iter().find_map(mounted)
     {
         let (path, dir) = (path.display(), dir.display());
         let text = format!("{path}: mounted at {dir}; unmount it first, or use the paths below {dir}");
@@ -378,22 +338,23 @@ pub fn explain(path: &Path, error: Error) -> Error {
     if status_of(&error) != Status::Corrupt {
         return error;
     }
-    match format::recognise(&part.path, part.offset) {
+    let Some(part) = list.first() else { return error };
+    match format::recognise(part) {
         Ok(Some(name)) if spinney::format_named(name).is_none() => {
             let path = path.display();
             let known = format::format_names();
             let text = format!("{path}: file system: expected {known}, found {name}");
             Failure::new(Status::Corrupt, text).into()
         }
-        Ok(None) => with_remedies(&part, no_image(path, &part, error)),
-        _ => with_remedies(&part, error),
+        Ok(None) => with_remedies(part, no_image(path, part, error)),
+        _ => with_remedies(part, error),
     }
 }
 
 /// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
-fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
+fn no_image(path: &Path, part: &Locator, error: Error) -> Error {
     let (path, known) = (path.display(), format::format_names());
-    let looks = match format::look(&part.path, part.offset) {
+    let looks = match format::look(part) {
         Ok(Look::Empty) => "it is empty".to_owned(),
         Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
         Ok(Look::Like(what)) => format!("it looks like {what}"),
@@ -404,12 +365,9 @@ fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
 }
 
 /// Adds to the failure of opening an image what else may be tried.
-fn with_remedies(image: &ImagePath, error: Error) -> Error {
-    let options = FileOptions { read_only: true, offset: image.offset, ..FileOptions::default() };
-    let Ok(device) = FileDevice::open(&image.path, &options) else {
-        return error;
-    };
-    let devices: [Arc<dyn Device>; 1] = [Arc::new(device)];
+fn with_remedies(image: &Locator, error: Error) -> Error {
+    let Ok(device) = blockdev::open(image, Access::READ) else { return error };
+    let devices: [Arc<dyn Device>; 1] = [device];
     let formats = spinney::formats();
     let remedies: Vec<String> = formats.iter().flat_map(|format| format.remedies(&devices)).collect();
     if remedies.is_empty() {
@@ -417,18 +375,4 @@ fn with_remedies(image: &ImagePath, error: Error) -> Error {
     }
     let text = format!("{}; {}", one_line(&error), remedies.join(" or "));
     Failure::new(Status::Corrupt, text).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_files_are_named_behind_a_question_mark() {
-        let part = ImagePath::parse(Path::new("no/such.img?offset=1048576&size=4096"));
-        assert_eq!(part.path, Path::new("no/such.img"));
-        assert_eq!((part.offset, part.size), (1 << 20, Some(4096)));
-        let plain = ImagePath::parse(Path::new("no/such.img?other=1"));
-        assert_eq!(plain.path, Path::new("no/such.img?other=1"));
-    }
 }

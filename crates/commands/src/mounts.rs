@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use blockdev::{Identity, Locator};
 use fuse::ServedFile;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
@@ -121,17 +122,17 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
     told.recv_timeout(ANSWER_MAX).ok()
 }
 
-/// Identifies an image whatever its name is.
-pub(crate) fn identity_of(image: &std::fs::Metadata) -> ServedFile {
-    let number = if image.file_type().is_block_device() { image.rdev() } else { 0 };
-    ServedFile { device: image.dev(), inode: image.ino(), number }
+/// Identifies an image whatever its name is, as its server tells.
+pub(crate) fn served_file(image: &std::fs::Metadata) -> ServedFile {
+    let Identity { device, inode, number } = Identity::of(image);
+    ServedFile { device, inode, number }
 }
 
 /// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
 /// by now. `None` where it does not tell. The mount is one that the user made.
 pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
     let served = fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
-    Some(served.is_same(&identity_of(image)))
+    Some(served.is_same(&served_file(image)))
 }
 
 /// The one of our mounts that a file is of.
@@ -164,15 +165,21 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     if !kind.is_file() && !kind.is_block_device() {
         return Ok(None);
     }
+    let own = Identity::of(&wanted);
     serving(|row| {
         // Where another user's mount lies on top, that one would be asked.
         if !find(&row.dir).is_ok_and(|seen| seen.as_ref() == Some(row)) {
             return false;
         }
-        let image = std::fs::metadata(row.image());
-        let is_named = image.is_ok_and(|image| identity_of(&image).is_same(&identity_of(&wanted)));
+        let images = Locator::parse_list(row.image()).unwrap_or_default();
+        let is_it =
+            |image: &Locator| image.identity().is_ok_and(|found| found.is_some_and(|found| found.is_same(&own)));
+        if images.len() > 1 {
+            // A server tells of its first device alone.
+            return images.iter().any(is_it);
+        }
         let wanted = wanted.clone();
-        is_named && answered_soon(&row.dir, move |dir| serves(dir, &wanted)).flatten() != Some(false)
+        images.iter().any(is_it) && answered_soon(&row.dir, move |dir| serves(dir, &wanted)).flatten() != Some(false)
     })
 }
 

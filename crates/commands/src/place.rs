@@ -12,8 +12,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use blockdev::Locator;
+
 use crate::format;
-use crate::image::ImagePath;
 use crate::mounts::{self, Row};
 
 /// The path that an argument names.
@@ -73,7 +74,12 @@ impl Place {
 /// The parts before and after each colon of an argument.
 fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
     let bytes = word.as_bytes();
-    let colons = (1..bytes.len()).filter(|at| bytes.get(*at) == Some(&b':'));
+    // Colons of a scheme separate nothing, unless there is a file in front of them.
+    let has_file =
+        |at: usize| std::fs::symlink_metadata(OsStr::from_bytes(bytes.get(..at).unwrap_or_default())).is_ok();
+    let scheme_len = Locator::scheme_len(word);
+    let is_separator = move |at: &usize| bytes.get(*at) == Some(&b':') && (*at >= scheme_len || has_file(*at));
+    let colons = (1..bytes.len()).filter(is_separator);
     colons.filter_map(|at| {
         let (image, rest) = bytes.split_at_checked(at)?;
         Some((Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(rest.get(1..)?)))
@@ -83,9 +89,15 @@ fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
 /// `IMAGE:PATH`, if the image exists.
 fn in_image(word: &OsStr) -> Option<Place> {
     parts(word).find_map(|(image, rest)| {
-        let found = std::fs::metadata(ImagePath::parse(image).path).ok()?;
-        if !found.is_dir() {
-            return Some(Place::Image { image: image.to_owned(), path: from_root(rest) });
+        let devices = Locator::parse_list(image).ok()?;
+        let in_image = || Place::Image { image: image.to_owned(), path: from_root(rest) };
+        let Some(host) = devices.iter().map(Locator::path).collect::<Option<Vec<_>>>() else {
+            // Whether a device of another backend exists is found out in opening it.
+            return rest.as_bytes().starts_with(b"/").then(in_image);
+        };
+        let is_dir = |path: &&Path| Some(std::fs::metadata(path).ok()?.is_dir());
+        if !host.iter().map(is_dir).collect::<Option<Vec<_>>>()?.contains(&true) {
+            return Some(in_image());
         }
         let (dir, above) = below_mount(image)?;
         Some(Place::Mount { dir, path: join(&above, rest) })
@@ -153,38 +165,41 @@ fn below_mount(path: &Path) -> Option<(PathBuf, PathBuf)> {
 
 /// True for two names of one image, or of one part of it.
 fn is_same(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let (a, b) = (ImagePath::parse(one), ImagePath::parse(other));
-    let number = |part: &ImagePath| std::fs::metadata(&part.path).map(|found| (found.dev(), found.ino()));
-    let is_one_file = matches!((number(&a), number(&b)), (Ok(a), Ok(b)) if a == b);
-    one == other || (is_one_file && (a.offset, a.size) == (b.offset, b.size))
+    one == other
+        || matches!((Locator::parse_list(one), Locator::parse_list(other)), (Ok(a), Ok(b))
+        if a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.is_same(b)))
 }
 
 /// True for a file or device with a known format, and for a directory of a mount.
 pub(crate) fn is_image(path: &Path) -> bool {
-    let part = ImagePath::parse(path);
-    let Ok(found) = std::fs::metadata(&part.path) else { return false };
-    if found.is_dir() {
+    if let Ok(found) = std::fs::metadata(path)
+        && found.is_dir()
+    {
         return mounts::of(&found).is_ok_and(|row| row.is_some());
     }
-    let known = format::recognise(&part.path, part.offset);
+    let Ok(devices) = Locator::parse_list(path) else { return false };
+    let Some(first) = devices.first() else { return false };
+    let known = format::recognise(first);
     known.is_ok_and(|name| name.and_then(spinney::format_named).is_some())
 }
 
 /// The mount point of an image, if the caller has mounted it whole and writable, so that it shows the same as the
 /// image. Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
-    let part = ImagePath::parse(image);
-    let found = std::fs::metadata(&part.path).ok()?;
+    // What has several devices is mounted for reading only.
+    let [part] = <[Locator; 1]>::try_from(Locator::parse_list(image).ok()?).ok()?;
+    let found = std::fs::metadata(part.path()?).ok()?;
     if found.is_dir() {
         return None;
     }
-    let wanted = ImagePath { path: part.path.canonicalize().ok()?, ..part };
+    let real = part.path()?.canonicalize().ok()?;
+    let wanted = part.at_path(real);
     let row = mounts::serving(|row| {
         // Compared by name: a `stat` of an image that lies in another user's mount may block for ever.
         let served = row.image();
-        let served = if served == wanted.path { ImagePath::whole(&served) } else { ImagePath::parse(&served) };
-        served == wanted
+        let is_whole = wanted.path() == Some(&served);
+        let served = if is_whole { Ok(Locator::file(served)) } else { Locator::parse(&served) };
+        served.is_ok_and(|served| served == wanted)
     });
     let row = row.ok()??;
     let is_whole = row.root == Path::new("/") && !row.read_only && mounts::find(&row.dir).ok()? == Some(row.clone());
@@ -192,7 +207,7 @@ pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     if !is_whole || mounts::serves(&row.dir, &found) != Some(true) {
         return None;
     }
-    let name = format::recognise(&wanted.path, wanted.offset).ok()??;
+    let name = format::recognise(&wanted).ok()??;
     let face = format::face(spinney::format_named(name)?);
     (face.shows_image)(&row.dir).then_some(row.dir)
 }

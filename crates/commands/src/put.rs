@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
+use blockdev::Locator;
 use clap::Args;
 use serde::Serialize;
 use transfer::{
@@ -16,7 +17,7 @@ use super::dest::Dest;
 use super::emulation;
 use super::failures::Failures;
 use super::get::means_contents;
-use super::image::{ImageArgs, ImagePath, maker};
+use super::image::{ImageArgs, maker};
 use super::output::Output;
 use super::progress::{Bar, Progress};
 use super::report::Made;
@@ -139,7 +140,7 @@ pub(crate) struct Target<'a> {
 impl CopyIn {
     /// For a copy into the image at `image`; in a mount, the files of an unprivileged user belong to that user.
     pub(crate) fn new(image: &Path, is_user: bool, replaces: bool) -> Self {
-        let image = rustix::fs::stat(&ImagePath::parse(image).path).ok();
+        let image = Locator::parse(image).ok().and_then(|image| rustix::fs::stat(image.path()?).ok());
         let rules = Rules {
             owner: is_user.then(maker),
             keeps_privileged: !is_user,

@@ -1,9 +1,7 @@
 //! By which bytes a format is known: those of this program, and those that are recognised in order
 //! not to be overwritten.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
+use blockdev::{Access, Device, Locator};
 
 /// Bytes at a place by which a format is known.
 #[derive(Debug)]
@@ -87,12 +85,22 @@ pub fn look(head: &[u8]) -> Look {
 /// Bytes at the start of an image that hold every magic.
 pub const HEAD_BYTES: u64 = 68 << 10;
 
-/// The first bytes from `offset` on.
-pub fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
-    let mut head = Vec::new();
-    file.take(HEAD_BYTES).read_to_end(&mut head)?;
+/// The first bytes of the device that a locator names, which others may have open.
+///
+/// # Errors
+/// The device's.
+pub fn head(image: &Locator) -> blockdev::Result<Vec<u8>> {
+    head_of(&*blockdev::open(image, Access { unlocked: true, ..Access::READ })?)
+}
+
+/// The first bytes of a device.
+///
+/// # Errors
+/// The device's.
+pub fn head_of(device: &dyn Device) -> blockdev::Result<Vec<u8>> {
+    let len = device.size_bytes().min(HEAD_BYTES);
+    let mut head = vec![0; usize::try_from(len).unwrap_or_default()];
+    device.read_at(0, &mut head)?;
     Ok(head)
 }
 

@@ -4,8 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::{Access, Device, Locator};
 use formats::{CheckOptions, CheckReport, Devices, Format, MakeOptions, OptionError, VolumeOptions};
 use vfs::{Blame, Errno, Error, Result};
 
@@ -13,17 +12,16 @@ use crate::formats::{format_named, format_names, recognise};
 use crate::progress::{Cancellable, Progress, Reporter};
 use crate::volume::Volume;
 
-/// Opens the volume in an image file or on an unmounted block device; `IMAGE?offset=N` is the part from byte N on. Its
-/// format is recognised.
+/// Opens the volume in an image file or on an unmounted block device; `IMAGE?offset=N` is the part from byte N on, and
+/// `A,B` a volume on several devices, which is only read. Its format is recognised.
 ///
 /// # Errors
 /// `ENOENT`, `EACCES`; `EBUSY` where another program has it open for writing; `EIO` where it holds no volume of a known
 /// format, or a damaged one; `EINVAL` or `EOPNOTSUPP` with an [`OptionError`].
 pub fn open(image: impl AsRef<Path>, options: &VolumeOptions) -> Result<Volume> {
     let image = image.as_ref();
-    let file = FileOptions { read_only: options.read_only, ..FileOptions::default() };
-    let device = FileDevice::open(image, &file).map_err(of_device)?;
-    open_devices(vec![Arc::new(device)], options).map_err(|error| error.during("open").at(image))
+    let devices = devices(image, Access { read_only: options.read_only, ..Access::WRITE })?;
+    open_devices(devices, options).map_err(|error| error.during("open").at(image))
 }
 
 /// Opens the volume on these devices. Its format is recognised by the first one.
@@ -49,9 +47,10 @@ pub fn open_as(format: &'static dyn Format, devices: Devices, options: &VolumeOp
 /// `EINVAL` for an unknown format or option; as [`open`]; `ENOSPC` for a size that is too small.
 pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Result<Volume> {
     let image = image.as_ref();
-    let file = FileOptions { size: options.size, create: options.size.is_some(), ..FileOptions::default() };
-    let device = FileDevice::open(image, &file).map_err(of_device)?;
-    make_devices(vec![Arc::new(device)], format, options).map_err(|error| error.during("make").at(image))
+    let access = Access { create: options.size.is_some(), ..Access::WRITE };
+    let part = Locator::parse(image).map(|part| part.with_size(options.size));
+    let device = part.and_then(|part| blockdev::open(&part, access)).map_err(of_device)?;
+    make_devices(vec![device], format, options).map_err(|error| error.during("make").at(image))
 }
 
 /// Makes a volume on these devices. Their contents are lost.
@@ -75,9 +74,7 @@ pub fn check(
     watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
 ) -> Result<CheckReport> {
     let image = image.as_ref();
-    let file = FileOptions { read_only: true, ..FileOptions::default() };
-    let device = FileDevice::open(image, &file).map_err(of_device)?;
-    check_devices(vec![Arc::new(device)], options, watch).map_err(|error| error.during("check").at(image))
+    check_devices(devices(image, Access::READ)?, options, watch).map_err(|error| error.during("check").at(image))
 }
 
 /// Checks the volume on these devices, as [`check`].
@@ -95,6 +92,12 @@ pub fn check_devices(
     let devices = devices.into_iter().map(|device| Cancellable::over(device, reporter.cancelled())).collect();
     let report = format.check(devices, options, &reporter);
     if reporter.is_cancelled() { Err(Errno::ECANCELED.into()) } else { report }
+}
+
+/// Opens the devices of a list.
+fn devices(list: &Path, access: Access) -> Result<Devices> {
+    let found = Locator::parse_list(list);
+    found.and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect()).map_err(of_device)
 }
 
 fn first(devices: &[Arc<dyn Device>]) -> Result<&dyn Device> {

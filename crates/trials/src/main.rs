@@ -22,6 +22,7 @@ mod rework;
 mod round_trip;
 mod send_histories;
 mod send_receive;
+mod several_devices;
 mod subvolumes;
 mod system;
 
@@ -127,6 +128,8 @@ enum Trial {
     Damaged(damaged::Options),
     /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
     RescueTable(rescue_table::Options),
+    /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
+    SeveralDevices(several_devices::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
     Subvolumes(subvolumes::Options),
 }
@@ -166,6 +169,7 @@ fn main() -> Result<ExitCode> {
         Trial::MutateImages(options) => mutate_images::run(&root(), &options),
         Trial::RescueTable(options) => rescue_table::run(&root(), &options),
         Trial::Damaged(options) => damaged::run(&root(), &options),
+        Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::Subvolumes(options) => subvolumes::run(&options),
     }
 }

@@ -77,11 +77,20 @@ impl Mount {
         }
         let read_only = options.split(',').any(|option| option == "ro");
         let device = attach(image, read_only)?;
-        let mut mount = Self { folder: mount_point(image)?, device: Some(device.clone()), is_mounted: false };
-        let arguments = ["-t", "btrfs", "-o", options, &device, &mount.folder.to_string_lossy()];
-        run("mount", &arguments)?;
-        mount.is_mounted = true;
-        Ok(mount)
+        let mount = Self { folder: mount_point(image)?, device: Some(device.clone()), is_mounted: false };
+        mount.at(&device, options)
+    }
+
+    /// Mounts a block device, which the caller keeps, with the kernel's btrfs.
+    pub(crate) fn of_device(device: &str, options: &str) -> Result<Self> {
+        let mount = Self { folder: mount_point(Path::new(device))?, device: None, is_mounted: false };
+        mount.at(device, options)
+    }
+
+    fn at(mut self, device: &str, options: &str) -> Result<Self> {
+        run("mount", &["-t", "btrfs", "-o", options, device, &self.folder.to_string_lossy()])?;
+        self.is_mounted = true;
+        Ok(self)
     }
 
     /// Mounts `image` with `program`, the one that is being built here.

@@ -8,13 +8,11 @@ use crate::device::{check_range, check_writable, parts_len};
 use crate::{Device, Error, Op, Result, Write};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,16 +72,15 @@ impl Drop for FileDevice {
 }
 
 impl FileDevice {
-    /// Opens and locks `path`. A path that does not exist and ends in `?offset=N`, `?size=N` or
-    /// `?offset=N&size=N` (bytes, decimal) names that part of the file before the `?`.
+    /// Opens and locks the file or block device at `path`; its name is taken literally.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::NotADevice`]; [`Error::Locked`] or [`Error::Busy`] where another
     /// program uses it; [`Error::OutOfRange`] where `offset` or `size` lie outside the file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
-        let (path, options) = split_range(path.as_ref(), options);
+        let (path, options) = (path.as_ref(), *options);
         let name = path.display().to_string();
-        let file = open_file(&path, &name, &options)?;
+        let file = open_file(path, &name, &options)?;
         let found = file.metadata().map_err(|error| open_error(&name, error))?;
         if !found.is_file() && !found.file_type().is_block_device() {
             return Err(Error::NotADevice { device: name });
@@ -128,38 +125,10 @@ impl FileDevice {
         self.direct.as_ref().map_or(0, Direct::idle_rings)
     }
 
-    /// Whether requests go through rings of the kernel (io_uring), for which a process that limits its system calls
-    /// has to allow `io_uring_enter`.
-    #[must_use]
-    pub fn uses_rings(&self) -> bool {
-        self.direct.as_ref().is_some_and(|direct| direct.has_rings)
-    }
-
     /// Lets others lock the file, before this value goes. Nothing may be written to it afterwards.
     pub fn release_lock(&self) {
         // Where that fails, the lock goes with the file.
         let _ = rustix::fs::flock(&self.raw.file, FlockOperation::Unlock);
-    }
-
-    /// Lets others use the device, before this value goes: the lock ends, and so does the claim on a block device.
-    /// Nothing may be written afterwards; of a block device nothing can be read either.
-    #[expect(unsafe_code, reason = "a descriptor is replaced while others may use it")]
-    pub fn let_go(&self) {
-        self.release_lock();
-        let Some(nothing) = &self.nothing else { return };
-        // SAFETY: the number stays an open descriptor that this value owns; `ManuallyDrop` keeps this second owner from
-        // closing it.
-        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.raw.file.as_raw_fd()) });
-        // Where that fails, the device is let go when this value goes.
-        let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
-    }
-
-    /// The metadata (owner, permissions) of the open file itself, even if its path names another file by now.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn metadata(&self) -> Result<Metadata> {
-        self.raw.file.metadata().map_err(|error| open_error(&self.raw.name, error))
     }
 }
 
@@ -331,6 +300,26 @@ impl Device for FileDevice {
         self.size_bytes.store(size_bytes, Ordering::Release);
         self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Shrink, size_bytes, size - size_bytes, error))
     }
+
+    fn host_metadata(&self) -> Result<Option<Metadata>> {
+        self.raw.file.metadata().map(Some).map_err(|error| open_error(&self.raw.name, error))
+    }
+
+    fn uses_rings(&self) -> bool {
+        self.direct.as_ref().is_some_and(|direct| direct.has_rings)
+    }
+
+    /// Of a block device nothing can be read afterwards.
+    #[expect(unsafe_code, reason = "a descriptor is replaced while others may use it")]
+    fn let_go(&self) {
+        self.release_lock();
+        let Some(nothing) = &self.nothing else { return };
+        // SAFETY: the number stays an open descriptor that this value owns; `ManuallyDrop` keeps this second owner from
+        // closing it.
+        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.raw.file.as_raw_fd()) });
+        // Where that fails, the device is let go when this value goes.
+        let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
+    }
 }
 
 fn open_error(name: &str, error: impl Into<io::Error>) -> Error {
@@ -447,33 +436,6 @@ fn window(name: &str, file_bytes: u64, options: &FileOptions) -> Result<u64> {
     let rest = file_bytes.checked_sub(options.offset).ok_or_else(outside)?;
     let size = options.size.unwrap_or(rest);
     if size > rest { Err(outside()) } else { Ok(size) }
-}
-
-/// Splits `image?offset=N&size=N` unless a file of exactly that name exists.
-fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
-    let whole = || (path.to_owned(), *options);
-    let bytes = path.as_os_str().as_bytes();
-    let Some(mark) = bytes.iter().rposition(|byte| *byte == b'?') else {
-        return whole();
-    };
-    let Ok(query) = std::str::from_utf8(&bytes[mark + 1..]) else {
-        return whole();
-    };
-    if std::fs::symlink_metadata(path).is_ok() {
-        return whole();
-    }
-    let mut ranged = *options;
-    for pair in query.split('&') {
-        let Some((key, value)) = pair.split_once('=') else {
-            return whole();
-        };
-        match (key, value.parse::<u64>()) {
-            ("offset", Ok(offset)) => ranged.offset = offset,
-            ("size", Ok(size)) => ranged.size = Some(size),
-            _ => return whole(),
-        }
-    }
-    (PathBuf::from(OsStr::from_bytes(&bytes[..mark])), ranged)
 }
 
 #[cfg(test)]

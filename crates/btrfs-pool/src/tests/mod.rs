@@ -2,7 +2,7 @@
 //!
 //! Here: reading with bad copies, mending, writing, and what the chunk map refuses.
 //! `layouts`: where each profile puts the bytes, worked out by hand.
-//! `superblocks`: which superblock counts, and what is refused by name.
+//! `superblocks`: which superblock counts, and what is refused by name; `members`: which devices are used together.
 //!
 //! Chunk maps are made by hand; nothing here needs a file system.
 
@@ -335,4 +335,5 @@ fn superblock_copies_inside_chunks_are_found() {
 }
 
 mod layouts;
+mod members;
 mod superblocks;

@@ -27,8 +27,8 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{FileExtent, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{LeafView, NodeView};
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
+use btrfs_pool::FsSuper;
 
 use crate::extent::CsumTree;
 use crate::space::Extent;
@@ -45,7 +45,7 @@ pub struct FoundLog {
     /// Data that the extent tree does not know: first byte, bytes.
     fresh: BTreeMap<Logical, u64>,
     /// As it is on the device.
-    superblock: Superblock,
+    superblock: FsSuper,
 }
 
 impl FoundLog {

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, TreeId};
+use btrfs_pool::FsSuper;
 
 use crate::Result;
 use crate::ablation::{Mutation, mutated};
@@ -242,7 +242,7 @@ impl Txn {
     }
 
     /// False while the commit before this transaction is still on its way to the devices.
-    fn is_next_after(&self, on_device: &Superblock) -> bool {
+    fn is_next_after(&self, on_device: &FsSuper) -> bool {
         on_device.generation().0 + 1 == self.generation.0
     }
 
@@ -279,7 +279,7 @@ impl Txn {
     }
 
     /// In the order that a crash at any point allows: what the superblock leads to is durable first.
-    fn write_synced(&self, batch: &mut Batch, superblock: &Superblock) -> Result<()> {
+    fn write_synced(&self, batch: &mut Batch, superblock: &FsSuper) -> Result<()> {
         let engine = &self.engine;
         if mutated(Mutation::LeavesAfterSuperblock) {
             engine.pool().write_primary_superblock(superblock)?;

@@ -4,8 +4,8 @@
 //!
 //! Failure: one in the middle of a change ends all writing, since the rest cannot follow.
 
-use btrfs_disk::Logical;
 use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{DevId, Logical};
 
 use super::Store;
 use crate::ablation::{Mutation, mutated};
@@ -180,29 +180,29 @@ impl Store {
         ends.max().unwrap_or(0).max(self.superblock().fields().total_bytes.get())
     }
 
-    /// The least size that [`Self::resize`] makes, in bytes, as long as nothing else is changed: empty block groups can
-    /// go, others stay where they are.
+    /// The least size that [`Self::resize`] makes of a device, in bytes, as long as nothing else is changed: empty
+    /// block groups can go, others stay where they are.
     ///
     /// # Errors
     /// As [`Self::give_back_groups`].
-    pub fn least_bytes(&self) -> Result<u64> {
+    pub fn least_bytes(&self, device: DevId) -> Result<u64> {
         self.give_back_all(Spare::All)?;
-        Ok(self.used_bytes_end())
+        Ok(self.used_bytes_end(device))
     }
 
-    /// The end of what chunks have of the device, in bytes, and not less than any file system has.
-    fn used_bytes_end(&self) -> u64 {
-        let end = self.0.space.used_end(self.0.only_device());
+    /// The end of what chunks have of a device, in bytes, and not less than any file system has.
+    fn used_bytes_end(&self, device: DevId) -> u64 {
+        let end = self.0.space.used_end(device);
         end.unwrap_or(u64::MAX).max(make::DEVICE_BYTES_MIN)
     }
 
-    /// Makes the file system, and the image file that it is in, so many bytes long; what it says is durable then. Not
-    /// to be called with an open handle.
+    /// Has the file system use so many bytes of a device, and makes the image file that it is so long; what it says is
+    /// durable then. Not to be called with an open handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`], and nothing is changed, where block groups lie beyond ([`Self::least_bytes`]); `Device`
     /// where the device is smaller; `ReadOnly`; as [`Self::commit`].
-    pub fn resize(&self, total_bytes: u64) -> Result<()> {
+    pub fn resize(&self, device: DevId, total_bytes: u64) -> Result<()> {
         let engine = &self.0;
         if engine.options.read_only {
             return Err(Error::ReadOnly);
@@ -210,7 +210,7 @@ impl Store {
         engine.health.check()?;
         engine.log.unreplayed.check()?;
         let total_bytes = total_bytes - total_bytes % u64::from(engine.reader.format.sectorsize);
-        let device = engine.device()?;
+        let device = engine.device(device)?;
         if total_bytes < device.total_bytes() {
             self.give_back_all(Spare::All)?;
             // What is held back may lie beyond.
@@ -222,7 +222,7 @@ impl Store {
             device.device().grow(total_bytes)?;
         }
         if let Err(error) = self.set_size(device, total_bytes) {
-            let is_as_before = |superblock: Superblock| superblock.fields().total_bytes.get() == old_bytes;
+            let is_as_before = |superblock: Superblock| superblock.fields().dev_item.total_bytes.get() == old_bytes;
             // A commit that only found no room is going to be written yet.
             let is_over = device.total_bytes() == old_bytes || engine.health.reason().is_some();
             if is_over && supers::read_one(&**device.device(), 0).is_ok_and(is_as_before) {
@@ -240,14 +240,14 @@ impl Store {
         {
             let _room = self.reserve_for_chunks()?;
             let _one = engine.space.lock_growth();
-            let least = self.used_bytes_end();
+            let least = self.used_bytes_end(device.id());
             if total_bytes < least {
                 return Err(Error::NoSpace { kind: SpaceKind::System, needed: least, available: total_bytes });
             }
             self.change_chunks(|edit, trees| {
                 engine.space.resize_device(edit, trees.chunk, device.id(), total_bytes)?;
                 device.set_total_bytes(total_bytes);
-                engine.note_device_size(total_bytes);
+                engine.note_device_size(device.id(), total_bytes);
                 Ok(())
             })?;
         }

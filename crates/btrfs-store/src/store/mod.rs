@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use blockdev::Device;
 use btrfs_disk::flags::{CompatRo, Incompat};
 use btrfs_disk::items::RootItem;
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Logical, TreeId};
 use codec::checksum::ChecksumType;
 
@@ -25,8 +24,9 @@ use crate::space::{self, AllocRequest, Extent, Payer, Place, Reservation, Shorta
 use crate::tree::Tree;
 use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
-use btrfs_pool::{BlockCheck, Chunk, DataRun};
+use btrfs_pool::{BlockCheck, Chunk, DataRun, FsSuper};
 
+mod devices;
 mod durable;
 mod gather;
 mod growth;
@@ -37,6 +37,7 @@ mod scrub;
 mod shared;
 pub mod view;
 
+pub use devices::DeviceState;
 pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
 pub use scrub::{BadSuperblock, BadUnit, Fate, Scrub, ScrubStep};
@@ -140,12 +141,13 @@ impl<'a> Waiting<'a> {
 pub struct Store(pub(crate) Arc<Engine>);
 
 impl Store {
-    /// Opens the file system on `devices` (one, until several are supported).
+    /// Opens the file system on `devices`, of which several are only read.
     ///
     /// # Errors
-    /// `Unsupported` for features this build lacks, by name; `Corrupt`, `Device`.
+    /// `Unsupported` for features this build lacks, by name; `Members` for devices that cannot be used together;
+    /// `Corrupt`, `Device`.
     pub fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
-        Ok(Self(Arc::new(bootstrap::open(devices, options)?)))
+        Ok(Self(Arc::new(bootstrap::open(&devices, options)?)))
     }
 
     /// Makes a file system without subvolumes on `devices`, in memory until the first
@@ -182,7 +184,7 @@ impl Store {
 
     /// A copy of the superblock as the next commit would start from it.
     #[must_use]
-    pub fn superblock(&self) -> Superblock {
+    pub fn superblock(&self) -> FsSuper {
         self.0.superblock.lock().clone()
     }
 

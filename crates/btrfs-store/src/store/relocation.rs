@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use btrfs_disk::flags::BlockGroupFlags;
-use btrfs_disk::{At, Corrupt, Detail, Logical};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
 
 use super::{DataExtent, Hint, Need, Store};
 use crate::error::SpaceKind;
@@ -99,9 +99,9 @@ impl Store {
         self.0.space.set_target(kind, flags);
     }
 
-    /// From now on chunks are allocated below this byte of the device only; `None` for anywhere.
-    pub fn set_ceiling(&self, bytes: Option<u64>) {
-        self.0.space.set_ceiling(self.0.only_device(), bytes.unwrap_or(u64::MAX));
+    /// From now on chunks are allocated below this byte of a device only; `None` for anywhere.
+    pub fn set_ceiling(&self, device: DevId, bytes: Option<u64>) {
+        self.0.space.set_ceiling(device, bytes.unwrap_or(u64::MAX));
     }
 
     /// From now on new chunks have at most so many bytes, a multiple of 64 KiB; `None` for as many as their kind has.

@@ -28,7 +28,8 @@ use crate::tree::Scan;
 use crate::txn::View;
 use crate::{Error, Result};
 use btrfs_pool::plan::plan;
-use btrfs_pool::{Chunk, Pool, Purpose, check_sector, supers};
+use btrfs_pool::supers::Copies;
+use btrfs_pool::{Chunk, Pool, Purpose, check_sector};
 
 /// Bytes of extents that one step takes, of each copy.
 const STEP_BYTES: u64 = 16 << 20;
@@ -164,17 +165,21 @@ impl Store {
         // No commit writes one meanwhile.
         let _serial = engine.gate.serialize();
         let current = engine.log.lock_superblock();
-        let (pool, device) = (engine.pool(), engine.device()?);
+        let pool = engine.pool();
         let (mut bytes, mut bad) = (0u64, Vec::new());
-        for (mirror, (offset, read)) in (0u32..).zip(supers::read_within(&**device.device(), device.total_bytes())) {
-            bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
-            let Some(cause) = wrong_superblock(offset, read, &current)? else { continue };
-            let fate = match (mends, mirror) {
-                (false, _) => Fate::Left,
-                (true, 0) => pool.write_primary_superblock(&current).map(|()| Fate::Mended)?,
-                (true, _) => pool.write_superblock_mirrors(&current).map(|()| Fate::Mended)?,
-            };
-            bad.push(BadSuperblock { copy: BadCopy { mirror, device: device.id(), offset, cause }, fate });
+        for device in pool.devices() {
+            let copies = Copies::within(&**device.device(), device.total_bytes());
+            for (mirror, (offset, read)) in (0u32..).zip(copies.iter()) {
+                bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
+                let Some(cause) = wrong_superblock(*offset, read, &current)? else { continue };
+                let fate = match (mends, mirror) {
+                    (false, _) => Fate::Left,
+                    (true, 0) => pool.write_primary_superblock(&current).map(|()| Fate::Mended)?,
+                    (true, _) => pool.write_superblock_mirrors(&current).map(|()| Fate::Mended)?,
+                };
+                let offset = *offset;
+                bad.push(BadSuperblock { copy: BadCopy { mirror, device: device.id(), offset, cause }, fate });
+            }
         }
         Ok((bytes, bad))
     }
@@ -449,12 +454,12 @@ impl Piece {
 }
 
 /// What is wrong with a copy of the superblock that was read.
-fn wrong_superblock(offset: u64, read: btrfs_pool::Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
+fn wrong_superblock(offset: u64, read: &btrfs_pool::Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
     let copy = match read {
         Ok(copy) => copy,
-        Err(btrfs_pool::Error::Corrupt(error)) => return Ok(Some(error.into())),
-        Err(btrfs_pool::Error::Device(error)) => return Ok(Some(error.into())),
-        Err(error) => return Err(error.into()),
+        Err(btrfs_pool::Error::Corrupt(error)) => return Ok(Some((*error).into())),
+        Err(btrfs_pool::Error::Device(error)) => return Ok(Some(error.clone().into())),
+        Err(error) => return Err(error.clone().into()),
     };
     let wrong = |what, expected: Detail, found: Detail| {
         Ok(Some(Corrupt::new(what, expected, found).at(At::Superblock(offset)).into()))

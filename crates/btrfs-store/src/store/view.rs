@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use blockdev::{Device, Op};
 use btrfs_disk::Generation;
-use btrfs_disk::superblock::Superblock;
+use btrfs_pool::FsSuper;
 
 use super::Store;
 use super::scrub::BadSuperblock;
@@ -53,8 +53,7 @@ impl Store {
 
     pub(super) fn view(&self, generation: Option<Generation>) -> Result<(Self, Arc<View>)> {
         let engine = &self.0;
-        let device = Arc::clone(engine.device()?.device());
-        let state = self.hold_committed();
+        let state = Arc::new(self.hold_committed());
         let (view, mut superblock) = (Arc::clone(&state.view), state.superblock.clone());
         let options = StoreOptions {
             read_only: true,
@@ -63,13 +62,13 @@ impl Store {
             superblock: None,
             ..engine.options.clone()
         };
-        // It ends the view when nobody has it any more.
-        let device = ViewDevice { device, state };
         if let Some(wanted) = generation {
             bootstrap::use_generation(&mut superblock, wanted, &options)?;
         }
-        let workers = Arc::clone(engine.pool().workers());
-        let store = Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?));
+        // The devices end the view when the last of them is dropped.
+        let wrap = |device| -> Arc<dyn Device> { Arc::new(ViewDevice { device, state: Arc::clone(&state) }) };
+        let pool = engine.pool().view(&superblock, wrap)?;
+        let store = Self(Arc::new(bootstrap::start(pool, superblock, &options)?));
         Ok((store, view))
     }
 }
@@ -81,13 +80,13 @@ impl Store {
 pub struct HeldState {
     view: Arc<View>,
     store: Store,
-    superblock: Superblock,
+    superblock: FsSuper,
 }
 
 impl HeldState {
     /// The superblock of the state, which leads to no log: a log is written over by later commits.
     #[must_use]
-    pub fn superblock(&self) -> &Superblock {
+    pub fn superblock(&self) -> &FsSuper {
         &self.superblock
     }
 
@@ -118,7 +117,7 @@ impl Drop for HeldState {
 #[derive(Debug)]
 struct ViewDevice {
     device: Arc<dyn Device>,
-    state: HeldState,
+    state: Arc<HeldState>,
 }
 
 impl ViewDevice {

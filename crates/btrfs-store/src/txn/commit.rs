@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::superblock::{RootBackup, Superblock};
+use btrfs_disk::superblock::RootBackup;
 use btrfs_disk::{Generation, TreeId};
+use btrfs_pool::FsSuper;
 
 use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, Counted, SpaceSink};
@@ -121,7 +122,7 @@ impl Engine {
         self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty() && !has_quotas_to_write
     }
 
-    fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
+    fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut FsSuper) -> Result<()> {
         if self.options.discard && mutated(Mutation::DiscardedEarly) {
             self.discard_pinned(&settled.pinned);
         }
@@ -220,7 +221,7 @@ impl Engine {
         Ok(())
     }
 
-    fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
+    fn next_superblock(&self, generation: Generation) -> Result<FsSuper> {
         let root = self.trees.root_tree.root_ptr();
         let chunk_root = self.trees.chunk_tree.root_ptr();
         let groups = self.space.all_groups();

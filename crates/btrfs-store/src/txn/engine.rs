@@ -6,7 +6,6 @@ use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::key::DiskKey;
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, TreeId, Uuid};
 
 use zerocopy::IntoBytes;
@@ -18,7 +17,7 @@ use crate::quota::{Groups, Quota};
 use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
-use btrfs_pool::{Chunk, Pool, PoolDevice};
+use btrfs_pool::{Chunk, FsSuper, Pool, PoolDevice};
 
 use super::buffers::Buffers;
 use super::gate::Gate;
@@ -50,7 +49,7 @@ pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) buffers: Buffers,
     pub(crate) views: Views,
-    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) superblock: Mutex<FsSuper>,
     pub(crate) health: Health,
     pub(crate) quota: Arc<Quota>,
     pub(crate) options: StoreOptions,
@@ -174,31 +173,28 @@ impl Engine {
         Ok(superblock.set_system_chunks(&array)?)
     }
 
-    /// The device: there is one, until several are supported.
-    pub(crate) fn only_device(&self) -> DevId {
-        DevId(self.superblock.lock().fields().dev_item.devid.get())
-    }
-
-    /// The same, to be worked on.
+    /// The device with this number.
     ///
     /// # Errors
-    /// None but bugs.
-    pub(crate) fn device(&self) -> Result<&PoolDevice> {
-        self.pool().devices().get(self.only_device()).ok_or_else(|| Error::bug("no device", "the superblock"))
+    /// `Bug` for one that is none of the file system's.
+    pub(crate) fn device(&self, id: DevId) -> Result<&PoolDevice> {
+        self.pool().devices().get(id).ok_or_else(|| Error::bug(format!("no device {id}"), "the pool"))
     }
 
-    /// Has the superblock say how large its device is.
-    pub(crate) fn note_device_size(&self, total_bytes: u64) {
+    /// Has the superblock say how large a device is.
+    pub(crate) fn note_device_size(&self, id: DevId, total_bytes: u64) {
         let mut superblock = self.superblock.lock();
-        let fields = superblock.fields_mut();
-        fields.dev_item.total_bytes = total_bytes.into();
-        fields.total_bytes = total_bytes.into();
+        superblock.change_item(id, |item| item.total_bytes = total_bytes.into());
+        let sum = superblock.items().iter().fold(0u64, |sum, item| sum.saturating_add(item.total_bytes.get()));
+        superblock.fields_mut().total_bytes = sum.into();
     }
 
-    /// Has the superblock say what chunks take of its device.
+    /// Has the superblocks say what chunks take of their devices.
     fn note_device_use(&self) {
-        if let Some(used) = self.space.device_bytes_used(self.only_device()) {
-            self.superblock.lock().fields_mut().dev_item.bytes_used = used.into();
+        for device in self.pool().devices() {
+            if let Some(used) = self.space.device_bytes_used(device.id()) {
+                self.superblock.lock().change_item(device.id(), |item| item.bytes_used = used.into());
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Logical, TreeId};
+use btrfs_pool::FsSuper;
 
 use crate::ablation::{Mutation, mutated};
 use crate::locks::{Condvar, Mutex, MutexGuard, Rank, RwLock};
@@ -29,7 +29,7 @@ pub(crate) struct Log {
     /// The newest transaction whose changes a log cannot say.
     needs_commit: AtomicU64,
     /// The superblock on the device, without a log.
-    durable: Mutex<Superblock>,
+    durable: Mutex<FsSuper>,
     pub(crate) unreplayed: Unreplayed,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Trees {
     pub(crate) root: Option<Arc<Tree>>,
     pub(crate) of: BTreeMap<TreeId, Arc<Tree>>,
     /// The superblock on the device that leads to the log.
-    pub(crate) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<FsSuper>,
     /// Every block that the log ever had in this transaction.
     pub(crate) taken: Vec<Extent>,
     /// Those of them that nothing on the device leads to.
@@ -64,12 +64,12 @@ pub(crate) struct Ended {
     /// It had blocks.
     pub(crate) had_log: bool,
     /// The superblock on the device that leads to it, if it was synced.
-    pub(crate) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<FsSuper>,
 }
 
 impl Log {
     /// An empty log on top of the superblock on the device.
-    pub(crate) fn new(durable: Superblock) -> Self {
+    pub(crate) fn new(durable: FsSuper) -> Self {
         // A log that is there already stays until a commit took what it says.
         let has_log = durable.fields().log_root.get() != 0;
         let useless = if has_log { durable.generation().0 + 1 } else { 0 };
@@ -97,7 +97,7 @@ impl Log {
 
     /// The superblock on the device. A commit holds it from its critical section until its own
     /// is there.
-    pub(crate) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
+    pub(crate) fn lock_superblock(&self) -> MutexGuard<'_, FsSuper> {
         self.durable.lock()
     }
 

@@ -1,7 +1,7 @@
 //! A transaction between its last change and its superblock on the device.
 
 use btrfs_disk::Generation;
-use btrfs_disk::superblock::Superblock;
+use btrfs_pool::FsSuper;
 
 use crate::locks::{Mutex, Rank};
 use crate::space::Pinned;
@@ -11,9 +11,9 @@ use crate::tree::Block;
 pub(super) struct Settled {
     pub(super) generation: Generation,
     pub(super) blocks: Vec<Block>,
-    pub(super) superblock: Superblock,
+    pub(super) superblock: FsSuper,
     /// The superblock on the device, when it leads to a log.
-    pub(super) before: Option<Superblock>,
+    pub(super) before: Option<FsSuper>,
     /// What comes free when it is durable.
     pub(super) pinned: Pinned,
 }

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, Generation, Logical};
 
 use crate::Result;
 use crate::space::{Pinned, Run};
-use btrfs_pool::Chunk;
+use btrfs_pool::{Chunk, FsSuper};
 
 use super::engine::Engine;
 use super::views::{Held, View};
 
 impl Engine {
     /// Begins a view of what is durable: its superblock, which leads to no log.
-    pub(crate) fn open_view(&self) -> (Arc<View>, Superblock) {
+    pub(crate) fn open_view(&self) -> (Arc<View>, FsSuper) {
         // No commit ends meanwhile.
         let _serial = self.gate.serialize();
         let mut superblock = self.log.lock_superblock().clone();

@@ -1,8 +1,8 @@
 //! The device side of a commit: blocks, flush, superblock, flush, its mirrors.
 
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};
+use btrfs_pool::FsSuper;
 
 use crate::Result;
 use crate::ablation::{Mutation, mutated};
@@ -28,7 +28,7 @@ pub(crate) struct Batch {
 impl Engine {
     /// Writes a settled transaction, in the order that a crash at any point allows: what the
     /// superblock points to is on the device before the superblock is written. `on_device` is the one that it replaces.
-    pub(super) fn write_out(&self, settled: &Settled, on_device: &Superblock) -> Result<()> {
+    pub(super) fn write_out(&self, settled: &Settled, on_device: &FsSuper) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
             let mut batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(|blocks| self.copy(blocks)).collect();
             let write = |batch| self.write_batch(batch, settled.generation);

@@ -1,5 +1,6 @@
 //! What lies too far back on the device is moved to its front, so that the volume can end there.
 
+use btrfs_disk::DevId;
 use btrfs_store::GroupState;
 
 use super::empty::Leaving;
@@ -19,9 +20,10 @@ const CHUNK_UNIT: u64 = 1 << 20;
 /// `NoSpace` where there is not room enough in front, and `Busy` where new data kept arriving: what was moved by then
 /// stays where it is now. Damage, I/O.
 pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
-    core.store.set_ceiling(Some(bytes));
-    let result = clear(core, bytes);
-    core.store.set_ceiling(None);
+    let device = core.store.default_device();
+    core.store.set_ceiling(device, Some(bytes));
+    let result = clear(core, device, bytes);
+    core.store.set_ceiling(device, None);
     match is_done(result)? {
         true => Ok(()),
         // Chunks that are as long as what is in them, and lie together, may do.
@@ -30,9 +32,9 @@ pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
     }
 }
 
-fn clear(core: &Core, bytes: u64) -> Result<()> {
+fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
     loop {
-        if core.store.least_bytes()? <= bytes {
+        if core.store.least_bytes(device)? <= bytes {
             return Ok(());
         }
         let groups = core.store.groups();
@@ -49,7 +51,8 @@ fn clear(core: &Core, bytes: u64) -> Result<()> {
 /// # Errors
 /// Damage, I/O.
 pub(crate) fn gather(core: &Core) -> Result<u64> {
-    core.store.least_bytes()?;
+    let device = core.store.default_device();
+    core.store.least_bytes(device)?;
     for group in core.store.groups().iter().filter(|group| is_wasteful(group)) {
         core.store.set_chunk_bytes_max(Some(bytes_for(group)));
         let emptied = empty(core, group);
@@ -57,18 +60,18 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
         is_done(emptied)?;
     }
     // Chunks that were made and were not enough are empty, and go.
-    let mut least = core.store.least_bytes()?;
+    let mut least = core.store.least_bytes(device)?;
     loop {
         let groups = core.store.groups();
         let Some(last) = groups.iter().max_by_key(|group| end_of(group)) else { return Ok(least) };
-        core.store.set_ceiling(Some(start_of(last)));
+        core.store.set_ceiling(device, Some(start_of(last)));
         core.store.set_chunk_bytes_max(Some(bytes_for(last)));
         let emptied = empty(core, last);
-        core.store.set_ceiling(None);
+        core.store.set_ceiling(device, None);
         core.store.set_chunk_bytes_max(None);
         let is_done = is_done(emptied)?;
         core.store.commit()?;
-        let now = core.store.least_bytes()?;
+        let now = core.store.least_bytes(device)?;
         if !is_done || now >= least {
             return Ok(now);
         }

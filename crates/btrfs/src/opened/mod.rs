@@ -15,7 +15,6 @@ mod walk;
 
 use std::sync::Arc;
 
-use blockdev::Device;
 use btrfs_disk::TreeId;
 
 use crate::dir::Namespace;
@@ -37,22 +36,16 @@ pub(crate) struct Opened {
     paths: paths::PathCache,
     /// Owner and group of what is created by paths.
     pub(crate) owner: (u32, u32),
-    pub(crate) devices: Vec<Arc<dyn Device>>,
     /// Paths start below those of another one, which may have given nodes to a server.
     pub(crate) is_part: bool,
     closing: Arc<Closing>,
 }
 
 impl Opened {
-    pub(crate) fn new(
-        namespace: Arc<Namespace>,
-        top: TreeId,
-        owner: (u32, u32),
-        devices: Vec<Arc<dyn Device>>,
-    ) -> Self {
+    pub(crate) fn new(namespace: Arc<Namespace>, top: TreeId, owner: (u32, u32)) -> Self {
         let flusher = Flusher::start(&namespace.core);
         let closing = Arc::new(Closing { namespace: Arc::clone(&namespace), _flusher: flusher });
-        Self { namespace, top, paths: paths::PathCache::default(), owner, devices, is_part: false, closing }
+        Self { namespace, top, paths: paths::PathCache::default(), owner, is_part: false, closing }
     }
 
     /// The same volume, with paths that start in another subvolume.
@@ -62,7 +55,6 @@ impl Opened {
             top,
             paths: paths::PathCache::default(),
             owner: self.owner,
-            devices: self.devices.clone(),
             is_part: true,
             closing: Arc::clone(&self.closing),
         }

@@ -36,6 +36,11 @@ impl Opened {
         status
     }
 
+    /// [`crate::Volume::device_bytes`].
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.core().store.devices().iter().fold(0, |sum, device| device.device_bytes.saturating_add(sum))
+    }
+
     /// [`crate::Volume::least_bytes`].
     pub(crate) fn least_bytes(&self) -> Result<u64> {
         if self.is_read_only() {
@@ -43,7 +48,8 @@ impl Opened {
         }
         // What was deleted is free when the commit that lacks it is durable, and its groups are empty then.
         self.sync()?;
-        Ok(self.core().store.least_bytes()?)
+        let store = &self.core().store;
+        Ok(store.least_bytes(store.default_device())?)
     }
 
     /// Makes the volume and its image file that long, rounded down to whole sectors: the file longer before
@@ -64,7 +70,7 @@ impl Opened {
                 bytes
             }
         };
-        store.resize(bytes)?;
+        store.resize(store.default_device(), bytes)?;
         Ok(store.superblock().fields().total_bytes.get())
     }
 }

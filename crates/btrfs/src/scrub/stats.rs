@@ -31,12 +31,12 @@ impl DeviceErrors {
     }
 }
 
-/// The counters of the volume's device.
+/// The counters of the volume's default device.
 ///
 /// # Errors
 /// Damage, I/O.
 pub(crate) fn read(names: &Namespace) -> Result<DeviceErrors> {
-    let device = names.core.store.superblock().fields().dev_item.devid.get();
+    let device = names.core.store.default_device().0;
     let found = names.core.store.tree(TreeId::DEV)?.get(&key(device))?;
     let none = DeviceErrors { device, ..DeviceErrors::default() };
     // An older kernel's item may be shorter: what it has no room for is zero.

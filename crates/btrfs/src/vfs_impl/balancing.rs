@@ -141,7 +141,7 @@ impl BtrfsFs {
     pub(super) fn order_resize(&self, order: &[u8]) -> Result<()> {
         let size = match std::str::from_utf8(order) {
             Ok("min") => Size::Least,
-            Ok("max") => Size::Bytes(self.volume.devices.iter().map(|device| device.size_bytes()).sum()),
+            Ok("max") => Size::Bytes(self.volume.device_bytes()),
             Ok(bytes) => Size::Bytes(bytes.parse().map_err(|_| CallerError::InvalidArgument)?),
             Err(_) => return Err(CallerError::InvalidArgument.into()),
         };

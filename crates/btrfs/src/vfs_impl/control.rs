@@ -161,20 +161,18 @@ impl BtrfsFs {
         Ok(flags.to_le_bytes().to_vec())
     }
 
-    /// The one device.
     fn device_info(&self, args: &Args<'_>) -> Result<Vec<u8>> {
-        let superblock = self.core().store.superblock();
-        let (item, fsid) = (superblock.fields().dev_item, superblock.fields().fsid);
-        let uuid: [u8; 16] = args.field(8)?;
-        if args.number(0)? != item.devid.get() || (uuid != [0; 16] && uuid != item.uuid.0) {
-            return Err(Errno::ENODEV);
-        }
+        let store = &self.core().store;
+        let fsid = store.superblock().fields().fsid;
+        let (id, uuid): (u64, [u8; 16]) = (args.number(0)?, args.field(8)?);
+        let is_it = |device: &btrfs_store::DeviceState| device.id.0 == id && (uuid == [0; 16] || uuid == device.uuid.0);
+        let device = store.devices().into_iter().find(is_it).ok_or(Errno::ENODEV)?;
         let mut out = Output::new(DEV_INFO_BYTES);
-        out.number(item.devid.get()).padded(&item.uuid.0, item.uuid.0.len());
-        out.number(item.bytes_used.get()).number(item.total_bytes.get());
+        out.number(id).padded(&device.uuid.0, device.uuid.0.len());
+        out.number(device.used_bytes).number(device.total_bytes);
         out.padded(&fsid.0, fsid.0.len()).padded(&[], DEV_UNUSED_BYTES);
-        let name = self.volume.devices.first().map_or("", |device| device.name());
-        out.padded(name.as_bytes().get(..DEV_PATH_BYTES - 1).unwrap_or(name.as_bytes()), DEV_PATH_BYTES);
+        let name = device.name.as_bytes();
+        out.padded(name.get(..DEV_PATH_BYTES - 1).unwrap_or(name), DEV_PATH_BYTES);
         Ok(out.done())
     }
 
@@ -213,7 +211,7 @@ impl BtrfsFs {
         let superblock = store.superblock();
         let fields = superblock.fields();
         let mut out = Output::new(FS_INFO_BYTES);
-        out.number(fields.dev_item.devid.get());
+        out.number(store.devices().iter().map(|device| device.id.0).max().unwrap_or(0));
         out.number(fields.num_devices.get());
         out.padded(&fields.fsid.0, fields.fsid.0.len());
         for size in [fields.nodesize, fields.sectorsize, fields.sectorsize] {

@@ -18,7 +18,7 @@ impl From<&Error> for Errno {
             Error::Io { source, .. } => Self(source.errno()),
             Error::Corrupt { .. } | Error::Bug { .. } => Self::EIO,
             Error::Unsupported(_) => Self::EOPNOTSUPP,
-            Error::Quota(_) => Self::EINVAL,
+            Error::Quota(_) | Error::Members(_) => Self::EINVAL,
             Error::NoSpace(_) => Self::ENOSPC,
             // The kernel turns a file system read-only when a transaction fails.
             Error::Poisoned { .. } => Self::EROFS,
@@ -62,7 +62,7 @@ impl From<Error> for vfs::Error {
         let blame = match &error {
             Error::Caller { what, path: None } if has_same_words(*what) => return errno.into(),
             Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
-            Error::Caller { .. } | Error::Quota(_) => Blame::Caller,
+            Error::Caller { .. } | Error::Quota(_) | Error::Members(_) => Blame::Caller,
             Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
             Error::Io { .. } => Blame::Device,
             Error::Corrupt { .. } => Blame::Image,

@@ -88,10 +88,10 @@ impl Volume {
         self.opened.usage()
     }
 
-    /// Bytes that the image file or the disk has: as many as the volume may have.
+    /// Bytes that the image files or disks have: as many as the volume may have.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.opened.devices.first().map_or(0, |device| device.size_bytes())
+        self.opened.device_bytes()
     }
 
     /// Label, sizes, features, devices and use of space.
@@ -103,12 +103,13 @@ impl Volume {
         let superblock = store.superblock();
         let superblock = superblock.fields();
         let sizes = store.sizes();
-        let device = DeviceInfo {
-            id: superblock.dev_item.devid.get(),
-            name: self.opened.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
-            total_bytes: superblock.dev_item.total_bytes.get(),
-            allocated_bytes: superblock.dev_item.bytes_used.get(),
-        };
+        let devices = store.devices().into_iter().map(|device| DeviceInfo {
+            id: device.id.0,
+            name: device.name,
+            total_bytes: device.total_bytes,
+            allocated_bytes: device.used_bytes,
+            is_missing: device.is_missing,
+        });
         let features = [superblock.incompat().to_string(), superblock.compat_ro().to_string()];
         Ok(VolumeInfo {
             label: OsString::from_vec(superblock.label_bytes().to_vec()),
@@ -125,7 +126,7 @@ impl Volume {
                 .filter(|name| *name != "none")
                 .map(str::to_owned)
                 .collect(),
-            devices: vec![device],
+            devices: devices.collect(),
             space: store.space(),
         })
     }

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions, OverlayDevice};
+use blockdev::backends::OverlayDevice;
+use blockdev::{Access, Device, Locator};
 use btrfs_disk::{Generation, TreeId};
+use btrfs_pool::Mode;
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
 use super::options::SubvolumeChoice;
@@ -23,8 +24,9 @@ use vfs::Result;
 const OVERLAY_BYTES_MAX: usize = 1 << 30;
 
 impl VolumeOptions {
-    /// Opens an image file or block device. A path that does not exist and ends in `?offset=N`
-    /// names a partition of the file in front of the `?`.
+    /// Opens an image file or block device. A path that does not exist and ends in `?offset=N` names a partition of the
+    /// file in front of the `?`; one with commas names the devices of one volume (`A,B`), which has to be opened for
+    /// reading only.
     ///
     /// Opening for writing finishes what an earlier session left behind: a log that a crash left,
     /// deleted files and subvolumes whose space was not given back yet. Opening for reading shows the
@@ -35,9 +37,10 @@ impl VolumeOptions {
     /// library lacks, by name; `Corrupt`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let options = FileOptions { read_only: self.read_only, offset: self.offset, ..FileOptions::default() };
-        let device = FileDevice::open(path, &options).map_err(crate::Error::from)?;
-        self.open_device(Arc::new(device)).map_err(|error| error.at(path))
+        let access = Access { read_only: self.read_only, ..Access::WRITE };
+        let open = |locator: Locator| blockdev::open(&locator.from_byte(self.offset), access);
+        let devices = Locator::parse_list(path).and_then(|list| list.into_iter().map(open).collect());
+        self.open_devices(devices.map_err(crate::Error::from)?).map_err(|error| error.at(path))
     }
 
     /// Opens a volume on a device of the caller's.
@@ -45,7 +48,16 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`].
     pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
-        let store = Store::open(vec![Arc::clone(&device)], &self.store_options()).map_err(crate::Error::from)?;
+        self.open_devices(vec![device])
+    }
+
+    /// Opens a volume on several devices of the caller's, all that it has, for reading only.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`]; `Members` for devices that are missing, of another file system, or out of date;
+    /// `Unsupported` for several devices that are to be written.
+    pub fn open_devices(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
+        let store = Store::open(devices.clone(), &self.store_options()).map_err(crate::Error::from)?;
         if !self.verify_data && !self.read_only {
             return Err(Error::Unsupported("writing to a volume whose data is not verified".into()).into());
         }
@@ -55,16 +67,17 @@ impl VolumeOptions {
         }
         if self.replay_log && self.read_only && self.generation.is_none() && store.has_log() {
             drop(store);
-            return self.open_replayed(device);
+            return self.open_replayed(devices);
         }
-        self.start(store, Some(device))
+        self.start(store)
     }
 
-    /// Replays the log into memory, above a device that stays as it is.
-    fn open_replayed(&self, device: Arc<dyn Device>) -> Result<Volume> {
-        let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX));
+    /// Replays the log into memory, above devices that stay as they are.
+    fn open_replayed(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
+        let overlay = |device| -> Arc<dyn Device> { Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX)) };
+        let devices: Vec<_> = devices.into_iter().map(overlay).collect();
         let writable = StoreOptions { read_only: false, ..self.store_options() };
-        let store = match Store::open(vec![Arc::clone(&device)], &writable) {
+        let store = match Store::open(devices.clone(), &writable) {
             Err(btrfs_store::Error::Unsupported { what }) => {
                 let text = format!("replaying the log: {what}; without its log the volume can be read");
                 return Err(Error::Unsupported(text.into()).into());
@@ -72,8 +85,7 @@ impl VolumeOptions {
             result => result.map_err(crate::Error::from)?,
         };
         log::replay::run(&self.namespace(store))?;
-        let store = Store::open(vec![Arc::clone(&device)], &self.store_options()).map_err(crate::Error::from)?;
-        self.start(store, Some(device))
+        self.start(Store::open(devices, &self.store_options()).map_err(crate::Error::from)?)
     }
 
     /// Makes a new, empty file system on an image file, which is created when `size` says how
@@ -85,10 +97,10 @@ impl VolumeOptions {
     /// too small.
     pub fn make(&self, path: impl AsRef<Path>, make: &MakeOptions) -> Result<Volume> {
         let path = path.as_ref();
-        let options =
-            FileOptions { offset: self.offset, size: make.size, create: make.size.is_some(), ..FileOptions::default() };
-        let device = FileDevice::open(path, &options).map_err(crate::Error::from)?;
-        self.make_device(Arc::new(device), make).map_err(|error| error.at(path))
+        let access = Access { create: make.size.is_some(), ..Access::WRITE };
+        let part = Locator::parse(path).map(|part| part.from_byte(self.offset).with_size(make.size));
+        let device = part.and_then(|part| blockdev::open(&part, access)).map_err(crate::Error::from)?;
+        self.make_device(device, make).map_err(|error| error.at(path))
     }
 
     /// Makes a new, empty file system on a device of the caller's, and opens it.
@@ -96,15 +108,16 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::make`].
     pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
-        let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options()).map_err(crate::Error::from)?;
+        let store = Store::make(vec![device], make, &self.store_options()).map_err(crate::Error::from)?;
         subvol::make_trees(&store, self.owner)?;
-        self.start(store, Some(device))
+        self.start(store)
     }
 
     fn store_options(&self) -> StoreOptions {
         StoreOptions {
             read_only: self.read_only,
             superblock: self.superblock,
+            mode: if self.degraded { Mode::Degraded } else { Mode::Strict },
             too_short: self.too_short,
             generation: self.generation,
             uses_backup_roots: self.backup_roots && self.read_only,
@@ -116,14 +129,14 @@ impl VolumeOptions {
         }
     }
 
-    fn start(&self, store: Store, device: Option<Arc<dyn Device>>) -> Result<Volume> {
+    fn start(&self, store: Store) -> Result<Volume> {
         let namespace = self.namespace(store);
         if !self.read_only {
             log::replay::run(&namespace)?;
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        Volume::new(Opened::new(namespace, top, self.owner, device.into_iter().collect()))
+        Volume::new(Opened::new(namespace, top, self.owner))
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {
@@ -167,7 +180,7 @@ impl Volume {
     /// Damage, I/O.
     pub fn committed_view(&self) -> Result<Self> {
         let options = Self::options().read_only(true).subvolume_id(self.opened.top);
-        options.start(self.core().store.committed_view().map_err(crate::Error::from)?, None)
+        options.start(self.core().store.committed_view().map_err(crate::Error::from)?)
     }
 
     /// The state that an earlier transaction committed, to be read while others go on writing; [`Self::generations`]
@@ -200,7 +213,7 @@ impl Volume {
     /// ```
     pub fn open_at(&self, generation: Generation) -> Result<Self> {
         let options = Self::options().read_only(true).subvolume_id(self.opened.top);
-        options.start(self.core().store.earlier_view(generation).map_err(crate::Error::from)?, None)
+        options.start(self.core().store.earlier_view(generation).map_err(crate::Error::from)?)
     }
 
     /// Makes a new, empty file system and opens it; see [`VolumeOptions::make`].

@@ -34,6 +34,7 @@ pub struct VolumeOptions {
     pub(crate) writes_ahead: bool,
     pub(crate) verify_data: bool,
     pub(crate) backup_roots: bool,
+    pub(crate) degraded: bool,
     pub(crate) env: Env,
     pub(crate) owner: (u32, u32),
 }
@@ -65,6 +66,7 @@ impl Default for VolumeOptions {
             writes_ahead: false,
             verify_data: true,
             backup_roots: false,
+            degraded: false,
             env: Env::default(),
             owner: (0, 0),
         }
@@ -107,6 +109,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn backup_roots(mut self, backup_roots: bool) -> Self {
         self.backup_roots = backup_roots;
+        self
+    }
+
+    /// Whether devices of a volume on several devices may be missing; read-only volumes only. What lies on those alone
+    /// cannot be read. The kernel's name is `degraded`.
+    #[must_use]
+    pub fn degraded(mut self, degraded: bool) -> Self {
+        self.degraded = degraded;
         self
     }
 

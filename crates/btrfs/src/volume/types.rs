@@ -56,4 +56,6 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// Bytes of it that belong to chunks.
     pub allocated_bytes: u64,
+    /// True when it is not there.
+    pub is_missing: bool,
 }

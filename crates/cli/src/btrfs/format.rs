@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Error, Result};
 use spinney::VolumeOptions;
-use spinney::blockdev::Device;
+use spinney::blockdev::{Device, Locator};
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use spinney::btrfs::store::Error as StoreError;
 use spinney::btrfs::{CallerError, Error as VolumeError, Volume, VolumeOptions as Own, open_with as open_changed};
@@ -13,7 +13,7 @@ use spinney::btrfs::{CallerError, Error as VolumeError, Volume, VolumeOptions as
 use super::info;
 use commands::failure::{Failure, Status, of_device};
 use commands::format::recognise;
-use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, open_device};
+use commands::image::{ImageArgs, ReadArgs, explain, open_devices};
 use commands::output::{Output, warn};
 
 /// What `info` shows of a volume.
@@ -67,8 +67,8 @@ pub(super) fn open_as(image: &ImageArgs, options: &VolumeOptions) -> Result<Volu
 }
 
 fn open_with(image: &ImageArgs, options: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
-    let opened = open_device(&image.image, options).and_then(|device| {
-        let volume = open_changed(device, options, change)?;
+    let opened = open_devices(image, options).and_then(|devices| {
+        let volume = open_changed(devices, options, change)?;
         tell_of_cut(&volume)?;
         Ok(volume)
     });
@@ -95,8 +95,7 @@ const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chun
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
 pub(super) fn of_another(path: &Path) -> Option<Error> {
-    let part = ImagePath::parse(path);
-    let name = recognise(&part.path, part.offset).ok()??;
+    let name = recognise(Locator::parse_list(path).ok()?.first()?).ok()??;
     let is_other = name != "btrfs" && spinney::format_named(name).is_some();
     let text = format!("{}: holds {name}: this command is for btrfs alone", path.display());
     is_other.then(|| Failure::new(Status::Unsupported, text).into())
@@ -117,7 +116,7 @@ fn of_volume(error: &VolumeError) -> Status {
         VolumeError::Caller { what: CallerError::NotSupported, .. } | VolumeError::Unsupported(_) => {
             Status::Unsupported
         }
-        VolumeError::Caller { .. } => Status::Refused,
+        VolumeError::Caller { .. } | VolumeError::Members(_) => Status::Refused,
         VolumeError::Corrupt { .. } => Status::Corrupt,
         VolumeError::NoSpace(_) => Status::NoSpace,
         VolumeError::Io { source, .. } => of_device(source),
@@ -133,7 +132,7 @@ fn of_store(error: &StoreError) -> Status {
         StoreError::Bug { .. } => Status::Io,
         StoreError::NoSpace { .. } => Status::NoSpace,
         StoreError::Poisoned { reason } => of_store(reason),
-        StoreError::ReadOnly | StoreError::NoSuchTree(_) => Status::Refused,
+        StoreError::ReadOnly | StoreError::NoSuchTree(_) | StoreError::Members(_) => Status::Refused,
         _ => Status::Corrupt,
     }
 }

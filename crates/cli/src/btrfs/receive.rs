@@ -261,6 +261,7 @@ impl Receive {
             subvolume: subvolume.clone(),
             subvolume_id: *subvolume_id,
             superblock: *superblock,
+            ..ImageArgs::default()
         }
     }
 

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::check::{Code, CodeTable as _, Report};
 use spinney::btrfs::repair::{Older, Options, Plan, Step, Undo, plan};
 
@@ -149,8 +148,11 @@ impl Repair {
             let text = "a directory: the image itself is repaired, and must not be mounted";
             return Err(anyhow::anyhow!("{}: {text}", image.display()));
         }
-        let options = FileOptions { read_only: true, ..FileOptions::default() };
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(image, &options)?);
+        let devices = Locator::parse_list(image)?;
+        if devices.len() > 1 {
+            return Err(spinney::btrfs::repair::Error::SeveralDevices(u64::try_from(devices.len())?).into());
+        }
+        let device = blockdev::open(&Locator::parse(image)?, Access::READ)?;
         let options = Options {
             steps: self.steps.clone(),
             changes_bytes_max: usize::try_from(self.memory).unwrap_or(usize::MAX),
@@ -178,7 +180,7 @@ impl Repair {
             PathBuf::from(name)
         });
         let named = || format!("the undo file {}", path.display());
-        let device = FileDevice::open(image, &FileOptions::default())?;
+        let device = blockdev::open(&Locator::parse(image)?, Access::WRITE)?;
         let file = File::options().write(true).create_new(true).open(&path).with_context(named)?;
         let saved = plan.write_undo(&mut BufWriter::new(&file)).map_err(Error::from);
         if let Err(error) = saved.and_then(|()| Ok(file.sync_all()?)) {
@@ -188,7 +190,7 @@ impl Repair {
         }
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         File::open(dir).and_then(|dir| dir.sync_all()).with_context(named)?;
-        plan.apply(&device)?;
+        plan.apply(&*device)?;
         Ok(path)
     }
 
@@ -223,7 +225,7 @@ fn take_back(image: &Path, path: &Path) -> Result<u64> {
     let mut file = File::open(path).with_context(named)?;
     let undo = Undo::open(&mut file)?;
     let bytes = undo.bytes();
-    undo.apply(&FileDevice::open(image, &FileOptions::default())?)?;
+    undo.apply(&*blockdev::open(&Locator::parse(image)?, Access::WRITE)?)?;
     Ok(bytes)
 }
 

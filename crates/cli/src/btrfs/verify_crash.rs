@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result, bail};
 use clap::Args;
 use serde::Serialize;
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::crash::explorer::{self as crash, Config, Progress, Report as Explored};
 
 use commands::failure::Failure;
@@ -118,9 +117,8 @@ impl VerifyCrash {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         out.outlive_reader();
         let steps = self.steps()?;
-        let options = FileOptions { read_only: true, ..FileOptions::default() };
-        let device = FileDevice::open(&self.image, &options).map_err(|error| explain(&self.image, error.into()))?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let opened = Locator::parse(&self.image).and_then(|image| blockdev::open(&image, Access::READ));
+        let device = opened.map_err(|error| explain(&self.image, error.into()))?;
         let progress = Arc::new(Progress::default());
         let config = Config {
             states: self.states,

@@ -65,7 +65,7 @@ fn what_cannot_be_mounted_says_why() {
         ("mount -o subvolid=99999 a.img mnt", 1, "`subvolid=99999`: no subvolume has that number"),
         ("mount -o subvol=sub,subvolid=5 a.img mnt", 2, "disagree: `sub` has the number 256"),
         ("mount -o nologreplay a.img mnt", 2, "`nologreplay` needs `ro`"),
-        ("mount -o degraded a.img mnt", 4, "`degraded`"),
+        ("mount -o clear_cache a.img mnt", 4, "`clear_cache`"),
         ("mount --log missing/log a.img mnt", 1, "missing/log"),
         ("umount mnt", 1, "mnt"),
     ] {

@@ -150,7 +150,8 @@ impl Cp {
         } else {
             mounted_at(image)
         };
-        ImageArgs { image: dir.unwrap_or_else(|| image.to_owned()), subvolume, subvolume_id, superblock }
+        let image = dir.unwrap_or_else(|| image.to_owned());
+        ImageArgs { image, subvolume, subvolume_id, superblock, ..ImageArgs::default() }
     }
 
     /// The first argument, if it is an image or a directory of a mount and all others are paths in it.

@@ -35,18 +35,19 @@ mod umount;
 mod watchdog;
 mod write_back;
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use blockdev::Locator;
 use clap::{Args, ValueEnum};
 
 use super::failure::Failure;
 use super::format;
-use super::image::ImagePath;
+use super::image;
 use super::output::{self, Output};
 pub use settings::Settings;
 pub use umount::Umount;
@@ -148,6 +149,7 @@ Options for -o:
   watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
                       requests fail and the mount goes away; without it, that is only logged
   workers=N           threads that answer requests; twice as many as processors, at most 8 more
+  device=DEVICE       a further device of a volume on several devices (IMAGE,DEVICE says the same); with ro
   trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
 {LOCKS_HELP}{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime, nosymfollow and their opposites
@@ -234,7 +236,7 @@ impl Mount {
             options.push(format!("lock_statistics={}", std::path::absolute(path)?.display()));
         }
         let whole = Self {
-            image: absolute_image(&self.image)?,
+            image: absolute_image(&self.image, &settings.devices)?,
             dir: self.mount_point()?,
             log: self.log.as_deref().map(std::path::absolute).transpose()?,
             options,
@@ -251,9 +253,9 @@ impl Mount {
 
     /// Descriptors that the command line names, as a shell writes `/dev/fd/N`.
     fn named_descriptors(&self) -> Vec<RawFd> {
-        let image = ImagePath::parse(&self.image).path;
-        let paths = [Some(image.as_path()), Some(&self.dir), self.log.as_deref()];
-        paths.into_iter().flatten().filter_map(descriptor).collect()
+        let devices = Locator::parse_list(&self.image).unwrap_or_default();
+        let paths = [Some(self.dir.as_path()), self.log.as_deref()].into_iter().flatten();
+        devices.iter().filter_map(Locator::path).chain(paths).filter_map(descriptor).collect()
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
@@ -309,13 +311,13 @@ impl Mount {
     fn try_the_sandbox(&self, out: &mut Output) -> Result<()> {
         use std::io::Write as _;
         let settings = self.settings()?;
-        let device = server::open_device(self, &settings)?;
+        let devices = server::open_devices(self, &settings)?;
         let parent = rustix::process::getppid();
         let _prepared = fuse::Prepared::new(&server::server_options(&settings));
-        for missing in sandbox::enter(settings.io_uring || device.uses_rings(), &self.dir)?.missing {
+        for missing in sandbox::enter(settings.io_uring || server::use_rings(&devices), &self.dir)?.missing {
             writeln!(out, "missing: {missing}")?;
         }
-        let file_system = server::open_file_system(self, &settings, device)?.file_system;
+        let file_system = server::open_file_system(self, &settings, devices)?.file_system;
         sandbox::probe::run(&self.image, parent, out)?;
         // The sandbox is no good if the file system cannot live in it.
         file_system.sync_fs().context("the file system in the sandbox")
@@ -329,19 +331,20 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     first.to_str()?.parse().ok()
 }
 
-/// The image's path from the root, its `?offset=N` kept.
-fn absolute_image(image: &Path) -> Result<PathBuf> {
-    let part = ImagePath::parse(image);
-    let shown = || part.path.display().to_string();
+/// The list of all devices, by their paths from the root, each with its `?offset=N`.
+fn absolute_image(list: &Path, further: &[PathBuf]) -> Result<PathBuf> {
+    let devices = image::locators(list, further)?.into_iter().map(absolute).collect::<Result<Vec<_>>>()?;
+    Ok(devices.join(OsStr::new(",")).into())
+}
+
+fn absolute(part: Locator) -> Result<OsString> {
+    let Some(path) = part.path() else { return Ok(part.words()) };
     // Without links, so that `umount` need not follow any.
-    let real = match descriptor(&part.path) {
-        Some(_) => std::path::absolute(&part.path)?,
-        None => part.path.canonicalize().with_context(shown)?,
+    let real = match descriptor(path) {
+        Some(_) => std::path::absolute(path)?,
+        None => path.canonicalize().with_context(|| path.display().to_string())?,
     };
-    let mut whole = real.into_os_string();
-    let query = image.as_os_str().as_bytes().get(part.path.as_os_str().len()..);
-    whole.push(std::ffi::OsStr::from_bytes(query.unwrap_or_default()));
-    Ok(whole.into())
+    Ok(part.at_path(real).words())
 }
 
 #[cfg(test)]

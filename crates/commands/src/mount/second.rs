@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use blockdev::{Identity, Locator};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use transfer::path_of;
@@ -18,7 +19,6 @@ use transfer::path_of;
 use super::{Mount, Settings};
 use crate::failure::{Failure, Status, one_line};
 use crate::format::{self, Face};
-use crate::image::ImagePath;
 use crate::mounts::{self as table, Row};
 
 /// Flags of each mount by the option that sets them.
@@ -42,7 +42,9 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
-    let Some((first, row)) = find(&ImagePath::parse(&mount.image)) else {
+    // What has several devices is mounted for reading only, by a server of its own each time.
+    let Ok([part]) = <[Locator; 1]>::try_from(Locator::parse_list(&mount.image)?) else { return Ok(false) };
+    let Some((first, row)) = find(&part) else {
         return Ok(false);
     };
     let has = Settings::parse(&first.options)?;
@@ -65,8 +67,7 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if mount.foreground {
         return Err(refused("its server runs there: leave --foreground out").into());
     }
-    let part = ImagePath::parse(&mount.image);
-    let format = format::recognise(&part.path, part.offset).ok().flatten().and_then(spinney::format_named);
+    let format = format::recognise(&part).ok().flatten().and_then(spinney::format_named);
     let Some(format) = format else { return Ok(false) };
     let face = format::face(format);
     if let Some(option) = has.contradiction(&mount.options, face.chooses)? {
@@ -80,20 +81,14 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
 }
 
 /// The server of an image, and its mount.
-fn find(image: &ImagePath) -> Option<(First, Row)> {
-    let wanted = fs::metadata(&image.path).ok()?;
-    let is_wanted = |other: &Path| {
-        let other = ImagePath::parse(other);
-        let found = fs::metadata(&other.path);
-        let is_same = found.is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()));
-        is_same && (other.offset, other.size) == (image.offset, image.size)
-    };
+fn find(image: &Locator) -> Option<(First, Row)> {
+    let wanted = fs::metadata(image.path()?).ok()?;
+    let is_wanted = |other: &Path| Locator::parse(other).is_ok_and(|other| other.is_same(image));
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes.filter_map(|entry| First::of(&entry.path(), is_wanted)).find_map(|first| {
         let row = table::find(&first.dir).ok()??;
         let is_root = row.user == Some(0) && row.root == Path::new("/");
-        let reads = fs::metadata(row.image()).ok()?;
-        let is_same = (reads.dev(), reads.ino()) == (wanted.dev(), wanted.ino());
+        let is_same = Identity::of(&fs::metadata(row.image()).ok()?).is_same(&Identity::of(&wanted));
         // Another file may have the image's name by now.
         let is_it = row.is_ours() && is_root && is_same && table::serves(&row.dir, &wanted) != Some(false);
         is_it.then_some((first, row))

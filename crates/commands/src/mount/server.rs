@@ -8,12 +8,11 @@ use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
-use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::{Access, Device, Locator};
 use fuse::{Activity, Glance};
 use parking_lot::Mutex;
-use spinney::FileSystem;
 use spinney::remote::Jobs;
+use spinney::{Devices, FileSystem};
 
 use super::channel::{Channel, Message};
 use super::door::{Behind, Door, Look};
@@ -44,20 +43,25 @@ pub(super) fn run(mount: &Mount) -> Result<()> {
     result
 }
 
-/// The image, opened and locked; nothing is read from it.
-pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<FileDevice>> {
-    let options = FileOptions { read_only: settings.request.read_only, ..FileOptions::default() };
-    let device =
-        FileDevice::open(&mount.image, &options).map_err(|error| image::explain(&mount.image, error.into()))?;
-    Ok(Arc::new(device))
+/// The devices of the image, opened and locked; nothing is read from them.
+pub(super) fn open_devices(mount: &Mount, settings: &Settings) -> Result<Devices> {
+    let access = Access { read_only: settings.request.read_only, ..Access::default() };
+    let opened = Locator::parse_list(&mount.image)
+        .and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect::<blockdev::Result<_>>());
+    opened.map_err(|error| image::explain(&mount.image, error.into()))
+}
+
+/// Whether the system calls of a ring have to be allowed.
+pub(super) fn use_rings(devices: &[Arc<dyn Device>]) -> bool {
+    devices.iter().any(|device| device.uses_rings())
 }
 
 /// The file system on the image.
-pub(super) fn open_file_system(mount: &Mount, settings: &Settings, device: Arc<dyn Device>) -> Result<Served> {
+pub(super) fn open_file_system(mount: &Mount, settings: &Settings, devices: Devices) -> Result<Served> {
     let mut options = settings.request.clone();
     options.cache_bytes.get_or_insert(CACHE_BYTES);
-    let opened = format::of(&*device).and_then(|format| {
-        let volume = spinney::open_as(format, vec![device], &options)?;
+    let opened = format::of_all(&devices).and_then(|format| {
+        let volume = spinney::open_as(format, devices, &options)?;
         Ok(Served { file_system: volume.serve()?, jobs: (format::face(format).jobs)(&volume) })
     });
     opened.map_err(|error| image::explain(&mount.image, error))
@@ -75,7 +79,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     log::start(mount.verbose, mount.log.as_deref(), !mount.foreground)?;
     let settings = mount.settings()?;
     let signals = Signals::catch()?;
-    let device = open_device(mount, &settings)?;
+    let devices = open_devices(mount, &settings)?;
     if let Some(path) = &settings.trace {
         watch::begin(path)?;
     }
@@ -90,7 +94,9 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let asker = Arc::new(Asker::default());
     let write_back = asker.write_back(channel)?;
     let mut prepared = fuse::Prepared::new(&options).with_write_back(write_back, Arc::clone(&asker.writer));
-    prepared = prepared.with_served_file(mounts::identity_of(&device.metadata()?));
+    if let Some(found) = devices.first().map(|device| device.host_metadata()).transpose()?.flatten() {
+        prepared = prepared.with_served_file(mounts::served_file(&found));
+    }
     let look = asker.look(channel)?;
     let door = make_door(&settings);
     if let Some(door) = &door {
@@ -100,13 +106,14 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         tracing::warn!("the server runs without its sandbox");
         sandbox::leave_mounts(&mount.dir)
     } else {
-        let entered = sandbox::enter(settings.io_uring || device.uses_rings(), &mount.dir)?;
+        let entered = sandbox::enter(settings.io_uring || use_rings(&devices), &mount.dir)?;
         for missing in entered.missing {
             tracing::warn!("less protection: {missing}");
         }
         entered.is_apart
     };
-    let Served { file_system, jobs } = open_file_system(mount, &settings, watch::watched(device.clone()))?;
+    let Served { file_system, jobs } =
+        open_file_system(mount, &settings, devices.iter().cloned().map(watch::watched).collect())?;
     if file_system.ignores_case() {
         // The kernel compares names of this file system byte by byte, and would go on believing what it knows.
         options.entry_timeout = std::time::Duration::ZERO;
@@ -135,7 +142,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     if let Some(clients) = clients {
         clients.close();
     }
-    let result = server.wait_and(|| device.let_go());
+    let result = server.wait_and(|| devices.iter().for_each(|device| device.let_go()));
     // The last reference: what files without names still held goes now.
     drop(file_system);
     end_recording();

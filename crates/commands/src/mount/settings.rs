@@ -94,6 +94,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("cache", "SIZE"),
     ("watchdog", "SECONDS"),
     ("trace", "FILE"),
+    ("device", "DEVICE"),
     #[cfg(feature = "lock-statistics")]
     ("lock_statistics", "FILE"),
     #[cfg(feature = "lock-statistics")]
@@ -130,6 +131,8 @@ pub struct Settings {
     pub workers: usize,
     /// A server that answers nothing for so long is given up, and the mount with it.
     pub watchdog: Option<Duration>,
+    /// Further devices of the volume.
+    pub devices: Vec<PathBuf>,
     /// Requests to the device are written down here.
     pub trace: Option<PathBuf>,
     /// What locks did is written here at the end, in builds that can measure it.
@@ -153,6 +156,7 @@ impl Default for Settings {
             synced: true,
             workers: 0,
             watchdog: None,
+            devices: Vec::new(),
             trace: None,
             lock_statistics: None,
             lock_classes: Vec::new(),
@@ -282,6 +286,7 @@ impl Settings {
                 self.watchdog = Some(Duration::from_secs(seconds));
             }
             ("trace", Some(value)) => self.trace = Some(PathBuf::from(value)),
+            ("device", Some(value)) => self.devices.push(PathBuf::from(value)),
             #[cfg(feature = "lock-statistics")]
             ("lock_statistics", Some(value)) => self.lock_statistics = Some(PathBuf::from(value)),
             #[cfg(feature = "lock-statistics")]

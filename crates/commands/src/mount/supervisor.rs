@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use blockdev::Locator;
 use rustix::io::Errno;
 
 use super::channel::{Channel, Message};
@@ -27,7 +28,6 @@ use super::watchdog::{Due, Watchdog};
 use super::write_back::Writer;
 use super::{Mount, Role, log};
 use crate::failure::{self, Failure, Status};
-use crate::image::ImagePath;
 use crate::mounts::{self as table, Row};
 
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
@@ -140,7 +140,7 @@ impl Supervisor {
             watchdog: Watchdog::new(settings.watchdog, Instant::now()),
             settings,
             source: mount.image.display().to_string(),
-            image: ImagePath::parse(&mount.image).path,
+            image: Locator::parse(&mount.image)?.target().to_owned(),
             dir: mount.dir.clone(),
             server,
             channel,

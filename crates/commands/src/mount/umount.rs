@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::{Access, Locator};
 use clap::Args;
 use rustix::io::{Errno, retry_on_intr};
 
@@ -171,9 +171,12 @@ fn wait_for(image: &Path) {
     // A lock that is never released keeps this thread, but not the program.
     std::thread::spawn(move || {
         // The user who mounted chose this path, and may not be the one who unmounts.
-        let options = FileOptions { read_only: true, no_follow: true, wait: true, ..FileOptions::default() };
-        // Free now; or it cannot be asked, and there is nothing to wait for.
-        drop(FileDevice::open(path, &options));
+        let access = Access { no_follow: true, wait: true, ..Access::READ };
+        let devices = Locator::parse_list(path).unwrap_or_default();
+        for device in devices.iter().filter(|device| device.path().is_some()) {
+            // Free now; or it cannot be asked, and there is nothing to wait for.
+            drop(blockdev::open(device, access));
+        }
         // Nobody listens any more when it took too long.
         done.send(()).unwrap_or_default();
     });

@@ -7,7 +7,7 @@ use ::btrfs::{FsOptions, MakeOptions as Own, Volume};
 use blockdev::Device;
 use btrfs_check::{Code, Options, Pass, PassTable as _};
 use btrfs_disk::Uuid;
-use btrfs_pool::supers::read_mirrors;
+use btrfs_pool::supers::Copies;
 use checking::Watch;
 use formats::magic::{Magic, magic};
 use formats::{
@@ -52,7 +52,7 @@ impl Format for Btrfs {
     }
 
     fn open(&self, devices: Devices, options: &VolumeOptions) -> Result<Arc<dyn Engine>> {
-        let (volume, served) = options::open(only(devices)?, options)?;
+        let (volume, served) = options::open(devices, options)?;
         Ok(Arc::new(BtrfsEngine { volume, served }))
     }
 
@@ -199,6 +199,7 @@ fn only(devices: Devices) -> Result<Arc<dyn Device>> {
 fn of_check(error: btrfs_check::Error) -> Error {
     let (errno, blame) = match &error {
         btrfs_check::Error::NoSuperblock(_) => (Errno::EIO, Blame::Image),
+        btrfs_check::Error::Members(_) => (Errno::EINVAL, Blame::Caller),
         btrfs_check::Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
         btrfs_check::Error::Sorting(_) => (Errno::EIO, Blame::Device),
     };
@@ -207,8 +208,8 @@ fn of_check(error: btrfs_check::Error) -> Error {
 
 /// Which copies of the superblock are right, where the primary is not.
 fn remedies(device: &dyn Device) -> Vec<String> {
-    let copies = read_mirrors(device);
-    if let Some((_, Ok(primary))) = copies.first() {
+    let copies = Copies::read(device);
+    if let Some(primary) = copies.primary() {
         let is_cut = device.size_bytes() < primary.fields().dev_item.total_bytes.get();
         return if is_cut { vec![SHRINKS.to_owned()] } else { Vec::new() };
     }

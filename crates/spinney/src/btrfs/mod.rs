@@ -18,10 +18,10 @@ pub use ::btrfs::ablation;
 pub use ::btrfs::{
     BadSuperblock, BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo,
     Compression, CompressionType, DeviceErrors, DeviceInfo, Error, Fate, FileSharing, FsOptions, Generation,
-    GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, Named, NotBalance, NotQuotas, NotStatus,
-    QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, ScrubFault,
-    ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport,
-    SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, MemberError, Named, NotBalance, NotQuotas,
+    NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received,
+    ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent,
+    SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 
 /// Checks a volume without writing to it.

@@ -1,13 +1,11 @@
 //! The options of btrfs by name, those of `mount -o`, and how a volume is opened with them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ::btrfs::{CallerError, Compression, CompressionType, Error as Cause, FsOptions, Generation, TreeId};
 use ::btrfs::{Volume, VolumeOptions as Own};
-use blockdev::Device;
 use formats::options::{needs_value, size, takes_no_value, unknown};
-use formats::{OptionError, VolumeOptions};
+use formats::{Devices, OptionError, VolumeOptions};
 use vfs::{Blame, Errno, Error, Result};
 
 /// The options that only btrfs has; the first words of the lines are their names.
@@ -30,6 +28,7 @@ pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       mount with ro). The mount cannot be idmapped, as the server has to know who asks
   generation=N        with ro: shows the state that the transaction N committed, as far as it was not written over;
                       `spinney generations` lists them
+  degraded            with ro: devices of the volume may be missing; what lies on those alone cannot be read
   super=COPY          opens the volume by this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
   nologreplay, norecovery, rescue=nologreplay
                       with ro: shows the last commit, without what a crash left in the log
@@ -50,6 +49,7 @@ const NAMES: &[&str] = &[
     "datacow",
     "nodatasum",
     "datasum",
+    "degraded",
     "nologreplay",
     "norecovery",
     "rescue",
@@ -73,8 +73,6 @@ const NAMES: &[&str] = &[
 const NOT_HERE: &[&str] = &[
     "autodefrag",
     "clear_cache",
-    "degraded",
-    "device",
     "enospc_debug",
     "fatal_errors",
     "flushoncommit",
@@ -148,18 +146,18 @@ pub(super) fn check_options(request: &VolumeOptions) -> Result<()> {
 }
 
 /// Opens a volume, and says how it is served.
-pub(super) fn open(device: Arc<dyn Device>, request: &VolumeOptions) -> Result<(Volume, FsOptions)> {
+pub(super) fn open(devices: Devices, request: &VolumeOptions) -> Result<(Volume, FsOptions)> {
     let wanted = Wanted::of(request)?;
     let served = wanted.served.clone();
-    Ok((wanted.open(device, |options| options)?, served))
+    Ok((wanted.open(devices, |options| options)?, served))
 }
 
 /// Opens a volume with options by name, and others that have no name.
 ///
 /// # Errors
 /// As [`crate::open_devices`].
-pub fn open_with(device: Arc<dyn Device>, request: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
-    Wanted::of(request)?.open(device, change)
+pub fn open_with(devices: Devices, request: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
+    Wanted::of(request)?.open(devices, change)
 }
 
 /// Switches to an older way, for benchmarks.
@@ -276,6 +274,7 @@ impl Wanted {
                 options
             }
             ("nodiscard", None) => options.discard(false),
+            ("degraded", None) => options.degraded(true),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
                 self.served.user_subvol_ioctls = name == "user_subvol_ioctls";
                 options
@@ -342,14 +341,14 @@ impl Wanted {
         Ok(self)
     }
 
-    fn open(self, device: Arc<dyn Device>, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
+    fn open(self, devices: Devices, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
         let options = match (&self.subvol, self.subvolid) {
             (Some(path), _) => self.options.subvolume(path),
             (None, Some(id)) => self.options.subvolume_id(id),
             (None, None) => self.options,
         };
         let (subvol, id) = (self.subvol.as_deref(), self.subvolid);
-        let volume = change(options).open_device(device).map_err(|error| not_found(error, subvol, id))?;
+        let volume = change(options).open_devices(devices).map_err(|error| not_found(error, subvol, id))?;
         // As the kernel, which shows both for every mount and so is given both.
         if let (Some(path), Some(id)) = (subvol, id) {
             let found = TreeId(volume.metadata("/")?.home.subvolume);

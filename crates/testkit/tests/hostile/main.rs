@@ -8,6 +8,7 @@ mod caches;
 mod compressed_extents;
 mod cycles;
 mod generations;
+mod members;
 mod orphans;
 mod sizes;
 mod small;

@@ -41,6 +41,12 @@ pub(crate) fn walk_volume(volume: &Volume) -> Result<Walk> {
     Ok(records.into_iter().collect())
 }
 
+/// The SHA-256 of a file's contents.
+pub(crate) fn sha256(volume: &Volume, path: &[u8], size: u64) -> Result<[u8; 32]> {
+    let file = FileOptions::new().read(true).open(volume, from_top(path))?;
+    content::sha256(&file, size)
+}
+
 /// Paths start at the top; an empty one would lead nowhere.
 fn from_top(path: &[u8]) -> PathBuf {
     Path::new("/").join(OsStr::from_bytes(path))

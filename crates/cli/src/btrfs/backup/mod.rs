@@ -415,7 +415,7 @@ type Open = Box<dyn Fn(bool) -> Result<Volume>>;
 
 /// The image at a path.
 fn image_args(path: &Path) -> ImageArgs {
-    ImageArgs { image: path.to_owned(), subvolume: None, subvolume_id: None, superblock: None }
+    ImageArgs { image: path.to_owned(), ..ImageArgs::default() }
 }
 
 /// What opens it.

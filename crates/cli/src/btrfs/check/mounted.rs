@@ -20,10 +20,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::btrfs::Volume;
 use spinney::btrfs::check::{Held, Options, Report, Watch, check, check_held};
 use spinney::btrfs::disk::items::OnDisk as _;
@@ -102,34 +101,36 @@ fn check_state(mut stream: &UnixStream, image: &Path, options: &Options, watch: 
     BufReader::new(stream.take(OFFER_BYTES_MAX)).read_until(b'\n', &mut line).context("the stream")?;
     let Offer { superblock, bad_copies } = serde_json::from_slice(&line).context("what the server says")?;
     let superblock = UncheckedSuperblock::new(&superblock)?.verify(SUPERBLOCK_OFFSET)?;
-    let (device, is_locked) = open(image)?;
-    // It may be in the middle of being written: what is looked at of it does not change.
-    let there = first_superblock(&*device)?;
-    let there = there.fields();
-    let held = superblock.fields();
-    let is_same = (there.fsid, there.dev_item.uuid) == (held.fsid, held.dev_item.uuid)
-        && (!is_locked || there.generation == held.generation);
+    let (devices, is_locked) = open(image)?;
+    let mut is_same = false;
+    for device in &devices {
+        // It may be in the middle of being written: what is looked at of it does not change.
+        let there = first_superblock(&**device)?;
+        let (there, held) = (there.fields(), superblock.fields());
+        is_same |= (there.fsid, there.dev_item.uuid) == (held.fsid, held.dev_item.uuid)
+            && (!is_locked || there.generation == held.generation);
+    }
     ensure!(is_same, "{}: no longer what is mounted", image.display());
     if is_locked {
-        // Nobody writes to it while it is open here.
-        return Ok(Some(check(&[device], options, watch)?));
+        // No program writes to it while it is open here.
+        return Ok(Some(check(&devices, options, watch)?));
     }
+    let [device] = <[_; 1]>::try_from(devices).map_err(|_| anyhow!("a volume on several devices is being written"))?;
     let report = check_held(&device, &Held { superblock, bad_copies }, options, watch)?;
+    stream.write_all(&[IS_WHOLE]).context("the mount ended meanwhile")?;
     let mut answer = [0];
     stream.write_all(&[IS_WHOLE]).context("the mount ended meanwhile")?;
     stream.read_exact(&mut answer).context("the mount ended meanwhile")?;
     Ok((answer == [WHOLE]).then_some(report))
 }
 
-/// The image, and whether it was locked against writers.
-fn open(image: &Path) -> Result<(Arc<dyn Device>, bool)> {
-    let options = FileOptions { read_only: true, ..FileOptions::default() };
-    match FileDevice::open(image, &options) {
-        Ok(device) => Ok((Arc::new(device), true)),
-        Err(spinney::blockdev::Error::Locked { .. }) => {
-            let options = FileOptions { unlocked: true, ..options };
-            Ok((Arc::new(FileDevice::open(image, &options)?), false))
-        }
+/// The devices of the image, and whether they were locked against writers.
+fn open(image: &Path) -> Result<(Vec<Arc<dyn Device>>, bool)> {
+    let list = Locator::parse_list(image)?;
+    let open = |access| list.iter().map(|device| blockdev::open(device, access)).collect::<blockdev::Result<_>>();
+    match open(Access::READ) {
+        Ok(devices) => Ok((devices, true)),
+        Err(blockdev::Error::Locked { .. }) => Ok((open(Access { unlocked: true, ..Access::READ })?, false)),
         Err(error) => Err(error.into()),
     }
 }

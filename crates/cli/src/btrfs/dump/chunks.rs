@@ -90,14 +90,12 @@ impl Chunks {
             });
         }
         chunks.sort_by_key(|chunk| chunk.start);
-        let superblock = store.superblock();
-        let item = superblock.fields().dev_item;
-        let devices = vec![Device {
-            id: item.devid.get(),
-            total_bytes: item.total_bytes.get(),
-            allocated_bytes: item.bytes_used.get(),
-        }];
-        let report = Report { devices, chunks };
+        let devices = store.devices().into_iter().map(|device| Device {
+            id: device.id.0,
+            total_bytes: device.total_bytes,
+            allocated_bytes: device.used_bytes,
+        });
+        let report = Report { devices: devices.collect(), chunks };
         if self.json { out.json(&report) } else { print(out, &report) }
     }
 }

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use spinney::blockdev::Device;
 use spinney::btrfs::check::Media;
 use spinney::btrfs::disk::items::RootItem;
 use spinney::btrfs::disk::key::item_type;
@@ -76,8 +75,7 @@ pub(super) struct Medium {
 
 impl Medium {
     pub(super) fn open(image: &Path) -> Result<Self> {
-        let device: Arc<dyn Device> = super::open_device(image)?;
-        let opened = Rescue::open(&[device], 0, Arc::new(()));
+        let opened = Rescue::open(&super::open_devices(image)?, 0, Arc::new(()));
         let rescue = opened.map_err(|error| Failure::new(Status::Corrupt, format!("{}: {error}", image.display())))?;
         Ok(Self { rescue })
     }

@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use clap::{Args, Subcommand};
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::btrfs::store::{Store, StoreOptions};
 
 use super::format::of_another;
@@ -60,7 +59,7 @@ impl Dump {
     }
 }
 
-fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
+fn open_devices(image: &Path) -> Result<Vec<Arc<dyn Device>>> {
     if image.is_dir() {
         let text =
             format!("{}: a directory; `dump` reads the image itself, which must not be mounted", image.display());
@@ -69,13 +68,12 @@ fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
     if let Some(refusal) = of_another(image) {
         return Err(refusal);
     }
-    let options = FileOptions { read_only: true, ..FileOptions::default() };
-    Ok(Arc::new(FileDevice::open(image, &options)?))
+    let list = Locator::parse_list(image)?;
+    Ok(list.iter().map(|device| blockdev::open(device, Access::READ)).collect::<blockdev::Result<_>>()?)
 }
 
 fn open_store(image: &Path) -> Result<Store> {
     let options = StoreOptions { read_only: true, ..StoreOptions::default() };
-    let device: Arc<dyn Device> = open_device(image)?;
-    let opened = Store::open(vec![device], &options);
+    let opened = Store::open(open_devices(image)?, &options);
     opened.map_err(|error| explain(image, Error::new(error)))
 }

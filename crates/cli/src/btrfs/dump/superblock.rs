@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::blockdev::Device as _;
+use spinney::blockdev::Device;
 use spinney::btrfs::disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 
 use commands::failure::{Failure, Status};
@@ -76,11 +76,35 @@ struct Copy {
 
 impl Super {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let device = super::open_device(&self.image)?;
-        let count = if self.all { usize::MAX } else { 1 };
+        let devices = super::open_devices(&self.image)?;
         let mut copies = Vec::new();
+        let mut problem = None;
+        for device in &devices {
+            if devices.len() > 1 && !self.json {
+                writeln!(out, "{}:", device.name())?;
+            }
+            let wrong = self.show(&**device, &mut copies, out)?;
+            problem = problem.or(wrong);
+        }
+        if self.json {
+            out.json(&Report { copies })?;
+        }
+        out.finish()?;
+        match problem {
+            None => Ok(()),
+            Some(text) => {
+                let text = format!("{}: {text}", self.image.display());
+                Err(Failure::new(Status::Corrupt, text).into())
+            }
+        }
+    }
+
+    /// Shows the copies of a device; returns what is wrong with the first.
+    fn show(&self, device: &dyn Device, copies: &mut Vec<Copy>, out: &mut Output) -> Result<Option<String>> {
+        let count = if self.all { usize::MAX } else { 1 };
+        let size = device.size_bytes();
         let mut first_problem = None;
-        for (index, offset) in mirror_offsets(device.size_bytes()).take(count).enumerate() {
+        for (index, offset) in mirror_offsets(size).take(count).enumerate() {
             let mut bytes = vec![0; SUPERBLOCK_SIZE];
             device.read_at(offset, &mut bytes)?;
             let unchecked = UncheckedSuperblock::new(&bytes)?;
@@ -94,23 +118,9 @@ impl Super {
                 print(out, offset, problem, unchecked.fields())?;
             }
         }
-        if self.json {
-            out.json(&Report { copies })?;
-        }
-        out.finish()?;
-        let problem = if mirror_offsets(device.size_bytes()).next().is_none() {
-            let size = device.size_bytes();
-            Some(format!("image size: expected at least 69632 bytes, found {size}"))
-        } else {
-            first_problem
-        };
-        match problem {
-            None => Ok(()),
-            Some(text) => {
-                let text = format!("{}: {text}", self.image.display());
-                Err(Failure::new(Status::Corrupt, text).into())
-            }
-        }
+        let is_too_small = mirror_offsets(size).next().is_none();
+        let too_small = || format!("image size: expected at least 69632 bytes, found {size}");
+        Ok(if is_too_small { Some(too_small()) } else { first_problem })
     }
 }
 

@@ -18,15 +18,14 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Error, Result};
 use serde::Serialize;
-use spinney::blockdev::Device;
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Device};
 use spinney::btrfs::rescue::{Deleted, Rescue as Found, Root, Source, Watch};
 use spinney::vfs::file_system::Time;
 
 use args::{Command, Devices, Get, Ls, Roots, Undelete};
 use commands::failure::{Failure, Status};
 use commands::human;
-use commands::image::{explain, is_own};
+use commands::image::{explain, is_own, locators};
 use commands::names::{JsonPath, escaped, escaped_text};
 use commands::output::{Output, warn};
 use commands::progress::{Bar, Progress};
@@ -99,16 +98,15 @@ impl Devices {
     fn try_open(&self, shows_progress: bool) -> Result<(Found, bool)> {
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         let mut is_all_own = true;
-        for path in std::iter::once(&self.image).chain(&self.device) {
-            if path.is_dir() {
+        for locator in locators(&self.image, &self.device)? {
+            if let Some(path) = locator.path().filter(|path| path.is_dir()) {
                 let text =
                     format!("{}: a directory; the image itself is read, and must not be mounted", path.display());
                 return Err(Failure::refused(text).into());
             }
-            let options = FileOptions { read_only: true, ..FileOptions::default() };
-            let device = FileDevice::open(path, &options)?;
-            is_all_own &= is_own(&device.metadata()?);
-            devices.push(Arc::new(device));
+            let device = blockdev::open(&locator, Access::READ)?;
+            is_all_own &= device.host_metadata()?.is_some_and(|found| is_own(&found));
+            devices.push(device);
         }
         Ok((Found::open(&devices, 0, Shown::new(shows_progress))?, is_all_own))
     }
@@ -119,7 +117,7 @@ fn status(error: Error) -> Error {
     let Some(cause) = error.downcast_ref::<spinney::btrfs::rescue::Error>() else { return error };
     let status = match cause {
         spinney::btrfs::rescue::Error::Unsupported(_) => Status::Unsupported,
-        spinney::btrfs::rescue::Error::NoSuchRoot(_) => Status::Refused,
+        spinney::btrfs::rescue::Error::NoSuchRoot(_) | spinney::btrfs::rescue::Error::Members(_) => Status::Refused,
         _ => Status::Corrupt,
     };
     Failure::new(status, commands::failure::one_line(&error)).into()

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::disk::superblock::SUPERBLOCK_OFFSET;
 use spinney::btrfs::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
 
@@ -328,9 +328,10 @@ fn of_mount(dir: &Path) -> Result<ScrubStatus> {
 /// The UUID of an image, which may be in use.
 fn uuid_of(image: &Path) -> Result<String> {
     let read = || -> Result<String> {
-        let options = FileOptions { read_only: true, unlocked: true, ..FileOptions::default() };
-        let device = FileDevice::open(image, &options)?;
-        let superblock = format::first_superblock(&device)?.verify(SUPERBLOCK_OFFSET)?;
+        let list = Locator::parse_list(image)?;
+        let first = list.first().context("no device is named")?;
+        let device = blockdev::open(first, Access { unlocked: true, ..Access::READ })?;
+        let superblock = format::first_superblock(&*device)?.verify(SUPERBLOCK_OFFSET)?;
         Ok(names::uuid(&superblock.fields().fsid.0))
     };
     read().map_err(|error| explain(image, error))

@@ -1,0 +1,53 @@
+//! What the store knows of its devices, for those who report on them.
+//!
+//! Sizes are those of now: chunks that the running transaction made count. It fails in no way.
+
+use btrfs_disk::{DevId, Uuid};
+use btrfs_pool::PoolDevice;
+
+use super::Store;
+
+/// A device of the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceState {
+    /// Its number.
+    pub id: DevId,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// What messages call it; usually its path.
+    pub name: String,
+    /// Bytes that it has.
+    pub device_bytes: u64,
+    /// Bytes of it that the file system uses.
+    pub total_bytes: u64,
+    /// Bytes of it that belong to chunks.
+    pub used_bytes: u64,
+    /// True when it is not there.
+    pub is_missing: bool,
+}
+
+impl Store {
+    /// The devices, present or missing.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceState> {
+        let items = self.superblock().items().to_vec();
+        let used =
+            |id: DevId| items.iter().find(|item| item.devid.get() == id.0).map_or(0, |item| item.bytes_used.get());
+        let state = |device: &PoolDevice| DeviceState {
+            id: device.id(),
+            uuid: device.uuid(),
+            name: device.device().name().to_owned(),
+            device_bytes: device.device().size_bytes(),
+            total_bytes: device.total_bytes(),
+            used_bytes: used(device.id()),
+            is_missing: device.is_missing(),
+        };
+        self.0.pool().devices().iter().map(state).collect()
+    }
+
+    /// The device that is meant where none is named: the one with the lowest number.
+    #[must_use]
+    pub fn default_device(&self) -> DevId {
+        self.0.pool().devices().iter().map(PoolDevice::id).min().unwrap_or_default()
+    }
+}
