@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
+use vfs::Metadata;
 use vfs::file_system::{SetAttr, XattrMode};
-use vfs::{Errno, Metadata};
 
+use super::flags::is_refusal;
 use super::{Item, Made, Origin, VolumeSink};
 use crate::error::{Cause, Error, Result};
 use crate::rules::file_id;
@@ -145,7 +146,6 @@ impl VolumeSink<'_> {
 
     /// True for what the volume does not accept, if that is told and not a failure.
     pub(super) fn is_loss(&self, error: &vfs::Error) -> bool {
-        let errors = [Errno::EOPNOTSUPP, Errno::EINVAL, Errno::EPERM, Errno::ERANGE];
-        self.options.origin == Origin::OtherVolume && errors.contains(&error.errno())
+        self.options.origin == Origin::OtherVolume && is_refusal(error)
     }
 }

@@ -30,7 +30,7 @@ impl VolumeSink<'_> {
         filled?;
         self.finish_file(target, &item.node.attr)?;
         if self.keeps_flags() {
-            self.set_flags(target, &self.volume.symlink_metadata(target)?, item)?;
+            self.flags(item.watch).set(target, &self.volume.symlink_metadata(target)?, item.node.attr.flags)?;
         }
         Ok(())
     }

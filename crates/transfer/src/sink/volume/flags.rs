@@ -5,10 +5,9 @@
 
 use std::path::Path;
 
-use vfs::Metadata;
 use vfs::file_system::NodeFlags;
+use vfs::{Errno, Metadata, Volume};
 
-use super::{Item, VolumeSink};
 use crate::error::Result;
 use crate::watch::{Loss, Watch};
 
@@ -24,48 +23,50 @@ const PORTABLE_FLAGS: NodeFlags = STORAGE_FLAGS
     .union(NodeFlags::NOATIME)
     .union(NodeFlags::DIRSYNC);
 
-impl VolumeSink<'_> {
-    /// True if a new file with contents got another kind of storage from its directory than its source has.
-    pub(super) fn has_other_storage(&self, made: &Metadata, item: &Item<'_>) -> bool {
-        let found = &item.node.attr;
-        found.is_file() && found.size > 0 && (made.flags ^ found.flags).intersects(STORAGE_FLAGS)
-    }
+/// Copies flags to files of a volume.
+#[derive(Clone, Copy)]
+pub(super) struct Flags<'a> {
+    pub(super) volume: &'a Volume,
+    /// They come from the same volume.
+    pub(super) is_within: bool,
+    pub(super) watch: &'a dyn Watch,
+}
 
-    /// Sets the flags about storage of a file without data.
-    pub(super) fn set_storage_flags(&self, target: &Path, item: &Item<'_>) -> Result<()> {
+/// True if a new file with contents got another kind of storage from its directory than its source has.
+pub(super) fn has_other_storage(made: &Metadata, found: &Metadata) -> bool {
+    found.is_file() && found.size > 0 && (made.flags ^ found.flags).intersects(STORAGE_FLAGS)
+}
+
+/// True for an attribute or flag that a volume does not accept.
+pub(super) fn is_refusal(error: &vfs::Error) -> bool {
+    [Errno::EOPNOTSUPP, Errno::EINVAL, Errno::EPERM, Errno::ERANGE].contains(&error.errno())
+}
+
+impl Flags<'_> {
+    /// Sets those about storage of a file without data.
+    pub(super) fn set_storage(self, target: &Path, wanted: NodeFlags) -> Result<()> {
         let made = self.volume.symlink_metadata(target)?;
-        self.change_flags(target, &made, item.node.attr.flags & STORAGE_FLAGS, item.watch)
+        self.set(target, &made, wanted & STORAGE_FLAGS)
     }
 
-    /// Sets the flags of a file, which are `made` so far.
-    pub(super) fn set_flags(&self, target: &Path, made: &Metadata, item: &Item<'_>) -> Result<()> {
-        self.change_flags(target, made, item.node.attr.flags, item.watch)
-    }
-
-    /// Sets the flags of a directory after its names were made, since these would inherit them.
-    pub(super) fn set_dir_flags(&self, target: &Path, attr: &Metadata, watch: &dyn Watch) -> Result<()> {
-        let made = self.volume.symlink_metadata(target)?;
-        self.change_flags(target, &made, attr.flags, watch)
-    }
-
-    fn change_flags(&self, target: &Path, made: &Metadata, flags: NodeFlags, watch: &dyn Watch) -> Result<()> {
-        let kept = if self.is_source() { NodeFlags::all() } else { PORTABLE_FLAGS };
-        let flags = flags & kept;
+    /// Sets those of a file or directory, which are `made` so far. Of a directory this comes after its names, since
+    /// these would inherit them.
+    pub(super) fn set(self, target: &Path, made: &Metadata, wanted: NodeFlags) -> Result<()> {
+        let kept = if self.is_within { NodeFlags::all() } else { PORTABLE_FLAGS };
+        let flags = wanted & kept;
         if flags == made.flags & kept || !(made.is_file() || made.is_dir()) {
             return Ok(());
         }
         // NOCOW and COMPRESS exclude each other: the old flag is cleared before the new one is set.
         if (flags ^ made.flags).contains(NodeFlags::NOCOW) {
-            let cleared = self.volume.set_flags(target, made.flags.difference(STORAGE_FLAGS));
-            self.keep(cleared, watch)?;
+            self.keep(self.volume.set_flags(target, made.flags.difference(STORAGE_FLAGS)))?;
         }
-        let set = self.volume.set_flags(target, flags);
-        self.keep(set, watch)
+        self.keep(self.volume.set_flags(target, flags))
     }
 
-    fn keep(&self, set: vfs::Result<()>, watch: &dyn Watch) -> Result<()> {
+    fn keep(self, set: vfs::Result<()>) -> Result<()> {
         match set {
-            Err(error) if self.is_loss(&error) => watch.lost(Loss::Attribute),
+            Err(error) if !self.is_within && is_refusal(&error) => self.watch.lost(Loss::Attribute),
             set => set?,
         }
         Ok(())

@@ -18,6 +18,7 @@ use std::sync::Mutex;
 use vfs::file_system::{KnownNode, WholeNode, Xattrs};
 use vfs::{Errno, Metadata, Times, Volume};
 
+use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
 use crate::beneath::joined;
 use crate::error::Result;
@@ -87,6 +88,10 @@ impl<'a> VolumeSink<'a> {
         matches!(self.options.origin, Origin::ThisVolume(_))
     }
 
+    fn flags<'w>(&'w self, watch: &'w dyn Watch) -> Flags<'w> {
+        Flags { volume: self.volume, is_within: self.is_source(), watch }
+    }
+
     fn times(&self, found: &Metadata) -> Times {
         let ctime = self.options.keeps_ctime.then_some(found.ctime);
         Times { atime: Some(found.atime), mtime: Some(found.mtime), ctime, btime: None }
@@ -123,14 +128,14 @@ impl<'a> VolumeSink<'a> {
             }
             made => made?,
         };
-        if self.keeps_flags() && self.has_other_storage(&made, item) {
+        if self.keeps_flags() && flags::has_other_storage(&made, &item.node.attr) {
             // The kind of storage is chosen before a file has data.
             if !node.data.is_empty() {
                 self.volume.remove_file(target)?;
                 self.volume.create_node(target, &WholeNode { xattrs: &[], data: &[], ..node })?;
                 self.set_xattrs(target, item)?;
             }
-            self.set_storage_flags(target, item)?;
+            self.flags(item.watch).set_storage(target, item.node.attr.flags)?;
             return Ok(Made::Begun);
         }
         item.watch.copied(bytes(node.data));
@@ -138,7 +143,7 @@ impl<'a> VolumeSink<'a> {
             return Ok(Made::Begun);
         }
         if self.keeps_flags() && !item.node.attr.is_dir() {
-            self.set_flags(target, &made, item)?;
+            self.flags(item.watch).set(target, &made, item.node.attr.flags)?;
         }
         Ok(Made::Whole)
     }
@@ -225,7 +230,7 @@ impl Sink for VolumeSink<'_> {
         }
         self.volume.set_times(&target, &self.times(attr))?;
         if self.keeps_flags() {
-            self.set_dir_flags(&target, attr, watch)?;
+            self.flags(watch).set(&target, &self.volume.symlink_metadata(&target)?, attr.flags)?;
         }
         Ok(())
     }
