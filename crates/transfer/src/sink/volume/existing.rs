@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use vfs::Metadata;
 use vfs::file_system::{SetAttr, XattrMode};
@@ -120,16 +121,15 @@ impl VolumeSink<'_> {
         exchanged().map(|()| Made::Whole).map_err(|error| error.instead_of(target))
     }
 
-    /// An unused name in the directory of `path`.
+    /// An unused name in the directory of `path`, which no other thread gets.
     fn free_name(&self, path: &Path) -> Result<PathBuf> {
-        let mut number = 0_u64;
         loop {
+            let number = self.exchanged_count.fetch_add(1, Ordering::Relaxed);
             let beside = path.with_file_name(format!(".spinney-cp-{number}"));
             match self.volume.symlink_metadata(&beside) {
                 Err(error) if error.is_not_found() => return Ok(beside),
                 there => there.map(drop)?,
             }
-            number = number.saturating_add(1);
         }
     }
 

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use vfs::file_system::{KnownNode, WholeNode, Xattrs};
 use vfs::{Errno, Metadata, Times, Volume};
@@ -72,12 +73,14 @@ pub struct VolumeSink<'a> {
     options: VolumeOptions,
     /// Existing directories of other users.
     left: Mutex<HashSet<PathBuf>>,
+    /// Names that were given to copies before they replaced a file.
+    exchanged_count: AtomicU64,
 }
 
 impl<'a> VolumeSink<'a> {
     /// The directory at `path`.
     pub fn new(volume: &'a Volume, path: impl Into<PathBuf>, options: VolumeOptions) -> Self {
-        Self { volume, path: path.into(), options, left: Mutex::default() }
+        Self { volume, path: path.into(), options, left: Mutex::default(), exchanged_count: AtomicU64::new(0) }
     }
 
     fn keeps_flags(&self) -> bool {
