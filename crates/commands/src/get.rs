@@ -172,10 +172,10 @@ impl Copied {
 
 /// Where a copy is from and goes to.
 #[derive(Clone, Copy)]
-struct FromTo<'a> {
-    volume: &'a Volume,
-    paths: &'a [PathBuf],
-    to: &'a Path,
+pub(crate) struct FromTo<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) paths: &'a [PathBuf],
+    pub(crate) to: &'a Path,
 }
 
 /// How it is copied, and who watches.
@@ -323,7 +323,7 @@ fn made_dest<'a>(FromTo { paths, to, .. }: FromTo<'a>) -> Option<&'a Path> {
 }
 
 /// Finds out how much there is to copy, until the copy is over.
-fn estimate(FromTo { volume, paths, .. }: FromTo<'_>, progress: &Progress, is_over: &AtomicBool) {
+pub(crate) fn estimate(FromTo { volume, paths, .. }: FromTo<'_>, progress: &Progress, is_over: &AtomicBool) {
     let options = Options { thread_count: 1, ..Options::default() };
     let watch = Estimate(is_over);
     let totals = paths.iter().map(|path| measure(&VolumeSource::new(volume, path), &options, &watch));

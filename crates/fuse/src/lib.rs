@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   mount ----> Connection ----> Server: workers, one background thread
-//!                                  | device, ring    bytes in, bytes out
-//!                                  | session         what a request means
+//!                                  | transport       device, ring: bytes in, bytes out
+//!                                  | session         the meaning of requests; Session: any other Channel
 //!                                  v
 //!                                vfs::FileSystem
 //! ```
@@ -24,25 +24,26 @@
 //! gone ends the server, which then makes everything durable.
 
 mod activity;
-mod connection;
-mod device;
+mod channel;
 mod ending;
 mod error;
 mod mount;
 mod notify;
 mod protocol;
-mod ring;
 mod server;
 mod session;
 mod sys;
+mod transport;
 
 pub use activity::{Activity, Glance};
-pub use connection::Connection;
+pub use channel::Channel;
 pub use error::{Error, Limit, Result};
 pub use mount::{MountOptions, abort, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
+pub use session::{Session, SessionOptions};
 pub use sys::{
     ServedFile, ask_for_short_slices, check_written, control, data_runs, leave_mounts, node_of, peer_groups,
     served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
 };
+pub use transport::connection::Connection;

@@ -2,14 +2,14 @@
 
 use crate::ServedFile;
 use crate::activity::Activity;
-use crate::connection::{Connection, open_spares};
-use crate::device::{self, Pace, Worker};
 use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
 use crate::notify::Notifier;
-use crate::protocol::{InitFlags, Wish};
-use crate::ring::{self, Queue};
-use crate::session::{Session, SessionOptions};
+use crate::protocol::InitFlags;
+use crate::session::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, Service, ServiceOptions, SessionOptions, TIMEOUT};
+use crate::transport::connection::{Connection, open_spares};
+use crate::transport::device::{self, Pace, Worker};
+use crate::transport::ring::{self, Queue};
 
 pub use crate::session::WriteBack;
 use std::fmt;
@@ -21,15 +21,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::FileSystem;
 
-/// Largest read or write that is asked for unless told otherwise: what kernels allow.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Smallest that makes sense.
-const REQUEST_BYTES_MIN: u32 = 4096;
-/// Requests that the kernel may have under way without a process waiting for them (read-ahead,
-/// write-back). Unprivileged mounts get fewer.
-const BACKGROUND_MAX: u16 = 64;
-/// How long what the kernel was told holds, when nobody else can change it.
-const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest time between two calls of the file system's background work.
 const STEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
@@ -116,6 +107,18 @@ impl ServerOptions {
 
     fn request_bytes_max(&self) -> u32 {
         self.request_bytes_max.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
+    }
+
+    fn session(&self) -> SessionOptions {
+        SessionOptions {
+            writeback: self.writeback,
+            zero_open: self.zero_open,
+            idmap: self.idmap,
+            tells_each_reader: self.tells_each_reader,
+            request_bytes_max: self.request_bytes_max,
+            entry_timeout: self.entry_timeout,
+            attr_timeout: self.attr_timeout,
+        }
     }
 
     /// How long a worker polls. With one processor, who is to send the next request would wait for it.
@@ -239,38 +242,18 @@ impl Server {
         prepared: Prepared,
     ) -> Result<Self> {
         let Prepared { spares, queues, poll, write_back, writer, socket, served } = prepared;
-        let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
         let first = channels.first().cloned().ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
-        let wish = Wish {
-            writeback: options.writeback,
-            zero_open: options.zero_open,
-            ring: !queues.is_empty(),
-            idmap: options.idmap && !fs.needs_callers(),
-            request_bytes_max,
-            page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
-            background_max: BACKGROUND_MAX,
-        };
+        let session_options = options.session();
+        let wish = session_options.wish(&*fs, !queues.is_empty());
         let agreement = device::initialize(&first, &wish)?;
         tracing::debug!(?agreement, "the mount is usable");
         let ending = Arc::new(Ending::default());
-        let session = Arc::new(Session::new(
+        let service = Arc::new(Service::new(
             Arc::clone(&fs),
             Arc::clone(&ending),
-            SessionOptions {
-                entry_timeout: options.entry_timeout,
-                attr_timeout: options.attr_timeout,
-                tells_each_reader: options.tells_each_reader,
-                zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
-                writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
-                has_epochs: agreement.has_epochs(),
-                has_idmaps: agreement.flags.contains(InitFlags::ALLOW_IDMAP),
-                write_back,
-                writer,
-                socket,
-                served,
-            },
+            ServiceOptions { write_back, writer, socket, served, ..ServiceOptions::new(&session_options, &agreement) },
         ));
         let activity = Arc::<Activity>::default();
         let pace = Arc::new(Pace::new(poll));
@@ -278,8 +261,8 @@ impl Server {
         for (index, channel) in channels.iter().enumerate() {
             let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
             let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
-            let session = Arc::clone(&session);
-            let mut worker = Worker::new(own, is_alone, session, activity.pulse(), data_bytes)?;
+            let service = Arc::clone(&service);
+            let mut worker = Worker::new(own, is_alone, service, activity.pulse(), data_bytes)?;
             let pace = Arc::clone(&pace);
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
@@ -289,10 +272,10 @@ impl Server {
         }
         if agreement.flags.contains(InitFlags::OVER_IO_URING) {
             for (index, mut queue) in queues.into_iter().enumerate() {
-                let (device, session) = (Arc::clone(&first), Arc::clone(&session));
+                let (device, service) = (Arc::clone(&first), Arc::clone(&service));
                 let (running, pulse) = (Running::new(&ending), activity.pulse());
                 workers.push(spawn(format!("fuse-ring-{index}"), move || {
-                    queue.run(&device, &session, &pulse);
+                    queue.run(&device, &service, &pulse);
                     drop(running);
                 })?);
             }

@@ -13,6 +13,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub struct Error {
     path: Option<PathBuf>,
+    /// The file that should have been replaced is still there.
+    is_kept: bool,
     #[source]
     cause: Cause,
 }
@@ -69,6 +71,18 @@ impl Error {
         self
     }
 
+    /// The same failure of what should have replaced `path`, which is still there.
+    #[must_use]
+    pub(crate) fn instead_of(self, path: &Path) -> Self {
+        Self { path: Some(path.to_owned()), is_kept: true, ..self }
+    }
+
+    /// True for this error of a volume.
+    #[must_use]
+    pub(crate) fn is_from(&self, errno: vfs::Errno) -> bool {
+        matches!(&self.cause, Cause::Volume(error) if error.errno() == errno)
+    }
+
     /// The path that was being copied.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
@@ -93,13 +107,16 @@ impl fmt::Display for Error {
         if let Some(path) = &self.path {
             write!(f, "{}: ", path.display())?;
         }
+        if self.is_kept {
+            f.write_str("not replaced: ")?;
+        }
         self.cause.fmt(f)
     }
 }
 
 impl From<Cause> for Error {
     fn from(cause: Cause) -> Self {
-        Self { path: None, cause }
+        Self { path: None, is_kept: false, cause }
     }
 }
 

@@ -82,7 +82,7 @@ pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
 /// # Errors
 /// Those of the source; [`crate::Cause::Cancelled`].
 pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Watch) -> Result<Totals> {
-    let root = source.root()?.attr;
+    let root = source.top(Path::new(""))?.attr;
     let mut total = Totals { names: 1, ..Totals::default() };
     if !root.is_dir() {
         total.add_contents(&root);

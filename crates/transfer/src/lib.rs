@@ -22,7 +22,7 @@
 //!
 //! ```no_run
 //! # fn copy(volume: &vfs::Volume) -> transfer::Result<()> {
-//! use transfer::{HostSource, Options, Transfer, VolumeOptions, VolumeSink};
+//! use transfer::{HostSource, Options, Transfer, Sharing, VolumeOptions, VolumeSink};
 //!
 //! let source = HostSource::open("/srv/www")?;
 //! let sink = VolumeSink::new(volume, "/", VolumeOptions::default());
@@ -49,7 +49,7 @@ pub use error::{Cause, Error, Result};
 pub use estimate::{Totals, measure, measure_host};
 pub use queue::default_threads;
 pub use rules::{FileId, Rules, SET_ID, file_id};
-pub use sink::{Existing, HostOptions, HostSink, Item, Made, Sink, VolumeOptions, VolumeSink};
+pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeOptions, VolumeSink};
 pub use source::{Found, HostSource, Name, Source, VolumeFile, VolumeSource};
 pub use walk::{Options, Transfer};
 pub use watch::{Loss, Watch};

@@ -59,6 +59,8 @@ pub struct Transfer<'a, S, K> {
     watch: &'a dyn Watch,
     /// The first name in the sink of each file with several.
     links: Mutex<HashMap<FileId, PathBuf>>,
+    /// The directory that is being made, where it may be below its own source.
+    own: Mutex<Option<FileId>>,
 }
 
 /// A directory whose names are to be copied.
@@ -174,21 +176,34 @@ impl<'n> Batch<'n> {
 impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     /// A copy from `source` to `sink`.
     pub fn new(source: &'a S, sink: &'a K, options: &'a Options, watch: &'a dyn Watch) -> Self {
-        Self { source, sink, options, watch, links: Mutex::default() }
+        Self { source, sink, options, watch, links: Mutex::default(), own: Mutex::default() }
     }
 
     /// Copies the names inside the root of the source into the root of the sink, which gets its metadata.
     ///
     /// # Errors
-    /// The first failure for which [`Watch::failed`] does not continue.
+    /// As [`Transfer::contents_of`].
     pub fn contents(&self) -> Result<()> {
-        let mut root = self.source.root().map_err(|error| self.named(error, Path::new(""), Path::new("")))?;
-        let id = file_id(&root.attr);
-        self.options.rules.apply(&mut root);
-        let begun = self.sink.begin(Path::new(""), &root);
-        begun.map_err(|error| self.named(error, Path::new(""), Path::new("")))?;
+        self.contents_of(Path::new(""), Path::new(""))
+    }
+
+    /// Copies the names inside the directory `from` of the source into the existing directory `to` of the sink, which
+    /// gets its metadata.
+    ///
+    /// # Errors
+    /// The first failure for which [`Watch::failed`] does not continue.
+    pub fn contents_of(&self, from: &Path, to: &Path) -> Result<()> {
+        let begin = || {
+            let mut node = self.source.top(from)?;
+            let id = file_id(&node.attr);
+            self.options.rules.apply(&mut node);
+            let name = to.file_name().unwrap_or_default();
+            self.sink.begin(&Item { name, from, to, node: &node, contents: &NO_CONTENTS, watch: self.watch })?;
+            Ok((node.attr, id))
+        };
+        let (attr, id) = begin().map_err(|error| self.named(error, from, to))?;
         let ids = Arc::new(Above { id, parent: None });
-        self.walk(SubDir { from: PathBuf::new(), to: PathBuf::new(), attr: root.attr, ids })
+        self.walk(SubDir { from: from.to_owned(), to: to.to_owned(), attr, ids })
     }
 
     /// Copies the file or directory at `from` in the source to the name `to` in the sink. Returns false if the rules
@@ -197,23 +212,25 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     /// # Errors
     /// The failure of this name; below it, the first failure for which [`Watch::failed`] does not continue.
     pub fn one(&self, from: &Path, to: &Path) -> Result<bool> {
-        let made = self.top(from, to).map_err(|error| match self.source.display(from) {
+        let (is_made, sub) = self.top(from, to).map_err(|error| match self.source.display(from) {
             Some(shown) => error.about(shown),
-            None => error,
+            None => error.in_volume(to),
         })?;
-        match made {
-            (is_made, None) => Ok(is_made),
-            (is_made, Some(sub)) => self.walk(sub).map(|()| is_made),
-        }
+        let Some(sub) = sub else { return Ok(is_made) };
+        *self.own() = self.sink.own_id(to)?;
+        self.walk(sub).map(|()| is_made)
     }
 
     fn top(&self, from: &Path, to: &Path) -> Result<(bool, Option<SubDir>)> {
         let nameless = || Error::from(std::io::Error::other("a path without a name"));
-        let (name, own) = (from.file_name().ok_or_else(nameless)?, to.file_name().ok_or_else(nameless)?);
-        let mut name = name.to_owned();
+        let own = to.file_name().ok_or_else(nameless)?;
+        let (dir, mut name) = match from.file_name() {
+            Some(name) => (from.parent().unwrap_or(Path::new("")), name.to_owned()),
+            None => (from, ".".into()),
+        };
         // A slash at the end follows a symbolic link.
         name.push(if from.as_os_str().as_bytes().ends_with(b"/") { "/" } else { "" });
-        let dir = self.source.open_dir(from.parent().unwrap_or(Path::new("")))?;
+        let dir = self.source.open_dir(dir)?;
         let target = self.sink.open_dir(to.parent().unwrap_or(Path::new("")))?;
         self.watch.tried();
         self.watch.check()?;
@@ -258,12 +275,16 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     fn named(&self, error: Error, from: &Path, to: &Path) -> Error {
         match self.source.display(from).or_else(|| self.sink.display(to)) {
             Some(shown) => error.about(shown),
-            None => error,
+            None => error.in_volume(to),
         }
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<FileId, PathBuf>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<FileId>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start_dir(&self, sub: SubDir, queue: &Queue<Job<S, K>, Error>) -> Result<()> {
@@ -346,6 +367,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     ) -> Result<Option<SubDir>> {
         let attr = entry.found.node.attr;
         match self.options.rules.decide(&attr) {
+            Decision::Make if attr.is_dir() && *self.own() == Some(file_id(&attr)) => return Ok(None),
             Decision::Make => {}
             Decision::Skip => {
                 self.watch.done();

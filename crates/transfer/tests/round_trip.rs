@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use transfer::{
-    Cause, Error, HostOptions, HostSink, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, VolumeSource,
-    Watch, measure, measure_host,
+    Cause, Error, Existing, HostOptions, HostSink, HostSource, Options, Origin, Rules, Sharing, Transfer,
+    VolumeOptions, VolumeSink, VolumeSource, Watch, measure, measure_host,
 };
 use vfs::Volume;
 use vfs_conformance::MemoryFs;
@@ -148,4 +148,50 @@ fn one_file_goes_to_another_name_with_another_owner() {
     assert_eq!((found.uid, found.gid, found.nlink), (7, 8, 2));
     assert_eq!(volume.read("/dir/again").unwrap(), b"small");
     assert_eq!(volume.metadata("/dir").unwrap().mtime.sec, 1_000_000);
+}
+
+/// Two threads took the same name for a copy that was to replace a file.
+#[test]
+fn many_threads_replace_files_by_complete_copies() {
+    let source = tempfile::tempdir().unwrap();
+    fill(source.path());
+    let (host, first, second) = (HostSource::open(source.path()).unwrap(), volume(), volume());
+    let options = Options { thread_count: 8, ..Options::default() };
+    let sink = VolumeSink::new(&first, "/", VolumeOptions::default());
+    Transfer::new(&host, &sink, &options, &()).contents().unwrap();
+    second.create_dir_all("/sub/deep").unwrap();
+    for number in 0..600 {
+        second.write(format!("/sub/deep/{number}"), "before").unwrap();
+    }
+    let from = VolumeSource::new(&first, "/");
+    let copy = |existing| {
+        let origin = Origin::OtherVolume;
+        let sink = VolumeSink::new(&second, "/", VolumeOptions { existing, origin, ..VolumeOptions::default() });
+        Transfer::new(&from, &sink, &options, &()).contents()
+    };
+    let error = copy(Existing::Fail).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Exists), "{error}");
+    copy(Existing::Exchange).unwrap();
+    for number in 0..600 {
+        assert_eq!(second.read(format!("/sub/deep/{number}")).unwrap(), number.to_string().as_bytes());
+    }
+    assert_eq!(second.read_dir("/sub/deep").unwrap().count(), 600);
+    assert_eq!(second.read("/sub/large").unwrap(), vec![7; 3 << 20]);
+}
+
+/// A directory was copied into itself without end.
+#[test]
+fn a_directory_goes_into_itself_once() {
+    let volume = volume();
+    volume.create_dir_all("/a/b").unwrap();
+    volume.write("/a/b/file", "text").unwrap();
+    let (source, options) = (VolumeSource::new(&volume, ""), Options::default());
+    let origin = Origin::ThisVolume(Sharing::Auto);
+    let sink = VolumeSink::new(&volume, "", VolumeOptions { origin, ..VolumeOptions::default() });
+    let transfer = Transfer::new(&source, &sink, &options, &());
+    assert!(transfer.one(Path::new("/a"), Path::new("/a/b/copy")).unwrap());
+    assert_eq!(volume.read("/a/b/copy/b/file").unwrap(), b"text");
+    assert!(!volume.exists("/a/b/copy/b/copy").unwrap());
+    let error = transfer.one(Path::new("/a"), Path::new("/a/b")).unwrap_err();
+    assert_eq!(error.to_string(), "/a/b: exists already");
 }

@@ -3,6 +3,7 @@
 use super::replies::InitOut;
 use super::requests::InitIn;
 use bitflags::bitflags;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
@@ -94,8 +95,19 @@ impl Wish {
         flags
     }
 
+    /// Puts the reply to the body of the first request into `out`. Returns its length, and what holds from then on.
+    ///
+    /// # Errors
+    /// The offer, when the kernel is too old, or there is no room for the reply.
+    pub(crate) fn answer_into(&self, body: &[u8], out: &mut [u8]) -> Result<(usize, Agreement), InitIn> {
+        let offer = InitIn::read_from_prefix(body).map(|(offer, _)| offer).unwrap_or_default();
+        let Some((reply, agreement)) = self.answer(&offer) else { return Err(offer) };
+        reply.write_to_prefix(out).map_err(|_| offer)?;
+        Ok((size_of::<InitOut>(), agreement))
+    }
+
     /// The reply to an offer, and what holds from then on. `None` when the kernel is too old.
-    pub(crate) fn answer(&self, offer: &InitIn) -> Option<(InitOut, Agreement)> {
+    fn answer(&self, offer: &InitIn) -> Option<(InitOut, Agreement)> {
         if offer.major != MAJOR || offer.minor < MINOR_MIN {
             return None;
         }

@@ -29,6 +29,11 @@ macro_rules! opcodes {
     };
 }
 
+/// True for a request that never gets a reply.
+pub(crate) const fn is_forget(opcode: u32) -> bool {
+    matches!(opcode, FORGET | BATCH_FORGET)
+}
+
 opcodes! {
     LOOKUP = 1, 0;
     FORGET = 2, size_of::<ForgetIn>();

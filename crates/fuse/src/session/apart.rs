@@ -2,24 +2,21 @@
 //!
 //! A snapshot holds what programs wrote before it was asked for, but with a writeback cache, and of
 //! shared mappings always, only the kernel has the newest of it. It writes when another process
-//! syncs the mount (a [`WriteBack`] asks one to), and these writes are requests to this server. So no
+//! syncs the mount (a [`super::WriteBack`] asks one to), and these writes are requests to this server. So no
 //! worker may wait for them: such a request is answered on a thread of its own. (The kernel can be
 //! made to write by a notification too, but its sender waits in a way that no signal ends.)
 //!
 //! Syncs of everything have threads of their own too, some at a time: they take as long as a commit, and with several
 //! of them, and a few syncs of files, no worker would be left for requests that wait for nothing.
 
-use super::{Answer, Session};
+use super::service::Service;
+use super::state::Answer;
+use crate::notify::Stale;
 use crate::protocol::requests::IoctlIn;
 use crate::protocol::{OwnedRequest, Request, opcode};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::file_system::{Control, Errno, NodeFlags, Result};
-
-/// Has the kernel write all that it keeps of the mount, and waits until it has. Called from any thread; the server goes
-/// on answering meanwhile.
-pub type WriteBack = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// Syncs of everything that have a thread of their own at a time.
 const SYNCS_APART_MAX: usize = 4;
@@ -27,10 +24,10 @@ const SYNCS_APART_MAX: usize = 4;
 /// Room for the answer of such a request.
 const REPLY_BYTES_MAX: usize = 128 * 1024;
 
-impl Session {
+impl Service {
     /// True where the kernel may have newer data than the file system, and the request takes it as it is.
     pub(super) fn waits_for_data(&self, request: &Request<'_>) -> bool {
-        if request.header.opcode != opcode::IOCTL || self.write_back.is_none() || self.is_read_only {
+        if request.header.opcode != opcode::IOCTL || self.writing.write_back.is_none() || self.agreed.is_read_only {
             return false;
         }
         self.may_keep_data() && self.takes_data(request)
@@ -39,18 +36,19 @@ impl Session {
     /// A place among the syncs of everything that have threads of their own, where the request is one and there is one.
     pub(super) fn syncs_apart(&self, request: &Request<'_>) -> Option<Arc<()>> {
         let is_sync = request.header.opcode == opcode::SYNCFS && !self.is_own_sync(request);
-        // The session has one, too.
-        (is_sync && Arc::strong_count(&self.syncs_apart) <= SYNCS_APART_MAX).then(|| Arc::clone(&self.syncs_apart))
+        // The service has one, too.
+        (is_sync && Arc::strong_count(&self.writing.syncs_apart) <= SYNCS_APART_MAX)
+            .then(|| Arc::clone(&self.writing.syncs_apart))
     }
 
     /// True for a sync that is there to have the kernel write, and for nothing else.
     pub(super) fn is_own_sync(&self, request: &Request<'_>) -> bool {
-        let writer = self.writer.load(Ordering::Relaxed);
+        let writer = self.writing.writer.load(Ordering::Relaxed);
         writer != 0 && request.header.pid == writer
     }
 
     fn may_keep_data(&self) -> bool {
-        self.writeback || self.zero_open || self.mappable.is_any()
+        self.agreed.writeback || self.agreed.zero_open || self.caches.mappable.is_any()
     }
 
     fn takes_data(&self, request: &Request<'_>) -> bool {
@@ -58,7 +56,7 @@ impl Session {
             return false;
         };
         let (node, input) = (request.node(), request.data());
-        match self.flags_to_set(node, args.cmd, input) {
+        match self.controls().flags_to_set(node, args.cmd, input) {
             // What was written before a file is closed to writers belongs to it.
             Some(Ok(flags)) => flags.intersects(NodeFlags::IMMUTABLE | NodeFlags::APPEND),
             Some(Err(_)) => false,
@@ -82,7 +80,7 @@ impl Session {
         let mut out = vec![0; REPLY_BYTES_MAX];
         let mut kept = self.write_kept();
         if request.borrow().header.opcode == opcode::GETATTR {
-            self.room.all_written(&*self.fs);
+            self.caches.room.all_written(&*self.fs);
             // Who lost something in another file is told of it there.
             kept = Ok(());
         }
@@ -102,7 +100,7 @@ impl Session {
     }
 
     fn write_kept(&self) -> Result<()> {
-        let written = self.write_back.as_ref().map_or(Ok(()), |write_back| write_back());
+        let written = self.writing.write_back.as_ref().map_or(Ok(()), |write_back| write_back());
         written.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno))
     }
 }
@@ -111,5 +109,5 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) reply: Result<Vec<u8>>,
-    pub(crate) stale: Option<super::Stale>,
+    pub(crate) stale: Option<Stale>,
 }

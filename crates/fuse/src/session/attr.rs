@@ -2,20 +2,30 @@
 
 use super::encode::{self, put};
 use super::entry::PERMISSIONS;
-use super::{Answer, Session, Stale};
+use super::room::Room;
+use super::state::{Agreed, Answer};
+use crate::notify::Stale;
 use crate::protocol::replies::StatxOut;
 use crate::protocol::requests::{GetattrIn, SetattrIn, setattr};
 use crate::protocol::{Request, opcode};
+use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, Result, SetAttr, SetTime, Time};
 
-impl Session {
+/// Requests about attributes.
+pub(super) struct Attributes<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) agreed: Agreed,
+    pub(super) room: &'a Room,
+}
+
+impl Attributes<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
         let is_asked_by_write = self.room.is_short() && is_of_opening(request);
         if is_asked_by_write && let Some(error) = self.room.take_refused(request.node()) {
             return Err(error);
         }
         let attr = self.fs.attr(request.node())?;
-        let len = put(out, &self.timeouts.attr(&attr))?;
+        let len = put(out, &self.agreed.timeouts.attr(&attr))?;
         Ok(match is_asked_by_write {
             // The next one has to ask, too.
             true => Answer::DoneStale(len, Stale::attributes(request.node())),
@@ -34,8 +44,8 @@ impl Session {
     pub(super) fn statx(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let attr = self.fs.attr(request.node())?;
         let reply = StatxOut {
-            attr_valid: self.timeouts.attr.as_secs(),
-            attr_valid_nsec: self.timeouts.attr.subsec_nanos(),
+            attr_valid: self.agreed.timeouts.attr.as_secs(),
+            attr_valid_nsec: self.agreed.timeouts.attr.subsec_nanos(),
             stat: encode::statx(&attr),
             ..StatxOut::default()
         };
@@ -44,16 +54,16 @@ impl Session {
 
     pub(super) fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: SetattrIn = request.args()?;
-        let changes = changes(&args, self.writeback)?;
+        let changes = changes(&args, self.agreed.writeback)?;
         let attr = match self.fs.set_attr(&request.caller(), request.node(), &changes) {
             // Who wrote was allowed to; that nobody may any more is no failure of theirs, which the
             // kernel would report to the next program that syncs. The file keeps the times of the data.
-            Err(error) if error.errno() == Errno::EPERM && self.writeback && args.valid == TIMES_FROM_CACHE => {
+            Err(error) if error.errno() == Errno::EPERM && self.agreed.writeback && args.valid == TIMES_FROM_CACHE => {
                 self.fs.attr(request.node())?
             }
             done => done?,
         };
-        put(out, &self.timeouts.attr(&attr))
+        put(out, &self.agreed.timeouts.attr(&attr))
     }
 
     pub(super) fn statfs(&self, out: &mut [u8]) -> Result<usize> {

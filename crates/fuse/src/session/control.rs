@@ -1,12 +1,15 @@
 //! Control operations: the flags of a node, and what a format has of its own.
 
 use super::encode::{put, put_bytes};
-use super::{Answer, Session, Stale};
+use super::lost::Lost;
+use super::state::{Agreed, Answer, Own};
+use crate::notify::Stale;
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
 use crate::sys::numbers::{DATA, LOST, NODE, SERVED, SHARE_SAME, SOCKET};
 use crate::sys::{DataRuns, RUNS_MAX, ShareSame};
+use vfs::FileSystem;
 use vfs::file_system::{
     Caller, Control, ControlAnswer, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim,
     are_shared,
@@ -56,7 +59,15 @@ const PAIRS: &[(NodeFlags, u32)] = &[
     (NodeFlags::NODUMP, 0x80),
 ];
 
-impl Session {
+/// Control operations.
+pub(super) struct Controls<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) agreed: Agreed,
+    pub(super) lost: &'a Lost,
+    pub(super) own: Own,
+}
+
+impl Controls<'_> {
     pub(super) fn ioctl(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
         match self.control(request, out) {
             Ok((len, Some(stale))) => Answer::DoneStale(len, stale),
@@ -92,7 +103,7 @@ impl Session {
         let (head, out) = out.split_at_mut_checked(len).ok_or(Errno::EIO)?;
         let out = out.get_mut(..room).ok_or(Errno::EINVAL)?;
         let node = request.node();
-        let stale = |names| Stale { node, names, has_epochs: self.has_epochs };
+        let stale = |names| Stale { node, names, has_epochs: self.agreed.has_epochs };
         match args.cmd {
             FS_IOC_GETFLAGS => {
                 let flags = self.fs.flags(node)?.bits();
@@ -116,7 +127,7 @@ impl Session {
                 Ok((len + put(out, &TrimRange { len: told, ..asked })?, None))
             }
             LOST => {
-                let number = self.lost.first(&*self.fs).map_or(0, |error| error.0);
+                let number = self.lost.first(self.fs).map_or(0, |error| error.0);
                 Ok((len + put(out, &number)?, None))
             }
             DATA => {
@@ -124,8 +135,8 @@ impl Session {
                 Ok((len + put(out, &self.data_runs(node, asked.offset)?)?, None))
             }
             NODE => Ok((len + put(out, &node.0)?, None)),
-            SOCKET => Ok((len + put(out, &self.socket.unwrap_or_default())?, None)),
-            SERVED => Ok((len + put(out, &self.served.unwrap_or_default().numbers())?, None)),
+            SOCKET => Ok((len + put(out, &self.own.socket.unwrap_or_default())?, None)),
+            SERVED => Ok((len + put(out, &self.own.served.unwrap_or_default().numbers())?, None)),
             SHARE_SAME => {
                 let (asked, _) = ShareSame::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let is_shared = self.share_same(&request.caller(), node, &asked)?;
@@ -150,7 +161,7 @@ pub(super) fn is_ours(caller: &Caller) -> bool {
     caller.is_known() && (caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw())
 }
 
-impl Session {
+impl Controls<'_> {
     /// Tells the device what is free, for whom the device belongs to: root, and the user who serves.
     fn trim(&self, caller: &Caller, asked: TrimRange) -> Result<u64> {
         if !is_ours(caller) {
@@ -169,7 +180,7 @@ impl Session {
     /// looked how the files are open: they have to be the caller's, or the caller root. The bytes of no file
     /// change, so the kernel keeps what it has of them.
     fn share_same(&self, caller: &Caller, target: NodeId, asked: &ShareSame) -> Result<bool> {
-        if self.is_read_only {
+        if self.agreed.is_read_only {
             return Err(Errno::EROFS);
         }
         let source = NodeId(asked.source);
@@ -235,7 +246,7 @@ impl Session {
     /// flags that protect it: it knows these operations, and does so for every mount before it passes them on.
     fn flag_setter(&self, request: &Request<'_>) -> Caller {
         match request.caller() {
-            caller if self.has_idmaps && !caller.is_known() => Caller { uid: 0, gid: 0, ..caller },
+            caller if self.agreed.has_idmaps && !caller.is_known() => Caller { uid: 0, gid: 0, ..caller },
             caller => caller,
         }
     }

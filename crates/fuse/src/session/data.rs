@@ -2,23 +2,32 @@
 
 use super::encode::put;
 use super::open::DATA_SYNC;
-use super::{Answer, Session, Stale};
+use super::state::{Agreed, Answer, Caches};
+use crate::notify::Stale;
 use crate::protocol::Request;
 use crate::protocol::replies::{CopyFileRangeOut, WriteOut};
 use crate::protocol::requests::{CopyFileRangeIn, FallocateIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn};
 use rustix::fs::OFlags;
+use vfs::FileSystem;
 use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, WriteFlags};
 use vfs::privileges::has_bare_set_group;
 
 /// Most that one request copies where the reply has 32 bits for the count: whole pages.
 const COPY_BYTES_MAX: u64 = 0xffff_0000;
 
-impl Session {
+/// Requests about the contents of files.
+pub(super) struct Contents<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) agreed: Agreed,
+    pub(super) caches: &'a Caches,
+}
+
+impl Contents<'_> {
     pub(super) fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: ReadIn = request.args()?;
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
         let out = out.get_mut(..size).ok_or(Errno::EINVAL)?;
-        self.mappable.read(request.node());
+        self.caches.mappable.read(request.node());
         Ok(self.fs.read(request.node(), Handle(args.fh), args.offset, out)?)
     }
 
@@ -28,15 +37,15 @@ impl Session {
         if usize::try_from(args.size) != Ok(data.len()) {
             return Err(Errno::EINVAL);
         }
-        let mut flags = write_flags(&args, self.writeback);
+        let mut flags = write_flags(&args, self.agreed.writeback);
         flags.set(WriteFlags::BY_MEMBER, self.is_by_member(request, flags));
         let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
         if flags.contains(WriteFlags::FROM_CACHE) {
             let refused = written.as_ref().err().map(vfs::Error::errno);
             if let Some(error) = refused {
-                self.lost.note(request.node(), error);
+                self.caches.lost.note(request.node(), error);
             }
-            self.room.written(request.node(), args.size.into(), refused, &*self.fs);
+            self.caches.room.written(request.node(), args.size.into(), refused, self.fs);
         }
         let written = written?;
         let missing = u32::try_from(written.missing).unwrap_or(args.size);

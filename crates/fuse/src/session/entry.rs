@@ -1,15 +1,21 @@
 //! Names and the nodes they lead to.
 
-use super::Session;
-use super::encode::{put, put_bytes};
+use super::encode::{Timeouts, put, put_bytes};
 use crate::protocol::Request;
 use crate::protocol::requests::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
+use vfs::FileSystem;
 use vfs::file_system::{Entry, Errno, NewNode, NodeId, NodeKind, RenameFlags, Result};
 
 /// Permission bits of a mode.
 pub(super) const PERMISSIONS: u32 = 0o7777;
 
-impl Session {
+/// Requests about names.
+pub(super) struct Names<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) timeouts: Timeouts,
+}
+
+impl Names<'_> {
     pub(super) fn lookup(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         match self.fs.lookup(request.node(), request.name()?) {
             Ok(entry) => self.put_entry(out, &entry),

@@ -1,14 +1,20 @@
 //! Listings of directories.
 
-use super::Session;
 use super::encode::Timeouts;
 use crate::protocol::Request;
 use crate::protocol::replies::{Dirent, EntryOut};
 use crate::protocol::requests::ReadIn;
+use vfs::FileSystem;
 use vfs::file_system::{DirEntry, DirSink, Entry, Errno, Result};
 use zerocopy::IntoBytes;
 
-impl Session {
+/// Requests that list directories.
+pub(super) struct Lists<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) timeouts: Timeouts,
+}
+
+impl Lists<'_> {
     pub(super) fn readdir(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         self.list(request, false, out)
     }

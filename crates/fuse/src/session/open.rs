@@ -2,17 +2,26 @@
 
 use super::encode::{Timeouts, put};
 use super::entry::PERMISSIONS;
-use super::{Answer, Session, Stale};
+use super::state::{Agreed, Answer, Caches};
+use crate::notify::Stale;
 use crate::protocol::Request;
 use crate::protocol::replies::{EntryOut, OpenOut, open};
 use crate::protocol::requests::{CreateIn, OPEN_KILL_SUIDGID, OpenIn, ReleaseIn};
 use rustix::fs::OFlags;
 use std::time::Duration;
+use vfs::FileSystem;
 use vfs::file_system::{Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr, SetTime};
 
-impl Session {
+/// Requests that open, create and close files.
+pub(super) struct Openings<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) agreed: Agreed,
+    pub(super) caches: &'a Caches,
+}
+
+impl Openings<'_> {
     pub(super) fn open(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
-        if self.zero_open {
+        if self.agreed.zero_open {
             return Err(Errno::ENOSYS);
         }
         let args: OpenIn = request.args()?;
@@ -21,7 +30,7 @@ impl Session {
         self.note_opened(request.node(), args.flags);
         let is_old = self.is_old(request.node(), handle, flags);
         let len = put(out, &opened(handle, flags, is_old))?;
-        Ok(match self.room.is_short() && flags.contains(OpenFlags::WRITE) {
+        Ok(match self.caches.room.is_short() && flags.contains(OpenFlags::WRITE) {
             true => Answer::DoneStale(len, Stale::attributes(request.node())),
             false => Answer::Done(len),
         })
@@ -58,15 +67,17 @@ impl Session {
     pub(super) fn release(&self, request: &Request<'_>) -> Result<usize> {
         let args: ReleaseIn = request.args()?;
         // See `put_opened_entry`: it is released already.
-        if !self.zero_open {
+        if !self.agreed.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
             let mut flags = self.open_flags(args.flags);
-            flags
-                .set(OpenFlags::DIRECT, flags.contains(OpenFlags::DIRECT) | self.room.closed_directly(Handle(args.fh)));
-            self.direct.closed(request.node(), Handle(args.fh), flags);
-            self.room.closed(request.node(), args.flags);
-            if !self.writeback {
-                self.mappable.closed(request.node(), args.flags);
+            flags.set(
+                OpenFlags::DIRECT,
+                flags.contains(OpenFlags::DIRECT) | self.caches.room.closed_directly(Handle(args.fh)),
+            );
+            self.caches.direct.closed(request.node(), Handle(args.fh), flags);
+            self.caches.room.closed(request.node(), args.flags);
+            if !self.agreed.writeback {
+                self.caches.mappable.closed(request.node(), args.flags);
             }
         }
         Ok(0)
@@ -109,7 +120,7 @@ impl Session {
     fn open_flags(&self, raw: u32) -> OpenFlags {
         let mut flags = open_flags(raw);
         // To write a part of a page back, the kernel first reads the page, through any handle.
-        if self.writeback && flags.contains(OpenFlags::WRITE) {
+        if self.agreed.writeback && flags.contains(OpenFlags::WRITE) {
             flags |= OpenFlags::READ;
         }
         flags
@@ -124,19 +135,22 @@ impl Session {
         let mut flags = self.open_flags(raw_flags);
         // Of writes around its cache the kernel does not sync those that are to be durable.
         let is_durable = flags.intersects(OpenFlags::SYNC | OpenFlags::DATA_SYNC);
-        if self.room.is_full() && flags.contains(OpenFlags::WRITE) && !is_durable && !flags.contains(OpenFlags::DIRECT)
+        if self.caches.room.is_full()
+            && flags.contains(OpenFlags::WRITE)
+            && !is_durable
+            && !flags.contains(OpenFlags::DIRECT)
         {
             flags |= OpenFlags::DIRECT;
-            self.room.opened_directly(handle);
+            self.caches.room.opened_directly(handle);
         }
         // Where room is short, the first write has to ask, too.
-        let is_asked = self.room.is_short() && flags.contains(OpenFlags::WRITE);
-        let attr = if is_asked { Duration::ZERO } else { self.timeouts.attr };
-        let len = put(out, &Timeouts { attr, ..self.timeouts }.entry(entry))?;
+        let is_asked = self.caches.room.is_short() && flags.contains(OpenFlags::WRITE);
+        let attr = if is_asked { Duration::ZERO } else { self.agreed.timeouts.attr };
+        let len = put(out, &Timeouts { attr, ..self.agreed.timeouts }.entry(entry))?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
-        let is_old = !self.zero_open && self.is_old(entry.node, handle, flags);
+        let is_old = !self.agreed.zero_open && self.is_old(entry.node, handle, flags);
         let len = len + put(behind, &opened(handle, flags, is_old))?;
-        if self.zero_open {
+        if self.agreed.zero_open {
             self.fs.release(entry.node, handle);
         } else {
             self.note_opened(entry.node, raw_flags);
@@ -146,16 +160,16 @@ impl Session {
 
     /// True where what the kernel has of the contents must not be used for this opening.
     fn is_old(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> bool {
-        self.direct.opened(node, handle, flags) || self.tells_each_reader
+        self.caches.direct.opened(node, handle, flags) || self.agreed.tells_each_reader
     }
 
     /// Notes an opening: of a writer, and for `lseek`, which is not asked where there is a writeback cache.
     fn note_opened(&self, node: NodeId, raw_flags: u32) {
-        self.room.opened(node, raw_flags, &*self.fs);
-        if !self.writeback {
+        self.caches.room.opened(node, raw_flags, self.fs);
+        if !self.agreed.writeback {
             // What was emptied by being opened is empty now, whatever an entry says.
             let is_empty = || self.fs.attr(node).is_ok_and(|attr| attr.size == 0);
-            self.mappable.opened(node, raw_flags, is_empty);
+            self.caches.mappable.opened(node, raw_flags, is_empty);
         }
     }
 }

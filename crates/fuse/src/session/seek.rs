@@ -3,16 +3,16 @@
 //! Without a writeback cache the kernel passes every write on at once, but not what is stored into a mapping. Where
 //! there may be such pages (see `mappable`), everything is data, which every caller has to be ready for.
 
-use super::Session;
+use super::data::Contents;
 use super::encode::put;
 use crate::protocol::Request;
 use crate::protocol::replies::LseekOut;
 use crate::protocol::requests::LseekIn;
 use vfs::file_system::{Errno, NodeId, Result, Seek};
 
-impl Session {
+impl Contents<'_> {
     pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
-        if self.writeback {
+        if self.agreed.writeback {
             // The kernel does not write back before it asks, so data would pass for a hole, and
             // copies would lose it. Not asked, it says that everything is data.
             return Err(Errno::ENOSYS);
@@ -30,9 +30,9 @@ impl Session {
 
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
         // Where openings take no request, nobody knows of them.
-        let may_hide_data = match self.zero_open {
-            true => !self.is_read_only,
-            false => self.mappable.may_hide_data(node),
+        let may_hide_data = match self.agreed.zero_open {
+            true => !self.agreed.is_read_only,
+            false => self.caches.mappable.may_hide_data(node),
         };
         match may_hide_data {
             true => self.seek_in_data(node, what, offset),

@@ -1,6 +1,7 @@
 //! Requests of every kind with bytes of every kind: there is always an answer, and never a panic.
 
-use super::{Answer, Session, SessionOptions};
+use super::service::{Service, ServiceOptions};
+use super::state::Answer;
 use crate::ending::{Done, Ending};
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
@@ -11,12 +12,12 @@ use vfs::file_system::Errno;
 use vfs_conformance::{MemoryFs, MemoryOptions};
 use zerocopy::IntoBytes;
 
-fn session() -> Session {
+fn session() -> Service {
     session_with(Arc::default())
 }
 
-fn session_with(writer: Arc<AtomicU32>) -> Session {
-    let options = SessionOptions {
+fn session_with(writer: Arc<AtomicU32>) -> Service {
+    let options = ServiceOptions {
         has_epochs: false,
         has_idmaps: false,
         entry_timeout: Duration::from_secs(1),
@@ -34,10 +35,10 @@ fn session_with(writer: Arc<AtomicU32>) -> Session {
     let ending = Arc::new(Ending::default());
     // No server is there to end.
     drop(Done(Arc::clone(&ending)));
-    Session::new(Arc::new(MemoryFs::new(&memory)), ending, options)
+    Service::new(Arc::new(MemoryFs::new(&memory)), ending, options)
 }
 
-fn serve(session: &Session, opcode: u32, node: u64, body: &[u8], out: &mut [u8]) -> Answer {
+fn serve(session: &Service, opcode: u32, node: u64, body: &[u8], out: &mut [u8]) -> Answer {
     let header = InHeader {
         len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
         opcode,

@@ -1,14 +1,21 @@
 //! Extended attributes.
 
-use super::Session;
 use super::control::is_ours;
 use super::encode::{put, put_bytes};
+use crate::ending::Ending;
 use crate::protocol::Request;
 use crate::protocol::replies::GetxattrOut;
 use crate::protocol::requests::{GetxattrIn, SETXATTR_ACL_KILL_SGID, SetxattrIn};
+use vfs::FileSystem;
 use vfs::file_system::{Errno, Result, XattrMode};
 
-impl Session {
+/// Requests about extended attributes.
+pub(super) struct Xattrs<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) ending: &'a Ending,
+}
+
+impl Xattrs<'_> {
     pub(super) fn getxattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: GetxattrIn = request.args()?;
         let value = self.fs.get_xattr(request.node(), request.name()?)?;

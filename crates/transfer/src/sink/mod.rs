@@ -15,10 +15,11 @@ use vfs::file_system::{KnownNode, Xattrs};
 
 use crate::contents::Contents;
 use crate::error::Result;
+use crate::rules::FileId;
 use crate::watch::Watch;
 
 pub use host::{HostOptions, HostSink};
-pub use volume::{VolumeOptions, VolumeSink};
+pub use volume::{Origin, Sharing, VolumeOptions, VolumeSink};
 
 /// A name that exists already in the target. Directories are merged in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Existing {
     Fail,
     /// It is removed first.
     Replace,
+    /// It keeps the name until the copy is complete. On the host as [`Existing::Replace`].
+    Exchange,
 }
 
 /// A file or directory to be made.
@@ -77,8 +80,8 @@ pub trait Sink: Sync {
     /// A directory in which names are made.
     type Dir: Send + Sync;
 
-    /// Prepares the root, which gets the metadata of the directory `from` of the source.
-    fn begin(&self, from: &Path, node: &KnownNode) -> Result<()>;
+    /// Prepares an existing directory, which gets the metadata of `item`.
+    fn begin(&self, item: &Item<'_>) -> Result<()>;
 
     /// Opens a directory.
     fn open_dir(&self, path: &Path) -> Result<Self::Dir>;
@@ -114,6 +117,12 @@ pub trait Sink: Sync {
     /// Finishes the transfer, also one that failed or was cancelled. `xattrs` reads the attributes of a directory of
     /// the source.
     fn end(&self, watch: &dyn Watch, xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()>;
+
+    /// The identity of a directory that was made, if this sink writes to the source: the walk must not enter it.
+    fn own_id(&self, path: &Path) -> Result<Option<FileId>> {
+        let _ = path;
+        Ok(None)
+    }
 
     /// A path for messages; `None` where the errors themselves name it.
     fn display(&self, path: &Path) -> Option<PathBuf>;

@@ -115,9 +115,10 @@ impl Source for HostSource {
     type Dir = HostDir;
     type Contents = OwnedFd;
 
-    fn root(&self) -> Result<KnownNode> {
-        let attr = host_metadata(&rustix::fs::fstat(&self.fd)?)?;
-        Ok(KnownNode { attr, target: None, xattrs: Some(xattrs(self.fd.as_fd())?), data: None })
+    fn top(&self, path: &Path) -> Result<KnownNode> {
+        let dir = self.open_dir(path)?;
+        let attr = host_metadata(&rustix::fs::fstat(&dir.fd)?)?;
+        Ok(KnownNode { attr, target: None, xattrs: Some(xattrs(dir.fd.as_fd())?), data: None })
     }
 
     fn open_dir(&self, path: &Path) -> Result<HostDir> {

@@ -45,28 +45,29 @@ pub trait Source: Sync {
     /// Contents of an open file.
     type Contents: Contents;
 
-    /// The directory, or the file, that the source was opened at, with its attributes.
+    /// A directory, whose symbolic link is followed, with its attributes. The empty path is the root, which may be a
+    /// file in a volume.
     ///
     /// # Errors
     /// Those of the host or the volume; all methods have them.
-    fn root(&self) -> Result<KnownNode>;
+    fn top(&self, path: &Path) -> Result<KnownNode>;
 
     /// Opens a directory.
     ///
     /// # Errors
-    /// See [`Source::root`].
+    /// See [`Source::top`].
     fn open_dir(&self, path: &Path) -> Result<Self::Dir>;
 
     /// The names in a directory. `failed` decides about each one that cannot be read.
     ///
     /// # Errors
-    /// See [`Source::root`]; those of `failed`.
+    /// See [`Source::top`]; those of `failed`.
     fn names(&self, dir: &Self::Dir, failed: &mut dyn FnMut(Error) -> Result<()>) -> Result<Vec<Name>>;
 
     /// Metadata of a name, for an estimate.
     ///
     /// # Errors
-    /// See [`Source::root`].
+    /// See [`Source::top`].
     fn stat(&self, dir: &Self::Dir, name: &Name) -> Result<Metadata>;
 
     /// Looks at several names; the results are in their order.
@@ -75,13 +76,13 @@ pub trait Source: Sync {
     /// Reads what is missing of a node: attributes, the target of a link, contents that are small and have no holes.
     ///
     /// # Errors
-    /// See [`Source::root`].
+    /// See [`Source::top`].
     fn complete(&self, found: &mut Found<Self::Contents>) -> Result<()>;
 
     /// Extended attributes of a directory.
     ///
     /// # Errors
-    /// See [`Source::root`].
+    /// See [`Source::top`].
     fn xattrs(&self, path: &Path) -> Result<Xattrs>;
 
     /// How many names [`Source::look`] takes at best.

@@ -23,12 +23,20 @@ const AHEAD_BYTES_MAX: usize = 256 << 10;
 pub struct VolumeSource<'a> {
     volume: &'a Volume,
     path: PathBuf,
+    /// Small contents are read with their file.
+    reads_contents: bool,
 }
 
 impl<'a> VolumeSource<'a> {
     /// What is at `path`; a symbolic link there is followed.
     pub fn new(volume: &'a Volume, path: impl Into<PathBuf>) -> Self {
-        Self { volume, path: path.into() }
+        Self { volume, path: path.into(), reads_contents: true }
+    }
+
+    /// The same source for a sink that shares extents: contents are not read with their files.
+    #[must_use]
+    pub fn without_contents(self) -> Self {
+        Self { reads_contents: false, ..self }
     }
 
     fn read_xattrs(&self, path: &Path) -> Result<Xattrs> {
@@ -94,9 +102,10 @@ impl<'a> Source for VolumeSource<'a> {
     type Dir = PathBuf;
     type Contents = VolumeFile<'a>;
 
-    fn root(&self) -> Result<KnownNode> {
-        let attr = self.volume.metadata(&self.path)?;
-        Ok(KnownNode { attr, target: None, xattrs: Some(self.read_xattrs(&self.path)?), data: None })
+    fn top(&self, path: &Path) -> Result<KnownNode> {
+        let path = joined(&self.path, path);
+        let attr = self.volume.metadata(&path)?;
+        Ok(KnownNode { attr, target: None, xattrs: Some(self.read_xattrs(&path)?), data: None })
     }
 
     fn open_dir(&self, path: &Path) -> Result<PathBuf> {
@@ -125,9 +134,10 @@ impl<'a> Source for VolumeSource<'a> {
 
     fn look(&self, dir: &PathBuf, names: &[Name]) -> Vec<Result<Found<VolumeFile<'a>>>> {
         let paths: Vec<PathBuf> = names.iter().map(|name| dir.join(&name.name)).collect();
+        let bytes_max = if self.reads_contents { WHOLE_BYTES_MAX } else { 0 };
         let known = match paths.as_slice() {
-            [path] => vec![self.volume.read_node(path, WHOLE_BYTES_MAX)],
-            paths => self.volume.read_nodes(paths, AHEAD_BYTES_MAX),
+            [path] => vec![self.volume.read_node(path, bytes_max)],
+            paths => self.volume.read_nodes(paths, bytes_max.min(AHEAD_BYTES_MAX)),
         };
         let found = |(node, path)| {
             let contents = VolumeFile::new(self.volume, path);

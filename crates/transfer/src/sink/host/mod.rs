@@ -29,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
 use vfs::Metadata;
-use vfs::file_system::{KnownNode, NodeKind, Xattrs};
+use vfs::file_system::{NodeKind, Xattrs};
 
 use self::metadata::Given;
 use self::resume::Found;
@@ -106,6 +106,11 @@ impl HostSink {
 
     fn dirs(&self) -> MutexGuard<'_, Vec<MadeDir>> {
         self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_dir(&self, item: &Item<'_>) {
+        let (from, to) = (item.from.to_owned(), item.to.to_owned());
+        self.dirs().push(MadeDir { from, to, attr: item.node.attr });
     }
 
     fn given<'a>(&self, item: &Item<'a>) -> Given<'a> {
@@ -198,8 +203,8 @@ fn write_all(fd: &OwnedFd, watch: &dyn Watch, mut at: u64, mut part: &[u8]) -> R
 impl Sink for HostSink {
     type Dir = OwnedFd;
 
-    fn begin(&self, from: &Path, node: &KnownNode) -> Result<()> {
-        self.dirs().push(MadeDir { from: from.to_owned(), to: PathBuf::new(), attr: node.attr });
+    fn begin(&self, item: &Item<'_>) -> Result<()> {
+        self.add_dir(item);
         Ok(())
     }
 
@@ -214,8 +219,7 @@ impl Sink for HostSink {
         if !is_new && self.options.continues {
             resume::enter(place)?;
         }
-        let (from, to) = (item.from.to_owned(), item.to.to_owned());
-        self.dirs().push(MadeDir { from, to, attr: item.node.attr });
+        self.add_dir(item);
         Ok(())
     }
 
@@ -231,7 +235,7 @@ impl Sink for HostSink {
         if found == Found::Begun && is_device(item.node.attr.kind) {
             return self.given(item).to_name(place).map(|()| Made::Whole);
         }
-        let replaces = self.options.existing == Existing::Replace || found == Found::Begun;
+        let replaces = self.options.existing != Existing::Fail || found == Found::Begun;
         match item.node.attr.is_file() {
             true => self.make_file(place, item, replaces, buffer).map(|()| Made::Whole),
             false => self.make_special(place, item, replaces),
@@ -243,7 +247,7 @@ impl Sink for HostSink {
         check_name(place.name)?;
         let parent = self.root.open_dir(first.parent().unwrap_or(Path::new("")))?;
         let first = Place { dir: &parent, name: first.file_name().unwrap_or_default() };
-        let mut replaces = self.options.existing == Existing::Replace;
+        let mut replaces = self.options.existing != Existing::Fail;
         if self.options.continues {
             if resume::is_linked(place, first)? {
                 item.watch.found();

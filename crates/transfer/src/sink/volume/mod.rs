@@ -1,20 +1,54 @@
 //! A directory of a volume as a sink.
 //!
 //! A name becomes an inode with all its metadata, and a small file with its contents, in one call of the volume; larger
-//! files are streamed, and get their times at the end.
+//! files are streamed, and get their times at the end. [`VolumeOptions`] say what else is kept from another volume:
+//! flags, and shared extents where it is the same one.
+//!
+//! Failure: a file that fails is removed, unless the part that was copied is to stay.
 
+mod existing;
+mod filling;
+mod flags;
+
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
-use vfs::file_system::{KnownNode, SetAttr, WholeNode, XattrMode, Xattrs};
-use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
+use vfs::file_system::{KnownNode, WholeNode, Xattrs};
+use vfs::{Errno, Metadata, Times, Volume};
 
+use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
 use crate::beneath::joined;
-use crate::contents::copy_data;
 use crate::error::Result;
-use crate::rules::is_device;
+use crate::rules::{FileId, file_id, is_device};
 use crate::watch::Watch;
+
+/// Where files come from, which decides what can be kept of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The host, or an archive: flags are not known.
+    #[default]
+    Elsewhere,
+    /// Another volume. Flags are copied; an attribute or flag that this volume does not accept is told as a loss.
+    OtherVolume,
+    /// This volume. Flags are copied, and extents shared. Directories are not merged, since one may be copied into
+    /// itself.
+    ThisVolume(Sharing),
+}
+
+/// Whether the contents of files share extents with their source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// They are copied.
+    Never,
+    /// They are shared where the file system permits it.
+    Auto,
+    /// They are shared, or the file fails.
+    Always,
+}
 
 /// How a volume is written.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,6 +59,10 @@ pub struct VolumeOptions {
     pub keeps_ctime: bool,
     /// The part of a file that could be copied is kept; otherwise it is removed.
     pub keeps_partial: bool,
+    /// Where files come from.
+    pub origin: Origin,
+    /// Existing directories of other users than this one keep their attributes.
+    pub user: Option<u32>,
 }
 
 /// A directory of a volume, which exists.
@@ -33,12 +71,28 @@ pub struct VolumeSink<'a> {
     volume: &'a Volume,
     path: PathBuf,
     options: VolumeOptions,
+    /// Existing directories of other users.
+    left: Mutex<HashSet<PathBuf>>,
+    /// Names that were given to copies before they replaced a file.
+    exchanged_count: AtomicU64,
 }
 
 impl<'a> VolumeSink<'a> {
     /// The directory at `path`.
     pub fn new(volume: &'a Volume, path: impl Into<PathBuf>, options: VolumeOptions) -> Self {
-        Self { volume, path: path.into(), options }
+        Self { volume, path: path.into(), options, left: Mutex::default(), exchanged_count: AtomicU64::new(0) }
+    }
+
+    fn keeps_flags(&self) -> bool {
+        self.options.origin != Origin::Elsewhere
+    }
+
+    fn is_source(&self) -> bool {
+        matches!(self.options.origin, Origin::ThisVolume(_))
+    }
+
+    fn flags<'w>(&'w self, watch: &'w dyn Watch) -> Flags<'w> {
+        Flags { volume: self.volume, is_within: self.is_source(), watch }
     }
 
     fn times(&self, found: &Metadata) -> Times {
@@ -65,59 +119,36 @@ impl<'a> VolumeSink<'a> {
         }
     }
 
-    /// Makes the inode of `item`, with contents if they are known.
+    /// Makes the inode of `item` at `target`, where nothing is, with contents if they are known.
     fn create(&self, target: &Path, item: &Item<'_>) -> Result<Made> {
         let pairs = pairs(item.node);
         let node = self.whole(item.node, &pairs);
-        match self.volume.create_node(target, &node) {
-            Err(error) if error.errno() == Errno::EEXIST => {
-                let existing = self.volume.symlink_metadata(target)?;
-                if existing.is_dir() && node.kind.is_dir() {
-                    self.merge(target, item.node)?;
-                } else if existing.is_dir() || self.options.existing == Existing::Fail {
-                    return Err(error.into());
-                } else {
-                    self.volume.remove_file(target)?;
-                    self.volume.create_node(target, &node)?;
-                }
+        let made = match self.volume.create_node(target, &node) {
+            Err(error) if self.is_loss(&error) && !pairs.is_empty() => {
+                let made = self.volume.create_node(target, &WholeNode { xattrs: &[], ..node })?;
+                self.set_xattrs(target, item)?;
+                made
             }
-            made => made.map(drop)?,
+            made => made?,
+        };
+        if self.keeps_flags() && flags::has_other_storage(&made, &item.node.attr) {
+            // The kind of storage is chosen before a file has data.
+            if !node.data.is_empty() {
+                self.volume.remove_file(target)?;
+                self.volume.create_node(target, &WholeNode { xattrs: &[], data: &[], ..node })?;
+                self.set_xattrs(target, item)?;
+            }
+            self.flags(item.watch).set_storage(target, item.node.attr.flags)?;
+            return Ok(Made::Begun);
         }
         item.watch.copied(bytes(node.data));
-        Ok(if item.is_streamed() { Made::Begun } else { Made::Whole })
-    }
-
-    /// Gives an existing directory the metadata of `node`.
-    fn merge(&self, target: &Path, node: &KnownNode) -> Result<()> {
-        let found = &node.attr;
-        let changes = SetAttr {
-            permissions: Some(found.permissions),
-            uid: Some(found.uid),
-            gid: Some(found.gid),
-            ..SetAttr::from(self.times(found))
-        };
-        self.volume.set_attributes(target, &changes)?;
-        for (name, value) in pairs(node) {
-            self.volume.set_xattr(target, name, value, XattrMode::Either)?;
+        if item.is_streamed() {
+            return Ok(Made::Begun);
         }
-        Ok(())
-    }
-
-    /// Copies the contents, up to the size that the file had. Of a file that is shorter by now, or never was so long
-    /// (files of sysfs), what can be read arrives, without zeros in the place of what cannot.
-    fn stream(&self, item: &Item<'_>, file: &File, buffer: &mut [u8]) -> Result<()> {
-        let size = item.node.attr.size;
-        let end = copy_data(item.contents, size, buffer, |at, part| -> Result<()> {
-            file.write_at(part, at)?;
-            item.watch.copied(bytes(part));
-            Ok(())
-        })?;
-        // The hole at the end, as far as the file still has it.
-        let len = if end.is_short { end.at } else { end.at.max(size.min(item.contents.size()?)) };
-        if file.metadata()?.size < len {
-            file.set_len(len)?;
+        if self.keeps_flags() && !item.node.attr.is_dir() {
+            self.flags(item.watch).set(target, &made, item.node.attr.flags)?;
         }
-        Ok(())
+        Ok(Made::Whole)
     }
 }
 
@@ -136,8 +167,8 @@ fn pairs(node: &KnownNode) -> Pairs<'_> {
 impl Sink for VolumeSink<'_> {
     type Dir = PathBuf;
 
-    fn begin(&self, _from: &Path, node: &KnownNode) -> Result<()> {
-        self.merge(&self.path, node)
+    fn begin(&self, item: &Item<'_>) -> Result<()> {
+        self.merge(&joined(&self.path, item.to), item)
     }
 
     fn open_dir(&self, path: &Path) -> Result<PathBuf> {
@@ -145,20 +176,31 @@ impl Sink for VolumeSink<'_> {
     }
 
     fn make_dir(&self, dir: &PathBuf, item: &Item<'_>) -> Result<()> {
-        self.create(&dir.join(item.name), item).map(drop)
+        let target = dir.join(item.name);
+        match self.create(&target, item) {
+            Err(error) if error.is_from(Errno::EEXIST) => self.replace_by_dir(&target, item, error),
+            made => made.map(drop),
+        }
     }
 
-    fn make(&self, dir: &PathBuf, item: &Item<'_>, _buffer: &mut [u8]) -> Result<Made> {
-        self.create(&dir.join(item.name), item)
+    fn make(&self, dir: &PathBuf, item: &Item<'_>, buffer: &mut [u8]) -> Result<Made> {
+        let target = dir.join(item.name);
+        match self.create(&target, item) {
+            Err(error) if error.is_from(Errno::EEXIST) => self.replace(&target, item, error, buffer),
+            made => made,
+        }
     }
 
-    fn make_many(&self, dir: &PathBuf, items: &[Item<'_>], _buffer: &mut [u8]) -> Result<Vec<Result<Made>>> {
+    fn make_many(&self, dir: &PathBuf, items: &[Item<'_>], buffer: &mut [u8]) -> Result<Vec<Result<Made>>> {
+        if self.keeps_flags() {
+            return Ok(items.iter().map(|item| self.make(dir, item, buffer)).collect());
+        }
         let all: Vec<Pairs<'_>> = items.iter().map(|item| pairs(item.node)).collect();
         let nodes = items.iter().zip(&all).map(|(item, pairs)| (item.name.as_bytes(), self.whole(item.node, pairs)));
         let made = self.volume.create_nodes(dir, &nodes.collect::<Vec<_>>())?;
         let done = items.iter().zip(made).map(|(item, made)| match made {
-            // What is there already decides what becomes of it.
-            Err(error) if error.errno() == Errno::EEXIST => self.create(&dir.join(item.name), item),
+            // The existing file decides what becomes of it.
+            Err(error) if error.errno() == Errno::EEXIST => self.make(dir, item, buffer),
             Err(error) => Err(error.into()),
             Ok(_) => {
                 item.watch.copied(item.node.data.as_deref().map_or(0, bytes));
@@ -173,37 +215,38 @@ impl Sink for VolumeSink<'_> {
     }
 
     fn fill(&self, item: &Item<'_>, buffer: &mut [u8]) -> Result<()> {
-        let target = self.path.join(item.to);
-        let file = FileOptions::new().read(true).write(true).open(self.volume, &target)?;
-        let filled = self.stream(item, &file, buffer);
-        drop(file);
-        if filled.is_err() && !self.options.keeps_partial {
-            // The caller gets the first failure. If this removal fails too, the part stays.
-            let _ = self.volume.remove_file(&target);
-        }
-        filled?;
-        // Writing has changed the times.
-        Ok(self.volume.set_times(target, &self.times(&item.node.attr))?)
+        self.fill_at(&joined(&self.path, item.to), item, buffer)
     }
 
     fn link(&self, first: &Path, dir: &PathBuf, item: &Item<'_>) -> Result<Made> {
-        let (first, target) = (self.path.join(first), dir.join(item.name));
+        let (first, target) = (joined(&self.path, first), dir.join(item.name));
         match self.volume.hard_link(&first, &target) {
-            Err(error) if error.errno() == Errno::EEXIST && self.options.existing == Existing::Replace => {
-                self.volume.remove_file(&target)?;
-                self.volume.hard_link(&first, &target)?;
-            }
-            linked => linked?,
+            Err(error) if error.errno() == Errno::EEXIST => self.link_over(&first, &target, item, error.into()),
+            linked => Ok(linked.map(|()| Made::Whole)?),
         }
-        Ok(Made::Whole)
     }
 
-    fn finish_dir(&self, path: &Path, attr: &Metadata, _watch: &dyn Watch) -> Result<()> {
-        Ok(self.volume.set_times(joined(&self.path, path), &self.times(attr))?)
+    fn finish_dir(&self, path: &Path, attr: &Metadata, watch: &dyn Watch) -> Result<()> {
+        let target = joined(&self.path, path);
+        if self.is_left(&target) {
+            return Ok(());
+        }
+        self.volume.set_times(&target, &self.times(attr))?;
+        if self.keeps_flags() {
+            self.flags(watch).set(&target, &self.volume.symlink_metadata(&target)?, attr.flags)?;
+        }
+        Ok(())
     }
 
     fn end(&self, _watch: &dyn Watch, _xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()> {
         Ok(())
+    }
+
+    fn own_id(&self, path: &Path) -> Result<Option<FileId>> {
+        if !self.is_source() {
+            return Ok(None);
+        }
+        Ok(Some(file_id(&self.volume.symlink_metadata(joined(&self.path, path))?)))
     }
 
     fn display(&self, _path: &Path) -> Option<PathBuf> {

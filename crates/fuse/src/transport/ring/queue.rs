@@ -6,7 +6,7 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{OwnedRequest, Request, opcode};
-use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
+use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Service};
 use crate::sys::RingQueue;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -71,26 +71,26 @@ pub(crate) fn make_queues(request_bytes_max: usize) -> io::Result<Vec<Queue>> {
 
 impl Queue {
     /// Answers requests of the connection of `device` until the mount is gone.
-    pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, session: &Arc<Session>, pulse: &Pulse) {
+    pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, service: &Arc<Service>, pulse: &Pulse) {
         processors::stay_on(self.processor);
         if let Err(error) = self.ring.register(Arc::clone(device)) {
             // The kernel has turned to the device by itself.
             tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");
             return;
         }
-        if let Err(error) = self.serve(device, session, pulse) {
+        if let Err(error) = self.serve(device, service, pulse) {
             tracing::error!(%error, processor = self.processor, "a queue ended");
         }
     }
 
-    fn serve(&mut self, device: &Arc<OwnedFd>, session: &Arc<Session>, pulse: &Pulse) -> io::Result<()> {
+    fn serve(&mut self, device: &Arc<OwnedFd>, service: &Arc<Service>, pulse: &Pulse) -> io::Result<()> {
         let mut others = Others::default();
         // Syncs are ended when there is no other request at hand, all of them together.
         let mut begun: Vec<(usize, BegunSync)> = Vec::with_capacity(DEPTH);
         let mut meanwhile = 0;
         loop {
             while let Some((slot_index, apart)) = others.next() {
-                self.end_syncs(session, &mut begun)?;
+                self.end_syncs(service, &mut begun)?;
                 self.reply_apart(device, slot_index, apart)?;
             }
             if begun.is_empty() {
@@ -110,14 +110,14 @@ impl Queue {
                 if begun.is_empty() {
                     others.wait();
                 }
-                self.end_syncs(session, &mut begun)?;
+                self.end_syncs(service, &mut begun)?;
                 continue;
             };
             let Some((headers, payload)) = slot_of(&mut self.ring, slot_index) else {
                 continue;
             };
             pulse.set_busy(true);
-            let (result, stale) = match answer(session, headers, payload, &mut self.scratch) {
+            let (result, stale) = match answer(service, headers, payload, &mut self.scratch) {
                 Answer::Done(len) => (Ok(len), None),
                 Answer::DoneStale(len, stale) => (Ok(len), Some(stale)),
                 Answer::Failed(error) => (Err(error), None),
@@ -125,7 +125,7 @@ impl Queue {
                     begun.push((slot_index, sync));
                     continue;
                 }
-                Answer::Apart(request) => match others.start(slot_index, session, request) {
+                Answer::Apart(request) => match others.start(slot_index, service, request) {
                     Ok(()) => continue,
                     Err(error) => {
                         tracing::warn!(%error, "a request that needs a thread of its own");
@@ -137,19 +137,19 @@ impl Queue {
             };
             if let Some(stale) = stale {
                 // A thread that syncs may hold the lock that the kernel waits for.
-                self.end_syncs(session, &mut begun)?;
+                self.end_syncs(service, &mut begun)?;
                 notify::send_stale(device, stale);
             }
             self.reply(slot_index, result)?;
-            if let Some(nodes) = session.take_news() {
+            if let Some(nodes) = service.take_news() {
                 notify::send_stale_attributes(device, nodes);
             }
         }
     }
 
-    fn end_syncs(&mut self, session: &Session, begun: &mut Vec<(usize, BegunSync)>) -> io::Result<()> {
+    fn end_syncs(&mut self, service: &Service, begun: &mut Vec<(usize, BegunSync)>) -> io::Result<()> {
         for (slot_index, sync) in begun.drain(..) {
-            self.reply(slot_index, session.end_sync(&sync))?;
+            self.reply(slot_index, service.end_sync(&sync))?;
         }
         Ok(())
     }
@@ -199,11 +199,11 @@ impl Others {
         self.count == 0
     }
 
-    fn start(&mut self, slot_index: usize, session: &Arc<Session>, request: OwnedRequest) -> io::Result<()> {
-        let (session, tell) = (Arc::clone(session), self.tell.clone());
+    fn start(&mut self, slot_index: usize, service: &Arc<Service>, request: OwnedRequest) -> io::Result<()> {
+        let (service, tell) = (Arc::clone(service), self.tell.clone());
         let answer = move || {
             // A queue that has ended waits for nothing.
-            tell.send((slot_index, session.serve_with_data(&request))).unwrap_or_default();
+            tell.send((slot_index, service.serve_with_data(&request))).unwrap_or_default();
         };
         std::thread::Builder::new().name("fuse-apart".to_owned()).spawn(answer)?;
         self.count += 1;
@@ -231,25 +231,25 @@ fn slot_of(ring: &mut RingQueue, slot_index: usize) -> Option<(&mut Headers, &mu
     Some((headers, payload))
 }
 
-fn answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Answer {
-    match try_answer(session, headers, payload, scratch) {
+fn answer(service: &Service, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Answer {
+    match try_answer(service, headers, payload, scratch) {
         Ok(answer) => answer,
         Err(error) => Answer::Failed(error),
     }
 }
 
-fn try_answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Result<Answer> {
+fn try_answer(service: &Service, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Result<Answer> {
     let (header, _) = InHeader::read_from_prefix(&headers.in_out).map_err(|_| Errno::EINVAL)?;
     let fixed_bytes = opcode::fixed_bytes(header.opcode).ok_or(Errno::ENOSYS)?;
     let fixed = headers.fixed.get(..fixed_bytes).ok_or(Errno::EINVAL)?;
     let payload_len = usize::try_from(headers.payload_len).map_err(|_| Errno::EINVAL)?;
     if payload_len == 0 {
         let request = Request::from_parts(header, fixed, &[])?;
-        return Ok(session.serve(&request, payload));
+        return Ok(service.serve(&request, payload));
     }
     let rest = payload.get(..payload_len).ok_or(Errno::EINVAL)?;
     let request = Request::from_parts(header, fixed, rest)?;
-    let answer = session.serve(&request, scratch);
+    let answer = service.serve(&request, scratch);
     if let Answer::Done(len) | Answer::DoneStale(len, _) = answer {
         let from = scratch.get(..len).ok_or(Errno::EIO)?;
         payload.get_mut(..len).ok_or(Errno::EIO)?.copy_from_slice(from);

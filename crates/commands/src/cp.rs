@@ -1,36 +1,31 @@
 //! `spinney cp`: copies within and between images, mounts and the host.
 //!
 //! Each argument is parsed to a `Place`. Files from the host are copied by the code of `put`, files to the host by
-//! that of `get`, and all others by `tree`. Sources in the same place are copied together, so that hard links between
-//! them are kept. Failure: a file that cannot be copied is reported at the end, and the others are copied, unless there
-//! is no room.
+//! that of `get`. Sources in the same place are copied together, so that hard links between them are kept. Failure: a
+//! file that cannot be copied is reported at the end, and the others are copied, unless there is no room.
 
-mod tree;
-
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use transfer::Rules;
+use transfer::{Existing, Options, Origin, Rules, Sharing, Transfer, VolumeOptions, VolumeSink, VolumeSource};
 use vfs::Volume;
 
 use super::dest::Dest;
 use super::failure::Failure;
 use super::failures::Failures;
-use super::get::CopyOut;
-use super::image::{ImageArgs, ReadArgs};
+use super::get::{CopyOut, FromTo, estimate, means_contents};
+use super::image::{ImageArgs, ReadArgs, maker};
 use super::output::{Output, warn};
 use super::place::{Place, is_image, mounted_at};
 use super::progress::{Bar, Progress};
 use super::put::{CopyIn, Target};
 use super::report::Made;
-use super::tally::{Counted, Tally};
-use super::trust::{Allowed, Trust};
-use tree::{Copy, Counts};
+use super::tally::{Counted, Tally, count};
+use super::trust::{Allowed, Trust, Withheld};
 
 /// Copy files and directories: within an image, or between images, mounts and this machine
 ///
@@ -101,6 +96,16 @@ enum Reflink {
     Auto,
     Always,
     Never,
+}
+
+impl From<Reflink> for Sharing {
+    fn from(reflink: Reflink) -> Self {
+        match reflink {
+            Reflink::Auto => Self::Auto,
+            Reflink::Always => Self::Always,
+            Reflink::Never => Self::Never,
+        }
+    }
 }
 
 #[derive(Default, Serialize)]
@@ -189,7 +194,7 @@ impl Cp {
             Some(_) if place.is_beside(dest) => Ok(Source::Itself(paths)),
             Some((other, _)) => {
                 let (volume, is_own) = self.reader(other).open_with_trust()?;
-                Ok(Source::Other(Origin { volume, image: other.to_owned(), is_own }, paths))
+                Ok(Source::Other(Another { volume, image: other.to_owned(), is_own }, paths))
             }
         });
         let sources = sources.collect::<Result<Vec<_>>>()?;
@@ -263,11 +268,11 @@ enum Source {
     Host(Vec<PathBuf>),
     /// The destination image itself.
     Itself(Vec<PathBuf>),
-    Other(Origin, Vec<PathBuf>),
+    Other(Another, Vec<PathBuf>),
 }
 
 /// Another image or mount.
-struct Origin {
+struct Another {
     volume: Volume,
     image: PathBuf,
     /// Only the caller and root could have written it.
@@ -297,42 +302,96 @@ struct Filling<'a> {
 impl Filling<'_> {
     /// Returns where the sources went.
     fn copy(&self, source: &Source, dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
-        let (from, image, is_own) = match source {
+        let (volume, image, is_own, is_within) = match source {
             Source::Host(paths) => return self.copy_in(paths, dest, report),
-            // A copy within an image gives nobody more than the image has.
-            Source::Itself(_) => (self.volume, self.image, true),
-            Source::Other(other, _) => (&other.volume, other.image.as_path(), other.is_own),
+            // A copy within an image gives no user more than the image has.
+            Source::Itself(_) => (self.volume, self.image, true, true),
+            Source::Other(other, _) => (&other.volume, other.image.as_path(), other.is_own, false),
         };
-        let trust = self.cp.trust;
-        let mut copy = Copy {
-            from,
-            to: self.volume,
-            is_within: matches!(source, Source::Itself(_)),
-            is_user: self.is_user,
-            recursive: self.cp.recursive,
-            force: self.cp.force,
-            reflink: self.cp.reflink,
-            allowed: trust.allowed(is_own),
-            partial: self.cp.partial,
-            progress: self.progress,
-            links: HashMap::new(),
-            left: HashSet::new(),
-            counts: Counts::default(),
-            failures: self.failures,
-        };
-        let targets = copy.all(source.paths(), (dest, self.dest));
-        let Counts { shared, copied, unkept, withheld, disowned } = copy.counts;
+        let from_to = FromTo { volume, paths: source.paths(), to: self.dest };
+        let tally = Tally { failures: Some(self.failures), ..Tally::new(self.progress, Counted::Tried) };
+        let before = count(&self.progress.bytes);
+        let is_over = AtomicBool::new(false);
+        let targets = std::thread::scope(|scope| {
+            if Bar::would_show(!self.cp.quiet) {
+                scope.spawn(|| estimate(from_to, self.progress, &is_over));
+            }
+            let targets = self.copy_between(from_to, dest, self.settings(is_within, is_own), &tally);
+            is_over.store(true, Ordering::Relaxed);
+            targets
+        });
+        let shared = count(&tally.shared);
+        let copied = count(&self.progress.bytes).saturating_sub(before).saturating_sub(shared);
         report.bytes_shared = report.bytes_shared.saturating_add(shared);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
+        let losses = &tally.losses;
+        let unkept = count(&losses.xattrs);
         if unkept > 0 {
             warn(&format!("{unkept} attributes and flags were not copied: the destination does not accept them"));
         }
-        trust.tell_withheld((image, is_own), withheld);
-        if disowned > 0 && !trust.no_setid {
+        let withheld = Withheld { devices: count(&losses.withheld_nodes), setid: count(&losses.withheld_setid) };
+        self.cp.trust.tell_withheld((image, is_own), withheld);
+        let disowned = count(&losses.disowned);
+        if disowned > 0 && !self.cp.trust.no_setid {
             let text = "so set-user and set-group bits or capabilities were left out";
             warn(&format!("{disowned} files have another owner or group than before, {text}"));
         }
         targets
+    }
+
+    /// How files of an image or a mount are copied.
+    fn settings(&self, is_within: bool, is_own: bool) -> (Options, VolumeOptions) {
+        let Allowed { devices, setid } = self.cp.trust.allowed(is_own);
+        let owner = self.is_user.then(maker);
+        let rules = Rules {
+            owner,
+            keeps_privileged: !self.is_user,
+            makes_devices: devices,
+            keeps_setid: setid,
+            ..Rules::default()
+        };
+        let volume_options = VolumeOptions {
+            existing: if self.cp.force { Existing::Exchange } else { Existing::Fail },
+            keeps_partial: self.cp.partial,
+            origin: if is_within { Origin::ThisVolume(self.cp.reflink.into()) } else { Origin::OtherVolume },
+            user: owner.map(|(uid, _)| uid),
+            ..VolumeOptions::default()
+        };
+        (Options { rules, ..Options::default() }, volume_options)
+    }
+
+    /// From an image or a mount.
+    fn copy_between(
+        &self,
+        FromTo { volume: from, paths, to }: FromTo<'_>,
+        dest: Dest<'_>,
+        (options, volume_options): (Options, VolumeOptions),
+        tally: &Tally<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        let is_within = volume_options.origin != Origin::OtherVolume;
+        let source = match volume_options.origin {
+            Origin::ThisVolume(Sharing::Auto | Sharing::Always) => VolumeSource::new(from, "").without_contents(),
+            _ => VolumeSource::new(from, ""),
+        };
+        let sink = VolumeSink::new(self.volume, "", volume_options);
+        let transfer = Transfer::new(&source, &sink, &options, tally);
+        let mut targets = Vec::new();
+        for path in paths {
+            let is_dir = from.symlink_metadata(path)?.is_dir();
+            check_recursive(self.cp.recursive, path, is_dir)?;
+            if is_dir && !is_within && means_contents(path) {
+                if !dest.is_directory() {
+                    self.volume.create_dir(to)?;
+                }
+                let copied = transfer.contents_of(path, to).map_err(Into::into);
+                targets.extend(self.failures.note(copied, false)?.map(|()| to.to_owned()));
+                continue;
+            }
+            let target = dest.target(path, is_dir)?;
+            let copied = transfer.one(path, &target).map_err(Into::into);
+            targets.extend(self.failures.note(copied, false)?.filter(|is_made| *is_made).map(|_| target));
+        }
+        Ok(targets)
     }
 
     /// From this machine, as `put` does.

@@ -8,14 +8,14 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, OwnedRequest, Request, Wish, opcode};
-use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
+use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Service};
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vfs::Errno;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// The least room for requests: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
@@ -33,7 +33,7 @@ pub(crate) struct Worker {
     is_alone: bool,
     /// Reading the channel waits for a request.
     is_blocking: bool,
-    session: Arc<Session>,
+    service: Arc<Service>,
     /// The last request came so soon that it pays to look for the next one.
     is_fast: bool,
     /// Requests in a row that were there when it came for them.
@@ -59,12 +59,12 @@ enum Received {
 }
 
 impl Worker {
-    /// A worker that answers for `session` on `channel`, with requests of up to
+    /// A worker that answers for `service` on `channel`, with requests of up to
     /// `request_bytes_max` bytes of data. `is_alone` when no other one has the same channel.
     pub(crate) fn new(
         channel: Arc<OwnedFd>,
         is_alone: bool,
-        session: Arc<Session>,
+        service: Arc<Service>,
         pulse: Pulse,
         request_bytes_max: usize,
     ) -> Result<Self> {
@@ -74,7 +74,7 @@ impl Worker {
             channel,
             is_alone,
             is_blocking: true,
-            session,
+            service,
             is_fast: false,
             at_once: 0,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
@@ -96,7 +96,7 @@ impl Worker {
                 }
                 Received::Nothing => meanwhile = MEANWHILE_MAX,
                 Received::Failed(_) => {
-                    self.session.pause(RETRY_WAIT);
+                    self.service.pause(RETRY_WAIT);
                     meanwhile = MEANWHILE_MAX;
                 }
                 Received::End => {
@@ -174,8 +174,8 @@ impl Worker {
             return;
         };
         let answer = match Request::parse(header, bytes) {
-            Ok(request) => self.session.serve(&request, self.reply.data_mut()),
-            Err(_) if is_forget(&header) => Answer::Silent,
+            Ok(request) => self.service.serve(&request, self.reply.data_mut()),
+            Err(_) if opcode::is_forget(header.opcode) => Answer::Silent,
             Err(error) => Answer::Failed(error),
         };
         match answer {
@@ -206,16 +206,16 @@ impl Worker {
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
-        if let Some(nodes) = self.session.take_news() {
+        if let Some(nodes) = self.service.take_news() {
             notify::send_stale_attributes(&self.channel, nodes);
         }
     }
 
     /// Has a request answered on a thread of its own.
     fn answer_apart(&mut self, unique: u64, request: OwnedRequest) {
-        let (channel, session) = (Arc::clone(&self.channel), Arc::clone(&self.session));
+        let (channel, service) = (Arc::clone(&self.channel), Arc::clone(&self.service));
         let answer = move || {
-            let Apart { reply, stale } = session.serve_with_data(&request);
+            let Apart { reply, stale } = service.serve_with_data(&request);
             if let Some(stale) = stale {
                 notify::send_stale(&channel, stale);
             }
@@ -235,7 +235,7 @@ impl Worker {
     /// Ends all syncs that were begun, and answers them.
     fn end_syncs(&mut self) {
         for (unique, begun) in std::mem::take(&mut self.begun) {
-            let ended = self.session.end_sync(&begun);
+            let ended = self.service.end_sync(&begun);
             send(&self.channel, &mut self.reply, unique, ended);
         }
     }
@@ -274,24 +274,16 @@ pub(crate) fn initialize(channel: &OwnedFd, wish: &Wish) -> Result<Agreement> {
             continue;
         }
         let body = bytes.get(size_of::<InHeader>()..).unwrap_or_default();
-        let offer = InitIn::read_from_prefix(body).map(|(offer, _)| offer);
-        let offer = offer.unwrap_or_default();
-        let Some((answer, agreement)) = wish.answer(&offer) else {
-            send(channel, &mut reply, header.unique, Err(Errno::EIO));
-            let (major, minor) = (offer.major, offer.minor);
-            return Err(Error::Protocol { major, minor });
+        let (len, agreement) = match wish.answer_into(body, reply.data_mut()) {
+            Ok(agreed) => agreed,
+            Err(InitIn { major, minor, .. }) => {
+                send(channel, &mut reply, header.unique, Err(Errno::EIO));
+                return Err(Error::Protocol { major, minor });
+            }
         };
-        let len = size_of_val(&answer);
-        if answer.write_to_prefix(reply.data_mut()).is_err() {
-            return Err(no_memory());
-        }
         send(channel, &mut reply, header.unique, Ok(len));
         return Ok(agreement);
     }
-}
-
-fn is_forget(header: &InHeader) -> bool {
-    matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
 }
 
 fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
