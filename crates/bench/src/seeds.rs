@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use commands::picture::{Anchor, Svg, write};
+use spinney_cli::picture::{Anchor, Svg, write};
 
 use crate::library::SYSTEM as LIBRARY;
 use crate::mounts::{self, Medium, Run};

@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::commands::failure::{Failure, STATUS_HELP};
+use crate::commands::output::Output;
+use crate::commands::short;
 use crate::{btrfs, check, groups, manual, mkfs};
-use commands::failure::{Failure, STATUS_HELP};
-use commands::output::Output;
-use commands::short;
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
@@ -83,25 +83,25 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
-    Info(commands::info::Info),
-    Ls(commands::ls::Ls),
-    Tree(commands::tree::Tree),
-    Cat(commands::cat::Cat),
-    Stat(commands::stat::Stat),
-    Get(commands::get::Get),
-    Put(commands::put::Put),
-    Mkdir(commands::mkdir::Mkdir),
-    Rm(commands::rm::Rm),
-    Mv(commands::mv::Mv),
-    Cp(commands::cp::Cp),
-    Ln(commands::ln::Ln),
-    Defrag(commands::defrag::Defrag),
-    Dedupe(commands::dedupe::Dedupe),
-    Trim(commands::trim::Trim),
-    Trace(commands::trace::Trace),
-    #[command(after_long_help = commands::mount::long_help())]
-    Mount(commands::mount::Mount),
-    Umount(commands::mount::Umount),
+    Info(crate::commands::info::Info),
+    Ls(crate::commands::ls::Ls),
+    Tree(crate::commands::tree::Tree),
+    Cat(crate::commands::cat::Cat),
+    Stat(crate::commands::stat::Stat),
+    Get(crate::commands::get::Get),
+    Put(crate::commands::put::Put),
+    Mkdir(crate::commands::mkdir::Mkdir),
+    Rm(crate::commands::rm::Rm),
+    Mv(crate::commands::mv::Mv),
+    Cp(crate::commands::cp::Cp),
+    Ln(crate::commands::ln::Ln),
+    Defrag(crate::commands::defrag::Defrag),
+    Dedupe(crate::commands::dedupe::Dedupe),
+    Trim(crate::commands::trim::Trim),
+    Trace(crate::commands::trace::Trace),
+    #[command(after_long_help = crate::commands::mount::long_help())]
+    Mount(crate::commands::mount::Mount),
+    Umount(crate::commands::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
     Generations(btrfs::generations::Generations),
     Receive(btrfs::receive::Receive),

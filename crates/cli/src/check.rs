@@ -12,12 +12,12 @@ use spinney::{CheckOptions, Devices, Format, Meaning, PassRow};
 
 use crate::btrfs;
 use crate::checked::{Checked, Ended, Shown, Wanted};
-use commands::failure::{Failure, Status, one_line};
-use commands::format;
-use commands::human;
-use commands::image::{explain, kernel_mount, locators, served_image};
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status, one_line};
+use crate::commands::format;
+use crate::commands::human;
+use crate::commands::image::{explain, kernel_mount, locators, served_image};
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 
 /// The format whose check has marks to go on from, and whose mounts are checked.
 const BTRFS: &str = btrfs::row::FACE.name;

@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use spinney::checking::Watch;
 use spinney::{CheckReport, Finding};
 
-use commands::human;
-use commands::names::escaped_text;
-use commands::output::Output;
-use commands::progress::Progress;
+use crate::commands::human;
+use crate::commands::names::escaped_text;
+use crate::commands::output::Output;
+use crate::commands::progress::Progress;
 
 /// Findings of one code that are shown unless all are asked for.
 const SHOWN_PER_CODE: usize = 8;

@@ -12,6 +12,7 @@ mod blank;
 mod btrfs;
 mod check;
 mod checked;
+mod commands;
 mod f2fs;
 mod formats;
 mod groups;
@@ -20,6 +21,8 @@ mod make;
 mod manual;
 mod mkfs;
 mod target;
+
+pub use commands::picture;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -30,14 +33,14 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
+use crate::commands::failure::{self, Status};
+use crate::commands::format;
+use crate::commands::magic::Look;
+use crate::commands::mount::helper;
+use crate::commands::output::{self, Output};
+use crate::commands::short;
 use args::Cli;
 use checked::Ended;
-use commands::failure::{self, Status};
-use commands::format;
-use commands::magic::Look;
-use commands::mount::helper;
-use commands::output::{self, Output};
-use commands::short;
 use formats::FACES;
 use spinney::blockdev::Locator;
 

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
+use crate::commands::output::Output;
 use crate::target::Common;
-use commands::output::Output;
 
 /// The options of one format, and how a file system is made with them.
 pub(crate) trait Make {

@@ -8,8 +8,8 @@ use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::roff::Roff;
 
+use crate::commands::output::Output;
 use crate::help;
-use commands::output::Output;
 
 /// Print shell completions
 #[derive(Debug, Args)]

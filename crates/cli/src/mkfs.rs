@@ -4,12 +4,12 @@ use anyhow::Result;
 use clap::Args;
 use spinney::{Format, MakeOptions, Volume};
 
+use crate::commands::failure::Failure;
+use crate::commands::format;
+use crate::commands::output::Output;
 use crate::make::Make;
 use crate::target::Common;
 use crate::{btrfs, f2fs};
-use commands::failure::Failure;
-use commands::format;
-use commands::output::Output;
 
 /// Make a file system, empty or with the contents of a directory
 ///

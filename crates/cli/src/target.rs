@@ -16,15 +16,15 @@ use spinney::transfer::{
 use spinney::vfs::Volume;
 
 use crate::blank;
-use commands::emulation;
-use commands::failure::{Failure, Status};
-use commands::format;
-use commands::human::{self, parse_bytes};
-use commands::image::maker;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
-use commands::put::parse_owner;
-use commands::trace::watch::watched;
+use crate::commands::emulation;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::format;
+use crate::commands::human::{self, parse_bytes};
+use crate::commands::image::maker;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
+use crate::commands::put::parse_owner;
+use crate::commands::trace::watch::watched;
 
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn uuids_are_read() {
         let text = "00112233-4455-6677-8899-aabbccddeeff";
-        assert_eq!(commands::names::uuid(&parse_uuid(text).unwrap()), text);
+        assert_eq!(crate::commands::names::uuid(&parse_uuid(text).unwrap()), text);
         assert!(parse_uuid("0011").is_err());
         assert!(parse_uuid("zz112233-4455-6677-8899-aabbccddeeff").is_err());
     }

@@ -1,6 +1,6 @@
 //! A picture of ageing: curves over the rounds, and how the space for data is used at the end.
 
-use commands::picture::{Anchor, Axis, Svg, ticks};
+use spinney_cli::picture::{Anchor, Axis, Svg, ticks};
 
 use super::layout::Layout;
 use crate::row::{as_float, as_u64};

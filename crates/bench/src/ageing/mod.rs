@@ -20,9 +20,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use commands::picture;
 use host::Env;
 use serde::Serialize;
+use spinney_cli::picture;
 
 use crate::row::as_float;
 use crate::table::append;

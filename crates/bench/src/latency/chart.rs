@@ -1,6 +1,6 @@
 //! A picture of how long operations wait: for each kind, which share of them took longer than a time.
 
-use commands::picture::{Anchor, Svg};
+use spinney_cli::picture::{Anchor, Svg};
 
 use super::kind::{Kind, Times};
 

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use commands::picture;
 use serde::Serialize;
+use spinney_cli::picture;
 
 use crate::mounts::{self, Medium, Up};
 use crate::table::append;

@@ -16,14 +16,14 @@ use spinney::{Blame, Errno as Number, Error as VolumeError};
 
 use super::format;
 use super::told::{self, told};
-use commands::failure::{Failure, Status};
-use commands::human;
-use commands::image::{ImageArgs, ReadArgs};
-use commands::interrupt::Interrupt;
-use commands::names;
-use commands::output::Output;
-use commands::polling::Polling;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::human;
+use crate::commands::image::{ImageArgs, ReadArgs};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::names;
+use crate::commands::output::Output;
+use crate::commands::polling::Polling;
+use crate::commands::progress::{Bar, Progress};
 
 /// Why another balance does not begin.
 const CUT_SHORT: &str = "a balance was cut short here: `balance resume` goes on with it, `balance cancel` forgets it";

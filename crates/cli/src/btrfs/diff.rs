@@ -11,11 +11,11 @@ use serde::Serialize;
 use spinney::btrfs::{Change, ChangeKind, Named, Volume};
 
 use super::format;
-use commands::human::kind_name;
-use commands::image::ReadArgs;
-use commands::names::JsonPath;
-use commands::on_mount::OnMount;
-use commands::output::Output;
+use crate::commands::human::kind_name;
+use crate::commands::image::ReadArgs;
+use crate::commands::names::JsonPath;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
 
 /// Show what differs between two subvolumes or snapshots, from their trees: in the time that the difference takes
 #[derive(Debug, Args)]

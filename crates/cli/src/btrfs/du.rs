@@ -16,12 +16,12 @@ use spinney::btrfs::{FileSharing, Volume};
 
 use super::format;
 use super::told::{read, told};
-use commands::failures::Failures;
-use commands::human;
-use commands::image::ReadArgs;
-use commands::names::JsonPath;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failures::Failures;
+use crate::commands::human;
+use crate::commands::image::ReadArgs;
+use crate::commands::names::JsonPath;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 
 /// Show how much of files is shared with others: what `btrfs filesystem du` shows of a mounted file system
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use anyhow::Result;
 use spinney::btrfs::disk::flags::{CompatRo, Incompat};
 use spinney::btrfs::store::MakeOptions;
 
-use commands::failure::{Failure, Status};
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::output::Output;
 
 /// What a feature's name stands for.
 #[derive(Clone, Copy)]

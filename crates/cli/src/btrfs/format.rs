@@ -11,10 +11,10 @@ use spinney::btrfs::store::Error as StoreError;
 use spinney::btrfs::{CallerError, Error as VolumeError, Volume, VolumeOptions as Own, open_with as open_changed};
 
 use super::info;
-use commands::failure::{Failure, Status, of_device};
-use commands::format::recognise;
-use commands::image::{ImageArgs, ReadArgs, explain, open_devices};
-use commands::output::{Output, warn};
+use crate::commands::failure::{Failure, Status, of_device};
+use crate::commands::format::recognise;
+use crate::commands::image::{ImageArgs, ReadArgs, explain, open_devices};
+use crate::commands::output::{Output, warn};
 
 /// What `info` shows of a volume.
 pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
@@ -144,9 +144,9 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
+    use crate::commands::failure::{one_line, status_of};
+    use crate::commands::format;
     use crate::formats::FACES;
-    use commands::failure::{one_line, status_of};
-    use commands::format;
 
     #[test]
     fn the_first_known_cause_decides() {

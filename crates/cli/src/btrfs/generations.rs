@@ -8,9 +8,9 @@ use serde::Serialize;
 use spinney::btrfs::Volume;
 
 use super::format;
-use commands::failure::one_line;
-use commands::image::ImageArgs;
-use commands::output::Output;
+use crate::commands::failure::one_line;
+use crate::commands::image::ImageArgs;
+use crate::commands::output::Output;
 
 /// List earlier states of an image that can be read still
 ///

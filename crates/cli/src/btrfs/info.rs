@@ -8,8 +8,8 @@ use serde::Serialize;
 use spinney::btrfs::VolumeInfo;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 
-use commands::output::Output;
-use commands::{human, names};
+use crate::commands::output::Output;
+use crate::commands::{human, names};
 
 /// A volume in JSON; `mkfs` reports the same.
 #[derive(Serialize)]

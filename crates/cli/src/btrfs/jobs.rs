@@ -1,4 +1,4 @@
-//! Commands that the server of a mount carries out, for who asks it to: [`commands::on_mount`] is the other side.
+//! Commands that the server of a mount carries out, for who asks it to: `commands::on_mount` is the other side.
 //!
 //! The words of a job are those of the command line, with paths from the root of what is mounted. What a command prints
 //! goes back through the stream.
@@ -21,10 +21,10 @@ use super::receive::Receive;
 use super::scrub::{self, Scrubbing};
 use super::send::Send;
 use super::{backup, format};
-use commands::failure::{Failure, Status, one_line, status_of};
-use commands::info::{self, Info};
-use commands::on_mount::TERMINAL;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status, one_line, status_of};
+use crate::commands::info::{self, Info};
+use crate::commands::on_mount::TERMINAL;
+use crate::commands::output::Output;
 
 /// Jobs on a volume that is mounted.
 pub(crate) struct OfVolume {

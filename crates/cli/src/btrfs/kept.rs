@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use commands::failure::{Failure, Status};
-use commands::image::is_own;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::is_own;
 
 /// A file that something is kept in.
 #[derive(Debug)]

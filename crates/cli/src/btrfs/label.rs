@@ -11,11 +11,11 @@ use spinney::btrfs::Volume;
 use spinney::btrfs::disk::superblock::LABEL_SIZE;
 
 use super::format;
-use commands::failure::{Failure, Status};
-use commands::image::ReadArgs;
-use commands::names;
-use commands::on_mount::OnMount;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ReadArgs;
+use crate::commands::names;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
 
 /// Show or change the label of an image, or of what is mounted
 #[derive(Debug, Args)]

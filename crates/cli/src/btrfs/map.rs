@@ -12,12 +12,12 @@ use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{ChunkInfo, Volume};
 
 use super::{format, info};
-use commands::human;
-use commands::image::ReadArgs;
-use commands::number::to_float;
-use commands::on_mount::OnMount;
-use commands::output::Output;
-use commands::picture::{self, Anchor, Svg};
+use crate::commands::human;
+use crate::commands::image::ReadArgs;
+use crate::commands::number::to_float;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
+use crate::commands::picture::{self, Anchor, Svg};
 
 /// Cells of the picture in each direction, a power of two; each stands for as many bytes of the device.
 const SIDE: u32 = 128;

@@ -19,11 +19,11 @@ use super::info;
 use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
+use crate::commands::failure::Failure;
+use crate::commands::human::parse_bytes;
+use crate::commands::output::Output;
 use crate::make::Make;
 use crate::target::{Common, Target};
-use commands::failure::Failure;
-use commands::human::parse_bytes;
-use commands::output::Output;
 use spinney::transfer::Totals;
 
 /// The options that other formats do not have.

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context as _, Result};
 use spinney::btrfs::disk::TreeId;
 
-use commands::failure::{Failure, Status};
+use crate::commands::failure::{Failure, Status};
 use spinney::VolumeOptions;
 use spinney::btrfs::subvolume_id;
 
@@ -109,7 +109,7 @@ fn subvolume_of(path: &Path) -> Result<TreeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use commands::mount::Settings;
+    use crate::commands::mount::Settings;
 
     #[test]
     fn paths_are_compared_without_what_says_nothing() {

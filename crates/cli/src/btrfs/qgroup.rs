@@ -10,11 +10,11 @@ use spinney::btrfs::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport
 
 use super::format;
 use super::told::told;
-use commands::failure::Failure;
-use commands::human;
-use commands::image::{ImageArgs, ReadArgs};
-use commands::on_mount::OnMount;
-use commands::output::Output;
+use crate::commands::failure::Failure;
+use crate::commands::human;
+use crate::commands::image::{ImageArgs, ReadArgs};
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
 
 /// Show, limit and arrange quota groups
 ///

@@ -8,9 +8,9 @@ use serde::Serialize;
 use spinney::btrfs::{QuotaChange, QuotaKind, Volume};
 
 use super::format;
-use commands::image::ImageArgs;
-use commands::on_mount::OnMount;
-use commands::output::Output;
+use crate::commands::image::ImageArgs;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
 
 /// Turn quotas on or off, or count anew
 ///

@@ -15,12 +15,12 @@ use spinney::btrfs::stream::Decoder;
 use spinney::btrfs::stream::dump::Dump;
 
 use super::format;
-use commands::failure::{Failure, Status, one_line};
-use commands::image::ImageArgs;
-use commands::names::JsonPath;
-use commands::on_mount::OnMount;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status, one_line};
+use crate::commands::image::ImageArgs;
+use crate::commands::names::JsonPath;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 
 /// Bytes of a stream that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -224,7 +224,7 @@ impl Receive {
         let synced = volume.sync();
         received.map_err(|error| {
             let texts: Vec<String> = failed.0.drain(..).chain([one_line(&error)]).collect();
-            Failure::new(commands::failure::status_of(&error), texts.join("; "))
+            Failure::new(crate::commands::failure::status_of(&error), texts.join("; "))
         })?;
         synced?;
         Ok(serde_json::to_string(&report)?)
@@ -232,7 +232,7 @@ impl Receive {
 
     /// Says what a failure leaves, or deletes it.
     fn clear_up(&self, receiver: &mut Receiver<'_>, error: anyhow::Error) -> Result<()> {
-        let status = commands::failure::status_of(&error);
+        let status = crate::commands::failure::status_of(&error);
         if let Some(left) = &receiver.report().left {
             let (path, token) = (left.path.display(), left.point);
             let text = format!(

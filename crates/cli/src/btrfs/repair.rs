@@ -14,11 +14,11 @@ use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::check::{Code, CodeTable as _, Report};
 use spinney::btrfs::repair::{Older, Options, Plan, Step, Undo, plan};
 
-use commands::failure::one_line;
-use commands::human;
-use commands::image::explain;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::one_line;
+use crate::commands::human;
+use crate::commands::image::explain;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 
 use crate::checked::{Ended, Shown};
 

@@ -13,11 +13,11 @@ use spinney::btrfs::SpaceUsage;
 
 use super::format;
 use super::told::{self, told};
-use commands::failure::{Failure, Status, one_line};
-use commands::human;
-use commands::image::ImageArgs;
-use commands::names;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status, one_line};
+use crate::commands::human;
+use crate::commands::image::ImageArgs;
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// Make an image larger or smaller
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{format, jobs, place, subvolume};
-use commands::format::Face;
+use crate::commands::format::Face;
 
 /// The face.
 pub(crate) const FACE: Face = Face {

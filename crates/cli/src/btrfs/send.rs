@@ -12,10 +12,10 @@ use spinney::btrfs::stream::ResumePoint;
 use spinney::btrfs::{SendError, SendOptions, Volume};
 
 use super::format;
-use commands::failure::{Failure, Status};
-use commands::image::ReadArgs;
-use commands::on_mount::OnMount;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ReadArgs;
+use crate::commands::on_mount::OnMount;
+use crate::commands::progress::{Bar, Progress};
 
 /// Bytes of the stream that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;

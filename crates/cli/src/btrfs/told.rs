@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Error, Result};
 use rustix::io::Errno;
 
-use commands::failure::Failure;
+use crate::commands::failure::Failure;
 
 /// Longest value that an attribute may have in Linux.
 const TEXT_BYTES_MAX: usize = 64 << 10;

@@ -11,10 +11,10 @@ use spinney::btrfs::{GroupUsage, SpaceUsage};
 
 use super::told::told;
 use super::{format, info};
-use commands::human;
-use commands::image::ReadArgs;
-use commands::names;
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::image::ReadArgs;
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// Show what takes the space of an image or a mount: what `btrfs filesystem usage` shows of a mounted one
 #[derive(Debug, Args)]

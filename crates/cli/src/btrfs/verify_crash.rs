@@ -11,10 +11,10 @@ use serde::Serialize;
 use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::crash::explorer::{self as crash, Config, Progress, Report as Explored};
 
-use commands::failure::Failure;
-use commands::image::explain;
-use commands::names;
-use commands::output::Output;
+use crate::commands::failure::Failure;
+use crate::commands::image::explain;
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// A text of operations is short.
 const WORKLOAD_BYTES_MAX: u64 = 4 << 20;

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use anyhow::Result;
 use spinney::f2fs::{CAN_HAVE, Features};
 
-use commands::failure::{Failure, Status};
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::output::Output;
 
 const ABOUT: &[(Features, &str)] = &[
     (Features::ENCRYPT, "files may be encrypted"),

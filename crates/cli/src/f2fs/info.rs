@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 use spinney::f2fs::{F2fs, Info, QuotaEntry, QuotaKind, Quotas};
 
-use commands::output::Output;
-use commands::{human, names};
+use crate::commands::output::Output;
+use crate::commands::{human, names};
 
 /// A volume in JSON.
 #[derive(Serialize)]

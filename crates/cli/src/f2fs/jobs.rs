@@ -9,10 +9,10 @@ use spinney::f2fs::F2fs;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::info as shown;
-use commands::failure::{Failure, Status, one_line, status_of};
-use commands::info::{self, Info};
-use commands::on_mount::TERMINAL;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status, one_line, status_of};
+use crate::commands::info::{self, Info};
+use crate::commands::on_mount::TERMINAL;
+use crate::commands::output::Output;
 
 /// Jobs on a volume that is mounted.
 pub(crate) struct OfVolume(pub(crate) Arc<F2fs>);

@@ -11,10 +11,10 @@ use spinney::host::Env;
 use spinney::vfs::Volume;
 
 use super::{features, info};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::output::Output;
 use crate::make::Make;
 use crate::target::{Common, Target};
-use commands::failure::{Failure, Status};
-use commands::output::Output;
 use spinney::transfer::Totals;
 
 /// What an inode takes, and its name.

@@ -8,8 +8,8 @@ use spinney::f2fs::F2fs;
 use spinney::{Volume, VolumeOptions};
 
 use super::info;
-use commands::failure::{Failure, Status};
-use commands::output::{Output, warn};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::output::{Output, warn};
 
 /// Mount options that choose the state that is shown.
 const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];

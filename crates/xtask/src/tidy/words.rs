@@ -10,7 +10,7 @@ const NEUTRAL_CRATES: &[&str] = &[
     "blockdev",
     "checking",
     "codec",
-    "commands",
+    "cli/src/commands",
     "formats",
     "fuse",
     "host",

@@ -9,7 +9,7 @@ use spinney::NodeKind;
 use spinney::vfs::Volume;
 use spinney::{File, Metadata};
 
-use commands::progress::Progress;
+use crate::commands::progress::Progress;
 
 /// Bytes of a file that are compared at once.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -20,8 +20,8 @@ use super::rule::Rule;
 use super::stamp::Stamp;
 use super::state::{self, Name, State};
 use super::{Destination, Sent};
-use commands::failure::{Failure, Status};
-use commands::progress::Progress;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::progress::Progress;
 
 const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "spinney-backup";

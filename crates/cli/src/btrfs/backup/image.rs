@@ -11,7 +11,7 @@ use super::rule::Rule;
 use super::stamp::Stamp;
 use super::state::{self, Name, State};
 use super::{Destination, Open, Sent, differs, transfer};
-use commands::progress::Progress;
+use crate::commands::progress::Progress;
 
 pub(super) struct Image {
     open: Open,

@@ -39,10 +39,10 @@ use serde::Serialize;
 use spinney::btrfs::Volume;
 
 use super::format;
-use commands::failure::{Failure, Status};
-use commands::image::ImageArgs;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ImageArgs;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 pub(crate) use restore::Restore;
 use rule::Rule;
 pub(super) use served::serve;

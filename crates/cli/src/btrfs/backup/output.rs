@@ -8,8 +8,8 @@ use super::rule::Rule;
 use super::stamp::Stamp;
 use super::state::State;
 use super::{Destination, Sent};
-use commands::failure::Failure;
-use commands::progress::Progress;
+use crate::commands::failure::Failure;
+use crate::commands::progress::Progress;
 
 /// Bytes of a stream that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;

@@ -19,11 +19,11 @@ use super::directory::{Directory, Stream};
 use super::state::{self, Name, State};
 use super::target::{self, Target};
 use super::{differs, image_args, opener};
-use commands::failure::{Failure, Status};
-use commands::image::ImageArgs;
-use commands::names::JsonPath;
-use commands::output::Output;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ImageArgs;
+use crate::commands::names::JsonPath;
+use crate::commands::output::Output;
+use crate::commands::progress::{Bar, Progress};
 
 /// Behind the name of a subvolume, of the directory in which it is restored.
 const WORK_SUFFIX: &str = ".restoring";

@@ -10,7 +10,7 @@ use spinney::btrfs::Volume;
 use super::directory;
 use super::source::Source as _;
 use super::target::Target as _;
-use commands::failure::{Failure, Status};
+use crate::commands::failure::{Failure, Status};
 
 /// Does what a client of the server asks for. Names that changed are added to `changed`.
 pub(in crate::btrfs) fn serve(

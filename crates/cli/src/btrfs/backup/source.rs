@@ -11,9 +11,9 @@ use spinney::btrfs::{SendOptions, Volume};
 use super::super::{format, send};
 use super::JOB;
 use super::state::{self, Found};
-use commands::failure::Failure;
-use commands::image::ImageArgs;
-use commands::on_mount::OnMount;
+use crate::commands::failure::Failure;
+use crate::commands::image::ImageArgs;
+use crate::commands::on_mount::OnMount;
 
 /// How streams of backups are made. The same each time, so that a receipt can go on.
 pub(super) fn options() -> SendOptions {

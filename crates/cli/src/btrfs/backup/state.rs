@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use spinney::btrfs::{SubvolumeInfo, TreeId, Volume};
 
 use super::stamp::Stamp;
-use commands::failure::Failure;
+use crate::commands::failure::Failure;
 
 /// Longest name of what is backed up, in bytes: what is added to it must fit into the name of a file.
 const NAME_BYTES_MAX: usize = 100;

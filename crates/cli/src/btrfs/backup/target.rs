@@ -12,10 +12,10 @@ use spinney::btrfs::{SendError, Volume};
 use super::super::{format, receive, send};
 use super::directory::hex;
 use super::{JOB, state, transfer};
-use commands::failure::{Failure, Status};
-use commands::image::ImageArgs;
-use commands::on_mount::OnMount;
-use commands::progress::Progress;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ImageArgs;
+use crate::commands::on_mount::OnMount;
+use crate::commands::progress::Progress;
 
 /// The side that gets a state.
 pub(super) trait Target {

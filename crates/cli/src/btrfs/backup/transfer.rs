@@ -11,8 +11,8 @@ use spinney::btrfs::receive::{Error as ReceiveError, Options, Receiver, Report, 
 
 use super::super::receive;
 use super::source::Source;
-use commands::failure::Failure;
-use commands::progress::Progress;
+use crate::commands::failure::Failure;
+use crate::commands::progress::Progress;
 
 /// Bytes that are passed on at once.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;

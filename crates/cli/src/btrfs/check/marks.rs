@@ -9,8 +9,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use commands::human;
-use commands::output::warn;
+use crate::commands::human;
+use crate::commands::output::warn;
 use serde::{Deserialize, Serialize};
 use spinney::btrfs::check::{BadRun, Mark, Marks, StateId};
 

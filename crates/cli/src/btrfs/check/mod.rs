@@ -16,7 +16,7 @@ use spinney::btrfs::check::{Marks, Options, Pass, PassTable as _, check};
 use spinney::btrfs::report_of;
 
 use crate::checked::{Checked, Shown};
-use commands::progress::{Bar, Progress};
+use crate::commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
 pub(crate) use marks::Holder;

@@ -29,8 +29,8 @@ use spinney::btrfs::disk::items::OnDisk as _;
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, UncheckedSuperblock};
 
 use super::super::format::first_superblock;
-use commands::image::served_image;
-use commands::on_mount::OnMount;
+use crate::commands::image::served_image;
+use crate::commands::on_mount::OnMount;
 
 /// The name of the job on a mount.
 pub(in crate::btrfs) const JOB: &str = "check-hold";

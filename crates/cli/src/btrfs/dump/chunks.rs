@@ -13,8 +13,8 @@ use spinney::btrfs::disk::key::item_type;
 use spinney::btrfs::disk::{Key, TreeId};
 use spinney::btrfs::store::{Scan, Store};
 
-use commands::human;
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::output::Output;
 
 /// Show how logical addresses map to the device, and how full each block group is
 #[derive(Debug, Args)]

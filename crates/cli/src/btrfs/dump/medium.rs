@@ -16,7 +16,7 @@ use spinney::btrfs::disk::verify::{self, Expect};
 use spinney::btrfs::disk::{Generation, Key, Logical, TreeId};
 use spinney::btrfs::rescue::Rescue;
 
-use commands::failure::{Failure, Status};
+use crate::commands::failure::{Failure, Status};
 
 /// The address of a block, and the expected contents as far as they are known.
 #[derive(Clone, Copy, Debug)]

@@ -21,9 +21,9 @@ use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::btrfs::store::{Store, StoreOptions};
 
 use super::format::of_another;
-use commands::failure::{Failure, Status};
-use commands::image::explain;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::explain;
+use crate::commands::output::Output;
 
 /// Show what is on disk, damaged or not: superblocks, trees, blocks, chunks
 #[derive(Debug, Args)]

@@ -9,9 +9,9 @@ use serde::Serialize;
 use spinney::blockdev::Device;
 use spinney::btrfs::disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 
-use commands::failure::{Failure, Status};
-use commands::names;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// Show the superblock, or all its copies
 #[derive(Debug, Args)]

@@ -12,9 +12,9 @@ use spinney::btrfs::disk::node::{self, BlockView};
 use spinney::btrfs::disk::{Key, Logical, TreeId};
 
 use super::medium::{Copy, Found, Medium, Pointer};
-use commands::failure::{Failure, Status};
-use commands::names;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// Show the items of a tree, or one block
 #[derive(Debug, Args)]

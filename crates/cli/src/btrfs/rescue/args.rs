@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use commands::get::CopyOut;
-use commands::ls::Listing;
+use crate::commands::get::CopyOut;
+use crate::commands::ls::Listing;
 
 /// Copy files out of an image that cannot be opened any more, without writing to it
 ///

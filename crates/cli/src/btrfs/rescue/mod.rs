@@ -22,13 +22,13 @@ use spinney::blockdev::{self, Access, Device};
 use spinney::btrfs::rescue::{Deleted, Rescue as Found, Root, Source, Watch};
 use spinney::vfs::file_system::Time;
 
+use crate::commands::failure::{Failure, Status};
+use crate::commands::human;
+use crate::commands::image::{explain, is_own, locators};
+use crate::commands::names::{JsonPath, escaped, escaped_text};
+use crate::commands::output::{Output, warn};
+use crate::commands::progress::{Bar, Progress};
 use args::{Command, Devices, Get, Ls, Roots, Undelete};
-use commands::failure::{Failure, Status};
-use commands::human;
-use commands::image::{explain, is_own, locators};
-use commands::names::{JsonPath, escaped, escaped_text};
-use commands::output::{Output, warn};
-use commands::progress::{Bar, Progress};
 use report::Losses;
 
 pub(crate) use args::Rescue;
@@ -120,7 +120,7 @@ fn status(error: Error) -> Error {
         spinney::btrfs::rescue::Error::NoSuchRoot(_) | spinney::btrfs::rescue::Error::Members(_) => Status::Refused,
         _ => Status::Corrupt,
     };
-    Failure::new(status, commands::failure::one_line(&error)).into()
+    Failure::new(status, crate::commands::failure::one_line(&error)).into()
 }
 
 fn print_notes(found: &Found, out: &mut Output) -> Result<()> {
@@ -262,7 +262,7 @@ impl Get {
             return told;
         }
         if let Err(error) = told {
-            warn(&commands::failure::one_line(&error));
+            warn(&crate::commands::failure::one_line(&error));
         }
         Err(not_whole(&self.devices.image))
     }

@@ -7,9 +7,9 @@ use anyhow::Result;
 use serde::Serialize;
 use spinney::btrfs::rescue::{LostFile, Older, View};
 
-use commands::human;
-use commands::names::{JsonPath, escaped};
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::names::{JsonPath, escaped};
+use crate::commands::output::Output;
 
 /// Files and ranges that are named in a report for people; JSON has all.
 const SHOWN_MAX: usize = 1000;

@@ -16,9 +16,9 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use super::format;
-use commands::human;
-use commands::image::ImageArgs;
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::image::ImageArgs;
+use crate::commands::output::Output;
 
 pub(super) use served::Scrubbing;
 pub(super) use stats::Stats;

@@ -9,9 +9,9 @@ use serde::Serialize;
 use spinney::btrfs::{Fate, LostRange, ScrubFault, ScrubReport, ScrubbedKind};
 
 use super::status::Counts;
-use commands::human;
-use commands::names;
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::names;
+use crate::commands::output::Output;
 
 /// Faults and lost parts of files that are printed; `--json` has more.
 const LINES_MAX: usize = 50;

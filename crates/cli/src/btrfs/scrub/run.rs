@@ -19,14 +19,14 @@ use super::saved::Saved;
 use super::served::{Scrubbing, begun};
 use super::status::{ScrubStatus, State, sum, took};
 use super::{How, Start, format};
-use commands::failure::{Failure, Status};
-use commands::image::{ImageArgs, explain};
-use commands::interrupt::Interrupt;
-use commands::names;
-use commands::on_mount::OnMount;
-use commands::output::{Output, warn};
-use commands::polling::Polling;
-use commands::progress::{Bar, Progress};
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::{ImageArgs, explain};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::names;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::{Output, warn};
+use crate::commands::polling::Polling;
+use crate::commands::progress::{Bar, Progress};
 
 /// How often it is kept how far a scrub is.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);

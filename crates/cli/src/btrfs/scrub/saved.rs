@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::kept::Kept;
 use super::status::{ScrubStatus, State};
-use commands::failure::{Failure, Status};
-use commands::output::warn;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::output::warn;
 
 /// Version of the file.
 const VERSION: u32 = 1;

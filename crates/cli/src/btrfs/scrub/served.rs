@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use spinney::btrfs::{ScrubProgress, Volume};
 
 use super::status::{ScrubStatus, State, sum, took};
-use commands::failure::{Failure, Status};
-use commands::names;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::names;
 
 /// The scrub that a server carries out, or has carried out last.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use serde::Serialize;
 use spinney::btrfs::{DeviceErrors, Volume};
 
 use super::format;
-use commands::failure::{Failure, Status};
-use commands::image::ImageArgs;
-use commands::on_mount::OnMount;
-use commands::output::Output;
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::ImageArgs;
+use crate::commands::on_mount::OnMount;
+use crate::commands::output::Output;
 
 /// Arguments of `scrub stats`.
 #[derive(Debug, Args)]

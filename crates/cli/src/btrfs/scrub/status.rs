@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use spinney::btrfs::ScrubProgress;
 use spinney::vfs::file_system::Time;
 
-use commands::human;
-use commands::output::Output;
+use crate::commands::human;
+use crate::commands::output::Output;
 
 /// Where a scrub is in its life.
 ///

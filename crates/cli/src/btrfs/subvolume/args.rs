@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use commands::image::{ImageArgs, ReadArgs};
+use crate::commands::image::{ImageArgs, ReadArgs};
 
 /// Make, list and delete subvolumes and snapshots
 ///

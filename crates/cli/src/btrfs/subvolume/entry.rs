@@ -7,10 +7,10 @@ use anyhow::Result;
 use serde::Serialize;
 use spinney::btrfs::{QgroupReport, SubvolumeInfo};
 
-use commands::attributes::JsonTime;
-use commands::human;
-use commands::names::{self, JsonPath};
-use commands::output::Output;
+use crate::commands::attributes::JsonTime;
+use crate::commands::human;
+use crate::commands::names::{self, JsonPath};
+use crate::commands::output::Output;
 
 /// One subvolume in JSON.
 #[derive(Serialize)]

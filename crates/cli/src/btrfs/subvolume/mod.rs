@@ -20,10 +20,10 @@ use spinney::btrfs::SubvolumeInfo;
 use spinney::btrfs::disk::TreeId;
 use spinney::vfs::SnapshotMode;
 
+use crate::commands::failure::Failure;
+use crate::commands::image::{ImageArgs, ReadArgs};
+use crate::commands::output::Output;
 use args::{Command, Delete, Find, List, ReadOnly, Rename, Show, Snapshot, Switch};
-use commands::failure::Failure;
-use commands::image::{ImageArgs, ReadArgs};
-use commands::output::Output;
 use entry::{About, Entry, entry, print_row, print_title, print_tree, print_whole, uuid, whole};
 use place::Place;
 

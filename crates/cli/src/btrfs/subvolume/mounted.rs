@@ -26,8 +26,8 @@ use spinney::vfs::SnapshotMode;
 
 use super::super::qgroup::told_quotas;
 use super::place::{Place, group_of, no_subvolume, of_host};
-use commands::failure::Failure;
-use commands::image::{connect_mount, control};
+use crate::commands::failure::Failure;
+use crate::commands::image::{connect_mount, control};
 
 const SYNC: u32 = 0x9408;
 const TREE_SEARCH: u32 = 0xd000_9411;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::super::format;
 use super::mounted::Mounted;
 use super::place::Place;
-use commands::image::{ImageArgs, ReadArgs};
+use crate::commands::image::{ImageArgs, ReadArgs};
 
 /// Opens an image, or a directory of a mount, to change something.
 pub(super) fn open(image: &ImageArgs) -> Result<Box<dyn Place>> {

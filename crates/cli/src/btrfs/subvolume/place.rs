@@ -9,7 +9,7 @@ use spinney::btrfs::disk::TreeId;
 use spinney::btrfs::{QgroupReport, SubvolumeInfo, Volume};
 use spinney::vfs::SnapshotMode;
 
-use commands::failure::Failure;
+use crate::commands::failure::Failure;
 
 /// What can be done with subvolumes. Paths begin at the root of what was opened, or at the directory of the mount;
 /// those in a [`SubvolumeInfo`] at the top level, or at that directory.

@@ -13,7 +13,7 @@ const FIELDS_MAX: usize = 10;
 /// Crates that test, measure or check the others and are no part of what users run.
 const TOOL_CRATES: &[&str] = &["bench", "testkit", "trials", "vfs-conformance", "xtask"];
 /// Where the commands that serve every format are, in older trees and now.
-const COMMON_COMMANDS: &[&str] = &["crates/cli/src/common/", "crates/commands/src/"];
+const COMMON_COMMANDS: &[&str] = &["crates/cli/src/commands/"];
 /// Folders of crate vfs that only tests use, in older trees.
 const VFS_TESTS: &[&str] = &["crates/vfs/src/conformance/", "crates/vfs/src/memory/"];
 
@@ -160,7 +160,7 @@ mod tests {
         let files = [
             SourceFile::sample("crates/btrfs/src/x.rs", "fn f() { sleep(A) }"),
             SourceFile::sample("crates/xtask/src/x.rs", "fn f() { sleep(A); sleep(B) }"),
-            SourceFile::sample("crates/commands/src/ls.rs", "// Btrfs only.\n"),
+            SourceFile::sample("crates/cli/src/commands/ls.rs", "// Btrfs only.\n"),
         ];
         let rows = measure(&files);
         let row = |name: &str| rows.iter().find(|row| row.name.contains(name)).map(|row| (row.product, row.tools));

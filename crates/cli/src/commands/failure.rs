@@ -1,0 +1,252 @@
+//! What the program's exit status says, and how an error becomes one line.
+
+use std::fmt;
+use std::io;
+use std::sync::OnceLock;
+
+use anyhow::Chain;
+use spinney::transfer::Cause;
+use spinney::{Blame, Errno, Error as VolumeError, OptionError};
+
+/// Why the program ends. The numbers are documented in `--help` and in the manual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Everything was done.
+    Done = 0,
+    /// The file system says no: not found, exists, not a directory, not permitted.
+    Refused = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// The image is damaged, or no image at all.
+    Corrupt = 3,
+    /// The image, or the request, needs something this program does not do.
+    Unsupported = 4,
+    /// No space in the image or on the host.
+    NoSpace = 5,
+    /// Reading or writing failed.
+    Io = 6,
+    /// Another program uses the image.
+    Busy = 7,
+}
+
+/// The table of exit statuses, for the help texts.
+pub(crate) const STATUS_HELP: &str = "\
+Exit status:
+  0  done
+  1  the file system says no: not found, exists, not a directory, not permitted
+  2  the arguments make no sense
+  3  the image is damaged, or holds no known file system
+  4  the image or the request needs a feature that is not supported
+  5  no space in the image, or on the host
+  6  reading or writing failed
+  7  the image is in use: locked by another program, mounted, or a loop device";
+
+impl Status {
+    /// The number for the operating system.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Refused => 1,
+            Self::Usage => 2,
+            Self::Corrupt => 3,
+            Self::Unsupported => 4,
+            Self::NoSpace => 5,
+            Self::Io => 6,
+            Self::Busy => 7,
+        }
+    }
+
+    /// The status with this number, as another process of the program told it.
+    pub(crate) fn from_code(code: u8) -> Self {
+        let all = [Self::Done, Self::Refused, Self::Usage, Self::Corrupt, Self::Unsupported, Self::NoSpace, Self::Busy];
+        all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Io)
+    }
+}
+
+/// The status for an error that formats alone know.
+type Classifier = fn(&(dyn std::error::Error + 'static)) -> Option<Status>;
+
+static CLASSIFIER: OnceLock<Classifier> = OnceLock::new();
+
+/// Says who knows the errors of formats; to be called once, first.
+pub(crate) fn classify_by(classifier: Classifier) {
+    let _ = CLASSIFIER.set(classifier);
+}
+
+/// A failure of the program's own, with its status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: Status,
+    text: String,
+}
+
+impl Failure {
+    /// A failure that says `text` and ends the program with `status`.
+    pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// The arguments make no sense together.
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(Status::Usage, text)
+    }
+
+    /// The file system, or the host, says no.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::new(Status::Refused, text)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The status that tells best what happened: the first error in the chain that has one.
+pub(crate) fn status_of(error: &anyhow::Error) -> Status {
+    status_of_cause(&**error)
+}
+
+/// As [`status_of`].
+pub(crate) fn status_of_cause(error: &(dyn std::error::Error + 'static)) -> Status {
+    Chain::new(error).find_map(status_of_one).unwrap_or(Status::Io)
+}
+
+/// True if the host file system that holds an image is full; the file system in the image may have room.
+pub(crate) fn is_host_full(error: &anyhow::Error) -> bool {
+    let of_device = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<spinney::blockdev::Error>().map(spinney::blockdev::Error::kind)
+    };
+    error.chain().filter_map(of_device).any(|kind| kind == io::ErrorKind::StorageFull)
+}
+
+/// True when the reader of our output went away, which is no failure.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// The error and its causes on one line; a cause that its error repeats is told once.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+    }
+    let line = without_echo(&line);
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The line without its first part, where a device's error names the image that its caller names.
+fn without_echo(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((first, behind)) = rest.split_once(": ") {
+        if first.is_empty() || !behind.starts_with(&format!("{first}: ")) {
+            break;
+        }
+        rest = behind;
+    }
+    rest
+}
+
+fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
+    if let Some(failure) = cause.downcast_ref::<Failure>() {
+        return Some(failure.status);
+    }
+    if let Some(cause) = cause.downcast_ref::<Cause>() {
+        return of_transfer(cause);
+    }
+    if let Some(error) = cause.downcast_ref::<VolumeError>() {
+        return of_volume(error);
+    }
+    if let Some(status) = CLASSIFIER.get().and_then(|classify| classify(cause)) {
+        return Some(status);
+    }
+    if let Some(error) = cause.downcast_ref::<spinney::blockdev::Error>() {
+        return Some(of_device(error));
+    }
+    if let Some(errno) = cause.downcast_ref::<rustix::io::Errno>() {
+        return Some(of_kind(errno.kind()));
+    }
+    cause.downcast_ref::<io::Error>().map(|error| of_kind(error.kind()))
+}
+
+/// The status for what only a copy meets; the others have a cause that decides.
+fn of_transfer(cause: &Cause) -> Option<Status> {
+    match cause {
+        Cause::BadName(_) | Cause::Cycle => Some(Status::Corrupt),
+        Cause::Exists | Cause::SameFile(..) => Some(Status::Refused),
+        Cause::Emulator { .. } => Some(Status::Unsupported),
+        _ => None,
+    }
+}
+
+/// The status for an error of a volume; that of its cause, where a device is to blame.
+fn of_volume(error: &VolumeError) -> Option<Status> {
+    Some(match error.blame() {
+        Blame::Caller if error.errno() == Errno::EINVAL && error.cause::<OptionError>().is_some() => Status::Usage,
+        Blame::Caller => Status::Refused,
+        Blame::Image => Status::Corrupt,
+        Blame::Program => Status::Unsupported,
+        Blame::Space => Status::NoSpace,
+        Blame::Device | Blame::EarlierFailure if std::error::Error::source(error).is_some() => return None,
+        _ => Status::Io,
+    })
+}
+
+/// The status for a failure of a device.
+pub(crate) fn of_device(error: &spinney::blockdev::Error) -> Status {
+    match error {
+        spinney::blockdev::Error::Locked { .. } | spinney::blockdev::Error::Busy { .. } => Status::Busy,
+        spinney::blockdev::Error::NotALocator { .. } => Status::Usage,
+        // The image ends before its file system does.
+        spinney::blockdev::Error::UnexpectedEnd { .. } => Status::Corrupt,
+        _ => of_kind(error.kind()),
+    }
+}
+
+fn of_kind(kind: io::ErrorKind) -> Status {
+    use io::ErrorKind as K;
+    match kind {
+        K::NotFound
+        | K::AlreadyExists
+        | K::PermissionDenied
+        | K::NotADirectory
+        | K::IsADirectory
+        | K::DirectoryNotEmpty
+        | K::ReadOnlyFilesystem
+        | K::CrossesDevices
+        | K::TooManyLinks
+        | K::InvalidFilename
+        | K::InvalidInput => Status::Refused,
+        K::StorageFull | K::QuotaExceeded | K::FileTooLarge => Status::NoSpace,
+        K::ResourceBusy => Status::Busy,
+        K::Unsupported => Status::Unsupported,
+        K::InvalidData | K::UnexpectedEof => Status::Corrupt,
+        _ => Status::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spinney::vfs::Errno;
+
+    #[test]
+    fn the_first_known_cause_decides() {
+        let error = anyhow::Error::from(VolumeError::from(Errno::ENOENT).at("a")).context("while looking");
+        assert_eq!(status_of(&error), Status::Refused);
+        assert_eq!(one_line(&error), "while looking: a: no such file or directory");
+        assert_eq!(status_of(&VolumeError::from(Errno::ENOSPC).into()), Status::NoSpace);
+        assert_eq!(status_of(&VolumeError::from(Errno::EOPNOTSUPP).into()), Status::Unsupported);
+    }
+}

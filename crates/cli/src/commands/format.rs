@@ -1,0 +1,168 @@
+//! What the program says and does for one format beyond what it does for every one: a [`Face`] for each, which the
+//! program makes known when it starts. The formats themselves are those of the library.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Result;
+use serde_json::json;
+use spinney::blockdev::{Device, Locator};
+use spinney::remote::Jobs;
+use spinney::{Format, Volume, VolumeOptions};
+use spinney::{Look, magic};
+
+use super::failure::{self, Status};
+use super::names as shown;
+use super::output::Output;
+
+pub(crate) use spinney::format_names;
+
+/// The words of the program for one format.
+pub(crate) struct Face {
+    /// The name of the format.
+    pub(crate) name: &'static str,
+    /// What `info` shows, as JSON or for people.
+    pub(crate) report: fn(&Volume, bool, &mut Output) -> Result<()>,
+    /// Warns of what a user should know who reads the volume.
+    pub(crate) warn: fn(&Volume) -> Result<()>,
+    /// The exit status for an error of the format's own; `None` for one that it does not know.
+    pub(crate) status: fn(&(dyn StdError + 'static)) -> Option<Status>,
+    /// Commands of the format that the server of a mount carries out.
+    pub(crate) jobs: fn(&Volume) -> Option<Arc<dyn Jobs>>,
+    /// True for mount options that choose what of an image is shown.
+    pub(crate) chooses: fn(&str) -> bool,
+    /// Where, below the root of a mount, the directory is that a further mount of the same image asks for; or why
+    /// there is none.
+    pub(crate) place: fn(&Path, &VolumeOptions, &VolumeOptions) -> Result<PathBuf>,
+    /// Refuses that directory if it is not the one that the further mount asks for; the second path is the directory
+    /// above it, unless that is the root of the mount.
+    pub(crate) check_place: fn(&Path, Option<&Path>, &VolumeOptions) -> Result<()>,
+    /// True where `spinney rescue` reads damaged images of it.
+    pub(crate) is_rescued: bool,
+    /// True if the root of a mount is the root that its image has when it is opened without options.
+    pub(crate) shows_image: fn(&Path) -> bool,
+}
+
+impl fmt::Debug for Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Face").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Face {
+    /// The face of a format without words of its own.
+    pub(crate) const PLAIN: Self = Self {
+        name: "",
+        report,
+        warn: |_| Ok(()),
+        status: |_| None,
+        jobs: |_| None,
+        chooses: |_| false,
+        place: |_, _, _| Ok(PathBuf::new()),
+        check_place: |_, _, _| Ok(()),
+        is_rescued: false,
+        shows_image: |_| true,
+    };
+}
+
+/// What every format says of a volume.
+fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
+    use std::io::Write as _;
+    let info = volume.info()?;
+    let (label, uuid) = (info.label.to_string_lossy(), shown::uuid(&info.uuid));
+    if json {
+        return out.json(&json!({
+            "format": info.format,
+            "label": label,
+            "uuid": uuid,
+            "block_bytes": info.block_bytes,
+            "total_bytes": info.total_bytes,
+            "free_bytes": info.free_bytes,
+        }));
+    }
+    let human = super::human::bytes;
+    writeln!(out, "Format:      {}\nLabel:       {}\nUUID:        {uuid}", info.format, shown::escaped_text(&label))?;
+    Ok(writeln!(out, "Size:        {}\nFree:        {}", human(info.total_bytes), human(info.free_bytes))?)
+}
+
+static KNOWN: OnceLock<&'static [Face]> = OnceLock::new();
+
+/// Makes the program's faces known to all commands; to be called once, first.
+pub(crate) fn know(faces: &'static [Face]) {
+    let _ = KNOWN.set(faces);
+    failure::classify_by(|cause| known().iter().find_map(|face| (face.status)(cause)));
+}
+
+fn known() -> &'static [Face] {
+    KNOWN.get().copied().unwrap_or_default()
+}
+
+/// The face of a format.
+pub(crate) fn face(format: &dyn Format) -> &'static Face {
+    known().iter().find(|face| face.name == format.name()).unwrap_or(&Face::PLAIN)
+}
+
+/// The format of the volume on a device. A device that holds another program's format may still have a copy of our
+/// superblock: the first format is tried then, and the message of its failure says what it looks like.
+///
+/// # Errors
+/// For a device that cannot be read.
+pub(crate) fn of(device: &dyn Device) -> Result<&'static dyn Format> {
+    match spinney::recognise(device) {
+        Err(error) if error.cause::<spinney::NotRecognised>().is_some() && device.size_bytes() > 0 => {
+            Ok(spinney::formats().into_iter().next().ok_or(error)?)
+        }
+        found => Ok(found?),
+    }
+}
+
+/// The format of a volume on several devices, as the first one says it.
+///
+/// # Errors
+/// As [`of`].
+pub(crate) fn of_all(devices: &[Arc<dyn Device>]) -> Result<&'static dyn Format> {
+    let missing = || failure::Failure::usage("no device is named");
+    of(&**devices.first().ok_or_else(missing)?)
+}
+
+/// Name of what begins on the device that a locator names; `None` where nothing is recognised.
+///
+/// # Errors
+/// The host's.
+pub(crate) fn recognise(image: &Locator) -> spinney::blockdev::Result<Option<&'static str>> {
+    Ok(spinney::recognise_bytes(&magic::head(image)?))
+}
+
+/// What a device without a file system that is known here looks like.
+///
+/// # Errors
+/// The host's.
+pub(crate) fn look(image: &Locator) -> spinney::blockdev::Result<Look> {
+    let head = magic::head(image)?;
+    let formats = spinney::formats();
+    let mut relatives = formats.iter().flat_map(|format| format.relatives());
+    let relative = relatives.find(|(_, magic)| magic.is_in(&head));
+    Ok(relative.map_or_else(|| magic::look(&head), |(name, _)| Look::Like(name)))
+}
+
+/// Refuses mount options that no format takes.
+///
+/// # Errors
+/// `Usage`, with the name of the option.
+pub(crate) fn check_options(options: &VolumeOptions) -> Result<()> {
+    let mut refusal = None;
+    for format in spinney::formats() {
+        match format.check_options(options) {
+            Ok(()) => return Ok(()),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    refusal.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// True for the name of a mount option that a format has.
+pub(crate) fn is_option(name: &str) -> bool {
+    spinney::formats().iter().any(|format| format.is_option(name))
+}

@@ -1,0 +1,57 @@
+//! What every format has: the commands on files and directories, and what all commands share.
+//!
+//! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
+//! [`spinney::Files`], whatever format is behind it: the words of the program for a format are in its face
+//! ([`format::Face`]), and nothing here names one. Shared by the commands: [`image`] opens the image that the user
+//! names, `place` parses an argument to a path on the host, in an image or in a mount, [`short`] rewrites arguments
+//! to one form, `dest` decides where copies go, [`on_mount`] has the server of a mount carry out a command,
+//! [`output`], [`names`] and `report` write reports, [`human`] makes numbers readable, [`failure`] decides the exit
+//! status, `tally` and [`progress`] watch the copies that the library makes, [`interrupt`] notes signals for them,
+//! and [`picture`] draws. [`mount`] and [`trace`] are folders.
+//!
+//! Failure: the first one ends the command. A command that changes an image makes its changes
+//! durable before it reports success; one that fails leaves the image consistent, with a part of
+//! its changes. Callers: programs, with the formats that they know.
+
+pub(crate) mod attributes;
+pub(crate) mod cat;
+pub(crate) mod cp;
+pub(crate) mod dedupe;
+pub(crate) mod defrag;
+mod dest;
+pub(crate) mod emulation;
+pub(crate) mod failure;
+pub(crate) mod failures;
+mod files;
+pub(crate) mod format;
+pub(crate) mod get;
+pub(crate) mod human;
+pub(crate) mod image;
+pub(crate) mod info;
+pub(crate) mod interrupt;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) use spinney::magic;
+pub(crate) mod mkdir;
+pub(crate) mod mount;
+mod mounts;
+pub(crate) mod mv;
+pub(crate) mod names;
+pub(crate) mod number;
+pub(crate) mod on_mount;
+pub(crate) mod output;
+pub mod picture;
+mod place;
+pub(crate) mod polling;
+pub(crate) mod progress;
+pub(crate) mod put;
+mod report;
+pub(crate) mod rm;
+pub(crate) mod short;
+mod socket;
+pub(crate) mod stat;
+mod tally;
+pub(crate) mod trace;
+pub(crate) mod tree;
+pub(crate) mod trim;
+mod trust;

@@ -1,0 +1,297 @@
+//! The kernel's table of mounts.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use spinney::blockdev::{Identity, Locator};
+use spinney::fuse::ServedFile;
+
+/// The types under which the kernel lists our mounts: those that it treats as any FUSE mount, and
+/// those on a block device, which it syncs as a whole.
+const TYPES: [&str; 2] = ["fuse.spinney", TYPE_SYNCED];
+const TYPE_SYNCED: &str = "fuseblk.spinney";
+
+/// Where the kernel lists the mounts of this process's view.
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// How long a mount may take to say that it is dead, which the kernel does by itself.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// `STATX_MNT_ID_UNIQUE`.
+const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// `major:minor` of what is mounted; two mounts of the same thing share it.
+    pub(crate) device: String,
+    /// What of it, from its root.
+    pub(crate) root: PathBuf,
+    /// Where.
+    pub(crate) dir: PathBuf,
+    /// Type, as `tmpfs`.
+    pub(crate) kind: String,
+    /// What.
+    pub(crate) source: PathBuf,
+    /// True when it was mounted for reading only.
+    pub(crate) read_only: bool,
+    /// Who mounted it, of a FUSE mount.
+    pub(crate) user: Option<u32>,
+}
+
+impl Row {
+    /// The two numbers of the device.
+    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// True for a mount that is served by this program.
+    pub(crate) fn is_ours(&self) -> bool {
+        TYPES.contains(&self.kind.as_str())
+    }
+
+    /// True for a mount that this process's user made. What another user's FUSE mount is called, that user chose, and
+    /// its server may keep for ever who asks it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.user == Some(rustix::process::geteuid().as_raw())
+    }
+
+    /// True for one of ours where the kernel waits for the server when it unmounts.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.kind == TYPE_SYNCED
+    }
+
+    /// True for two mounts of one file system, while both are there.
+    pub(crate) fn is_of_the_same(&self, other: &Self) -> bool {
+        (&self.device, &self.kind, &self.source) == (&other.device, &other.kind, &other.source)
+    }
+
+    /// What the server reads: of a mount on a block device the file behind that.
+    pub(crate) fn image(&self) -> PathBuf {
+        if !self.is_synced() || !self.shows_anchor() {
+            return self.source.clone();
+        }
+        behind_loop(&self.source).unwrap_or_else(|| self.source.clone())
+    }
+
+    /// True where the source of a mount on a block device is that device, and not the one that is served.
+    fn shows_anchor(&self) -> bool {
+        std::fs::metadata(&self.source).is_ok_and(|source| {
+            let number = source.rdev();
+            self.device == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
+        })
+    }
+
+    /// Where the kernel keeps what concerns writing back to it.
+    pub(crate) fn backing_info(&self) -> PathBuf {
+        let suffix = if self.is_synced() { "-fuseblk" } else { "" };
+        Path::new("/sys/class/bdi").join(format!("{}{suffix}", self.device))
+    }
+}
+
+/// A number that tells the mount seen at `dir` from all others, earlier and later ones too, where
+/// the kernel has such numbers. The file system that is mounted there is not asked for it.
+pub(crate) fn identity(dir: &Path) -> Option<u64> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
+    let has_it = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
+    has_it.then_some(found.stx_mnt_id)
+}
+
+/// True where a mount is seen at `dir` whose server is gone. Who does not say so soon is somebody's server.
+pub(crate) fn is_dead(dir: &Path) -> bool {
+    let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
+    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// The answer of `ask` about a mount; `None` if it takes too long: a server that hangs must not block the caller.
+fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = mpsc::channel();
+    let dir = dir.to_owned();
+    let asking = move || tell.send(ask(&dir)).unwrap_or_default();
+    thread::Builder::new().name("ask".to_owned()).spawn(asking).ok()?;
+    told.recv_timeout(ANSWER_MAX).ok()
+}
+
+/// Identifies an image whatever its name is, as its server tells.
+pub(crate) fn served_file(image: &std::fs::Metadata) -> ServedFile {
+    let Identity { device, inode, number } = Identity::of(image);
+    ServedFile { device, inode, number }
+}
+
+/// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
+/// by now. `None` where it does not tell. The mount is one that the user made.
+pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
+    let served = spinney::fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
+    Some(served.is_same(&served_file(image)))
+}
+
+/// The one of our mounts that a file is of.
+pub(crate) fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Row>> {
+    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
+    Ok(rows.find(|row| row.is_ours() && row.device == device))
+}
+
+/// The mount that is seen at `dir`, which is absolute and free of links; the last one where
+/// several lie on top of each other.
+pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    Ok(find_in(&text, dir))
+}
+
+/// The last one of our mounts that the user made and for which `is_it` is true; those of others are not looked at.
+pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
+    Ok(rows.rfind(|row| is_it(row)))
+}
+
+/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made. A
+/// server that does not answer is believed to serve what its image's name leads to.
+pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
+    let wanted = std::fs::metadata(file)?;
+    let kind = wanted.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(None);
+    }
+    let own = Identity::of(&wanted);
+    serving(|row| {
+        // Where another user's mount lies on top, that one would be asked.
+        if !find(&row.dir).is_ok_and(|seen| seen.as_ref() == Some(row)) {
+            return false;
+        }
+        let images = Locator::parse_list(row.image()).unwrap_or_default();
+        let is_it =
+            |image: &Locator| image.identity().is_ok_and(|found| found.is_some_and(|found| found.is_same(&own)));
+        if images.len() > 1 {
+            // A server tells of its first device alone.
+            return images.iter().any(is_it);
+        }
+        let wanted = wanted.clone();
+        images.iter().any(is_it) && answered_soon(&row.dir, move |dir| serves(dir, &wanted)).flatten() != Some(false)
+    })
+}
+
+/// The mount that has the directory `dir`, which is absolute and free of links, whoever serves it.
+pub(crate) fn with(dir: &Path) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| dir.starts_with(&row.dir));
+    // Of several that lie on top of each other, the last is seen.
+    Ok(rows.max_by_key(|row| row.dir.as_os_str().len()))
+}
+
+/// A mount that may write to `file`, of a type that the kernel serves itself: of the block device, or through a loop
+/// device of the regular file.
+pub(crate) fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Row>> {
+    let wanted = std::fs::metadata(file)?;
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.kind == kind && !row.read_only);
+    let is_it = |row: &Row| {
+        let Ok(source) = std::fs::metadata(&row.source) else { return false };
+        let is_block = source.file_type().is_block_device();
+        if wanted.file_type().is_block_device() {
+            return is_block && source.rdev() == wanted.rdev();
+        }
+        let behind = behind_loop(&row.source).and_then(|path| std::fs::metadata(path).ok());
+        behind.is_some_and(|file| (file.dev(), file.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    Ok(rows.find(is_it))
+}
+
+/// The file behind a loop device.
+fn behind_loop(device: &Path) -> Option<PathBuf> {
+    let behind = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
+    let path = std::fs::read(behind).ok()?;
+    Some(PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())))
+}
+
+/// All mounts of the file system that `row` is one of, in the order in which they were mounted.
+pub(crate) fn alike(row: &Row) -> std::io::Result<Vec<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let rows = text.split(|byte| *byte == b'\n').filter_map(self::row);
+    Ok(rows.filter(|other| other.is_of_the_same(row)).collect())
+}
+
+fn find_in(text: &[u8], dir: &Path) -> Option<Row> {
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
+    rows.rfind(|row| row.dir == dir)
+}
+
+/// `36 35 98:0 /root /dir rw,noatime shared:1 - type source options`
+fn row(line: &[u8]) -> Option<Row> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let dash = words.iter().position(|word| *word == b"-")?;
+    let text = |index: usize| Some(String::from_utf8_lossy(words.get(index)?).into_owned());
+    let has_ro = |index: usize| {
+        let options = words.get(index).copied().unwrap_or_default();
+        options.split(|byte| *byte == b',').any(|option| option == b"ro")
+    };
+    let user = words.get(dash + 3).copied().unwrap_or_default();
+    let user = user.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
+    Some(Row {
+        device: text(2)?,
+        root: unescape(words.get(3)?),
+        dir: unescape(words.get(4)?),
+        kind: text(dash + 1)?,
+        source: unescape(words.get(dash + 2)?),
+        read_only: has_ro(5) || has_ro(dash + 3),
+        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
+    })
+}
+
+/// Blanks, newlines and backslashes are written as `\ooo`.
+fn unescape(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_is_found_with_its_escapes() {
+        let text = b"22 1 254:0 / / rw,relatime - vfat /dev/vda rw\n\
+            40 22 0:50 / /mnt/a\\040b rw,nosuid - fuse.other x rw,user_id=0\n\
+            41 40 0:51 / /mnt/a\\040b rw,nosuid shared:3 - fuse.spinney /tmp/a\\134b.img ro,user_id=0\n";
+        let row = find_in(text, Path::new("/mnt/a b")).unwrap();
+        assert_eq!((row.kind.as_str(), row.device.as_str()), ("fuse.spinney", "0:51"));
+        assert!(row.is_ours() && !row.is_synced());
+        assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/0:51"));
+        assert_eq!(row.source, Path::new("/tmp/a\\b.img"));
+        assert!(row.read_only);
+        assert_eq!((row.user, row.root.as_path()), (Some(0), Path::new("/")));
+        assert!(!find_in(text, Path::new("/")).unwrap().read_only);
+        assert_eq!(find_in(text, Path::new("/mnt")), None);
+        let synced = b"41 40 7:3 / /m rw - fuseblk.spinney /dev/loop3 rw\n";
+        let row = find_in(synced, Path::new("/m")).unwrap();
+        assert!(row.is_ours() && row.is_synced());
+        assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/7:3-fuseblk"));
+    }
+}

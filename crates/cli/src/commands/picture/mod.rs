@@ -1,0 +1,28 @@
+//! Pictures as SVG: text that any browser shows, small enough to be kept beside the numbers.
+//!
+//! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
+//!
+//! Failure: none, but in writing a file; what cannot be drawn (no values, a time of zero) is an empty panel. Callers:
+//! `trace`, and the commands of formats that draw. Texts may come from hostile files: they are escaped here.
+
+mod axis;
+mod svg;
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::commands::output::replace;
+
+pub use axis::{Axis, ticks};
+use svg::BEGINNING;
+pub use svg::{Anchor, Svg, escaped};
+
+/// Writes a picture to a file, which is made, or replaced where it is a picture of this kind.
+///
+/// # Errors
+/// When the file cannot be written, and when something else is there.
+pub fn write(path: &Path, svg: &str) -> Result<()> {
+    replace(path, BEGINNING.as_bytes())?.write_all(svg.as_bytes()).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,118 @@
+//! How far a long copy has come: counters that the copying threads add to, and the bar that a
+//! person sees when it takes longer than a moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What is over sooner needs no bar.
+const QUIET_TIME: Duration = Duration::from_secs(2);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Counters of a copy. Adding to them is cheap and needs no lock.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Names done.
+    pub(crate) names: AtomicU64,
+    /// Bytes of file contents done.
+    pub(crate) bytes: AtomicU64,
+    /// Bytes of file contents to do; 0 when nobody knows.
+    pub(crate) bytes_total: AtomicU64,
+}
+
+impl Progress {
+    /// More bytes are to be done.
+    pub(crate) fn add_total(&self, count: u64) {
+        let before = self.bytes_total.load(Ordering::Relaxed);
+        self.bytes_total.store(before.saturating_add(count), Ordering::Relaxed);
+    }
+
+    /// One more name is done.
+    pub(crate) fn add_name(&self) {
+        self.names.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// More bytes are done.
+    pub(crate) fn add_bytes(&self, count: u64) {
+        self.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// A bar on the terminal for as long as this value lives, beginning after two seconds.
+pub(crate) struct Bar {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bar {
+    /// Watches `progress`, if the standard error is a terminal and the bar is wanted.
+    pub(crate) fn new(progress: &Arc<Progress>, is_wanted: bool) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let thread = Self::would_show(is_wanted).then(|| {
+            let (progress, ends) = (Arc::clone(progress), Arc::clone(&ends));
+            std::thread::spawn(move || draw(&progress, &ends))
+        });
+        Self { ends, thread }
+    }
+
+    /// True when a bar that is wanted could be seen: the standard error is a terminal.
+    pub(crate) fn would_show(is_wanted: bool) -> bool {
+        is_wanted && std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
+    /// True when the bar goes to a terminal, so that finding out how much there is to do is worth it.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.thread.is_some()
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A bar that failed is no reason to fail the copy.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn draw(progress: &Progress, ends: &AtomicBool) {
+    let start = Instant::now();
+    // It counts from the start, so that it knows the rate when it appears.
+    let bar = ProgressBar::hidden();
+    set_style(&bar, false);
+    while !ends.load(Ordering::Acquire) {
+        std::thread::park_timeout(REDRAW_INTERVAL);
+        update(&bar, progress);
+        if bar.is_hidden() && start.elapsed() >= QUIET_TIME {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+    bar.finish_and_clear();
+}
+
+fn update(bar: &ProgressBar, progress: &Progress) {
+    let total = progress.bytes_total.load(Ordering::Relaxed);
+    if total > 0 && bar.length() != Some(total) {
+        bar.set_length(total);
+        set_style(bar, true);
+    }
+    bar.set_message(format!("{} files", progress.names.load(Ordering::Relaxed)));
+    bar.set_position(progress.bytes.load(Ordering::Relaxed));
+}
+
+fn set_style(bar: &ProgressBar, is_total_known: bool) {
+    let template = if is_total_known {
+        "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {msg}, \
+         {binary_bytes_per_sec}, {eta} left"
+    } else {
+        "{spinner} {binary_bytes}, {msg}, {binary_bytes_per_sec}"
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}

@@ -1,0 +1,243 @@
+//! `spinney put`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Serialize;
+use spinney::blockdev::Locator;
+use spinney::transfer::{
+    Existing, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, default_threads, measure_host,
+};
+use spinney::vfs::Volume;
+
+use super::dest::Dest;
+use super::emulation;
+use super::failures::Failures;
+use super::get::means_contents;
+use super::image::{ImageArgs, maker};
+use super::output::Output;
+use super::progress::{Bar, Progress};
+use super::report::Made;
+use super::tally::{Counted, Tally};
+
+/// Copy files and directories into an image
+///
+/// Directories are copied with all below, and merged into existing ones. Owners, modes, times,
+/// attributes, hard links, holes, device nodes, sockets, pipes and symbolic links are kept.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney put notes.txt site.img:/docs/      a file, into /docs\n",
+    "  spinney put site.img notes.txt /           into the root directory\n",
+    "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
+    "  spinney put site.img ./src/. /             what is inside src\n",
+    "  spinney put ./src /mnt/site/src                into a mount\n",
+    "  spinney put --compress zstd:9 site.img ./src /\n",
+    "  spinney put --json site.img ./src / | jq .bytes"
+))]
+pub(crate) struct Put {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy, on this machine; a path that ends in /. means what is inside
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// Where to, in the image: an existing directory, or a new name
+    dest: PathBuf,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Give everything this owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    #[arg(long, value_name = "ALGO[:LEVEL]")]
+    compress: Option<String>,
+    /// Stay on the file system that SOURCE is on
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Threads that copy; with one, the same source always gives the same order
+    #[arg(long, value_name = "COUNT", default_value_t = default_threads(), hide_default_value = true)]
+    threads: usize,
+    /// Keep the copied part of a file that does not fit; by default it is removed
+    #[arg(long)]
+    partial: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {entries, bytes, made: [{path, subvolume, ino}]}, with one of `made` for each SOURCE
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Files, directories and others that were copied.
+    entries: u64,
+    /// Of contents.
+    bytes: u64,
+    made: Vec<Made>,
+}
+
+impl Put {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// How many files could not be copied, or the only failure; `failure::status_of` says of what kind it is.
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let volume = self.image.open_to_compress(self.compress.clone())?;
+        let copy = self.copy()?;
+        let (progress, failures) = (Arc::new(Progress::default()), Failures::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        if bar.is_shown() {
+            for source in &self.sources {
+                progress.add_total(measure_host(source, &copy.options)?.bytes);
+            }
+        }
+        let tally = Tally { failures: Some(&failures), ..Tally::new(&progress, Counted::Tried) };
+        let copied = Dest::find(&volume, &self.dest, self.sources.len())
+            .and_then(|dest| copy.run(&volume, &self.sources, Target { path: &self.dest, dest }, &tally))
+            .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
+        // What was copied before a failure is kept.
+        let closed = volume.close();
+        drop(bar);
+        let made = copied?;
+        closed?;
+        let tried = progress.names.load(Ordering::Relaxed);
+        let (entries, bytes) = (tried.saturating_sub(failures.count()), progress.bytes.load(Ordering::Relaxed));
+        if self.json {
+            out.json(&Report { entries, bytes, made })?;
+        }
+        failures.tell(entries, "copied")
+    }
+
+    fn copy(&self) -> Result<CopyIn> {
+        let is_user = self.image.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
+        let mut copy = CopyIn::new(&self.image.image, is_user, self.force);
+        copy.options.thread_count = self.threads;
+        copy.options.rules.owner = self.owner.or(copy.options.rules.owner);
+        copy.options.rules.one_file_system = self.one_file_system;
+        copy.volume.keeps_partial = self.partial;
+        Ok(copy)
+    }
+}
+
+/// How files of this machine are copied into an image.
+pub(crate) struct CopyIn {
+    pub(crate) options: Options,
+    pub(crate) volume: VolumeOptions,
+}
+
+/// Where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) dest: Dest<'a>,
+}
+
+impl CopyIn {
+    /// For a copy into the image at `image`; in a mount, the files of an unprivileged user belong to that user.
+    pub(crate) fn new(image: &Path, is_user: bool, replaces: bool) -> Self {
+        let image = Locator::parse(image).ok().and_then(|image| rustix::fs::stat(image.path()?).ok());
+        let rules = Rules {
+            owner: is_user.then(maker),
+            keeps_privileged: !is_user,
+            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+            ..Rules::default()
+        };
+        let existing = if replaces { Existing::Replace } else { Existing::Fail };
+        let volume = VolumeOptions { existing, ..VolumeOptions::default() };
+        Self { options: Options { rules, ..Options::default() }, volume }
+    }
+
+    /// Copies files and directories of this machine; returns where each went.
+    ///
+    /// # Errors
+    /// The first failure that is not recorded.
+    pub(crate) fn run(
+        &self,
+        volume: &Volume,
+        sources: &[PathBuf],
+        target: Target<'_>,
+        tally: &Tally<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        emulation::check()?;
+        let mut targets = Vec::new();
+        for source in sources {
+            let copied = self.one(volume, source, target, tally);
+            targets.extend(match tally.failures {
+                Some(failures) => failures.note(copied, false)?.flatten(),
+                None => copied?,
+            });
+        }
+        Ok(targets)
+    }
+
+    /// Returns where a source went, unless it was left out.
+    fn one(&self, volume: &Volume, path: &Path, target: Target<'_>, tally: &Tally<'_>) -> Result<Option<PathBuf>> {
+        let Target { path: into, dest } = target;
+        if means_contents(path) {
+            if !dest.is_directory() {
+                volume.create_dir(into)?;
+            }
+            let (source, sink) = (HostSource::open(path)?, VolumeSink::new(volume, into, self.volume));
+            Transfer::new(&source, &sink, &self.options, tally).contents()?;
+            return Ok(Some(into.to_owned()));
+        }
+        let is_dir = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+        let target = dest.target(path, is_dir)?;
+        let parent = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => Path::new("/"),
+        };
+        let name = path.file_name().context("the source has no name")?;
+        let (source, sink) = (HostSource::open(parent)?, VolumeSink::new(volume, "", self.volume));
+        let is_made = Transfer::new(&source, &sink, &self.options, tally).one(Path::new(name), &target)?;
+        Ok(is_made.then_some(target))
+    }
+}
+
+/// `UID:GID` as two numbers.
+pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let wrong =
+        || format!("`{text}` is no owner; write USER:GROUP, as numbers or names of this machine, for instance 0:0");
+    let (user, group) = text.split_once(':').ok_or_else(wrong)?;
+    let of = |name: &str, table| name.parse().ok().or_else(|| number_of(name, table)).ok_or_else(wrong);
+    Ok((of(user, "/etc/passwd")?, of(group, "/etc/group")?))
+}
+
+/// The number of a user or group of this machine: the third field of the line that begins with its name.
+fn number_of(name: &str, table: &str) -> Option<u32> {
+    let table = std::fs::read_to_string(table).ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_two_numbers() {
+        assert_eq!(parse_owner("0:100"), Ok((0, 100)));
+        assert_eq!(parse_owner("root:root"), Ok((0, 0)));
+        assert_eq!(parse_owner("12:root"), Ok((12, 0)));
+        assert!(parse_owner("nobody-of-this-name:root").is_err());
+        assert!(parse_owner("0").is_err());
+    }
+
+    #[test]
+    fn a_dot_means_what_is_inside() {
+        for path in ["/", ".", "..", "a/.", "a/.."] {
+            assert!(means_contents(Path::new(path)), "{path}");
+        }
+        for path in ["a", "a/", "a/b", "/a", ".a", "a."] {
+            assert!(!means_contents(Path::new(path)), "{path}");
+        }
+    }
+}
