@@ -49,8 +49,7 @@ pub trait Format: Debug + Send + Sync {
     /// Checks the volume on these devices; nothing is written. What is wrong with it is in the report.
     ///
     /// # Errors
-    /// For what keeps the check from being done: no superblock, an unknown feature; `ECANCELED` once
-    /// [`Watch::is_cancelled`].
+    /// For what keeps the check from being done: no superblock, an unknown feature.
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let _ = (devices, options, watch);
         Err(unsupported(self.name(), "checked"))

@@ -79,6 +79,7 @@
 //! | know formats | [`formats()`], [`add_format`], [`Format`], [`recognise`] |
 //! | use a volume by paths | [`Volume`], which derefs to [`Files`] |
 //! | read and write files | [`File`], [`OpenOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
+//! | copy trees from and to the host | [`Volume::import`], [`Volume::export`], [`transfer`] |
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
 //! | look at and change metadata | [`Metadata`], [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | do what only btrfs can | [`Volume::btrfs`], [`btrfs`] |
@@ -93,6 +94,7 @@
 //! format in [`btrfs`] and [`f2fs`]. Nothing else of this workspace needs to be named.
 
 pub mod btrfs;
+mod copy;
 pub mod f2fs;
 mod formats;
 mod open;

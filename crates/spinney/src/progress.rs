@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 /// Whom progress is told to.
-type Told<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
+pub(crate) type Told<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
 
 /// Collects the progress of several threads and tells it to the caller, one call at a time.
 pub(crate) struct Reporter<'a> {
@@ -56,6 +56,13 @@ impl<'a> Reporter<'a> {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// So many bytes, and so many inodes, were read or written.
+    pub(crate) fn add(&self, bytes: u64, inodes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.inodes.fetch_add(inodes, Ordering::Relaxed);
+        self.tell();
+    }
+
     fn tell(&self) {
         // Another thread that is telling tells enough.
         let Some(mut told) = self.told.try_lock() else { return };
@@ -76,13 +83,11 @@ impl<'a> Reporter<'a> {
 
 impl Watch for Reporter<'_> {
     fn add_bytes(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.tell();
+        self.add(bytes, 0);
     }
 
     fn add_inodes(&self, count: u64) {
-        self.inodes.fetch_add(count, Ordering::Relaxed);
-        self.tell();
+        self.add(0, count);
     }
 
     fn set_total(&self, bytes: u64) {

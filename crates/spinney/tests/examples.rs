@@ -33,7 +33,7 @@ fn the_examples_run_on_one_image() {
 
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let said = run("copy_tree", &[&image, source]);
-    assert!(said.ends_with("entries copied\n"), "{said}");
+    assert!(said.ends_with("copied to /copy\n"), "{said}");
     let listed = run("list", &[&image, Path::new("/copy")]);
     assert!(listed.contains("/copy/examples/copy_tree.rs"), "{listed}");
 }
@@ -56,6 +56,36 @@ fn an_image_of_any_format_is_opened_and_checked() {
         let said = run("check", &[&image, Path::new("0")]);
         assert!(said.ends_with("cancelled\n"), "{said}");
     }
+}
+
+#[test]
+fn a_copy_out_of_a_volume_is_what_was_copied_in_and_can_be_cancelled() {
+    use std::ops::ControlFlow;
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let make = spinney::MakeOptions::new().size(128 << 20);
+    let volume = spinney::make(dir.path().join("image"), "btrfs", &make).unwrap();
+    let mut calls = 0;
+    volume
+        .import(&source, "/in", &mut |_| {
+            calls += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(calls > 0);
+    volume.export("/in", dir.path().join("out"), &mut |_| ControlFlow::Continue(())).unwrap();
+    for name in ["lib.rs", "btrfs/options.rs"] {
+        let (one, other) = (source.join(name), dir.path().join("out").join(name));
+        assert_eq!(std::fs::read(one).unwrap(), std::fs::read(other).unwrap(), "{name}");
+    }
+    let there = volume.import(&source, "/in", &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert_eq!(there.errno(), spinney::Errno::EEXIST, "{there}");
+    let cancelled = volume.import(&source, "/other", &mut |_| ControlFlow::Break(())).unwrap_err();
+    assert_eq!(cancelled.errno(), spinney::Errno::ECANCELED, "{cancelled}");
+    let mut out = dir.path().join("out");
+    out.push("lib.rs");
+    let refused = volume.export("/in", out, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert_eq!(refused.errno().0, 20, "{refused}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use vfs::Blame;
 
 /// The result of a step of a transfer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -135,5 +136,24 @@ impl From<io::Error> for Error {
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Self {
         io::Error::from(errno).into()
+    }
+}
+
+impl From<Error> for vfs::Error {
+    /// The failure with its path; the number is that of the cause.
+    fn from(error: Error) -> Self {
+        let (errno, blame) = match &error.cause {
+            Cause::Volume(cause) => (cause.errno(), cause.blame()),
+            Cause::Host(cause) => (cause.raw_os_error().map_or(vfs::Errno::EIO, vfs::Errno), Blame::Device),
+            Cause::Cancelled => (vfs::Errno::ECANCELED, Blame::Caller),
+            Cause::BadName(_) | Cause::Cycle => (vfs::Errno::EIO, Blame::Image),
+            Cause::Exists => (vfs::Errno::EEXIST, Blame::Caller),
+            Cause::SameFile(..) => (vfs::Errno::EINVAL, Blame::Caller),
+            Cause::Emulator { .. } => (vfs::Errno::EOPNOTSUPP, Blame::Program),
+        };
+        let path = error.path.clone();
+        // The path is told once.
+        let told = Self::new(errno, blame, error.cause);
+        path.into_iter().fold(told, Self::at)
     }
 }
