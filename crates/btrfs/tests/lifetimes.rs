@@ -35,7 +35,7 @@ impl Served {
         }
         let control =
             Control { owns_device: false, caller: ROOT, node, command, input: &input, output_bytes_max: 4096 };
-        self.fs.control(&control).unwrap();
+        self.fs.controls().unwrap().control(&control).unwrap();
     }
 
     /// The volume as it would be found after a crash at this moment.

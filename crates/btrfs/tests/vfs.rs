@@ -657,7 +657,11 @@ fn files_are_laid_out_anew_by_who_may_write_them() {
     let file = served.file(NodeId::ROOT, "file").node;
     served.write(file, 0, &[7; 300_000]);
     let control = |caller: Caller, command: u32, input: &[u8]| {
-        fs.control(&asked(caller, file, command, input, 0)).map(|answer| answer.output).map_err(Errno::from)
+        fs.controls()
+            .unwrap()
+            .control(&asked(caller, file, command, input, 0))
+            .map(|answer| answer.output)
+            .map_err(Errno::from)
     };
     let range = |flags: u64, extent_bytes: u32, compression: [u8; 4]| {
         let mut input = vec![0; 48];
@@ -683,7 +687,7 @@ fn files_are_laid_out_anew_by_who_may_write_them() {
     let served = Served::with(FsOptions::default());
     let file = served.file(NodeId::ROOT, "file").node;
     let asked = asked(ROOT, file, DEFRAG, &[0; 4096], 0);
-    assert_eq!(served.fs.control(&asked).map_err(Errno::from), Err(Errno::EPERM));
+    assert_eq!(served.fs.controls().unwrap().control(&asked).map_err(Errno::from), Err(Errno::EPERM));
     served.finish();
 }
 
@@ -701,7 +705,9 @@ fn control_operations_work_on_subvolumes() {
     let fs = &served.fs;
     let at = |caller: &Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize| {
         let caller = *caller;
-        fs.control(&asked(caller, node, command, input, output_bytes_max))
+        fs.controls()
+            .unwrap()
+            .control(&asked(caller, node, command, input, output_bytes_max))
             .map(|answer| answer.output)
             .map_err(Errno::from)
     };
@@ -715,7 +721,7 @@ fn control_operations_work_on_subvolumes() {
     let mut input = vec![0; 4096];
     input[8..11].copy_from_slice(b"sub");
     let (caller, node, output_bytes_max) = (ROOT, NodeId::ROOT, 4096);
-    let names = fs.control_names(&asked(caller, node, SUBVOL_CREATE, &input, output_bytes_max));
+    let names = fs.controls().unwrap().control_names(&asked(caller, node, SUBVOL_CREATE, &input, output_bytes_max));
     assert_eq!(names, [(NodeId::ROOT, b"sub".to_vec())]);
     control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]).unwrap();
     assert_eq!(control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]), Err(Errno::EEXIST));
@@ -767,7 +773,7 @@ fn control_operations_go_by_permissions() {
         let mut input = vec![0; 4096];
         input[8..8 + name.len()].copy_from_slice(name);
         let control = asked(*caller, node, command, &input, 0);
-        fs.control(&control).map(drop).map_err(Errno::from)
+        fs.controls().unwrap().control(&control).map(drop).map_err(Errno::from)
     };
     let other = Caller { uid: 2000, gid: 2000, pid: 1 };
     let dir = served.dir(NodeId::ROOT, "dir").node;
@@ -827,7 +833,7 @@ fn control_operations_go_by_permissions() {
     let second = [0x5000_9417, 0x5000_9418, 0x5000_943f];
     for command in [SUBVOL_CREATE, SNAP_DESTROY, SUBVOL_SETFLAGS, DEFAULT_SUBVOL].into_iter().chain(second) {
         let control = asked(ROOT, NodeId::ROOT, command, &input, 0);
-        assert_eq!(plain.control(&control).map_err(Errno::from), Err(Errno::EPERM), "{command:x}");
+        assert_eq!(plain.controls().unwrap().control(&control).map_err(Errno::from), Err(Errno::EPERM), "{command:x}");
     }
     drop(plain);
     fs.step();

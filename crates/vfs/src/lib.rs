@@ -22,6 +22,8 @@ mod volume;
 pub use acl::Acl;
 pub use atime::{AtimeMode, should_update_atime};
 pub use error::{Blame, DevicePlace, Error, Result, Shortage};
-pub use file_system::{Errno, FileSystem, Layout, NodeId, Size, SnapshotMode, Subvolumes, Trim, resolve};
+pub use file_system::{
+    Controls, Errno, FileSystem, Layout, Maintenance, NodeId, Size, SnapshotMode, Subvolumes, Trim, resolve,
+};
 pub use page_cache::{Budget, PageCache, Piece, Run};
 pub use volume::{DirEntry, File, FileOptions, Metadata, ReadDir, Times, Volume};

@@ -1,12 +1,12 @@
 //! The calls of a file system, each permitted or refused before it is passed on.
 
-use vfs::FileSystem;
 use vfs::acl;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, EncodedData, Entry, Errno, Extent, Follow, Handle, Layout,
     NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes, SyncWhat, Trim,
     VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
+use vfs::{FileSystem, Maintenance};
 
 use super::{Permitted, READ, SEARCH, WRITE};
 
@@ -215,22 +215,6 @@ impl FileSystem for Permitted {
         self.fs.dedupe(&CopyRange { source: self.for_reading(range.source)?, target, ..*range })
     }
 
-    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
-        self.fs.defragment(self.for_writing(node)?, wanted)
-    }
-
-    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        self.may_change()?;
-        self.may_administer()?;
-        self.fs.trim(wanted, watch)
-    }
-
-    fn resize(&self, size: Size) -> Answer<u64> {
-        self.may_change()?;
-        self.may_administer()?;
-        self.fs.resize(size)
-    }
-
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {
         match self.fs.subvolumes() {
             Some(_) => Some(self),
@@ -270,16 +254,6 @@ impl FileSystem for Permitted {
         self.fs.set_xattr(node, name, value, mode, clear_set_group || is_stranger)
     }
 
-    fn is_order(&self, name: &[u8]) -> bool {
-        self.fs.is_order(name)
-    }
-
-    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
-        self.may_change()?;
-        self.may_administer()?;
-        self.fs.order(name, value)
-    }
-
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
         self.may_change()?;
         let node = self.real(node);
@@ -314,5 +288,38 @@ impl FileSystem for Permitted {
 
     fn step(&self) -> std::time::Duration {
         std::time::Duration::MAX
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for Permitted {
+    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
+        let node = self.for_writing(node)?;
+        self.fs.maintained()?.defragment(node, wanted)
+    }
+
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        self.may_change()?;
+        self.may_administer()?;
+        self.fs.maintained()?.trim(wanted, watch)
+    }
+
+    fn resize(&self, size: Size) -> Answer<u64> {
+        self.may_change()?;
+        self.may_administer()?;
+        self.fs.maintained()?.resize(size)
+    }
+
+    fn is_order(&self, name: &[u8]) -> bool {
+        self.fs.maintenance().is_some_and(|fs| fs.is_order(name))
+    }
+
+    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
+        self.may_change()?;
+        self.may_administer()?;
+        self.fs.maintained()?.order(name, value)
     }
 }

@@ -7,7 +7,7 @@ use vfs::file_system::{
     Follow, Handle, Layout, NewNode, NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes,
     SyncTicket, SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
-use vfs::{FileSystem, NodeId};
+use vfs::{Controls, FileSystem, Maintenance, NodeId};
 
 use super::BtrfsFs;
 use super::stat::attr_of;
@@ -162,22 +162,6 @@ impl FileSystem for BtrfsFs {
         self.answer(self.dedupe_nodes(range))
     }
 
-    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
-        self.answer(self.defragment_node(node, wanted))
-    }
-
-    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        if wanted.range.start >= self.core().store.addresses_end() {
-            return self.answer(Err(CallerError::InvalidArgument.into()));
-        }
-        let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
-        self.answer(told.map_err(Into::into))
-    }
-
-    fn resize(&self, size: Size) -> Answer<u64> {
-        self.answer(self.volume.resize(size))
-    }
-
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {
         Some(self)
     }
@@ -196,17 +180,6 @@ impl FileSystem for BtrfsFs {
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
         self.answer(self.put_xattr(node, name, value, mode, clear_set_group))
-    }
-
-    fn is_order(&self, name: &[u8]) -> bool {
-        [BalanceStatus::XATTR.as_bytes(), SpaceUsage::RESIZE_XATTR.as_bytes()].contains(&name)
-    }
-
-    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
-        match name == SpaceUsage::RESIZE_XATTR.as_bytes() {
-            true => self.answer(self.order_resize(value)),
-            false => self.answer(self.order_balance(value)),
-        }
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
@@ -229,23 +202,6 @@ impl FileSystem for BtrfsFs {
         self.answer(self.extents_of(node, offset))
     }
 
-    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
-        Ok(self.control_node(control)?)
-    }
-
-    fn needs_callers(&self) -> bool {
-        self.options.user_subvol_ioctls
-    }
-
-    fn control_takes_data(&self, control: &Control<'_>) -> bool {
-        self.control_takes(control)
-    }
-
-    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
-        let changed = self.control_changes(control);
-        changed.map_or_else(Vec::new, |name| vec![name])
-    }
-
     fn status(&self) -> Answer<VolumeStatus> {
         Ok(self.volume.status())
     }
@@ -256,5 +212,61 @@ impl FileSystem for BtrfsFs {
 
     fn step(&self) -> Duration {
         self.run_step()
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+
+    fn controls(&self) -> Option<&dyn Controls> {
+        Some(self)
+    }
+}
+
+impl Maintenance for BtrfsFs {
+    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
+        self.answer(self.defragment_node(node, wanted))
+    }
+
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        if wanted.range.start >= self.core().store.addresses_end() {
+            return self.answer(Err(CallerError::InvalidArgument.into()));
+        }
+        let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
+        self.answer(told.map_err(Into::into))
+    }
+
+    fn resize(&self, size: Size) -> Answer<u64> {
+        self.answer(self.volume.resize(size))
+    }
+
+    fn is_order(&self, name: &[u8]) -> bool {
+        [BalanceStatus::XATTR.as_bytes(), SpaceUsage::RESIZE_XATTR.as_bytes()].contains(&name)
+    }
+
+    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
+        match name == SpaceUsage::RESIZE_XATTR.as_bytes() {
+            true => self.answer(self.order_resize(value)),
+            false => self.answer(self.order_balance(value)),
+        }
+    }
+}
+
+impl Controls for BtrfsFs {
+    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
+        Ok(self.control_node(control)?)
+    }
+
+    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
+        let changed = self.control_changes(control);
+        changed.map_or_else(Vec::new, |name| vec![name])
+    }
+
+    fn needs_callers(&self) -> bool {
+        self.options.user_subvol_ioctls
+    }
+
+    fn control_takes_data(&self, control: &Control<'_>) -> bool {
+        self.control_takes(control)
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use f2fs_disk::flags::Features;
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Errno, Extent, FileSystem, Handle, NewNode,
-    NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus, WriteFlags,
-    Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Errno, Extent, FileSystem, Handle, Maintenance,
+    NewNode, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, Trim, VolumeStatus,
+    WriteFlags, Written, XattrMode,
 };
 
 use super::attr::attr_of;
@@ -218,10 +218,6 @@ impl FileSystem for F2fs {
         self.look(|volume| file::extents(volume, &node_of(volume, node)?, offset))
     }
 
-    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        self.trim_volume(wanted, watch)
-    }
-
     fn status(&self) -> Answer<VolumeStatus> {
         Ok(status(&self.view()))
     }
@@ -236,6 +232,16 @@ impl FileSystem for F2fs {
 
     fn step(&self) -> Duration {
         self.run_step()
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for F2fs {
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        self.trim_volume(wanted, watch)
     }
 }
 

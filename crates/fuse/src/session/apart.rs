@@ -60,13 +60,15 @@ impl Service {
             // What was written before a file is closed to writers belongs to it.
             Some(Ok(flags)) => flags.intersects(NodeFlags::IMMUTABLE | NodeFlags::APPEND),
             Some(Err(_)) => false,
-            None => self.fs.control_takes_data(&Control {
-                caller: request.caller(),
-                owns_device: false,
-                node,
-                command: args.cmd,
-                input,
-                output_bytes_max: 0,
+            None => self.fs.controls().is_some_and(|fs| {
+                fs.control_takes_data(&Control {
+                    caller: request.caller(),
+                    owns_device: false,
+                    node,
+                    command: args.cmd,
+                    input,
+                    output_bytes_max: 0,
+                })
             }),
         }
     }

@@ -147,8 +147,9 @@ impl Controls<'_> {
                 let caller = request.caller();
                 let owns_device = is_ours(&caller);
                 let control = Control { caller, owns_device, node, command, input, output_bytes_max: room };
-                let names = self.fs.control_names(&control);
-                let ControlAnswer { output, error } = self.fs.control(&control)?;
+                let controls = self.fs.controls().ok_or(Errno::ENOTTY)?;
+                let names = controls.control_names(&control);
+                let ControlAnswer { output, error } = controls.control(&control)?;
                 put(head, &IoctlOut { result: error.map_or(0, |error| -error.0), ..IoctlOut::default() })?;
                 Ok((len + put_bytes(out, &output)?, Some(stale(names))))
             }
@@ -173,7 +174,7 @@ impl Controls<'_> {
         }
         let end = asked.start.saturating_add(asked.len);
         let wanted = Trim { range: asked.start..end, bytes_min: asked.bytes_min };
-        Ok(self.fs.trim(&wanted, &mut |_, _| ())?)
+        Ok(self.fs.maintained()?.trim(&wanted, &mut |_, _| ())?)
     }
 
     /// Lets a file share a range of another where both are the same, and in places of their own. The kernel has not

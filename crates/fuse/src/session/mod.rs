@@ -113,7 +113,7 @@ impl SessionOptions {
             writeback: self.writeback,
             zero_open: self.zero_open,
             ring: has_ring,
-            idmap: self.idmap && !fs.needs_callers(),
+            idmap: self.idmap && !fs.controls().is_some_and(|fs| fs.needs_callers()),
             request_bytes_max: self.data_bytes_max(),
             page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
             background_max: BACKGROUND_MAX,

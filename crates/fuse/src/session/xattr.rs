@@ -52,11 +52,11 @@ impl Xattrs<'_> {
             _ => return Err(Errno::EINVAL),
         };
         let clear_set_group = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
-        if self.fs.is_order(name) {
+        if self.fs.maintenance().is_some_and(|fs| fs.is_order(name)) {
             if !is_ours(&request.caller()) {
                 return Err(Errno::EPERM);
             }
-            self.fs.order(name, value)?;
+            self.fs.maintained()?.order(name, value)?;
             // What was ordered may be work for the background.
             self.ending.want_step();
             return Ok(0);

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use vfs::FileSystem;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, Control, ControlAnswer, CopyRange, DirSink, Entry, Errno, Handle, NewNode,
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags,
     Written, XattrMode,
 };
+use vfs::{Controls, FileSystem};
 use vfs_conformance::{MemoryFs, MemoryOptions};
 
 /// A mounted directory with its server in this process.
@@ -170,19 +170,8 @@ impl FileSystem for Counting {
         }
     }
 
-    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
-        if control.command != MAKE_DIRECTORY {
-            return Err(Errno::ENOTTY.into());
-        }
-        let new = NewNode { kind: NodeKind::Directory, permissions: 0o755, ..NewNode::default() };
-        let name = name_in(control);
-        let entry = self.fs.create(&control.caller, control.node, name, &new)?;
-        self.fs.forget(entry.node, 1);
-        Ok(ControlAnswer::default())
-    }
-
-    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
-        vec![(control.node, name_in(control).to_vec())]
+    fn controls(&self) -> Option<&dyn Controls> {
+        Some(self)
     }
 
     fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
@@ -232,5 +221,22 @@ impl FileSystem for Counting {
         fn status(&self) -> Answer<VolumeStatus>;
         fn is_read_only(&self) -> bool;
         fn step(&self) -> Duration;
+    }
+}
+
+impl Controls for Counting {
+    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
+        if control.command != MAKE_DIRECTORY {
+            return Err(Errno::ENOTTY.into());
+        }
+        let new = NewNode { kind: NodeKind::Directory, permissions: 0o755, ..NewNode::default() };
+        let name = name_in(control);
+        let entry = self.fs.create(&control.caller, control.node, name, &new)?;
+        self.fs.forget(entry.node, 1);
+        Ok(ControlAnswer::default())
+    }
+
+    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
+        vec![(control.node, name_in(control).to_vec())]
     }
 }

@@ -17,7 +17,7 @@ use vfs::file_system::{
     Handle, KnownNode, Layout, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size,
     Subvolumes, SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
-use vfs::{Blame, Error, FileSystem};
+use vfs::{Blame, Error, FileSystem, Maintenance};
 
 use crate::dirs::Dirs;
 use crate::jobs::JobFailure;
@@ -479,19 +479,6 @@ impl FileSystem for Remote {
         self.is(Request::Copy { how: Copy::Dedupe, range: *range }, &[])
     }
 
-    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
-        let Layout { range, extent_bytes, compression } = wanted.clone();
-        self.count(Request::Defragment { node, range, extent_bytes, compression })
-    }
-
-    fn trim(&self, wanted: &Trim, _watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        self.count(Request::Trim { range: wanted.range.clone(), bytes_min: wanted.bytes_min })
-    }
-
-    fn resize(&self, size: Size) -> Answer<u64> {
-        self.count(Request::Resize { size })
-    }
-
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {
         self.is(Request::HasSubvolumes, &[]).is_ok_and(|has| has).then_some(self)
     }
@@ -536,14 +523,6 @@ impl FileSystem for Remote {
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
         self.done(Request::SetXattr { node, name, value, mode, clear_set_group })
-    }
-
-    fn is_order(&self, name: &[u8]) -> bool {
-        self.is(Request::IsOrder { name }, &[]).unwrap_or(false)
-    }
-
-    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
-        self.done(Request::Order { name, value })
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
@@ -596,5 +575,32 @@ impl FileSystem for Remote {
 
     fn step(&self) -> Duration {
         Duration::MAX
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+}
+
+impl Maintenance for Remote {
+    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
+        let Layout { range, extent_bytes, compression } = wanted.clone();
+        self.count(Request::Defragment { node, range, extent_bytes, compression })
+    }
+
+    fn trim(&self, wanted: &Trim, _watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        self.count(Request::Trim { range: wanted.range.clone(), bytes_min: wanted.bytes_min })
+    }
+
+    fn resize(&self, size: Size) -> Answer<u64> {
+        self.count(Request::Resize { size })
+    }
+
+    fn is_order(&self, name: &[u8]) -> bool {
+        self.is(Request::IsOrder { name }, &[]).unwrap_or(false)
+    }
+
+    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
+        self.done(Request::Order { name, value })
     }
 }

@@ -345,7 +345,7 @@ impl Session {
             Request::ReadDir { node, from, with_nodes } => return self.list(*node, *from, *with_nodes),
             Request::GetXattr { node, name } => Reply::Bytes(fs.get_xattr(self.known(*node)?, name)?),
             Request::ListXattrs { node } => Reply::Names(fs.list_xattrs(self.known(*node)?)?),
-            Request::IsOrder { name } => Reply::Is(fs.is_order(name)),
+            Request::IsOrder { name } => Reply::Is(fs.maintenance().is_some_and(|fs| fs.is_order(name))),
             Request::Flags { node } => Reply::Flags(fs.flags(self.known(*node)?)?),
             Request::FlagNames { node } => Reply::Text(fs.flag_names(self.known(*node)?)?),
             Request::Extents { node, offset } => {
@@ -492,7 +492,7 @@ impl Session {
             Request::Defragment { node, range, extent_bytes, compression } => {
                 let node = self.known(*node)?;
                 let layout = Layout { range: range.clone(), extent_bytes: *extent_bytes, compression: *compression };
-                let moved = fs.defragment(node, &layout)?;
+                let moved = fs.maintained()?.defragment(node, &layout)?;
                 changed(node, Reply::Count(moved))
             }
             request => self.change_rest(request),
@@ -517,12 +517,12 @@ impl Session {
                 fs.set_flags(&caller(*owner), node, *flags)?;
                 watch.attributes(node);
             }
-            Request::Order { name, value } => fs.order(name, value)?,
+            Request::Order { name, value } => fs.maintained()?.order(name, value)?,
             Request::Trim { range, bytes_min } => {
                 let wanted = Trim { range: range.clone(), bytes_min: *bytes_min };
-                return Ok(Reply::Count(fs.trim(&wanted, &mut |_, _| {})?));
+                return Ok(Reply::Count(fs.maintained()?.trim(&wanted, &mut |_, _| {})?));
             }
-            Request::Resize { size } => return Ok(Reply::Count(fs.resize(*size)?)),
+            Request::Resize { size } => return Ok(Reply::Count(fs.maintained()?.resize(*size)?)),
             Request::HasSubvolumes => return Ok(Reply::Is(fs.subvolumes().is_some())),
             Request::Subvolume(call) => self.change_subvolumes(call)?,
             _ => return Err(Errno::EINVAL.into()),

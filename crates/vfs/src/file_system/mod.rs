@@ -24,14 +24,16 @@
 
 mod control;
 mod layout;
+mod maintenance;
 mod resolve;
 mod subvolumes;
 mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
-pub use control::{Control, ControlAnswer};
+pub use control::{Control, ControlAnswer, Controls};
 pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Size, Trim, are_shared, extent_at};
+pub use maintenance::Maintenance;
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
@@ -332,36 +334,22 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Lays out contents of a file anew: extents that lie apart become one, and plain ones compressed. What the file
-    /// shares with others it has for itself then. Returns how many bytes were moved.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a compression that there is not, and what is no file; as
-    /// [`FileSystem::write`].
-    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
-        let _ = (node, wanted);
-        Err(Errno::EOPNOTSUPP.into())
+    /// Operations on the volume as a whole, where the format has some.
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        None
     }
 
-    /// Tells the device what is free, so that an image gives room back to what holds it; `watch` hears how many bytes
-    /// were looked at, of how many. Returns the bytes that were told.
+    /// As [`FileSystem::maintenance`], for a caller that needs it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a range that begins beyond the end; `EROFS`, `EIO`.
-    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        let _ = (wanted, watch);
-        Err(Errno::EOPNOTSUPP.into())
+    /// `EOPNOTSUPP` for a format without.
+    fn maintained(&self) -> Answer<&dyn Maintenance> {
+        self.maintenance().ok_or_else(|| Errno::EOPNOTSUPP.into())
     }
 
-    /// Makes the volume larger or smaller, and what it lies in where that is a file; durable when it returns. Returns
-    /// the size in bytes.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `ENOSPC`, and nothing is changed, for less than the least; `EROFS`,
-    /// `EIO`.
-    fn resize(&self, size: Size) -> Answer<u64> {
-        let _ = size;
-        Err(Errno::EOPNOTSUPP.into())
+    /// Control operations of the format's own, where it has some.
+    fn controls(&self) -> Option<&dyn Controls> {
+        None
     }
 
     /// The subvolumes of the volume, where the format has them.
@@ -408,19 +396,6 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// True for the name of an attribute that is stored nowhere, and whose setting is an order ([`Self::order`]).
-    fn is_order(&self, _name: &[u8]) -> bool {
-        false
-    }
-
-    /// Carries out an order. A server asks for its own user and for root alone.
-    ///
-    /// # Errors
-    /// `EINVAL` for what is no order, `EBUSY`, `ENOENT`, `EROFS`, `ENOSPC`.
-    fn order(&self, _name: &[u8], _value: &[u8]) -> Answer<()> {
-        Err(Errno::EOPNOTSUPP.into())
-    }
-
     /// Removes an extended attribute.
     ///
     /// # Errors
@@ -464,36 +439,6 @@ pub trait FileSystem: Send + Sync {
     fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
         let _ = (node, offset);
         Err(Errno::EOPNOTSUPP.into())
-    }
-
-    /// Does a control operation of the format's own, and returns its answer.
-    ///
-    /// # Errors
-    /// `ENOTTY` for one that does not exist.
-    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
-        let _ = control;
-        Err(Errno::ENOTTY.into())
-    }
-
-    /// The names, each with its directory, that a [`FileSystem::control`] operation is going to
-    /// make or remove. A server whose client remembers names asks before it has it done.
-    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
-        let _ = control;
-        Vec::new()
-    }
-
-    /// True when an operation that creates nothing depends on its caller. A server whose client names the caller only
-    /// for operations that create something (the kernel does so for idmapped mounts) has to ask it for the caller
-    /// always.
-    fn needs_callers(&self) -> bool {
-        false
-    }
-
-    /// True for a [`FileSystem::control`] operation that freezes or copies what is in files (a snapshot, say). A server
-    /// whose client keeps back what programs wrote has that written before it asks for the operation.
-    fn control_takes_data(&self, control: &Control<'_>) -> bool {
-        let _ = control;
-        false
     }
 
     /// What `statfs` reports.

@@ -109,28 +109,31 @@ impl Volume {
     /// Lays out the contents of a file anew; returns how many bytes were moved.
     ///
     /// # Errors
-    /// As [`crate::FileSystem::defragment`].
+    /// As [`crate::Maintenance::defragment`].
     pub fn defragment(&self, path: impl AsRef<Path>, wanted: &Layout<'_>) -> Result<u64> {
         let path = path.as_ref();
         let found = self.find(path, Follow::AllButLast)?;
-        self.fs.defragment(found.node(), wanted).map_err(|error| error.during("defragment").at(path))
+        self.fs
+            .maintained()
+            .and_then(|fs| fs.defragment(found.node(), wanted))
+            .map_err(|error| error.during("defragment").at(path))
     }
 
     /// Tells the device what is free; `watch` hears how many bytes were looked at, of how many. Returns the bytes that
     /// were told.
     ///
     /// # Errors
-    /// As [`crate::FileSystem::trim`].
+    /// As [`crate::Maintenance::trim`].
     pub fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
-        self.fs.trim(wanted, watch)
+        self.fs.maintained()?.trim(wanted, watch)
     }
 
     /// Gives an order of the format's own, and carries it out to its end, with the rest of what is due.
     ///
     /// # Errors
-    /// As [`crate::FileSystem::order`]. What fails later is told by the attribute of that name.
+    /// As [`crate::Maintenance::order`]. What fails later is told by the attribute of that name.
     pub fn order(&self, name: &str, value: &str) -> Result<()> {
-        self.fs.order(name.as_bytes(), value.as_bytes())?;
+        self.fs.maintained()?.order(name.as_bytes(), value.as_bytes())?;
         while self.fs.step().is_zero() {}
         Ok(())
     }
@@ -139,8 +142,8 @@ impl Volume {
     /// bytes.
     ///
     /// # Errors
-    /// As [`crate::FileSystem::resize`].
+    /// As [`crate::Maintenance::resize`].
     pub fn resize(&self, size: Size) -> Result<u64> {
-        self.fs.resize(size)
+        self.fs.maintained()?.resize(size)
     }
 }
