@@ -9,7 +9,8 @@ pub struct User {
     pub gid: u32,
     /// Its supplementary groups.
     pub groups: Vec<u32>,
-    /// It runs the server, so it may do what concerns the whole volume.
+    /// This user runs the server. It may then do what concerns the whole volume (trim, resize, default subvolume), but
+    /// gets no rights on files beyond those of its uid and groups.
     pub serves: bool,
 }
 

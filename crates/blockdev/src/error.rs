@@ -7,6 +7,8 @@ use std::sync::Arc;
 /// Numbers of errno(3), which every architecture that Spinney runs on has.
 const EIO: i32 = 5;
 const ENOTBLK: i32 = 15;
+const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;
 const EBUSY: i32 = 16;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
@@ -131,7 +133,7 @@ pub enum Error {
         /// The path.
         device: String,
     },
-    /// A part of a device cannot be read as one.
+    /// The text after the `?` of a device name is not made of `offset=N` and `size=N`.
     #[error("{device}: `{pair}`: expected `?offset=N`, `?size=N` or `?offset=N&size=N`, in bytes without a unit")]
     NotALocator {
         /// The words that name the device.
@@ -140,7 +142,7 @@ pub enum Error {
         pair: String,
     },
     /// No backend has registered the scheme of a locator.
-    #[error("{device}: this program has no backend for devices of the scheme `{scheme}`; `file:` names a file")]
+    #[error("{device}: this program cannot open devices of the scheme `{scheme}`; for a file write `file:{device}`")]
     NoBackend {
         /// The words that name the device.
         device: String,
@@ -200,8 +202,9 @@ impl Error {
         }
     }
 
-    /// The number that Linux has for the failure: the system's own where a device could not be opened, `ENOSPC` where
-    /// its host is full, `EBUSY` for one in use, and `EIO` for a request that failed.
+    /// The Linux errno of the failure. A failed open: the system's own. Locked or busy: `EBUSY`. Neither file nor block
+    /// device: `ENOTBLK`. A change of a read-only device: `EROFS`. A write without space on the host: `ENOSPC`. A
+    /// wrong locator: `EINVAL`. A scheme without a backend: `EOPNOTSUPP`. All others: `EIO`.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -209,6 +212,8 @@ impl Error {
             Self::Locked { .. } | Self::Busy { .. } => EBUSY,
             Self::NotADevice { .. } => ENOTBLK,
             Self::ReadOnly { .. } => EROFS,
+            Self::NotALocator { .. } => EINVAL,
+            Self::NoBackend { .. } => EOPNOTSUPP,
             _ if self.is_no_space() => ENOSPC,
             _ => EIO,
         }

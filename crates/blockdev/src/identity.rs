@@ -3,7 +3,8 @@
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-/// The numbers by which a host tells its files apart, whatever their names are.
+/// Device and inode number of a file of the host. Compare with [`Identity::is_same`]: `==` takes two device nodes of
+/// one block device for different ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The device that the file is on.

@@ -42,7 +42,8 @@ pub struct Access {
     pub no_follow: bool,
     /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
     pub wait: bool,
-    /// Take no lock, for a reader that the program which holds the lock keeps something in place for. Reading only.
+    /// Take no lock; only with `read_only`. For bytes that the holder of the lock does
+    /// not change while they are read.
     pub unlocked: bool,
 }
 
@@ -58,8 +59,8 @@ pub type Opener = fn(&Locator, Access) -> Result<Arc<dyn Device>>;
 
 static BACKENDS: RwLock<Vec<(&str, Opener)>> = RwLock::new(Vec::new());
 
-/// From now on [`open`] hands locators of this scheme (without `://`) to `opener`; a later call replaces an earlier
-/// one.
+/// Makes [`open`] call `opener` for every locator of this scheme (written without `://`), in the whole process. A
+/// second call for the same scheme replaces the first.
 pub fn register(scheme: &'static str, opener: Opener) {
     let mut backends = BACKENDS.write().unwrap_or_else(PoisonError::into_inner);
     backends.retain(|(known, _)| *known != scheme);
@@ -102,10 +103,12 @@ impl Locator {
         Self { scheme: None, target: path.into(), offset: 0, size: None }
     }
 
-    /// Parses a word; the head of this module says how.
+    /// Parses the name of a device: `PATH`, `PATH?offset=N&size=M` (bytes, decimal, without a unit), `file:PATH` for a
+    /// literal path, `SCHEME://...` or `qcow2:...`. The name of an existing file always means that file.
     ///
     /// # Errors
-    /// [`Error::NotALocator`] for a part of an existing file that is not `offset=N` or `size=N`.
+    /// [`Error::NotALocator`] if the text before the last `?` is an existing file and the text after it is not made of
+    /// `offset=N` and `size=N`.
     pub fn parse(word: impl AsRef<OsStr>) -> Result<Self> {
         let word = word.as_ref();
         if exists(Path::new(word)) {
@@ -204,7 +207,8 @@ impl Locator {
         Self { scheme: None, target: path, ..self }
     }
 
-    /// The words that name it; parsed again, they give the same locator, as long as no file has them for its name.
+    /// The text that names it. [`Locator::parse`] gives the same locator back, unless a file has this text as its name,
+    /// or the path itself ends with `?offset=N` or begins with a scheme and does not exist: `file:` is not written.
     #[must_use]
     pub fn words(&self) -> OsString {
         let mut words = match self.scheme.as_deref() {
@@ -229,7 +233,8 @@ impl Locator {
         self.path().map(|path| Ok(Identity::of(&std::fs::metadata(path)?))).transpose()
     }
 
-    /// True for two names of one device, or of one part of it.
+    /// True if both name the same bytes: the same file or block device (also by other paths or links), with the same
+    /// offset and size. False if either cannot be looked up on the host and the names differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_one_part = (self.offset, self.size) == (other.offset, other.size);

@@ -4,8 +4,9 @@
 //! many there are, and which commit wrote it (generation). The newest superblock counts for all of them, as in the
 //! kernel; the first member wins a tie.
 //!
-//! Invariants: the members of a set are of one file system, and no two have one number. What else is refused depends on
-//! the [`Mode`]: a strict set is whole and every member is at the same generation.
+//! Invariants: the members of a set are of one file system, and no two have the same devid. Except in
+//! [`Mode::Salvage`] all have the same generation. A strict set that is incomplete is refused by [`crate::Pool`], once
+//! it knows how many devices there are.
 //!
 //! How it fails: with a [`MemberError`], which names the devices. Who calls it: [`crate::Pool`], and the programs that
 //! check and rescue.
@@ -82,11 +83,12 @@ pub struct Members {
 }
 
 impl Members {
-    /// Reads the superblocks of devices that are to be opened whole or degraded; `copy` is the number of the only copy
-    /// that is looked at, from 0.
+    /// Reads the superblock of each device, to open the file system. With `copy` only that copy is read (0: primary);
+    /// without it the primary, or a mirror as [`supers::read`] allows.
     ///
     /// # Errors
-    /// Why a superblock cannot be used; `Members` for devices that cannot be used together.
+    /// With one device, the error of its superblock; with several, `Members` for one that has none
+    /// ([`MemberError::Unreadable`]) and for devices that cannot be used together.
     pub fn read(devices: &[Arc<dyn Device>], access: Access, copy: Option<usize>, mode: Mode) -> Result<Self> {
         let read = |device: &Arc<dyn Device>| {
             let found = match copy {

@@ -122,7 +122,7 @@ impl DerefMut for FsSuper {
     }
 }
 
-/// The copies of the superblock on a device, by their byte offsets, each with what is wrong with it.
+/// The copies of the superblock on a device: for each its byte offset, and the superblock or the error of reading it.
 #[derive(Clone, Debug, Default)]
 pub struct Copies(Vec<(u64, Result<Superblock>)>);
 
@@ -177,28 +177,27 @@ pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     }
 }
 
-/// One copy of the superblock, by its number from 0.
+/// Reads one copy of the superblock: 0 is the primary at 64 KiB, 1 lies at 64 MiB, 2 at 256 GiB.
 ///
 /// # Errors
-/// `Unsupported` for a copy that the device has no room for; why it cannot be used.
+/// `Unsupported` if the device is too small to have that copy; `Corrupt` if it does not verify; `Device`.
 pub fn read_one(device: &dyn Device, copy: usize) -> Result<Superblock> {
     let offset = mirrors_within(device.size_bytes()).nth(copy);
     let missing = || {
         let count = mirrors_within(device.size_bytes()).count();
-        Error::unsupported(format!("copy {copy} of the superblock: there are {count} from 0 on"))
+        Error::unsupported(format!("superblock copy {copy}: the device has {count} copies, numbered from 0"))
     };
     read_copy(device, offset.ok_or_else(missing)?)
 }
 
-/// True when the damaged primary is what a write of the mirror's successor left that was cut
-/// off: its first sector, which is old or new, is of the same file system, and of the same
-/// commit or the next.
+/// True if a power cut in the middle of writing the primary explains its damage: its checksum is wrong, and its header
+/// is of the same file system as the mirror's, at the mirror's generation or the next.
 fn is_torn(device: &dyn Device, mirror: &Superblock) -> Result<bool> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let torn = UncheckedSuperblock::new(&bytes)?;
     if has_right_checksum(&bytes, torn.fields()) {
-        // It was written like this, by a program that is not to be corrected.
+        // The primary has a valid checksum, so it is not a torn write: something else is wrong, and it must stay.
         return Ok(false);
     }
     let (torn, whole) = (torn.fields(), mirror.fields());

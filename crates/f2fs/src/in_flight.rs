@@ -97,7 +97,7 @@ pub(crate) fn lay_over(buf: &mut [u8], offset: u64, blocks: &[(BlockAddr, Arc<Bl
     }
 }
 
-/// True where blocks, each once and in order, are all that a range touches.
+/// True if `blocks`, sorted and distinct, cover the whole byte range: the device need not be read then.
 pub(crate) fn is_all(offset: u64, len: usize, blocks: &[(BlockAddr, Arc<Block>)]) -> bool {
     let end = offset.saturating_add(to_u64(len));
     let covered = blocks.first().is_some_and(|(at, _)| at.byte() <= offset)

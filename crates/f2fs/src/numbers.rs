@@ -1,6 +1,7 @@
 //! Numbers for new nodes: the NAT is searched for free ones, a block at a time.
 //!
-//! A number comes again as late as it can, and one that was given back only after the next checkpoint.
+//! Freed numbers are reused as late as possible, and never before the next checkpoint: until then the disk still has
+//! the old node under that number.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,6 +1,7 @@
-//! A volume as readers see it: nodes and inodes by their numbers, whether they changed in memory or not.
+//! The readable state of a volume: looks nodes and inodes up by number, first among the dirty ones in memory, then on
+//! the device.
 //!
-//! A volume that is only read is nothing else; one that is open for writing has one (`write_volume`).
+//! A read-only volume consists of this alone; a writable one (`write_volume`) contains it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl Node {
         self.inode.ino()
     }
 
-    /// Refuses what only who has a key can read.
+    /// Refuses an encrypted inode: there is no support for keys.
     pub(crate) fn check_is_plain(&self) -> Result<()> {
         if self.inode.advise().contains(Advise::ENCRYPT) {
             return Err(Unsupported::Encrypted(self.ino()).into());

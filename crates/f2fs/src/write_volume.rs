@@ -52,8 +52,8 @@ pub(crate) struct WriteVolume {
     pub(crate) background: Background,
 }
 
-/// A time between two checkpoints in which no page was written in place: until it ends, a block of a file that lies
-/// where it was has the contents that it had.
+/// Identifies a period without a checkpoint and without an in-place write. While it lasts, a file block that still has
+/// the same address still has the same contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch {
     checkpoint: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Orphans {
     pub(crate) unnamed: BTreeSet<Nid>,
 }
 
-/// Time, and what is drawn from it.
+/// The clock, the mounted time, and the generation numbers of new inodes.
 #[derive(Debug)]
 pub(crate) struct Clock {
     pub(crate) env: Env,
@@ -108,7 +108,7 @@ impl Clock {
         Time { sec, nsec }
     }
 
-    /// Seconds that the volume was mounted, which its segments' ages are told in.
+    /// Seconds that the volume has been mounted in its whole life: the unit of segment ages (`elapsed_time`).
     pub(crate) fn elapsed(&self) -> u64 {
         let passed = self.env.now().0.saturating_sub(self.opened);
         self.elapsed_before.saturating_add(u64::try_from(passed).unwrap_or(0))
@@ -160,7 +160,7 @@ impl WriteVolume {
         self.space.segments.set_clock(self.clock.elapsed());
     }
 
-    /// Nothing is written any more after a failure.
+    /// Poisons the volume if `result` is an error: every later write is refused. For changes that may be half done.
     pub(crate) fn poison_on_error<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.progress.poison(error);

@@ -6,13 +6,15 @@ use serde::Serialize;
 /// What a check looks at.
 #[derive(Debug, Clone, Default)]
 pub struct CheckOptions {
-    /// Names of the passes, with those that each needs; all where none is named.
+    /// Ids of the passes to run ([`PassRow::id`]); those that they need run too. Empty: all, that over the data only
+    /// with `data`. Unknown ids are ignored.
     pub passes: Vec<String>,
-    /// All data is read as well, and compared with its checksums.
+    /// Read all file data too, and verify its checksums where the format has them.
     pub data: bool,
-    /// Bytes of memory for records; the format's default where none are given.
+    /// Bytes of memory for the check's records, beyond which they go to temporary files; `None`: the default of btrfs.
+    /// f2fs ignores it.
     pub memory: Option<u64>,
-    /// Threads; one for each processor where none are given.
+    /// Number of threads; `None`: one for each processor. f2fs ignores it.
     pub threads: Option<usize>,
 }
 
@@ -98,17 +100,17 @@ impl PlacePart {
 pub struct CheckReport {
     /// The passes that ran.
     pub passes: Vec<&'static str>,
-    /// How many findings there were of each code.
+    /// The number of findings of each code, including those that `findings` leaves out.
     pub counts: Vec<(Meaning, u64)>,
-    /// Of each code a bounded number of findings.
+    /// The findings in detail; of a code with very many, only the first ones.
     pub findings: Vec<Finding>,
-    /// What was not looked at, or is no error and worth knowing.
+    /// Remarks that are no errors: parts that were not checked, or facts worth knowing.
     pub notes: Vec<String>,
-    /// What the notes are called.
+    /// Heading for `notes` in a report for people, such as `Not looked at`.
     pub note_word: &'static str,
-    /// Inodes that were looked at.
+    /// Inodes that were checked.
     pub inodes: u64,
-    /// Bytes that were read.
+    /// Bytes that were read from the devices.
     pub bytes: u64,
 }
 

@@ -24,7 +24,8 @@ pub trait Format: Debug + Send + Sync {
     /// The bytes by which an image of it is recognised.
     fn magic(&self) -> &'static Magic;
 
-    /// The same of further copies of the superblock, looked for where no format is recognised by its first one.
+    /// Magic numbers of further superblock copies. They are compared only if no format, foreign ones included, has its
+    /// primary magic there. Like [`Format::magic`] they must lie within the first [`crate::magic::HEAD_BYTES`] bytes.
     fn copies(&self) -> &'static [Magic] {
         &[]
     }
@@ -46,10 +47,11 @@ pub trait Format: Debug + Send + Sync {
     /// As [`Format::open`]; `ENOSPC` for a device that is too small.
     fn make(&self, devices: Devices, options: &MakeOptions) -> Result<Arc<dyn Engine>>;
 
-    /// Checks the volume on these devices; nothing is written. What is wrong with it is in the report.
+    /// Checks the volume on these devices and writes nothing. Damage is in the report, not an error.
     ///
     /// # Errors
-    /// For what keeps the check from being done: no superblock, an unknown feature.
+    /// If the check cannot be done: `EIO` without a superblock, `EOPNOTSUPP` for an unknown feature.
+    /// This default always fails with `EOPNOTSUPP`.
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let _ = (devices, options, watch);
         Err(unsupported(self.name(), "checked"))
@@ -113,7 +115,8 @@ pub trait Engine: Debug + Send + Sync {
     /// Damage, I/O.
     fn info(&self) -> Result<Info>;
 
-    /// The volume as the format has it, for what only this format can do.
+    /// The format's own volume type, which callers downcast to: `btrfs::Volume`, `Arc<F2fs>`. A format documents its
+    /// type.
     fn own(&self) -> &dyn Any;
 }
 
@@ -126,11 +129,11 @@ pub struct Info {
     pub label: OsString,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// Bytes of a block of data.
+    /// Size of a block of file data in bytes (btrfs: the sector size).
     pub block_bytes: u32,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     pub total_bytes: u64,
-    /// Bytes of it that are free, as `df` shows them.
+    /// Free bytes, as `df` shows them.
     pub free_bytes: u64,
 }
 

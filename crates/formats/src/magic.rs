@@ -23,7 +23,8 @@ pub const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
     Magic { offset, bytes }
 }
 
-/// What people have on their disks besides the formats of this program. The order matters where two can be true.
+/// Foreign file systems and partition tables. The first match counts: `partition table` is last because the boot
+/// sector of ntfs, exfat or fat ends with the same bytes.
 const FOREIGN: &[(&str, Magic)] = &[
     ("LUKS", magic(0, b"LUKS\xba\xbe")),
     ("xfs", magic(0, b"XFSB")),
@@ -61,13 +62,13 @@ const FILES: &[(&str, Magic)] = &[
 /// What a file without a file system looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing is in it, or zeros alone where a file system begins.
+    /// It has 0 bytes, or only zeros in its first [`HEAD_BYTES`].
     Empty,
-    /// So few bytes.
+    /// It has only this many bytes, too few for a superblock.
     Short(usize),
-    /// Something else that people have.
+    /// A known file type, such as `gzip data` or `a zip archive`.
     Like(&'static str),
-    /// Nothing that is known.
+    /// None of these.
     Unknown,
 }
 
@@ -85,10 +86,11 @@ pub fn look(head: &[u8]) -> Look {
 /// Bytes at the start of an image that hold every magic.
 pub const HEAD_BYTES: u64 = 68 << 10;
 
-/// The first bytes of the device that a locator names, which others may have open.
+/// The first [`HEAD_BYTES`] bytes of the device that a locator names (all of a smaller one). Takes no lock, so it works
+/// while another program has the device open for writing.
 ///
 /// # Errors
-/// The device's.
+/// As [`blockdev::open`], and those of reading.
 pub fn head(image: &Locator) -> blockdev::Result<Vec<u8>> {
     head_of(&*blockdev::open(image, Access { unlocked: true, ..Access::READ })?)
 }

@@ -9,7 +9,7 @@ use vfs::{AtimeMode, Blame, Errno, Error};
 
 use crate::size;
 
-/// Interval of the periodic commit of a served volume, as the kernel has it.
+/// Interval of the periodic commit of a served volume: the default of the kernel's btrfs (its f2fs has 60 s).
 const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// How a volume is opened.
@@ -21,13 +21,15 @@ pub struct VolumeOptions {
     pub atime: AtimeMode,
     /// Longest time between two commits of a served volume.
     pub commit_interval: Duration,
-    /// Bytes of file data that may wait in memory; the format's default if not given.
+    /// Most bytes of dirty file data in memory before a writer has to wait; `None`: the default of btrfs. f2fs ignores
+    /// it.
     pub dirty_bytes: Option<usize>,
-    /// Bytes of metadata kept in memory; the format's default if not given.
+    /// Bytes of the metadata cache; `None`: the default of btrfs. f2fs ignores it.
     pub cache_bytes: Option<usize>,
-    /// Nodes that the kernel knows stay in memory, because it opens files without asking the server.
+    /// Count every inode that the kernel refers to as open, so that it stays in memory. For a FUSE server whose kernel
+    /// opens files without a request (`zero_open`); f2fs ignores it.
     pub keep_known: bool,
-    /// User and group of files and directories that are created by paths.
+    /// User and group of files and directories that are created through [`vfs::Volume`]; 0 and 0 by default.
     pub owner: (u32, u32),
     /// Options of one format, by name, in order: those of `mount -o`.
     pub own: Vec<(String, Option<OsString>)>,
@@ -95,7 +97,7 @@ pub struct MakeOptions {
     pub uuid: Option<[u8; 16]>,
     /// User and group of the root directory.
     pub owner: (u32, u32),
-    /// Options of one format, by name: `("csum", "xxhash64")`.
+    /// Options of one format, by name. btrfs and f2fs have none yet and refuse each with `EINVAL`.
     pub own: Vec<(String, String)>,
 }
 
@@ -135,7 +137,8 @@ impl MakeOptions {
     }
 }
 
-/// An option, or its value, that a format does not take.
+/// Why a format refuses an option. Converts to [`vfs::Error`] with `EINVAL` ([`OptionError::wrong`]) or `EOPNOTSUPP`
+/// ([`OptionError::unsupported`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OptionError {
     text: String,
@@ -201,10 +204,10 @@ pub fn text<'v>(name: &str, value: Option<&'v OsStr>) -> Result<Option<&'v str>,
     Ok(Some(value.to_str().ok_or_else(wrong)?))
 }
 
-/// The size in bytes that an option has, within its range.
+/// Parses the value of the option `name` as a size (`64K`, `1.5G`, `4096`) and returns it in bytes.
 ///
 /// # Errors
-/// `EINVAL`, with the sizes that it may have.
+/// `EINVAL` for text that is no size, and for a size outside `range`; the message names the range.
 pub fn size(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64, Error> {
     let bytes = size::parse_bytes(value);
     let bytes = bytes.map_err(|text| OptionError::wrong(format!("option `{name}={value}`: {text}")))?;

@@ -2,7 +2,8 @@
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// A number of bytes with three digits at least, rounded down: `1.50 GiB`.
+/// Formats a number of bytes for people, rounded down, with at most two decimals: `1.50 GiB`, `12.3 MiB`, `1023 KiB`,
+/// `7 B`.
 pub fn bytes(count: u64) -> String {
     let mut shift = 0_u32;
     let mut unit = 0;
@@ -23,7 +24,10 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A size such as `64K`, `1.5G`, `300MiB` or `4096`; the units are powers of 1024.
+/// Parses a size such as `64K`, `1.5G`, `300MiB` or `4096` into bytes. Units are powers of 1024, in either case.
+///
+/// # Errors
+/// A message for the user, for text that is no size or is more than `u64::MAX` bytes.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size; write for instance 512M or 4096");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,8 +1,8 @@
-//! A cache of what was built: `build_cache IMAGE SOURCES`.
+//! A build cache in a btrfs image: `build_cache IMAGE SOURCES`.
 //!
-//! Each state of the sources has a key, and what was built of it is a read-only subvolume of that name. A state that is
-//! not known is built in a fork of the newest that is: what did not change since is there already, and making the fork
-//! takes milliseconds, however much was built. A build that was cut short leaves a fork that the next one deletes.
+//! The cache keeps one read-only subvolume for each state of the sources, named by a hash of them. For a new state the
+//! program forks the newest subvolume, which takes milliseconds whatever its size, and rebuilds only the changed files.
+//! An interrupted build leaves an unfinished fork, which the next run deletes.
 
 use std::collections::BTreeMap;
 use std::error::Error;

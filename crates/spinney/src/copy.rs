@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use transfer::{HostOptions, HostSink, HostSource, Options, Transfer, VolumeOptions, VolumeSink, VolumeSource, Watch};
+use transfer::{
+    HostOptions, HostSink, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, VolumeSource, Watch,
+};
 use vfs::Result;
 
 use crate::progress::{Progress, Reporter, Told};
@@ -31,13 +33,17 @@ impl Watch for Watched<'_> {
 }
 
 impl Volume {
-    /// Copies everything below a directory of the host into the directory `to` of the volume, which is made where there
-    /// is none, with owners, permissions, times, extended attributes, hard links and holes. `watch` is told how far the
-    /// copy has come, one call at a time, and ends it by [`ControlFlow::Break`]. The copy is durable after
+    /// Copies everything below the host directory `from` into the directory `to` of the volume, which is created with
+    /// its parents if missing. Owners, permissions, times, extended attributes, hard links, device nodes and holes are
+    /// kept; `to` itself gets those of `from`. Existing directories are merged. The copy is durable after
     /// [`vfs::Volume::sync`]. [`crate::transfer`] has more choices.
     ///
+    /// `watch` is called with the progress at most every 50 ms, by any thread but never by two at once;
+    /// [`ControlFlow::Break`] cancels the copy. Files that are complete stay, the one being copied is removed.
+    ///
     /// # Errors
-    /// The first failure, which ends the copy, with the path; `EEXIST` for a name that is there already; `ECANCELED`.
+    /// The first failure ends the copy and names the path: `EEXIST` for a file whose name is taken, `ENOSPC`, the
+    /// errors of the host and the volume. `ECANCELED` after `watch` returned [`ControlFlow::Break`].
     pub fn import(
         &self,
         from: impl AsRef<Path>,
@@ -48,12 +54,18 @@ impl Volume {
         self.create_dir_all(to)?;
         let source = HostSource::open(from)?;
         let sink = VolumeSink::new(self, to, VolumeOptions::default());
-        Ok(Transfer::new(&source, &sink, &Options::default(), &watched(watch)).contents()?)
+        let watched = watched(watch);
+        Transfer::new(&source, &sink, &Options::default(), &watched).contents()?;
+        watched.0.finish();
+        Ok(())
     }
 
-    /// Copies everything below the directory `from` of the volume into a directory of the host, which is made where
-    /// there is none. Owners are kept where the process may set them. Nothing is written outside that directory,
-    /// whatever the image says. `watch` as in [`Volume::import`].
+    /// Copies everything below the directory `from` of the volume into the host directory `to`, which is created if
+    /// missing; its parent must exist. Nothing is written outside `to`, whatever the image contains. Owners, device
+    /// nodes and attributes that the host refuses to this process are left out without an error; a file without its
+    /// owner gets no set-user bit. Set-user and set-group bits, capabilities and device nodes of the image are left out,
+    /// since the image may be another user's: [`crate::transfer::Rules`] can keep them. `watch` is as in
+    /// [`Volume::import`].
     ///
     /// # Errors
     /// As [`Volume::import`].
@@ -65,7 +77,11 @@ impl Volume {
     ) -> Result<()> {
         let source = VolumeSource::new(self, from.as_ref());
         let sink = HostSink::create(to, HostOptions::default())?;
-        Ok(Transfer::new(&source, &sink, &Options::default(), &watched(watch)).contents()?)
+        let rules = Rules { makes_devices: false, keeps_setid: false, ..Rules::default() };
+        let watched = watched(watch);
+        Transfer::new(&source, &sink, &Options { rules, ..Options::default() }, &watched).contents()?;
+        watched.0.finish();
+        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ const BUILT_IN: &[&dyn Format] = &[&Btrfs, &F2fsFormat];
 /// Those that a program has added.
 static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
 
-/// Adds a format of the program's own to those of the library. It is tried after them.
+/// Adds a format for the rest of the process; it is tried after those of the library. Its name must differ from theirs,
+/// since [`format_named`] returns the first with a name.
 pub fn add_format(format: &'static dyn Format) {
     ADDED.write().push(format);
 }
@@ -40,8 +41,9 @@ pub fn format_names() -> String {
     formats().iter().map(|format| format.name()).collect::<Vec<_>>().join(" or ")
 }
 
-/// Name of the file system that begins with these bytes, also of one that the library only recognises; `None` for
-/// unknown bytes. At most the first [`magic::HEAD_BYTES`] are looked at.
+/// Name of the file system that begins with these bytes: one of [`formats()`], or a foreign one (`xfs`, `LUKS`) that
+/// the library recognises but cannot open; `None` for unknown bytes. Give the first [`magic::HEAD_BYTES`] bytes of the
+/// device: with fewer, magic numbers further on are missed; more are ignored.
 #[must_use]
 pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
     let formats = formats();
@@ -52,10 +54,12 @@ pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
     first.or_else(|| magic::foreign(head)).or_else(by_copy)
 }
 
-/// The format of the volume on a device.
+/// Recognises the format of the volume on a device by its magic numbers. Bytes that match no format give the first
+/// built-in format, btrfs: its open then fails with the reason (a damaged superblock, or none).
 ///
 /// # Errors
-/// `EIO` for an empty device, and for a format that the library only recognises, which is named; the device's.
+/// `EIO` with [`NotRecognised`] for a device of 0 bytes, and for a file system that the library cannot open (ext4,
+/// xfs, ...), which the message names; the error of the device if it cannot be read.
 pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
     if device.size_bytes() == 0 {
         return Err(not_ours(format!("no {} image: it is empty", format_names())));
@@ -70,7 +74,7 @@ pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
     format_named(name).ok_or_else(foreign)
 }
 
-/// What is on a device is no volume of a format that is known here.
+/// The device holds no volume that this library can open. The cause of an `EIO` of [`recognise`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotRecognised(String);

@@ -23,8 +23,8 @@
 //!
 //! # Operations that one format has
 //!
-//! [`Volume::btrfs`] gives the volume as btrfs has it. A snapshot or a fork takes one commit, however much is in the
-//! subvolume; a difference is found by walking only the trees that two subvolumes do not share.
+//! [`Volume::btrfs`] returns the handle with the operations of btrfs. A snapshot or a fork takes one commit, whatever
+//! the size of the subvolume; `diff` reads only the tree blocks that the two subvolumes do not share.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -49,7 +49,7 @@
 //!     }
 //! }
 //!
-//! // An earlier commit stays readable for a while.
+//! // An earlier commit stays readable until its freed blocks are reused.
 //! let now = own.info()?.generation;
 //! volume.delete_subvolume("trial")?;
 //! volume.sync()?;
@@ -60,14 +60,16 @@
 //!
 //! # When changes are durable
 //!
-//! Changes are seen by all handles at once, and are durable after [`Volume::close`], [`File::sync_all`] or
-//! `volume.sync()`. A crash before that leaves the state of an earlier commit, never a mixture.
+//! All handles see a change at once. It is durable after [`Volume::close`], `volume.sync()` or, for one file,
+//! [`File::sync_all`]. A crash before that leaves the state of the last commit, with the files that were synced after
+//! it. Only file data that is overwritten in place (btrfs with `nodatacow`, f2fs in some fsyncs) may then be partly
+//! old and partly new.
 //!
 //! # Errors
 //!
-//! Every function fails with the one type [`Error`]: a number of Linux ([`Error::errno`]), the party to blame
-//! ([`Error::blame`]), the operation, the path, the place on the device, the room that was missing, and the cause. It
-//! converts to [`std::io::Error`].
+//! Every function fails with the same type, [`Error`]. It has a Linux errno ([`Error::errno`]), the party at fault
+//! ([`Error::blame`]: caller, image, device, program, ...), and where known the operation, the path, the place on the
+//! device, the missing space in bytes and the cause. It converts to [`std::io::Error`].
 //!
 //! # Where to look
 //!
@@ -89,9 +91,9 @@
 //!
 //! # Parts
 //!
-//! The crates below this one are re-exported as modules, for programs that need more than the front: [`access`],
-//! [`blockdev`], [`checking`], [`codec`], [`fuse`], [`host`], [`remote`], [`transfer`], [`vfs`], and the parts of a
-//! format in [`btrfs`] and [`f2fs`]. Nothing else of this workspace needs to be named.
+//! The crates below this one are re-exported as modules, for programs that need more than [`Volume`]: [`access`],
+//! [`blockdev`], [`checking`], [`codec`], [`fuse`], [`host`], [`remote`], [`transfer`], [`vfs`], and the crates of each
+//! format in [`btrfs`] and [`f2fs`]. A program needs no other crate of this workspace as a dependency.
 
 pub mod btrfs;
 mod copy;

@@ -12,12 +12,16 @@ use crate::formats::{format_named, format_names, recognise};
 use crate::progress::{Cancellable, Progress, Reporter};
 use crate::volume::Volume;
 
-/// Opens the volume in an image file or on an unmounted block device; `IMAGE?offset=N` is the part from byte N on, and
-/// `A,B` a volume on several devices, which is only read. Its format is recognised.
+/// Opens the volume in an image file or on an unmounted block device, and recognises its format.
+///
+/// `IMAGE?offset=N&size=M` names `M` bytes from byte `N` on (either may be left out); `A,B` names a volume on several
+/// devices, which can only be opened read-only. [`crate::blockdev::Locator::parse`] has the whole syntax.
 ///
 /// # Errors
-/// `ENOENT`, `EACCES`; `EBUSY` where another program has it open for writing; `EIO` where it holds no volume of a known
-/// format, or a damaged one; `EINVAL` or `EOPNOTSUPP` with an [`OptionError`].
+/// `ENOENT`, `EACCES`: the host refuses the path. `EBUSY`: open in another program, unless both only read; for writing
+/// also mounted or attached to a loop device. `ENOTBLK`: neither a regular file nor a block device. `EIO`: no volume of
+/// a known format, a damaged one, a failed read, or a name with a wrong `offset` or `size`. `EINVAL`, `EOPNOTSUPP`: a
+/// wrong or unsupported option, with an [`OptionError`] as the cause.
 pub fn open(image: impl AsRef<Path>, options: &VolumeOptions) -> Result<Volume> {
     let image = image.as_ref();
     let devices = devices(image, Access { read_only: options.read_only, ..Access::WRITE })?;
@@ -32,7 +36,8 @@ pub fn open_devices(devices: Devices, options: &VolumeOptions) -> Result<Volume>
     open_as(recognise(first(&devices)?)?, devices, options)
 }
 
-/// Opens the volume on these devices as one of a format, also where it is not recognised.
+/// Opens the volume on these devices as `format`, without recognising it first: for a volume whose primary superblock
+/// is damaged. [`crate::format_named`] finds a format.
 ///
 /// # Errors
 /// As [`open`].
@@ -40,11 +45,12 @@ pub fn open_as(format: &'static dyn Format, devices: Devices, options: &VolumeOp
     Ok(Volume::new(format, format.open(devices, options)?))
 }
 
-/// Makes a volume of the format with the name `format` in an image file, which is created where a size is given, or on
-/// an unmounted block device. The contents are lost.
+/// Makes a volume of the format named `format` (`"btrfs"`, `"f2fs"`) and opens it for writing. `image` is an unmounted
+/// block device or an image file, which [`MakeOptions::size()`] creates if there is none. Everything in it is
+/// overwritten, without asking whether it holds a file system.
 ///
 /// # Errors
-/// `EINVAL` for an unknown format or option; as [`open`]; `ENOSPC` for a size that is too small.
+/// `EINVAL` for an unknown format or option; `ENOSPC` for a size that is too small for the format; else as [`open`].
 pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Result<Volume> {
     let image = image.as_ref();
     let access = Access { create: options.size.is_some(), ..Access::WRITE };
@@ -53,21 +59,25 @@ pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Res
     make_devices(vec![device], format, options).map_err(|error| error.during("make").at(image))
 }
 
-/// Makes a volume on these devices. Their contents are lost.
+/// Makes a volume of the format named `format` on one device, and opens it for writing. The contents of the device are
+/// lost.
 ///
 /// # Errors
 /// As [`make`].
 pub fn make_devices(devices: Devices, format: &str, options: &MakeOptions) -> Result<Volume> {
-    let unknown = || OptionError::wrong(format!("`{format}` is no format; there are {}", format_names()));
+    let unknown = || OptionError::wrong(format!("unknown format `{format}`: expected {}", format_names()));
     let format = format_named(format).ok_or_else(unknown)?;
     Ok(Volume::new(format, format.make(devices, options)?))
 }
 
-/// Checks the volume in an image file or on an unmounted block device. Nothing is written. `watch` is told how far the
-/// check has come, from several threads, one at a time; it ends the check by [`ControlFlow::Break`].
+/// Checks the volume in an image file or on an unmounted block device, and writes nothing. `watch` is called with the
+/// progress at most every 50 ms, by any thread of the check but never by two at once; [`ControlFlow::Break`] cancels
+/// the check. The last call need not be the end: a short check may call it only once.
+///
+/// A damaged volume is no error: the damage is in the report.
 ///
 /// # Errors
-/// As [`open`]; `ECANCELED` once `watch` has ended the check. What is wrong with the volume is in the report.
+/// As [`open`]; `ECANCELED` after `watch` returned [`ControlFlow::Break`].
 pub fn check(
     image: impl AsRef<Path>,
     options: &CheckOptions,
@@ -87,10 +97,15 @@ pub fn check_devices(
     watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
 ) -> Result<CheckReport> {
     let format = recognise(first(&devices)?)?;
+    let passes = format.passes();
+    if let Some(unknown) = options.passes.iter().find(|id| !passes.iter().any(|pass| pass.id == **id)) {
+        return Err(OptionError::wrong(format!("`{unknown}` is no pass of the check of {}", format.name())).into());
+    }
     let reporter = Reporter::new(watch);
     // Once it is cancelled no device answers any more, so that the check comes to its end.
     let devices = devices.into_iter().map(|device| Cancellable::over(device, reporter.cancelled())).collect();
     let report = format.check(devices, options, &reporter);
+    reporter.finish();
     if reporter.is_cancelled() { Err(Errno::ECANCELED.into()) } else { report }
 }
 
@@ -106,5 +121,11 @@ fn first(devices: &[Arc<dyn Device>]) -> Result<&dyn Device> {
 }
 
 fn of_device(error: blockdev::Error) -> Error {
-    Error::new(Errno(error.errno()), Blame::Device, error)
+    let errno = Errno(error.errno());
+    let blame = match errno {
+        Errno::EINVAL => Blame::Caller,
+        Errno::EOPNOTSUPP => Blame::Program,
+        _ => Blame::Device,
+    };
+    Error::new(errno, blame, error)
 }

@@ -16,11 +16,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// How far an operation has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that were read or written.
+    /// Bytes done: read from the devices by a check, copied or shared as file contents by a copy.
     pub bytes: u64,
-    /// Bytes that will have been read or written at the end, as far as is known; 0 where nothing is known.
+    /// Estimate of `bytes` at the end, which may change; 0 if unknown, and always 0 in a copy.
     pub bytes_total: u64,
-    /// Inodes that were looked at.
+    /// Inodes that were checked; in a copy, names that are done: files, directories, further hard links.
     pub inodes: u64,
 }
 
@@ -70,13 +70,23 @@ impl<'a> Reporter<'a> {
             return;
         }
         told.1 = Some(Instant::now());
-        let progress = Progress {
+        if (told.0)(&self.progress()).is_break() {
+            self.cancelled.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reports the end, whose answer is not asked for any more.
+    pub(crate) fn finish(&self) {
+        if !self.is_cancelled() {
+            let _ = (self.told.lock().0)(&self.progress());
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
             bytes: self.bytes.load(Ordering::Relaxed),
             bytes_total: self.bytes_total.load(Ordering::Relaxed),
             inodes: self.inodes.load(Ordering::Relaxed),
-        };
-        if (told.0)(&progress).is_break() {
-            self.cancelled.store(true, Ordering::Release);
         }
     }
 }

@@ -28,13 +28,14 @@ impl Volume {
         self.format
     }
 
-    /// The volume as btrfs has it, with subvolumes, snapshots and send streams; `None` for another format.
+    /// The same volume with the operations of btrfs (subvolumes, snapshots, send, balance, ...); `None` if it is of
+    /// another format.
     #[must_use]
     pub fn btrfs(&self) -> Option<&crate::btrfs::Volume> {
         self.engine.own().downcast_ref()
     }
 
-    /// The volume as f2fs has it; `None` for another format.
+    /// The same volume with the operations of f2fs; `None` if it is of another format.
     #[must_use]
     pub fn f2fs(&self) -> Option<&Arc<crate::f2fs::F2fs>> {
         self.engine.own().downcast_ref()
@@ -48,10 +49,11 @@ impl Volume {
         self.engine.info()
     }
 
-    /// The file system for a server, with the options that the volume was opened with.
+    /// The file system to hand to a server, for instance that of [`crate::fuse`]; it has the `atime`, `commit_interval`
+    /// and mount options that the volume was opened with. This handle stays usable meanwhile.
     ///
     /// # Errors
-    /// Damage, I/O.
+    /// `EIO` for damaged metadata or a failed read.
     pub fn serve(&self) -> Result<Arc<dyn FileSystem>> {
         self.engine.serve()
     }

@@ -53,6 +53,11 @@ fn an_image_of_any_format_is_opened_and_checked() {
         assert!(said.starts_with(&format!("{format} \"any\": ")) && said.ends_with("/docs\n"), "{said}");
         let said = run("check", &[&image]);
         assert!(said.contains(" bytes, ") && said.lines().last().unwrap().starts_with("0 errors, "), "{said}");
+        let options = spinney::CheckOptions { passes: vec!["none".into()], ..Default::default() };
+        let refused = spinney::check(&image, &options, &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
+        assert_eq!(refused.errno(), spinney::Errno::EINVAL, "{refused}");
+        let wrong = spinney::open(dir.path().join(format!("{format}?size=x")), &spinney::VolumeOptions::new());
+        assert_eq!(wrong.unwrap_err().errno(), spinney::Errno::EINVAL);
         let said = run("check", &[&image, Path::new("0")]);
         assert!(said.ends_with("cancelled\n"), "{said}");
     }
@@ -74,6 +79,11 @@ fn a_copy_out_of_a_volume_is_what_was_copied_in_and_can_be_cancelled() {
         .unwrap();
     assert!(calls > 0);
     volume.export("/in", dir.path().join("out"), &mut |_| ControlFlow::Continue(())).unwrap();
+    volume.write("/in/program", "x").unwrap();
+    volume.set_permissions("/in/program", 0o6755).unwrap();
+    volume.export("/in", dir.path().join("again"), &mut |_| ControlFlow::Continue(())).unwrap();
+    let copied = std::fs::metadata(dir.path().join("again/program")).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&copied.permissions()) & 0o7777, 0o755);
     for name in ["lib.rs", "btrfs/options.rs"] {
         let (one, other) = (source.join(name), dir.path().join("out").join(name));
         assert_eq!(std::fs::read(one).unwrap(), std::fs::read(other).unwrap(), "{name}");

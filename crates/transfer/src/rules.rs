@@ -28,12 +28,15 @@ pub const fn file_id(found: &Metadata) -> FileId {
 pub struct Rules {
     /// Owner and group of all copies, instead of those of the source.
     pub owner: Option<(u32, u32)>,
-    /// The owner may be changed, and attributes set, as root may. Otherwise attributes of `security.` and `trusted.`
-    /// are left out, and a file whose owner changes gets no set-user and set-group bits.
+    /// The copy may do what needs root. Without it, attributes of `security.` and `trusted.` are left out; a file that
+    /// gets another owner loses its set-user and set-group bits and capability, and one that only gets another group
+    /// its set-group bit.
     pub keeps_privileged: bool,
-    /// Character and block devices are made, not left out.
+    /// Make character and block devices. Without it they are left out, and each is reported as
+    /// [`crate::Loss::WithheldDevice`].
     pub makes_devices: bool,
-    /// Files keep set-user and set-group bits and capabilities.
+    /// Files keep set-user and set-group bits and capabilities. Turn it off for an image that is not trusted: if root
+    /// copies it, its set-user programs run with the rights of the owners that the image names.
     pub keeps_setid: bool,
     /// Directories on another file system than the top of the transfer are made, but stay empty.
     pub one_file_system: bool,

@@ -207,7 +207,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     }
 
     /// Copies the file or directory at `from` in the source to the name `to` in the sink. Returns false if the rules
-    /// or the target left it out.
+    /// left it out. For a node that the target does not permit it returns true and reports [`Loss::Device`].
     ///
     /// # Errors
     /// The failure of this name; below it, the first failure for which [`Watch::failed`] does not continue.

@@ -42,7 +42,7 @@ pub trait Watch: Sync {
     /// A file was there already, whole: an earlier transfer made it.
     fn found(&self) {}
 
-    /// A copy lacks something.
+    /// A copy was made but lacks something, or a device node was left out. The file is not named.
     fn lost(&self, what: Loss) {
         let _ = what;
     }

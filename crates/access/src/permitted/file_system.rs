@@ -146,7 +146,7 @@ impl FileSystem for Permitted {
         let node = self.real(node);
         let mut flags = flags;
         if !self.user.is_root() {
-            // For owners alone; who reads what others own is seen to have read it.
+            // As open(2): O_NOATIME is for the owner alone, else the access time is updated.
             let owns = self.owns(&self.fs.attr(node)?).is_ok();
             flags.set(OpenFlags::NO_ATIME, owns && flags.contains(OpenFlags::NO_ATIME));
             flags |= OpenFlags::CLEAR_PRIVILEGES;

@@ -91,7 +91,7 @@ pub(super) fn tell_of_cut(volume: &Volume) -> Result<()> {
 }
 
 /// The remedy for a truncated image.
-const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies there";
+const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies beyond the end";
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
 pub(super) fn of_another(path: &Path) -> Option<Error> {

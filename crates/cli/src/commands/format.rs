@@ -1,5 +1,5 @@
-//! What the program says and does for one format beyond what it does for every one: a [`Face`] for each, which the
-//! program makes known when it starts. The formats themselves are those of the library.
+//! The format-specific parts of the command line: a [`Face`] for each format, registered by [`know`] when the program
+//! starts. The formats themselves are in the library.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -33,8 +33,8 @@ pub(crate) struct Face {
     pub(crate) jobs: fn(&Volume) -> Option<Arc<dyn Jobs>>,
     /// True for mount options that choose what of an image is shown.
     pub(crate) chooses: fn(&str) -> bool,
-    /// Where, below the root of a mount, the directory is that a further mount of the same image asks for; or why
-    /// there is none.
+    /// For a second mount of an image that is mounted already. Takes the root of the first mount and the options of the
+    /// first and the second; returns the path below that root to bind, or an error if it is not visible there.
     pub(crate) place: fn(&Path, &VolumeOptions, &VolumeOptions) -> Result<PathBuf>,
     /// Refuses that directory if it is not the one that the further mount asks for; the second path is the directory
     /// above it, unless that is the root of the mount.
@@ -104,8 +104,8 @@ pub(crate) fn face(format: &dyn Format) -> &'static Face {
     known().iter().find(|face| face.name == format.name()).unwrap_or(&Face::PLAIN)
 }
 
-/// The format of the volume on a device. A device that holds another program's format may still have a copy of our
-/// superblock: the first format is tried then, and the message of its failure says what it looks like.
+/// The format of the volume on a device. If a foreign format is recognised there, a superblock copy of ours may still
+/// exist: the first format is returned, and the message of its failed open names the foreign one.
 ///
 /// # Errors
 /// For a device that cannot be read.

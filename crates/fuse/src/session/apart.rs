@@ -1,10 +1,10 @@
-//! Requests before which the kernel has to write what it keeps.
+//! Requests that need the kernel's dirty pages flushed first; answered on their own threads.
 //!
-//! A snapshot holds what programs wrote before it was asked for, but with a writeback cache, and of
-//! shared mappings always, only the kernel has the newest of it. It writes when another process
-//! syncs the mount (a [`super::WriteBack`] asks one to), and these writes are requests to this server. So no
-//! worker may wait for them: such a request is answered on a thread of its own. (The kernel can be
-//! made to write by a notification too, but its sender waits in a way that no signal ends.)
+//! A snapshot must hold the data that programs wrote before it. With a writeback cache, and always for shared mappings,
+//! the newest data is in the kernel's page cache only. The kernel writes it back when another process syncs the mount
+//! (a [`super::WriteBack`] makes one do it), and each write-back is a request to this server. A worker that waited for
+//! them would block the server, so such a request gets a thread of its own. (A notification could flush too, but its
+//! sender waits uninterruptibly.)
 //!
 //! Syncs of everything have threads of their own too, some at a time: they take as long as a commit, and with several
 //! of them, and a few syncs of files, no worker would be left for requests that wait for nothing.

@@ -56,8 +56,8 @@ impl Attributes<'_> {
         let args: SetattrIn = request.args()?;
         let changes = changes(&args, self.agreed.writeback)?;
         let attr = match self.fs.set_attr(&request.caller(), request.node(), &changes) {
-            // Who wrote was allowed to; that nobody may any more is no failure of theirs, which the
-            // kernel would report to the next program that syncs. The file keeps the times of the data.
+            // The kernel flushes times of earlier, permitted writes. If the file has become immutable since, a failure
+            // would be reported to whichever program syncs next; the file keeps the times that its data was written at.
             Err(error) if error.errno() == Errno::EPERM && self.agreed.writeback && args.valid == TIMES_FROM_CACHE => {
                 self.fs.attr(request.node())?
             }

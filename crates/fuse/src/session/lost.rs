@@ -1,7 +1,7 @@
-//! Data that the kernel had taken from programs, and that the file system then refused.
+//! Write-back errors: data that the kernel's cache had accepted from programs and the file system then refused.
 //!
-//! The kernel tells of it once, by `fsync` and `syncfs`, and keeps the last error only: a program that is killed at the
-//! wrong moment leaves one that hides it. So it is kept here for who unmounts.
+//! The kernel reports such an error once, to the next `fsync` or `syncfs`, and keeps only the last one: an error
+//! that a killed program leaves behind can hide it. The list here lets the unmount report it.
 
 use parking_lot::Mutex;
 use vfs::FileSystem;

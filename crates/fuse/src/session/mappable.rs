@@ -1,12 +1,12 @@
-//! Nodes of which the kernel may have data that nobody wrote.
+//! Files that may have dirty mmap pages which this server has not seen.
 //!
-//! What is stored into a shared mapping is known to the kernel alone until it writes back, which it does not do before
-//! it asks for data and holes. A mapping for writing keeps the file that it was made of open, so there is none where
-//! nobody has the node open for reading and writing; and a page in a hole comes into a mapping by being read first, so
-//! there is none in a node that was empty when it was opened and was not read since.
+//! A store into a shared mapping reaches the server only when the kernel writes the page back, and the kernel does not
+//! do so before it asks for data and holes (`lseek`). A writable mapping keeps its file open for reading and writing:
+//! a file without such an opening has no such pages. A page enters a mapping by a read: a file that was empty when it
+//! was opened, and was not read since, has none either.
 //!
-//! (The kernel can be made to write back, by being told to forget a node's pages. It waits for that, in a way that no
-//! signal ends: a server that is killed meanwhile never ends, and neither do those who use the mount.)
+//! (A notification that invalidates a file's pages makes the kernel write them back, but the sender waits
+//! uninterruptibly: if the server were killed meanwhile, it and all users of the mount would hang.)
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;

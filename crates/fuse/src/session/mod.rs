@@ -12,10 +12,11 @@
 //! * The file system: everything that the trait says. Set-user and set-group bits go when the kernel says that the
 //!   caller may not keep them, and always when the owner changes.
 //!
-//! The files: `entry` names and nodes, `attr` attributes, `open` files being opened and closed, `data` contents, `seek`
-//! data and holes, `list` directories, `xattr`, `control`, `apart` what first needs the kernel's data, `mappable` who
-//! may change what only the kernel sees, `direct` who writes around it, `lost` what was refused later, `room` who is
-//! told of that. Failure: a malformed message gets an error number, or no reply where it has no header.
+//! The files: `entry` names and nodes, `attr` attributes, `open` opening and closing, `data` contents, `seek` data and
+//! holes, `list` directories, `xattr` extended attributes, `control` ioctls, `apart` requests that wait for a flush of
+//! the kernel's pages, `mappable` files with possible mmap pages, `direct` files written with O_DIRECT, `lost`
+//! write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is answered with an errno,
+//! one without a whole header with nothing.
 
 mod apart;
 mod attr;
@@ -71,13 +72,13 @@ const MESSAGE_BYTES_MIN: usize = 128 * 1024;
 /// How a session differs from others.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Written data may stay in the kernel's page cache for a while.
+    /// Ask for the kernel's writeback cache: `write(2)` returns before the data reaches the server.
     pub writeback: bool,
-    /// The kernel opens and closes files without telling.
+    /// Answer OPEN with `ENOSYS`, so that the kernel opens and closes files without requests.
     pub zero_open: bool,
-    /// The mount may be idmapped.
+    /// Permit idmapped mounts; ignored if the file system needs to know the caller.
     pub idmap: bool,
-    /// Every opening begins with an empty page cache.
+    /// Drop the cached pages of a file at every open.
     pub tells_each_reader: bool,
     /// Largest read or write in bytes.
     pub request_bytes_max: u32,

@@ -1,9 +1,9 @@
-//! Writers whose data only the kernel has, on a volume that is nearly full.
+//! Makes `write(2)` fail with `ENOSPC` under a writeback cache, before the kernel has accepted too much data.
 //!
-//! With a writeback cache `write(2)` asks nobody whether there is room: it went on without end, and `fsync` or `close`
-//! said that the data was lost. But where the kernel does not believe a file's attributes, each write asks for them
-//! first, says so (it names the opening, which `stat` does not), and fails as that request does. So when room is short
-//! the kernel is told, again and again, that what it knows of the files that are open for writing is old:
+//! With a writeback cache the kernel accepts writes without asking the server for space; on a full volume only `fsync`
+//! or `close` would report that the data is lost. But if the cached attributes of a file are invalid, each write first
+//! sends a GETATTR with the file handle (that of `stat` has none), and fails if that fails. So while space is short,
+//! the server keeps invalidating the attributes of the files that are open for writing:
 //!
 //! ```text
 //!  much room --- less than an eighth is free ---------> short: every write asks

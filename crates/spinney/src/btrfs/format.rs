@@ -25,7 +25,7 @@ const MAGIC: Magic = magic(0x10040, b"_BHRfS_M");
 /// Send streams, which people take for images.
 const RELATIVES: &[(&str, Magic)] = &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))];
 /// What to do about a truncated image.
-const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies there";
+const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies beyond the end";
 
 /// The format btrfs.
 #[derive(Debug)]
@@ -215,6 +215,6 @@ fn remedies(device: &dyn Device) -> Vec<String> {
     }
     let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
     right
-        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}, which is right"))
+        .map(|(number, (offset, _))| format!("--super {number} uses the copy at byte {offset}, which is valid"))
         .collect()
 }

@@ -17,8 +17,8 @@ pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   compress[=ALGO]     new data is compressed: zlib[:1-9], lzo, zstd[:-15-15], or no; zlib where nothing is said. What
                       does not look as if it became smaller, and files with the flag `m`, are stored as they are
   compress-force[=ALGO]  the same, and everything is tried
-  discard             each commit gives the room of what was deleted back to the host, or tells the disk; without it
-                      fstrim(8) and `spinney trim` do that for everything at once
+  discard             each commit returns freed space: it punches holes into an image file, or discards the blocks of
+                      a disk; without it fstrim(8) and `spinney trim` do that for all free space at once
   bg_reclaim_threshold=PERCENT  block groups that have become less full than that are emptied in the background, and
                       given back; up to 90, and 0 for none
   skip_balance        a balance that was cut short is not resumed
@@ -152,7 +152,8 @@ pub(super) fn open(devices: Devices, request: &VolumeOptions) -> Result<(Volume,
     Ok((wanted.open(devices, |options| options)?, served))
 }
 
-/// Opens a volume with options by name, and others that have no name.
+/// Opens a btrfs volume with `request`, after `change` has set those [`crate::btrfs::VolumeOptions`] that have no mount
+/// option.
 ///
 /// # Errors
 /// As [`crate::open_devices`].
@@ -227,7 +228,7 @@ impl Wanted {
             };
         }
         if !wanted.replays_log && !request.read_only {
-            let text = "option `nologreplay` needs `ro` beside it: the log that a crash left would be lost";
+            let text = "option `nologreplay` needs `ro`: the first commit would discard the log that a crash left";
             return Err(OptionError::wrong(text).into());
         }
         if (!wanted.verifies_data || wanted.goes_back) && !request.read_only {
@@ -396,7 +397,10 @@ fn compression_of(name: &str, value: Option<&str>) -> Result<Option<Compression>
     }
 }
 
-/// The number of a subvolume; 0 is the top level, as the kernel has it.
+/// Parses the value of `subvolid=`: a decimal subvolume id; 0 means the top level (5), as in the kernel.
+///
+/// # Errors
+/// `EINVAL` with an [`OptionError`] for other text.
 pub fn subvolume_id(text: &str) -> Result<TreeId> {
     match text.parse() {
         Ok(0) => Ok(TreeId::FS),
@@ -435,10 +439,10 @@ fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
     Error::new(Errno::ENOENT, Blame::Caller, OptionError::wrong(format!("{option}: {reason}")))
 }
 
-/// A compression as options name it: `zstd`, `zlib:9`, ... as the kernel's mount options and mkfs.btrfs have them.
+/// Parses a compression as the kernel's `compress=` and mkfs.btrfs write it: `zlib[:1-9]`, `lzo`, `zstd[:-15-15]`.
 ///
 /// # Errors
-/// What is wrong, and which there are.
+/// [`OptionError`] for an unknown algorithm or level; the message lists the valid ones.
 pub fn compression(text: &str) -> Result<Compression, OptionError> {
     if let Some(compression) = Compression::parse(text) {
         return Ok(compression);

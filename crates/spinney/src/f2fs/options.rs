@@ -11,8 +11,8 @@ pub(super) const OPTIONS_HELP: &str =
                       with 2 each fsync makes a checkpoint
   background_gc=WHEN  on: segments that are mostly holes are emptied while nothing changes (as if not given);
                       sync: each with a checkpoint of its own; off: only where there is no other room
-  discard             each checkpoint gives the room of what was deleted back to the host, or tells the disk;
-                      without it fstrim(8) and `spinney trim` do that for everything at once
+  discard             each checkpoint returns freed space: it punches holes into an image file, or discards the
+                      blocks of a disk; without it fstrim(8) and `spinney trim` do that for all free space at once
   nodiscard           the opposite
   fsync_mode=MODE     posix (as if not given); strict: for a new file in a directory that lost names fsync makes a
                       checkpoint; nobarrier: it does not wait for the disk's cache, so that a power cut may take

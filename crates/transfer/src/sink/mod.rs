@@ -29,7 +29,8 @@ pub enum Existing {
     Fail,
     /// It is removed first.
     Replace,
-    /// It keeps the name until the copy is complete. On the host as [`Existing::Replace`].
+    /// In a volume, the copy gets a temporary name and is renamed over it when complete: a failure leaves the old file.
+    /// On the host as [`Existing::Replace`].
     Exchange,
 }
 

@@ -1,6 +1,6 @@
-//! Owner, attributes, times and mode of what was made on the host, in this order: a change of the
-//! owner takes away set-user bits and capabilities, writing changes the times, and by the mode, which is
-//! given last, a copy that continues this one knows what is whole.
+//! Sets owner, attributes, times and mode of a new host file, in this order: chown(2) clears set-user bits and
+//! capabilities, writing changes the times, and the mode comes last because a resumed copy takes a file with its final
+//! mode as complete (`resume`).
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;

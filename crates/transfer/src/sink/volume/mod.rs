@@ -61,7 +61,7 @@ pub struct VolumeOptions {
     pub keeps_partial: bool,
     /// Where files come from.
     pub origin: Origin,
-    /// Existing directories of other users than this one keep their attributes.
+    /// With a user id: existing directories that another user owns keep their owner, mode, times and attributes.
     pub user: Option<u32>,
 }
 
