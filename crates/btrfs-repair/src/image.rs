@@ -47,8 +47,9 @@ impl Image {
         let mut image =
             Self { device, media: opened.media, fields: opened.fields, chunk_tree_uuid: Uuid::NIL, bad_chunks: 0 };
         let listed = image.load_chunks();
-        // A number that is wrong is mended, as long as the chunk tree says so.
-        match listed.unwrap_or_else(|| image.fields.num_devices.get()) {
+        // Where the superblock and the chunk tree disagree, one of them is damaged, and is repaired.
+        let counted = image.fields.num_devices.get();
+        match listed.map_or(counted, |listed| listed.min(counted)) {
             0 | 1 => Ok(image),
             count => Err(Error::SeveralDevices(count)),
         }

@@ -421,14 +421,12 @@ fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
         (None, Some(id)) => format!("option `subvolid={}`", id.0),
         (None, None) => return error,
     };
+    if error.errno() == Errno::ENOTDIR {
+        let text = format!("{option}: {error}");
+        return Error::new(Errno::ENOTDIR, Blame::Caller, OptionError::wrong(text));
+    }
     if error.errno() != Errno::ENOENT {
-        return match error.blame() {
-            Blame::Caller => {
-                let (errno, text) = (error.errno(), format!("{option}: {error}"));
-                Error::new(errno, Blame::Caller, OptionError::wrong(text))
-            }
-            _ => error,
-        };
+        return error;
     }
     let is_no_subvolume = error.cause::<Cause>().and_then(Cause::caller_error) == Some(CallerError::NoSuchSubvolume);
     let reason = match (is_no_subvolume, subvol) {
@@ -508,7 +506,7 @@ mod tests {
             ("max_inline=1G", "`max_inline=1G`: give a size from 0 B to 64.0 KiB"),
             ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
             ("discard=now", "sync, async or nothing"),
-            ("degraded", "the kernel's btrfs"),
+            ("autodefrag", "the kernel's btrfs"),
             ("rescue=all", "needs `ro`"),
             ("norecovery", "needs `ro`"),
             ("rescue=idatacsums", "`rescue` needs `ro`"),
