@@ -11,10 +11,10 @@ pub struct CheckOptions {
     pub passes: Vec<String>,
     /// Read all file data too, and verify its checksums where the format has them.
     pub data: bool,
-    /// Bytes of memory for the check's records, beyond which they go to temporary files; `None`: the default of btrfs.
-    /// f2fs ignores it.
+    /// Bytes of memory for the check's records, beyond which they go to temporary files; `None`: the default of the
+    /// format. A format that keeps all records in memory ignores it.
     pub memory: Option<u64>,
-    /// Number of threads; `None`: one for each processor. f2fs ignores it.
+    /// Number of threads; `None`: one for each processor. A check of one thread ignores it.
     pub threads: Option<usize>,
 }
 

@@ -115,8 +115,7 @@ pub trait Engine: Debug + Send + Sync {
     /// Damage, I/O.
     fn info(&self) -> Result<Info>;
 
-    /// The format's own volume type, which callers downcast to: `btrfs::Volume`, `Arc<F2fs>`. A format documents its
-    /// type.
+    /// The format's own volume type, which callers downcast to. A format documents it.
     fn own(&self) -> &dyn Any;
 }
 
@@ -129,7 +128,7 @@ pub struct Info {
     pub label: OsString,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// Size of a block of file data in bytes (btrfs: the sector size).
+    /// Size of a block of file data in bytes (the sector size, where a format has one).
     pub block_bytes: u32,
     /// Size of the volume in bytes.
     pub total_bytes: u64,

@@ -9,7 +9,7 @@ use vfs::{AtimeMode, Blame, Errno, Error};
 
 use crate::size;
 
-/// Interval of the periodic commit of a served volume: the default of the kernel's btrfs (its f2fs has 60 s).
+/// Interval of the periodic commit of a served volume: that of most kernels.
 const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// How a volume is opened.
@@ -21,13 +21,13 @@ pub struct VolumeOptions {
     pub atime: AtimeMode,
     /// Longest time between two commits of a served volume.
     pub commit_interval: Duration,
-    /// Most bytes of dirty file data in memory before a writer has to wait; `None`: the default of btrfs. f2fs ignores
-    /// it.
+    /// Most bytes of dirty file data in memory before a writer has to wait; `None`: the default
+    /// of the format, which may ignore it.
     pub dirty_bytes: Option<usize>,
-    /// Bytes of the metadata cache; `None`: the default of btrfs. f2fs ignores it.
+    /// Bytes of the metadata cache; `None`: the default of the format, which may ignore it.
     pub cache_bytes: Option<usize>,
     /// Count every inode that the kernel refers to as open, so that it stays in memory. For a FUSE server whose kernel
-    /// opens files without a request (`zero_open`); f2fs ignores it.
+    /// opens files without a request (`zero_open`); a format that keeps all inodes ignores it.
     pub keep_known: bool,
     /// User and group of files and directories that are created through [`vfs::Volume`]; 0 and 0 by default.
     pub owner: (u32, u32),
@@ -97,7 +97,7 @@ pub struct MakeOptions {
     pub uuid: Option<[u8; 16]>,
     /// User and group of the root directory.
     pub owner: (u32, u32),
-    /// Options of one format, by name. btrfs and f2fs have none yet and refuse each with `EINVAL`.
+    /// Options of one format, by name. A format without any refuses each with `EINVAL`.
     pub own: Vec<(String, String)>,
 }
 

@@ -63,8 +63,8 @@ impl Volume {
     /// Copies everything below the directory `from` of the volume into the host directory `to`, which is created if
     /// missing; its parent must exist. Nothing is written outside `to`, whatever the image contains. Owners, device
     /// nodes and attributes that the host refuses to this process are left out without an error; a file without its
-    /// owner gets no set-user bit. Set-user and set-group bits, capabilities and device nodes of the image are left out,
-    /// since the image may be another user's: [`crate::transfer::Rules`] can keep them. `watch` is as in
+    /// owner gets no set-user bit. Set-user and set-group bits, capabilities and device nodes of the image are left
+    /// out, since the image may be another user's: [`crate::transfer::Rules`] can keep them. `watch` is as in
     /// [`Volume::import`].
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! `subvolumes` has the calls on subvolumes. Failure: a stream that failed is not used again, and callers that wait for
 //! a server that is gone get `EIO`. Callers: commands, through [`vfs::Volume`].
 
+mod maintenance;
 mod subvolumes;
 
 use std::io;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirEntry, DirSink, EncodedData, Entry, Errno, Extent, Follow,
-    Handle, KnownNode, Layout, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size,
-    Subvolumes, SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    Handle, KnownNode, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncWhat,
+    VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{Blame, Error, FileSystem, Maintenance};
 
@@ -579,28 +580,5 @@ impl FileSystem for Remote {
 
     fn maintenance(&self) -> Option<&dyn Maintenance> {
         Some(self)
-    }
-}
-
-impl Maintenance for Remote {
-    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
-        let Layout { range, extent_bytes, compression } = wanted.clone();
-        self.count(Request::Defragment { node, range, extent_bytes, compression })
-    }
-
-    fn trim(&self, wanted: &Trim, _watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        self.count(Request::Trim { range: wanted.range.clone(), bytes_min: wanted.bytes_min })
-    }
-
-    fn resize(&self, size: Size) -> Answer<u64> {
-        self.count(Request::Resize { size })
-    }
-
-    fn is_order(&self, name: &[u8]) -> bool {
-        self.is(Request::IsOrder { name }, &[]).unwrap_or(false)
-    }
-
-    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
-        self.done(Request::Order { name, value })
     }
 }

@@ -531,7 +531,7 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 16);
+        assert_eq!(NAMES.iter().filter(listed).count(), 17);
     }
 
     #[test]

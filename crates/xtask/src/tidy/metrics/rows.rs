@@ -136,7 +136,7 @@ fn neutral(files: &[SourceFile]) -> [Row; 3] {
     let is_below = |path: &str, folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
     let common: Vec<&SourceFile> = files.iter().filter(|file| is_below(&file.path, COMMON_COMMANDS)).collect();
     let named = common.iter().filter_map(|file| {
-        let line = file.text.lines().position(|line| words::names_a_format(line))?;
+        let line = file.text.lines().position(words::names_a_format)?;
         let text = "names a format".to_owned();
         Some(Problem { path: file.path.clone(), line: line.saturating_add(1), text })
     });
