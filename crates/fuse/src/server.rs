@@ -49,7 +49,7 @@ pub struct ServerOptions {
     pub zero_open: bool,
     /// The mount may be idmapped, where the kernel can do that (Linux 6.12). It then tells who asks only of
     /// requests that create something, whether or not the mount is idmapped; so it is left out for a file system that
-    /// [needs](FileSystem::needs_callers) to know. Only for a mount where the kernel checks permissions
+    /// [needs](vfs::Controls::needs_callers) to know. Only for a mount where the kernel checks permissions
     /// ([`crate::MountOptions::default_permissions`]); it refuses others.
     pub idmap: bool,
     /// The kernel keeps nothing of a file's contents from one opening to the next, so that the file system hears of
