@@ -117,8 +117,8 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
-    /// What the host says (owner, permissions, numbers) of the open file or block device, even if its path names
-    /// another by now; `None` for a device that is neither.
+    /// The host's metadata (owner, permissions, numbers) of the open file or block device, even if its path names
+    /// another one by now; `None` for a device that is neither.
     ///
     /// # Errors
     /// [`Error::Io`].

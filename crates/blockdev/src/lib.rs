@@ -13,7 +13,7 @@
 //! - After a failed flush nothing is known about the writes before it; retrying it proves
 //!   nothing. The caller has to stop writing.
 //!
-//! Who calls it: the engines (all I/O), the front ends ([`open`], by a [`Locator`]), the test kit (wrapping). [`queue`]
+//! Callers: the engines (all I/O), the front ends ([`open`], by a [`Locator`]), the test kit (wrapping). [`queue`]
 //! merges neighbouring requests before they are submitted, which is what makes small blocks fast on real disks;
 //! [`trace`] counts requests for tests, [`recording`] writes them down for pictures, with what each is for
 //! ([`tagged`]).

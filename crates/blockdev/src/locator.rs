@@ -250,7 +250,7 @@ impl fmt::Display for Locator {
     }
 }
 
-/// What follows a question mark.
+/// The query of a locator, behind its question mark.
 #[derive(Default)]
 struct Part {
     offset: u64,

@@ -127,7 +127,7 @@ struct Counts {
     repairs: AtomicU64,
 }
 
-/// What stands for a device that is not there.
+/// A placeholder for a missing device: every request to it fails.
 #[derive(Debug)]
 struct Missing {
     name: String,

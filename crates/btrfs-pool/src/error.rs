@@ -66,7 +66,7 @@ pub enum MemberError {
     Unreadable {
         /// Name of the device.
         device: String,
-        /// What is wrong with its first copy.
+        /// Why its first copy is refused.
         why: String,
     },
     /// Two devices are of two file systems.

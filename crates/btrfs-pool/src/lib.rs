@@ -80,7 +80,7 @@ pub struct Opening {
     pub mode: Mode,
     /// The only copy of the superblock that is looked at, by its number from 0.
     pub copy: Option<usize>,
-    /// What becomes of a device that is too short.
+    /// Whether a device that is shorter than its device item says is opened.
     pub too_short: TooShort,
 }
 

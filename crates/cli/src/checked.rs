@@ -122,7 +122,7 @@ struct JsonReport<'a> {
     bytes_read: u64,
 }
 
-/// What a check found, and how it is shown.
+/// The report of a check, which this module shows.
 pub(crate) struct Checked(pub(crate) CheckReport);
 
 impl Checked {

@@ -1,9 +1,9 @@
-//! What a check of any format is asked for, and what it reports.
+//! Options and report of a check, the same for every format.
 
 use checking::{CodeInfo, CodeTable, PassTable, Report};
 use serde::Serialize;
 
-/// What a check looks at.
+/// The extent of a check.
 #[derive(Debug, Clone, Default)]
 pub struct CheckOptions {
     /// Ids of the passes to run ([`PassRow::id`]); those that they need run too. Empty: all, that over the data only
@@ -25,7 +25,7 @@ pub struct PassRow {
     pub format: &'static str,
     /// Name of the pass, which does not change.
     pub id: &'static str,
-    /// What it looks at.
+    /// The structures that it checks, in one line.
     pub about: &'static str,
     /// The passes that it needs.
     pub needs: Vec<&'static str>,
@@ -40,11 +40,11 @@ pub struct Meaning {
     pub code: &'static str,
     /// The pass that finds it.
     pub pass: &'static str,
-    /// What is wrong.
+    /// The damage, in one line.
     pub what: &'static str,
-    /// What it means for the data.
+    /// The consequence for the data.
     pub means: &'static str,
-    /// What to do about it.
+    /// The advised remedy.
     pub advice: &'static str,
 }
 
@@ -55,17 +55,17 @@ pub struct Finding {
     pub code: &'static str,
     /// The pass that found it.
     pub pass: &'static str,
-    /// What the code stands for.
+    /// The damage that the code stands for.
     pub about: &'static str,
-    /// What exactly, where the code stands for several things.
+    /// The exact damage, where the code stands for several; else empty.
     pub what: String,
     /// The path of the file, where one is known.
     pub path: Option<String>,
     /// Where it is, in the numbers of the format.
     pub place: Vec<PlacePart>,
-    /// What should be there.
+    /// The value that would be consistent.
     pub expected: String,
-    /// What is there.
+    /// The value on the device.
     pub found: String,
 }
 
@@ -95,7 +95,7 @@ impl PlacePart {
     }
 }
 
-/// What a check found.
+/// The findings of a check, and how much it read.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
     /// The passes that ran.

@@ -1,4 +1,4 @@
-//! What a format does, and what an open volume of it does.
+//! The traits of a format and of an open volume of it.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -91,7 +91,7 @@ pub trait Format: Debug + Send + Sync {
         ""
     }
 
-    /// What may be tried on a damaged image, as the ends of a message.
+    /// Remedies to try on a damaged image, each as the end of a message.
     fn remedies(&self, devices: &[Arc<dyn Device>]) -> Vec<String> {
         let _ = devices;
         Vec::new()
@@ -109,7 +109,7 @@ pub trait Engine: Debug + Send + Sync {
     /// Damage, I/O.
     fn serve(&self) -> Result<Arc<dyn FileSystem>>;
 
-    /// What every format says of a volume.
+    /// The facts that every format has of a volume.
     ///
     /// # Errors
     /// Damage, I/O.
@@ -119,7 +119,7 @@ pub trait Engine: Debug + Send + Sync {
     fn own(&self) -> &dyn Any;
 }
 
-/// What every format says of a volume.
+/// The facts that every format has of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// Name of the format.
@@ -134,6 +134,22 @@ pub struct Info {
     pub total_bytes: u64,
     /// Free bytes, as `df` shows them.
     pub free_bytes: u64,
+}
+
+/// The device of a volume that has one; `what` names the volume or the operation in the refusal.
+///
+/// # Errors
+/// `EOPNOTSUPP` with an [`OptionError`] for any other number of devices.
+pub fn single(devices: Devices, what: &str) -> Result<Arc<dyn Device>> {
+    let count = devices.len();
+    let mut devices = devices.into_iter();
+    match (devices.next(), devices.next()) {
+        (Some(device), None) => Ok(device),
+        _ => {
+            let text = format!("{what} on several devices are not supported: expected 1 device, found {count}");
+            Err(OptionError::unsupported(text).into())
+        }
+    }
 }
 
 /// The refusal of an operation that a format does not have.

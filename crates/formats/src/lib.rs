@@ -26,5 +26,5 @@ pub mod options;
 pub mod size;
 
 pub use check::{CheckOptions, CheckReport, Finding, Meaning, PassRow, PlacePart, codes, passes};
-pub use engine::{Devices, Engine, Format, Info};
+pub use engine::{Devices, Engine, Format, Info, single};
 pub use options::{MakeOptions, OptionError, VolumeOptions};

@@ -65,7 +65,7 @@ pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
         return Err(not_ours(format!("no {} image: it is empty", format_names())));
     }
     let mut head = vec![0; usize::try_from(device.size_bytes().min(HEAD_BYTES)).unwrap_or_default()];
-    device.read_at(0, &mut head).map_err(|error| Error::new(Errno(error.errno()), Blame::Device, error))?;
+    device.read_at(0, &mut head).map_err(device_error)?;
     let Some(name) = recognise_bytes(&head) else {
         // The first format says best what is missing.
         return Ok(BUILT_IN[0]);
@@ -81,4 +81,15 @@ pub struct NotRecognised(String);
 
 fn not_ours(text: String) -> Error {
     Error::new(Errno::EIO, Blame::Image, NotRecognised(text))
+}
+
+/// The error of a device that cannot be opened or read.
+pub(crate) fn device_error(error: ::blockdev::Error) -> Error {
+    let errno = Errno(error.errno());
+    let blame = match errno {
+        Errno::EINVAL => Blame::Caller,
+        Errno::EOPNOTSUPP => Blame::Program,
+        _ => Blame::Device,
+    };
+    Error::new(errno, blame, error)
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use blockdev::{Access, Device, Locator};
 use formats::{CheckOptions, CheckReport, Devices, Format, MakeOptions, OptionError, VolumeOptions};
-use vfs::{Blame, Errno, Error, Result};
+use vfs::{Errno, Result};
 
-use crate::formats::{format_named, format_names, recognise};
+use crate::formats::{device_error, format_named, format_names, recognise};
 use crate::progress::{Cancellable, Progress, Reporter};
 use crate::volume::Volume;
 
@@ -55,7 +55,7 @@ pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Res
     let image = image.as_ref();
     let access = Access { create: options.size.is_some(), ..Access::WRITE };
     let part = Locator::parse(image).map(|part| part.with_size(options.size));
-    let device = part.and_then(|part| blockdev::open(&part, access)).map_err(of_device)?;
+    let device = part.and_then(|part| blockdev::open(&part, access)).map_err(device_error)?;
     make_devices(vec![device], format, options).map_err(|error| error.during("make").at(image))
 }
 
@@ -112,20 +112,10 @@ pub fn check_devices(
 /// Opens the devices of a list.
 fn devices(list: &Path, access: Access) -> Result<Devices> {
     let found = Locator::parse_list(list);
-    found.and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect()).map_err(of_device)
+    found.and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect()).map_err(device_error)
 }
 
 fn first(devices: &[Arc<dyn Device>]) -> Result<&dyn Device> {
     let none = || OptionError::wrong("devices of a volume: expected 1 or more, found none");
     Ok(&**devices.first().ok_or_else(none)?)
-}
-
-fn of_device(error: blockdev::Error) -> Error {
-    let errno = Errno(error.errno());
-    let blame = match errno {
-        Errno::EINVAL => Blame::Caller,
-        Errno::EOPNOTSUPP => Blame::Program,
-        _ => Blame::Device,
-    };
-    Error::new(errno, blame, error)
 }

@@ -41,7 +41,7 @@ impl Volume {
         self.engine.own().downcast_ref()
     }
 
-    /// What every format says of a volume.
+    /// The facts that every format has of a volume.
     ///
     /// # Errors
     /// Damage, I/O.

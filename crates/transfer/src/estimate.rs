@@ -19,7 +19,7 @@ const SMALL_FILE_BYTES: u64 = 2048;
 /// Contents are counted in blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What a source holds.
+/// The number of names and bytes that a source holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Names, directories and further names of the same file included.

@@ -23,7 +23,7 @@ pub const fn file_id(found: &Metadata) -> FileId {
     (found.home.subvolume, found.home.ino)
 }
 
-/// What is copied, and with which owner and attributes. The default keeps everything.
+/// The rules of a copy: which nodes it has, and their owners and attributes. The default keeps everything.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Owner and group of all copies, instead of those of the source.
@@ -67,7 +67,7 @@ pub(crate) enum Decision {
     Skip,
 }
 
-/// What the rules took from a node.
+/// The attributes that the rules took from a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// Set-user or set-group bits, or the capability.

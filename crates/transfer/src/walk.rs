@@ -41,7 +41,7 @@ const BATCH_BYTES: usize = 384 << 10;
 pub struct Options {
     /// Threads that read and write. With one the order of all calls is fixed.
     pub thread_count: usize,
-    /// What is copied, and with which owner and attributes.
+    /// Which nodes are copied, and with which owner and attributes.
     pub rules: Rules,
 }
 

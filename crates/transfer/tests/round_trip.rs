@@ -37,7 +37,7 @@ fn fill(dir: &Path) {
     fs::File::open(dir.join("sub")).unwrap().set_times(time).unwrap();
 }
 
-/// What is below a directory: paths, modes, sizes, times, targets, contents.
+/// The nodes below a directory: paths, modes, sizes, times, targets, contents.
 fn seen(dir: &Path) -> Vec<String> {
     let (mut seen, mut todo) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(path) = todo.pop() {

@@ -24,7 +24,7 @@ const FILES: u64 = 70;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// One file that crosses many stripes.
 const LARGE_BYTES: usize = 12 << 20;
-/// What is destroyed of a device begins behind its first superblock; the second one stays too.
+/// The trial destroys a device from here on, behind its first superblock; the second one stays too.
 const DAMAGE_FROM: u64 = 1 << 20;
 const SUPERBLOCK_MIRROR: std::ops::Range<u64> = 64 << 20..65 << 20;
 const PIECE: usize = 1 << 20;
@@ -53,13 +53,13 @@ const LAYOUTS: &[Layout] = &[
     layout("raid1c4", "raid1c4", 4, 3),
 ];
 
-/// What is run.
+/// The program under test.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Only layouts with this in their name.
     #[arg(long)]
     only: Option<String>,
-    /// What the files are drawn with.
+    /// Seed of the files' contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the images are for a while.

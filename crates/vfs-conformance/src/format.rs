@@ -8,7 +8,7 @@ use std::sync::Arc;
 use blockdev::Device;
 use checking::Watch;
 use formats::magic::{Magic, magic};
-use formats::{CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, OptionError, VolumeOptions};
+use formats::{CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, VolumeOptions, single};
 use vfs::file_system::Answer;
 use vfs::{FileSystem, Volume};
 
@@ -38,11 +38,6 @@ fn options(device: &dyn Device, read_only: bool) -> MemoryOptions {
     MemoryOptions { capacity_bytes: device.size_bytes() / 4, read_only, ..MemoryOptions::default() }
 }
 
-fn only(devices: Devices) -> Answer<Arc<dyn Device>> {
-    let first = devices.into_iter().next();
-    first.ok_or_else(|| OptionError::wrong("devices of a volume: expected 1, found none").into())
-}
-
 impl Format for MemoryFormat {
     fn name(&self) -> &'static str {
         NAME
@@ -54,14 +49,14 @@ impl Format for MemoryFormat {
 
     fn open(&self, devices: Devices, wanted: &VolumeOptions) -> Answer<Arc<dyn Engine>> {
         self.check_options(wanted)?;
-        let device = only(devices)?;
+        let device = single(devices, "memory volumes")?;
         let options = MemoryOptions { atime: wanted.atime, ..options(&*device, wanted.read_only) };
         let fs = Arc::new(MemoryFs::open_on(device, &options)?);
         Ok(Arc::new(MemoryEngine { fs, owner: wanted.owner }))
     }
 
     fn make(&self, devices: Devices, wanted: &MakeOptions) -> Answer<Arc<dyn Engine>> {
-        let device = only(devices)?;
+        let device = single(devices, "memory volumes")?;
         let options = options(&*device, false);
         let fs = Arc::new(MemoryFs::make_on(device, &options)?);
         Ok(Arc::new(MemoryEngine { fs, owner: wanted.owner }))
@@ -69,7 +64,7 @@ impl Format for MemoryFormat {
 
     /// A tree whose checksum is right is whole, so to open it is to check it.
     fn check(&self, devices: Devices, _: &CheckOptions, watch: &dyn Watch) -> Answer<CheckReport> {
-        let device = only(devices)?;
+        let device = single(devices, "memory volumes")?;
         watch.set_total(device.size_bytes());
         let fs = MemoryFs::open_on(Arc::clone(&device), &options(&*device, true))?;
         let inodes = fs.status()?;

@@ -42,7 +42,7 @@ pub struct Error {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What an error says beside its number and its cause.
+/// The context of an error, beside its number and its cause.
 #[derive(Debug, Clone, Default)]
 struct Context {
     operation: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! What the store knows of its devices, for those who report on them.
+//! Names, numbers and sizes of the store's devices, for reports.
 //!
 //! Sizes are those of now: chunks that the running transaction made count. It fails in no way.
 
@@ -14,7 +14,7 @@ pub struct DeviceState {
     pub id: DevId,
     /// Its UUID.
     pub uuid: Uuid,
-    /// What messages call it; usually its path.
+    /// Its name in messages; usually its path.
     pub name: String,
     /// Bytes that it has.
     pub device_bytes: u64,

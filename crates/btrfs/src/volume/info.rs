@@ -59,7 +59,7 @@ impl Volume {
             .map_err(crate::Error::from)?
             .scan(&Key::MIN, &Key::MAX, |key, bytes| {
                 let id = TreeId(key.objectid);
-                // What is being deleted, or relocated, has gaps.
+                // A tree that is being deleted or relocated has gaps.
                 let is_root = key.item_type == item_type::ROOT_ITEM && id != TreeId::TREE_RELOC;
                 if is_root && RootItem::read(bytes)?.refs.get() > 0 {
                     ids.push(id);

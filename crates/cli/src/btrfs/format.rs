@@ -8,7 +8,9 @@ use spinney::VolumeOptions;
 use spinney::blockdev::{Device, Locator};
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use spinney::btrfs::store::Error as StoreError;
-use spinney::btrfs::{CallerError, Error as VolumeError, Volume, VolumeOptions as Own, open_with as open_changed};
+use spinney::btrfs::{
+    CallerError, Error as VolumeError, SHRINKS, Volume, VolumeOptions as Own, open_with as open_changed,
+};
 
 use super::info;
 use crate::commands::failure::{Failure, Status, of_device};
@@ -89,9 +91,6 @@ pub(super) fn tell_of_cut(volume: &Volume) -> Result<()> {
     }
     Ok(())
 }
-
-/// The remedy for a truncated image.
-const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies beyond the end";
 
 /// The refusal of an image that another format of this program can read: nothing is wrong with it.
 pub(super) fn of_another(path: &Path) -> Option<Error> {

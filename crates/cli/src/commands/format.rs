@@ -23,7 +23,7 @@ pub(crate) use spinney::format_names;
 pub(crate) struct Face {
     /// The name of the format.
     pub(crate) name: &'static str,
-    /// What `info` shows, as JSON or for people.
+    /// Prints the report of `info`, as JSON or for people.
     pub(crate) report: fn(&Volume, bool, &mut Output) -> Result<()>,
     /// Warns of what a user should know who reads the volume.
     pub(crate) warn: fn(&Volume) -> Result<()>,
@@ -67,7 +67,7 @@ impl Face {
     };
 }
 
-/// What every format says of a volume.
+/// Prints the facts that every format has of a volume.
 fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
     use std::io::Write as _;
     let info = volume.info()?;
@@ -135,7 +135,7 @@ pub(crate) fn recognise(image: &Locator) -> spinney::blockdev::Result<Option<&'s
     Ok(spinney::recognise_bytes(&magic::head(image)?))
 }
 
-/// What a device without a file system that is known here looks like.
+/// The kind of file that a device without a known file system looks like.
 ///
 /// # Errors
 /// The host's.

@@ -266,7 +266,7 @@ fn connect_to(dir: &Path) -> Result<Remote> {
     })
 }
 
-/// What the server of a mount shows of a directory of it.
+/// A directory of a mount, opened through the mount's server.
 fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     let shown = dir.display();
     if request.own.iter().any(|(name, _)| ["compress", "nologreplay"].contains(&name.as_str())) {

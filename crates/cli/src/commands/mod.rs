@@ -1,4 +1,4 @@
-//! What every format has: the commands on files and directories, and what all commands share.
+//! The commands on files and directories, which every format has, and the parts that all commands share.
 //!
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
 //! [`spinney::Files`], whatever format is behind it: the words of the program for a format are in its face

@@ -8,7 +8,7 @@ use crate::commands::failures::{Failures, ends};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::Progress;
 
-/// What copies do not have, each counted.
+/// Counters of the losses of a copy, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     /// Files that kept the owner or group of this process.

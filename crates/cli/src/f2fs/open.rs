@@ -1,4 +1,4 @@
-//! What the program says of an f2fs image that is opened.
+//! The program's report and warnings for an f2fs image that it opens.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn own(volume: &Volume) -> Result<&Arc<F2fs>> {
     Ok(volume.f2fs().ok_or_else(|| Failure::new(Status::Unsupported, format!("a volume of {name}, not of f2fs")))?)
 }
 
-/// What `info` shows of a volume.
+/// Prints the report of `info`.
 pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
     let volume = own(volume)?;
     let found = volume.info().map_err(spinney::Error::from)?;

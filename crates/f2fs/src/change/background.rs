@@ -27,7 +27,7 @@ const HOLES_MIN_PERCENT: u64 = 5;
 /// until something changes.
 ///
 /// # Errors
-/// What the device says; nothing is written any more then.
+/// The device's error; nothing is written any more then.
 pub(crate) fn step(volume: &mut WriteVolume) -> Result<bool> {
     volume.progress.check()?;
     if volume.policy.background_gc == BackgroundGc::Off || volume.progress.is_replaying {

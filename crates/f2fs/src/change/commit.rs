@@ -58,7 +58,7 @@ const FIRST_AND_LAST: u32 = 2;
 /// Makes all changes durable. `is_last` where the volume is closed behind it.
 ///
 /// # Errors
-/// What the device says; nothing is written any more then.
+/// The device's error; nothing is written any more then.
 pub(crate) fn commit(volume: &mut WriteVolume, is_last: bool) -> Result<()> {
     volume.progress.check()?;
     let is_clean = volume.checkpoint().flags().contains(CheckpointFlags::UMOUNT);

@@ -46,7 +46,7 @@ pub(crate) fn write(
         room::make(volume, 2 + NODES_PER_WAY, 2, Urgency::Normal)?;
         pages::leave_inline(volume, ino)?;
         if data.len() > BLOCK_SIZE {
-            // What is written behind it needs room of its own.
+            // A write behind it needs room of its own.
             volume.settle();
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn freed(space: &Space, freed: &[FreeRun]) {
 /// was changed before the first one. Returns `false` at the end.
 ///
 /// # Errors
-/// What the device says.
+/// The device's error.
 pub(crate) fn trim_some(space: &Space, wanted: &Trim, done: &mut Trimmed) -> Result<bool> {
     let segments = &space.segments;
     done.all = segments.block_count();

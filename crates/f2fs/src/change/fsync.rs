@@ -65,7 +65,7 @@ pub(crate) fn sync(volume: &mut WriteVolume, ino: Nid, what: SyncWhat) -> Result
 /// notes it ([`Self::noted`]).
 ///
 /// # Errors
-/// What the device says; nothing is written any more then.
+/// The device's error; nothing is written any more then.
 pub(crate) fn begin(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<PendingBatch> {
     volume.progress.check()?;
     let finished = volume.blocks.in_flight().wait();

@@ -75,7 +75,7 @@ pub(crate) fn create(volume: &mut WriteVolume, dir: Nid, name: Option<&[u8]>, ne
         None => Ok(()),
     });
     if let Err(error) = filled {
-        // Nobody has seen it.
+        // No other thread has seen it.
         free(volume, ino)?;
         return Err(error);
     }

@@ -1,5 +1,5 @@
-//! What a write does before it takes the volume's lock, so that writes of several threads do it at the same time: pages
-//! are copied, and blocks are read from the device, those of nodes too.
+//! The part of a write before it takes the volume's lock, which several threads do at the same time: it copies pages,
+//! and reads blocks from the device, those of nodes too.
 //!
 //! ```text
 //!    whole pages: copied -> first and last page, where a part is written: lock, look the block up, unlock, read it
@@ -49,7 +49,7 @@ struct Page {
     base: Option<(BlockAddr, Epoch)>,
 }
 
-/// What has to be read from the device for the contents of a page.
+/// The read that the contents of a page need.
 enum Lookup {
     /// They are in memory or inline, or there are none.
     NothingToRead,

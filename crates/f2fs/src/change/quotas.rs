@@ -69,7 +69,7 @@ impl QuotaFileMut for Changing<'_> {
 /// Adds to the quota files what changed since the last commit.
 ///
 /// # Errors
-/// What the device says. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
+/// The device's error. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
 pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     let files: Vec<_> = volume.charges.files().collect();
     if files.is_empty() {
@@ -91,7 +91,7 @@ pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     Ok(())
 }
 
-/// What each user, group and project has more than with the last commit; nothing where nothing changed.
+/// The growth of each user, group and project since the last commit; empty where nothing changed.
 fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[More; 3]>> {
     let before = volume.charges.take();
     let mut mores: [More; 3] = Default::default();

@@ -56,7 +56,7 @@ fn make_sections(volume: &mut WriteVolume, more: u64, spare: u64) -> Result<()> 
         return Ok(());
     }
     commit::commit(volume, false)?;
-    // What is moved is written too: each section is emptied twice at most.
+    // Blocks that are moved are written too: each section is emptied twice at most.
     let mut rounds = 2 * volume.space.segments.section_count();
     while !volume.has_sections(more, spare) {
         if rounds == 0 || !clean::section(volume)? {

@@ -104,7 +104,7 @@ pub(super) fn free_from(volume: &mut WriteVolume, ino: Nid, from: u64) -> Result
 /// it.
 fn free_below(volume: &mut WriteVolume, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
     let (ino, fanout) = (layout.ino(), layout.fanout());
-    // What is below other nodes went whole.
+    // Nodes below other nodes were removed whole.
     volume.settle();
     room::make(volume, 0, NODES_AT_ONCE, Urgency::Removal)?;
     if fanout.below(step, 0).is_none() {
@@ -184,7 +184,7 @@ pub(crate) fn punch(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64) -
 /// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
 pub(crate) fn zero_range(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
     let size = volume.inode(ino)?.inode.size();
-    // What may find no room comes first: then nothing is lost.
+    // The step that may find no room comes first: then nothing is lost.
     reserve(volume, ino, offset, len, grows)?;
     volume.settle();
     let end = offset.saturating_add(len).min(size);

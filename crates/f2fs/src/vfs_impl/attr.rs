@@ -28,7 +28,7 @@ const SECTOR_BYTES: u64 = 512;
 /// Preferred size of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
-/// What `stat` reports.
+/// The attributes that `stat` reports.
 pub(super) fn attr_of(volume: &ReadVolume, node: &Node) -> Attr {
     let (inode, features) = (&node.inode, volume.features());
     let fields = inode.fields();

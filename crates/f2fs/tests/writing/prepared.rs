@@ -178,7 +178,7 @@ fn a_writer_that_waits_for_the_device_holds_nobody_up() {
     assert!(number >= 2, "a node and contents are read before the lock is taken: {number}");
 }
 
-/// What another writer does while the first one has read a page, and has not got it yet.
+/// A change that another writer makes between the first writer's read of a page and its use of it.
 type Meanwhile = fn(&Volume, &File, &mut [u8]);
 
 fn write_beside(_volume: &Volume, file: &File, expected: &mut [u8]) {

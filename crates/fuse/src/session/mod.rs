@@ -108,7 +108,7 @@ impl SessionOptions {
         self.request_bytes_max.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
     }
 
-    /// What is asked of the kernel; `has_ring` where requests come through rings too.
+    /// The features that the session asks the kernel for; `has_ring` where requests come through rings too.
     pub(crate) fn wish(&self, fs: &dyn FileSystem, has_ring: bool) -> Wish {
         Wish {
             writeback: self.writeback,

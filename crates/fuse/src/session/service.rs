@@ -34,7 +34,7 @@ use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, NodeId, Result, SyncWhat};
 use zerocopy::FromBytes;
 
-/// What has the kernel write its data, and the syncs that have threads of their own.
+/// The callback that makes the kernel write its dirty pages, and the syncs that run on their own threads.
 pub(super) struct Writing {
     pub(super) write_back: Option<WriteBack>,
     pub(super) writer: Arc<AtomicU32>,
@@ -63,7 +63,7 @@ pub(crate) struct ServiceOptions {
     pub(crate) has_epochs: bool,
     /// The kernel tells who asks only of requests that create something.
     pub(crate) has_idmaps: bool,
-    /// What makes the kernel write; without it, it writes when it likes.
+    /// Makes the kernel write its dirty pages; without it, the kernel writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
     /// The thread that makes it write; 0 while there is none.
     pub(crate) writer: Arc<AtomicU32>,

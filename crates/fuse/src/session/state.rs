@@ -1,4 +1,4 @@
-//! What a service knows and answers with: what was agreed on, what the kernel's caches have, the fate of a request.
+//! State that the parts of a service share: features agreed on with the kernel, its caches, the answer to a request.
 //!
 //! The types of requests (`entry`, `attr`, ...) share these; the service that holds them is above. Nothing here can
 //! fail.
@@ -30,7 +30,7 @@ pub(crate) struct BegunSync {
     pub(super) ticket: SyncTicket,
 }
 
-/// What becomes of a request.
+/// The way in which a request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// So many bytes of the reply buffer.
@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Begun(BegunSync),
     /// To be answered by [`super::Service::serve_with_data`], on a thread that answers nothing else.
     Apart(OwnedRequest),
-    /// Nobody waits for an answer.
+    /// The kernel expects no answer.
     Silent,
 }
 
@@ -56,7 +56,7 @@ impl From<Result<usize>> for Answer {
     }
 }
 
-/// What was agreed on with the kernel, and how long it may believe replies.
+/// The features agreed on with the kernel, and how long it may cache replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     pub(super) timeouts: Timeouts,
@@ -68,7 +68,7 @@ pub(super) struct Agreed {
     pub(super) is_read_only: bool,
 }
 
-/// What is known of data that only the kernel has, and of data that it lost.
+/// Files with dirty pages that only the kernel has, and files whose pages it lost.
 pub(super) struct Caches {
     pub(super) mappable: Mappable,
     pub(super) direct: DirectWriters,
@@ -76,7 +76,7 @@ pub(super) struct Caches {
     pub(super) room: Room,
 }
 
-/// What a mount tells of its server.
+/// Facts about the server that control operations on the mount return.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own {
     pub(super) socket: Option<[u64; 2]>,

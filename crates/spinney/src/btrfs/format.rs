@@ -12,7 +12,7 @@ use checking::Watch;
 use formats::magic::{Magic, magic};
 use formats::{
     CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, Meaning, OptionError, PassRow, PlacePart,
-    VolumeOptions,
+    VolumeOptions, single,
 };
 use vfs::{Blame, Errno, Error, FileSystem, Result};
 
@@ -24,8 +24,8 @@ const NAME: &str = "btrfs";
 const MAGIC: Magic = magic(0x10040, b"_BHRfS_M");
 /// Send streams, which people take for images.
 const RELATIVES: &[(&str, Magic)] = &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))];
-/// What to do about a truncated image.
-const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies beyond the end";
+/// The remedy for a truncated image, as the end of a message.
+pub const SHRINKS: &str = "`spinney repair IMAGE` shrinks the file system if no chunk lies beyond the end";
 
 /// The format btrfs.
 #[derive(Debug)]
@@ -67,25 +67,12 @@ impl Format for Btrfs {
             ..Own::default()
         };
         let (uid, gid) = options.owner;
-        let volume = Volume::options().owner(uid, gid).make_device(only(devices)?, &own)?;
+        let volume = Volume::options().owner(uid, gid).make_device(single(devices, "new btrfs volumes")?, &own)?;
         Ok(Arc::new(BtrfsEngine { volume, served: FsOptions::default() }))
     }
 
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
-        let mut own = Options {
-            passes: options.passes.iter().filter_map(|id| Pass::from_id(id)).collect(),
-            threads: options.threads.unwrap_or_default(),
-            ..Options::default()
-        };
-        if options.data {
-            if own.passes.is_empty() {
-                own.passes = Pass::all().iter().map(|info| info.pass).collect();
-            }
-            own.passes.push(Pass::Data);
-        }
-        if let Some(bytes) = options.memory {
-            own.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        }
+        let own = check_options(options);
         Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(of_check)?))
     }
 
@@ -141,6 +128,20 @@ impl Engine for BtrfsEngine {
     }
 }
 
+/// The options of `btrfs-check` for a check that is asked for as of any format.
+#[must_use]
+pub fn check_options(options: &CheckOptions) -> Options {
+    let mut passes: Vec<Pass> = options.passes.iter().filter_map(|id| Pass::from_id(id)).collect();
+    if options.data {
+        if passes.is_empty() {
+            passes = Pass::all().iter().map(|info| info.pass).collect();
+        }
+        passes.push(Pass::Data);
+    }
+    let memory_bytes = options.memory.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    Options { passes, memory_bytes, threads: options.threads.unwrap_or_default(), ..Options::default() }
+}
+
 /// The report of `btrfs-check` in the form that it has for every format.
 #[must_use]
 pub fn report_of(report: btrfs_check::Report) -> CheckReport {
@@ -182,20 +183,7 @@ fn tree_name(tree: u64) -> String {
     }
 }
 
-/// The device of a volume that has one.
-fn only(devices: Devices) -> Result<Arc<dyn Device>> {
-    let count = devices.len();
-    let mut devices = devices.into_iter();
-    match (devices.next(), devices.next()) {
-        (Some(device), None) => Ok(device),
-        _ => {
-            let text = format!("devices of a volume: expected 1, found {count}");
-            Err(Error::new(Errno::EOPNOTSUPP, Blame::Program, OptionError::unsupported(text)))
-        }
-    }
-}
-
-/// What keeps a check from being done.
+/// The error of a check that could not be done.
 fn of_check(error: btrfs_check::Error) -> Error {
     let (errno, blame) = match &error {
         btrfs_check::Error::NoSuperblock(_) => (Errno::EIO, Blame::Image),

@@ -1,5 +1,5 @@
-//! What only btrfs has: its volume with subvolumes, snapshots, send and receive; check, repair and rescue; and the
-//! on-disk format.
+//! Operations that btrfs alone has: its volume with subvolumes, snapshots, send and receive; check, repair and rescue;
+//! and the on-disk format.
 //!
 //! [`crate::Volume::btrfs`] gives the [`Volume`] of one that was opened by [`crate::open`].
 //!
@@ -10,7 +10,7 @@ mod format;
 mod options;
 
 pub(crate) use format::Btrfs;
-pub use format::report_of;
+pub use format::{SHRINKS, check_options, report_of};
 pub use options::{compression, open_with, subvolume_id};
 
 #[cfg(feature = "ablation")]

@@ -5,13 +5,12 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use ::f2fs::{F2fs, MakeError, MakeOptions as Own};
-use blockdev::Device;
 use checking::Watch;
 use f2fs_check::{Code, Options, Pass, PassTable as _};
 use formats::magic::{Magic, magic};
 use formats::{
     CheckOptions, CheckReport, Devices, Engine, Info, MakeOptions, Meaning, OptionError, PassRow, PlacePart,
-    VolumeOptions,
+    VolumeOptions, single,
 };
 use host::Env;
 use vfs::{Blame, Errno, Error, FileSystem, Result};
@@ -52,7 +51,7 @@ impl formats::Format for Format {
     }
 
     fn open(&self, devices: Devices, options: &VolumeOptions) -> Result<Arc<dyn Engine>> {
-        let volume = options::wanted(options)?.open(only(devices)?)?;
+        let volume = options::wanted(options)?.open(single(devices, "f2fs volumes")?)?;
         Ok(Arc::new(F2fsEngine { volume: Arc::new(volume), owner: options.owner }))
     }
 
@@ -69,7 +68,7 @@ impl formats::Format for Format {
             made_by: concat!("spinney ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..Own::default()
         };
-        let device = only(devices)?;
+        let device = single(devices, "f2fs volumes")?;
         ::f2fs::make(&device, &own).map_err(of_make)?;
         let volume = ::f2fs::OpenOptions::new().writable(true).open(device)?;
         Ok(Arc::new(F2fsEngine { volume: Arc::new(volume), owner: options.owner }))
@@ -77,7 +76,7 @@ impl formats::Format for Format {
 
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let passes = options.passes.iter().filter_map(|id| Pass::from_id(id)).collect();
-        let device = only(devices)?;
+        let device = single(devices, "f2fs volumes")?;
         let report = f2fs_check::check(&*device, &Options { passes, data: options.data }, watch).map_err(of_check)?;
         Ok(CheckReport::of(NAME, report, "Note", |place| {
             let parts = vec![
@@ -140,19 +139,6 @@ impl Engine for F2fsEngine {
     }
 }
 
-/// The device of a volume; f2fs on several is not supported.
-fn only(devices: Devices) -> Result<Arc<dyn Device>> {
-    let count = devices.len();
-    let mut devices = devices.into_iter();
-    match (devices.next(), devices.next()) {
-        (Some(device), None) => Ok(device),
-        _ => {
-            let text = format!("f2fs volumes on several devices are not supported: expected 1 device, found {count}");
-            Err(OptionError::unsupported(text).into())
-        }
-    }
-}
-
 /// Why no volume was made.
 fn of_make(error: MakeError) -> Error {
     let (errno, blame) = match &error {
@@ -164,7 +150,7 @@ fn of_make(error: MakeError) -> Error {
     Error::new(errno, blame, error)
 }
 
-/// What keeps a check from being done.
+/// The error of a check that could not be done.
 fn of_check(error: f2fs_check::Error) -> Error {
     let (errno, blame) = match &error {
         f2fs_check::Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),

@@ -1,4 +1,4 @@
-//! What only f2fs has: its volume, what it says of itself, and the options of making one.
+//! Operations that f2fs alone has: its volume, its facts, and the options of making one.
 //!
 //! Opening and making by [`crate::open`] and [`crate::make`] need none of this.
 //!

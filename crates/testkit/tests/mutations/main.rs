@@ -113,7 +113,7 @@ fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
 
 fn explore_text(format: Arc<dyn Format>, text: &str) -> Result<(Option<Failure>, u64)> {
     let config = Config { states: states(), failures_max: 1, ..Config::new(format) };
-    // What follows makes states in which the last sync of the text has returned.
+    // The steps that follow make states in which the last sync of the text has returned.
     let text = format!("{text}\ncreat zz\nwrite zz 0 5000\nfsync zz");
     let steps: Vec<Step> = parse(text.as_bytes())?.into_iter().map(|(_, step)| step).collect();
     let report = explore_steps(&config, &[], &steps)?;

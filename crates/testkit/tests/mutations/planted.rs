@@ -58,7 +58,7 @@ impl Planted {
         Self::NoFlushAfterSuperblock,
     ];
 
-    /// What meets the mistake: operations, one a line.
+    /// A workload that meets the mistake: operations, one a line.
     pub(crate) fn steps(self) -> &'static str {
         match self {
             Self::LoggedModeWrong => "creat a\nsync\nchmod a 600\nfsync a",

@@ -28,7 +28,7 @@ pub struct VolumeSource<'a> {
 }
 
 impl<'a> VolumeSource<'a> {
-    /// What is at `path`; a symbolic link there is followed.
+    /// The node at `path`; a symbolic link there is followed.
     pub fn new(volume: &'a Volume, path: impl Into<PathBuf>) -> Self {
         Self { volume, path: path.into(), reads_contents: true }
     }

@@ -18,7 +18,7 @@ pub(super) struct Contents {
 }
 
 impl Recorder<'_> {
-    /// What changed of a file's contents, if that is not too much.
+    /// The changes of a file's contents, if they are not too many.
     pub(super) fn contents(&self, inode: &Inode, note: &Note) -> Result<Contents> {
         let stretches = self.stretches(inode, note)?;
         let csums = self.csums(inode, &stretches)?;

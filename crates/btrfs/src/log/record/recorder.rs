@@ -24,7 +24,7 @@ pub(super) enum Stop {
     Failed(Error),
 }
 
-/// What the steps of a recording return.
+/// The result of a step of a recording.
 pub(super) type Result<T, E = Stop> = std::result::Result<T, E>;
 
 impl From<Error> for Stop {

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
+use spinney::CheckOptions;
 use spinney::blockdev::Device;
-use spinney::btrfs::check::{Marks, Options, Pass, PassTable as _, check};
-use spinney::btrfs::report_of;
+use spinney::btrfs::check::{Marks, Options, check};
+use spinney::btrfs::{check_options, report_of};
 
 use crate::checked::{Checked, Shown};
 use crate::commands::progress::{Bar, Progress};
@@ -46,24 +47,18 @@ pub(crate) struct Wanted<'a> {
 
 /// Checks; nothing is written.
 pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
-    let mut passes: Vec<Pass> = wanted.passes.iter().filter_map(|id| Pass::from_id(id)).collect();
-    if wanted.data {
-        if passes.is_empty() {
-            passes = Pass::all().iter().map(|info| info.pass).collect();
-        }
-        passes.push(Pass::Data);
-    }
     let holders = match wanted.source {
         Source::Devices(_, holders) => holders,
         Source::Mount(_) => &[],
     };
-    let options = Options {
-        passes,
-        memory_bytes: usize::try_from(wanted.memory).unwrap_or(usize::MAX),
-        folder: std::env::temp_dir(),
-        threads: wanted.threads,
-        marks: wanted.data.then(|| -> Arc<dyn Marks> { Arc::new(MarkFile::new(wanted.resumes, holders)) }),
+    let asked = CheckOptions {
+        passes: wanted.passes.to_vec(),
+        data: wanted.data,
+        memory: Some(wanted.memory),
+        threads: Some(wanted.threads),
     };
+    let marks = wanted.data.then(|| -> Arc<dyn Marks> { Arc::new(MarkFile::new(wanted.resumes, holders)) });
+    let options = Options { marks, ..check_options(&asked) };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !wanted.quiet);
     let watch = Shown(Arc::clone(&progress));

@@ -42,7 +42,7 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
-    // What has several devices is mounted for reading only, by a server of its own each time.
+    // A volume on several devices is mounted for reading only, by a server of its own each time.
     let Ok([part]) = <[Locator; 1]>::try_from(Locator::parse_list(&mount.image)?) else { return Ok(false) };
     let Some((first, row)) = find(&part) else {
         return Ok(false);

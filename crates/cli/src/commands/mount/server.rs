@@ -68,7 +68,7 @@ pub(super) fn open_file_system(mount: &Mount, settings: &Settings, devices: Devi
     opened.map_err(|error| image::explain(&mount.image, error))
 }
 
-/// What a mount serves.
+/// The file system of a mount, and its commands.
 pub(super) struct Served {
     /// To the kernel, and to commands.
     pub(super) file_system: Arc<dyn FileSystem>,

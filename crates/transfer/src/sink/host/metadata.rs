@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::rules::{SET_ID, is_device};
 use crate::watch::{Loss, Watch};
 
-/// What is given to a file, and to whom it is told what the host does not permit.
+/// The metadata of a file, and the watch that hears of those that the host does not permit.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub(super) attr: &'a Metadata,

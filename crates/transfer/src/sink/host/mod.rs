@@ -11,10 +11,10 @@
 //!   Existing symbolic links are never followed, nor is anything written through an existing name.
 //! * A transfer that continues an interrupted one leaves what is whole and replaces what was begun (`resume`).
 //! * Set-user and set-group bits are not given to a file that did not get its owner.
-//! * What is made as a name (links, pipes, devices) gets its metadata through a handle, which is checked to be of the
-//!   file that was made: another program may put something else in its place.
+//! * A node that is made by its name (a link, a pipe, a device) gets its metadata through a handle, which is checked to
+//!   be of the file that was made: another program may put another file in its place.
 //!
-//! What the host does not permit (owners, device nodes, some attributes) is left out and told as a [`Loss`].
+//! Owners, device nodes and attributes that the host does not permit are left out, and reported as a [`Loss`].
 
 mod metadata;
 mod resume;
@@ -46,7 +46,7 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// How the host is written.
 #[derive(Debug, Clone, Copy)]
 pub struct HostOptions {
-    /// What happens to a name that exists.
+    /// How a name that exists is treated: the copy fails, or replaces it.
     pub existing: Existing,
     /// An interrupted transfer is continued: what is whole stays, what was begun is replaced.
     pub continues: bool,

@@ -53,7 +53,7 @@ pub enum Sharing {
 /// How a volume is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VolumeOptions {
-    /// What happens to a name that exists.
+    /// How a name that exists is treated: the copy fails, or replaces it.
     pub existing: Existing,
     /// The time of the last inode change is copied; otherwise it is the time of the transfer.
     pub keeps_ctime: bool,
