@@ -117,6 +117,11 @@ struct Changed {
     keyed: Vec<(RefKey, i64)>,
 }
 
+/// The extent gets an item.
+fn is_created(head: &Head) -> bool {
+    head.is_new && !head.is_balanced()
+}
+
 impl Apply<'_> {
     /// Applies what [`super::RefQueue::take_all_sorted`] returned.
     ///
@@ -126,13 +131,25 @@ impl Apply<'_> {
     /// transaction must not be committed.
     pub fn run(&self, heads: &[(Logical, Head)]) -> Result<()> {
         let mut pending = Pending::default();
+        // Few changes: the new items first. A later round of a commit holds the blocks that the extent tree itself took
+        // and gave up in the round before. If those went first, a tree at the edge of a block would lose that block and
+        // take another one, which again are changes, in every round.
+        let comes_first = heads.len() <= BATCH_ITEMS_MAX;
+        if comes_first {
+            for (at, head) in heads.iter().filter(|(_, head)| is_created(head)) {
+                self.create(*at, head, &mut pending)?;
+            }
+            self.flush(&mut pending)?;
+        }
         let mut rest = heads;
         while let Some(((at, head), behind)) = rest.split_first() {
             let mut done = 1;
-            if head.is_new && head.is_balanced() {
+            if head.is_new && !is_created(head) {
                 self.forget(*at, head.kind, &mut pending)?;
             } else if head.is_new {
-                self.create(*at, head, &mut pending)?;
+                if !comes_first {
+                    self.create(*at, head, &mut pending)?;
+                }
             } else if head.changes_item() {
                 done = self.change_run(rest, &mut pending)?;
             }

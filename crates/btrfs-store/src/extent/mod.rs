@@ -50,6 +50,8 @@ pub use unused::{check_no_csums, check_unused};
 #[cfg(test)]
 mod csum_tests;
 #[cfg(test)]
+mod settling_tests;
+#[cfg(test)]
 mod sharing_tests;
 #[cfg(test)]
 mod test_blocks;

@@ -73,7 +73,7 @@ pub(super) struct Fixture {
 }
 
 #[derive(Default)]
-struct Events {
+pub(super) struct Events {
     allocated: RefCell<Vec<(u64, u64)>>,
     freed: RefCell<Vec<(u64, u64)>>,
     never_used: RefCell<Vec<(u64, u64)>>,
@@ -120,16 +120,20 @@ impl Fixture {
     }
 
     fn apply(&self) -> Result<Events> {
+        self.apply_with(self.edit(), &self.queue.take_all_sorted())
+    }
+
+    pub(super) fn apply_with(&self, edit: Edit<'_>, heads: &[(Logical, Head)]) -> Result<Events> {
         let events = Events::default();
         let apply = Apply {
-            edit: self.edit(),
+            edit,
             tree: &self.extents,
             csums: self.csums(),
             space: &events,
             sizes: self.sizes,
             names_owners: false,
         };
-        apply.run(&self.queue.take_all_sorted())?;
+        apply.run(heads)?;
         Ok(events)
     }
 

@@ -96,11 +96,13 @@ enum Neighbour {
     Right(WriteLocked),
 }
 
+/// Joins the path's leaf with a neighbour where an eighth stays free: the next insert is not to split them again.
 fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let last = path.steps.len() - 1;
     let used = leaf::used(path.leaf_bytes());
     let capacity = raw::capacity(path.leaf_bytes());
-    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity) else {
+    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity - capacity / 8)
+    else {
         return Ok(());
     };
     let mut step = path.steps.pop().expect("a path ends in a leaf");
