@@ -3,8 +3,9 @@
 #
 # Runs anywhere with Rust and a C compiler. As root it installs from Debian what it needs, and also runs what needs loop
 # devices and the kernel's btrfs; otherwise it names what is missing and skips that. With CI=true nothing may be
-# skipped. SPINNEY_SEEDS (default 200, in CI 60) is the length of the property test. The images go to target/images,
-# or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
+# skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
+# five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 60) is the length of the property test. The
+# images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
@@ -134,7 +135,24 @@ round_trip() {
   programs && trials round-trip --dir "$images"
 }
 
-# The fastest steps come first: clippy generates no code, and finds compile errors.
+# The guide as a book. The tool is built without its server, in a profile that is fast to build.
+book() {
+  command -v mdbook > /dev/null || cargo install --quiet --debug --locked --no-default-features mdbook@0.5.4 || return 1
+  mdbook build docs/guide --dest-dir "$PWD/target/guide"
+}
+unit_tests() { cargo test --quiet $together --lib; }
+
+if [ "${1:-}" = --quick ]; then
+  step format cargo fmt --all --check
+  step tidy xtask tidy
+  step clippy cargo clippy --quiet $together --all-targets -- -D warnings
+  step unit-tests unit_tests
+  echo "$passed passed, $failed failed"
+  [ $failed = 0 ]; exit
+fi
+
+# Steps that need the kernel stand at the end. The fastest come first: clippy generates no code, and finds compile
+# errors. What each proves is in docs/testing.md.
 step format cargo fmt --all --check
 step tidy xtask tidy
 step clippy cargo clippy --quiet $together --all-targets -- -D warnings
@@ -143,6 +161,7 @@ step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
 step docs docs
+step book book
 step tests tests
 step property property
 step mutations mutations
@@ -155,7 +174,7 @@ if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "need
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel several-devices mount-checks mount-tour"
+with_kernel="$with_kernel several-devices mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -178,7 +197,7 @@ else
   step several-devices trials several-devices --only raid10
   # The other suites have to be installed first (cargo trials mount-checks --help).
   step mount-checks trials mount-checks --checks crates/trials/suites --only git --mode default,writeback
-  step mount-tour trials mount-tour
+  step guide trials guide
 fi
 [ -z "$failures" ] || echo "failed:$failures"
 [ $skipped = 0 ] || echo "$skipped skipped"

@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
 use crate::commands::short;
-use crate::{btrfs, check, groups, manual, mkfs};
+use crate::{btrfs, check, groups, manual, mkfs, version};
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
@@ -123,6 +123,7 @@ pub(crate) enum Command {
     Repair(btrfs::repair::Repair),
     Rescue(btrfs::rescue::Rescue),
     VerifyCrash(btrfs::verify_crash::VerifyCrash),
+    Version(version::Version),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -171,6 +172,7 @@ impl Command {
             Self::Repair(command) => command.run(out),
             Self::Rescue(command) => command.run(out),
             Self::VerifyCrash(command) => command.run(out),
+            Self::Version(command) => command.run(out),
             Self::Completions(command) => command.run(Cli::command(), out),
             Self::Man(command) => command.run(for_manual(), out),
         }

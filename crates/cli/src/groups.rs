@@ -56,6 +56,7 @@ const GROUPS: &[Group] = &[
         &[
             ("dump, map", "print on-disk structures; draw the layout"),
             ("trace", "record and draw the requests to the device"),
+            ("version", "print the version, and what a report of an error needs"),
             ("completions, man", "print shell completions; print the manual"),
         ],
     ),

@@ -21,6 +21,7 @@ mod make;
 mod manual;
 mod mkfs;
 mod target;
+mod version;
 
 pub use commands::picture;
 

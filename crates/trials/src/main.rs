@@ -12,6 +12,7 @@ mod formats;
 mod fuzz_images;
 mod fuzz_streams;
 mod guest;
+mod guide;
 mod images;
 mod log_replay;
 mod mount;
@@ -101,8 +102,9 @@ enum Trial {
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
     MountTree(mount::tree::Options),
-    /// Follow the README's tours as an unprivileged account. Needs root to make one.
-    MountTour(mount::tour::Options),
+    /// Run every command of the README and of the guide as an unprivileged account, and compare the output with what
+    /// they show. Needs root to make the account.
+    Guide(guide::Options),
     /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
@@ -156,7 +158,7 @@ fn main() -> Result<ExitCode> {
         Trial::RepairCrash(options) => repair_crash::run(&options),
         Trial::MountChecks(options) => mount::checks::run(&root(), &options),
         Trial::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
-        Trial::MountTour(options) => mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Trial::Guide(options) => guide::follow(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::MountLong(options) => mount::long::run(&options),
         Trial::KillMount(options) => mount::kill::run(&options),
         Trial::PowerCut(options) => mount::power_cut::run(&options),

@@ -10,13 +10,12 @@
 //!   promises, is in [`promises`] for both;
 //! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
 //! * [`torture`] fills volumes to the last byte and empties them, there and on the kernel's btrfs;
-//! * [`tour`] follows the README as an unprivileged account.
 //!
 //! [`served`] makes an image, mounts it and takes it down again; after everything `btrfs check
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo trials mount-checks`, `mount-tree`, `mount-long`, `mount-tour`,
+//! mounted. Called by `cargo trials mount-checks`, `mount-tree`, `mount-long`,
 //! `kill-mount`, `power-cut`, `xfstests`, `attack` and `torture`.
 
 pub(crate) mod attack;
@@ -29,6 +28,5 @@ pub(crate) mod power_cut;
 mod promises;
 mod served;
 pub(crate) mod torture;
-pub(crate) mod tour;
 pub(crate) mod tree;
 pub(crate) mod xfstests;

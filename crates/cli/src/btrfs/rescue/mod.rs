@@ -180,13 +180,13 @@ impl Roots {
             return out.json(&JsonRoots { roots, notes: found.notes() });
         }
         print_notes(&found, out)?;
-        writeln!(out, "GENERATION       ADDRESS  DATE              SUBVOLUMES  ROOT TREE  FOUND BY")?;
+        writeln!(out, "GENERATION       ADDRESS  DATE                 SUBVOLUMES  ROOT TREE  FOUND BY")?;
         for root in roots {
             let whole = if root.is_whole { "whole" } else { "damaged" };
             let subvolumes = format!("{} of {}", root.subvolumes_readable, root.subvolumes);
             writeln!(
                 out,
-                "{:>10}  {:>12}  {:<16}  {subvolumes:>10}  {whole:<9}  {}",
+                "{:>10}  {:>12}  {:<19}  {subvolumes:>10}  {whole:<9}  {}",
                 root.generation, root.address, root.date, root.source
             )?;
         }

@@ -173,7 +173,7 @@ pub(super) fn print_whole(about: &About<'_>, out: &mut Output) -> Result<()> {
 pub(super) fn print_row(subvolume: &SubvolumeInfo, out: &mut Output) -> Result<()> {
     let parent = subvolume.parent.map_or_else(|| "-".to_owned(), |parent| parent.0.to_string());
     let (mode, time) = (mode(subvolume), human::time_short(subvolume.otime));
-    write!(out, "{:>6} {parent:>6} {:>10} {mode:<4} {time:<16}  /", subvolume.id.0, subvolume.generation.0)?;
+    write!(out, "{:>6} {parent:>6} {:>10} {mode:<4} {time:<19}  /", subvolume.id.0, subvolume.generation.0)?;
     out.put_name(subvolume.path.as_bytes())?;
     Ok(out.write_all(b"\n")?)
 }
@@ -181,7 +181,7 @@ pub(super) fn print_row(subvolume: &SubvolumeInfo, out: &mut Output) -> Result<(
 /// The line above a table.
 pub(super) fn print_title(out: &mut Output) -> Result<()> {
     let (id, parent, generation, mode, created) = ("ID", "In", "Generation", "Mode", "Created");
-    Ok(writeln!(out, "{id:>6} {parent:>6} {generation:>10} {mode:<4} {created:<16}  Path")?)
+    Ok(writeln!(out, "{id:>6} {parent:>6} {generation:>10} {mode:<4} {created:<19}  Path")?)
 }
 
 /// Subvolumes as a tree: each below the one that contains it.

@@ -1,0 +1,93 @@
+//! `spinney version`: the version, and for reports of errors the machine that it runs on.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+
+use crate::commands::output::Output;
+
+/// Says whether the kernel lets FUSE servers use io_uring.
+const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Directories in which the helper of unprivileged mounts is looked for.
+const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"];
+
+/// Print the version, and with --verbose what a report of an error needs
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  spinney version\n  spinney version --verbose    to put into a report")]
+pub(crate) struct Version {
+    /// Also print the formats, the kernel, and what mounts depend on
+    #[arg(short, long)]
+    verbose: bool,
+    /// Report as JSON, everything: {version, formats, profile, kernel, machine, processors, page_bytes, fuse_device,
+    /// fuse_io_uring, fusermount3}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    formats: Vec<&'static str>,
+    profile: &'static str,
+    kernel: String,
+    machine: String,
+    processors: usize,
+    page_bytes: usize,
+    fuse_device: String,
+    fuse_io_uring: String,
+    fusermount3: String,
+}
+
+impl Report {
+    fn new() -> Self {
+        let system = rustix::system::uname();
+        let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let helper = HELPER_DIRS.iter().map(|dir| format!("{dir}/fusermount3"));
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            formats: spinney::formats().iter().map(|format| format.name()).collect(),
+            profile: if cfg!(debug_assertions) { "checked" } else { "release" },
+            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+            machine: system.machine().to_string_lossy().into_owned(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            page_bytes: rustix::param::page_size(),
+            fuse_device: device.map_or_else(|error| error.to_string(), |_| "usable".to_owned()),
+            fuse_io_uring: std::fs::read_to_string(RING_SWITCH)
+                .map_or_else(|_| "not in this kernel".to_owned(), |text| on_or_off(text.trim()).to_owned()),
+            fusermount3: helper
+                .into_iter()
+                .find(|path| std::path::Path::new(path).exists())
+                .unwrap_or_else(|| "not found".to_owned()),
+        }
+    }
+}
+
+fn on_or_off(switch: &str) -> &str {
+    match switch {
+        "Y" => "on",
+        "N" => "off",
+        other => other,
+    }
+}
+
+impl Version {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        if self.json {
+            return out.json(&Report::new());
+        }
+        writeln!(out, "spinney {}", env!("CARGO_PKG_VERSION"))?;
+        if self.verbose {
+            let report = Report::new();
+            writeln!(out, "Formats:      {}", report.formats.join(", "))?;
+            writeln!(out, "Build:        {}, {}", report.profile, std::env::consts::ARCH)?;
+            writeln!(out, "Kernel:       {}, {}", report.kernel, report.machine)?;
+            writeln!(out, "Processors:   {}, pages of {} bytes", report.processors, report.page_bytes)?;
+            writeln!(out, "/dev/fuse:    {}", report.fuse_device)?;
+            writeln!(out, "FUSE io_uring: {}", report.fuse_io_uring)?;
+            writeln!(out, "fusermount3:  {}", report.fusermount3)?;
+        }
+        Ok(())
+    }
+}
