@@ -79,7 +79,7 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
     program.get_subcommands().any(|command| command.get_name() == name)
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
@@ -128,7 +128,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match self {
             Self::Mkfs(command) => command.run(out),
@@ -177,7 +177,7 @@ impl Command {
     }
 }
 
-/// Runs a command that is given as words, to be recorded.
+/// Runs a command given as words, while its requests are recorded.
 fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
     let name = std::iter::once(OsString::from("spinney"));
     let words = short::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
@@ -222,9 +222,9 @@ mod tests {
         check(&command, "");
     }
 
-    /// What has nothing to report, or another form for it, and why.
+    /// Commands without `--json`, and the reason: they report nothing, or their output has another form.
     const WITHOUT_JSON: &[(&str, &str)] = &[
-        ("cat", "its output is what the files hold"),
+        ("cat", "its output is the contents of the files"),
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
         ("send", "its output is a stream"),

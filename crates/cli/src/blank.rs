@@ -29,9 +29,9 @@ pub(crate) fn first_byte(path: &Path, offset: u64, len: u64, is_device: bool) ->
     while at < end {
         let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
             Ok(data) => data,
-            // Nothing but a hole is left.
+            // The rest of the range is a hole.
             Err(Errno::NXIO) => return Ok(None),
-            // This file system knows of no holes.
+            // This file system does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return scan(&file, at, end),
             Err(error) => return Err(error.into()),
         };

@@ -1,4 +1,5 @@
-//! What a check of any format found, how it is shown, and how a check or repair ends: the same for all formats.
+//! The report of a check, of any format: how it is shown, and the exit status of a check or repair. Callers: `check`
+//! and `repair`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +61,7 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Tells the bar what a check tells.
+/// Passes the progress of a check on to the progress bar.
 pub(crate) struct Shown(pub(crate) Arc<Progress>);
 
 impl Watch for Shown {
@@ -84,7 +85,7 @@ pub(crate) struct Wanted {
     pub(crate) all: bool,
 }
 
-/// Something that is wrong, as JSON.
+/// A finding, as JSON.
 fn json_of(finding: &Finding) -> Value {
     let whole = match finding.what.as_str() {
         "" => finding.about.to_owned(),
@@ -126,7 +127,7 @@ struct JsonReport<'a> {
 pub(crate) struct Checked(pub(crate) CheckReport);
 
 impl Checked {
-    /// Shows it; errors that were found are an error.
+    /// Prints the report, and fails if it has errors.
     pub(crate) fn report(&self, image: &Path, wanted: Wanted, out: &mut Output) -> Result<()> {
         let report = &self.0;
         if wanted.json {

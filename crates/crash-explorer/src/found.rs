@@ -1,4 +1,4 @@
-//! What a state shows when it is opened, as far as its oracle knows the directories.
+//! The contents of an opened state, as far as its oracle knows the directories.
 
 use super::history::{Attrs, Ino, Slot, Xattrs};
 use super::oracle::Oracle;
@@ -33,10 +33,10 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Reads all that the oracle knows, and all that is new in its directories.
+    /// Reads all that the oracle knows, and all new entries of its directories.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The first read error.
     pub(super) fn read(volume: &Volume, oracle: &Oracle) -> Result<Self> {
         let mut found = Self::default();
         let top = volume.symlink_metadata("/")?;

@@ -1,4 +1,4 @@
-//! Images as files, for those who look at them with other programs.
+//! Saves images as files, for other programs.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::number::{to_u64, to_usize};
 /// Bytes that are looked at together.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Writes what any device holds to a file, zeros as holes.
+/// Writes the contents of any device to a file, zeros as holes.
 ///
 /// # Errors
 /// The device's and the file system's.

@@ -1,4 +1,4 @@
-//! Nodes and pages that changed and were not written yet. Readers look here before they look at the device.
+//! Dirty nodes and pages: changed and not yet written. Readers look here before they read the device.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of pages in memory")]
 
@@ -11,17 +11,17 @@ use f2fs_disk::{Block, Nid};
 
 use crate::error::{Error, Result};
 
-/// The pages of a file that changed.
+/// The dirty pages of a file.
 pub(crate) type Pages = BTreeMap<u64, Arc<Block>>;
 
-/// Nodes and pages that changed in memory; none in a read-only volume.
+/// Dirty nodes and pages; none in a read-only volume.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) nodes: DirtyNodes,
     pub(crate) pages: DirtyPages,
 }
 
-/// How many blocks changed.
+/// Numbers of dirty blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DirtyCount {
     pub(crate) nodes: u64,
@@ -34,7 +34,7 @@ impl Dirty {
     }
 }
 
-/// Nodes that changed.
+/// Dirty nodes.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyNodes {
     blocks: HashMap<Nid, Arc<Block>>,
@@ -51,10 +51,10 @@ impl DirtyNodes {
         self.blocks.get(&nid)
     }
 
-    /// A node that is among them.
+    /// A dirty node.
     ///
     /// # Errors
-    /// [`Error::Bug`] for another one.
+    /// [`Error::Bug`] if it is not dirty.
     pub(crate) fn get_mut(&mut self, nid: Nid) -> Result<&mut Arc<Block>> {
         self.blocks.get_mut(&nid).ok_or_else(|| Error::bug("node to be written", "one that changed"))
     }
@@ -86,7 +86,7 @@ impl DirtyNodes {
     }
 }
 
-/// Pages of files and directories that changed.
+/// Dirty pages of files and directories.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyPages {
     files: HashMap<Nid, Pages>,
@@ -99,7 +99,7 @@ impl DirtyPages {
         self.count
     }
 
-    /// The files that have some, in the order of their numbers.
+    /// The files with dirty pages, in the order of their numbers.
     pub(crate) fn files(&self) -> Vec<Nid> {
         let mut files: Vec<Nid> = self.files.keys().copied().collect();
         files.sort_unstable();
@@ -110,7 +110,7 @@ impl DirtyPages {
         self.files.get(&ino)
     }
 
-    /// How many pages of a file changed.
+    /// Number of dirty pages of a file.
     pub(crate) fn count_of(&self, ino: Nid) -> usize {
         self.files.get(&ino).map_or(0, BTreeMap::len)
     }
@@ -119,7 +119,7 @@ impl DirtyPages {
         self.files.get(&ino)?.get(&index)
     }
 
-    /// How many pages from `index` on, of at most `count`, come before one that changed.
+    /// Number of pages from `index` on, at most `count`, before the first dirty one.
     pub(crate) fn unchanged(&self, ino: Nid, index: u64, count: u64) -> u64 {
         let next = self.files.get(&ino).and_then(|pages| pages.range(index..).next());
         next.map_or(count, |(next, _)| next.saturating_sub(index).min(count))
@@ -141,7 +141,7 @@ impl DirtyPages {
         taken
     }
 
-    /// Takes all pages of a file from one on away; how many there were.
+    /// Removes all pages of a file from one on; returns their number.
     pub(crate) fn remove_from(&mut self, ino: Nid, from: u64) -> u64 {
         let Some(pages) = self.files.get_mut(&ino) else { return 0 };
         let removed = to_u64(pages.split_off(&from).len());

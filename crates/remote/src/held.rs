@@ -1,4 +1,4 @@
-//! What a client was given, and has not given back.
+//! References and openings of a client.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ const NODES_MAX: usize = 1 << 20;
 /// Files that one client may have open.
 const OPENINGS_MAX: usize = 1 << 14;
 
-/// Nodes with the references to them, and openings with what they are for and how many there are.
+/// Nodes with the number of references, and openings with their flags and number.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) nodes: HashMap<NodeId, u64>,
@@ -62,7 +62,7 @@ impl Held {
         true
     }
 
-    /// What something was opened for.
+    /// The flags of an opening.
     pub(crate) fn flags_of(&self, node: NodeId, handle: Handle) -> Option<OpenFlags> {
         self.openings.get(&(node, handle)).map(|(flags, _)| *flags)
     }

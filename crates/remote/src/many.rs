@@ -1,4 +1,4 @@
-//! Several nodes in one message: most of what a small file costs is the way to the server and back.
+//! Several nodes in one message: most of the cost of a small file is the way to the server and back.
 
 use vfs::file_system::{Answer, Attr, Follow, KnownNode, NodeId, WholeNode};
 use vfs::{Error, FileSystem};
@@ -7,7 +7,7 @@ use crate::wire::{DATA_BYTES_MAX, Named, Owner, Refusal, Reply, Request, Whole};
 
 /// Nodes of a message.
 pub(crate) const NODES_MAX: usize = 64;
-/// Bytes of names, targets and attributes of a message, well below what a header may have.
+/// Most bytes of names, targets and attributes of a message, well below the limit of a header.
 const FIELDS_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a node's other fields, at most.
 const NODE_BYTES_MAX: usize = 256;
@@ -49,14 +49,14 @@ pub(crate) fn parts<T>(all: &[T], sizes: impl Fn(&T) -> (usize, usize)) -> Vec<&
     parts
 }
 
-/// What a node takes of a message.
+/// Bytes of a node in a message.
 pub(crate) fn sizes((name, node): &New<'_>) -> (usize, usize) {
     let xattrs = node.xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(8));
     let texts = name.len().saturating_add(node.target.len()).saturating_add(NODE_BYTES_MAX);
     (xattrs.fold(texts, usize::saturating_add), node.data.len())
 }
 
-/// What asks for these, and their contents.
+/// The request for these nodes, and their contents.
 pub(crate) fn request<'a>(parent: NodeId, nodes: &'a [New<'a>]) -> (Request<'a>, Vec<u8>) {
     let named = nodes.iter().map(|(name, node)| Named {
         name,
@@ -67,7 +67,7 @@ pub(crate) fn request<'a>(parent: NodeId, nodes: &'a [New<'a>]) -> (Request<'a>,
     (Request::CreateMany { parent, nodes: named.collect() }, data)
 }
 
-/// What became of each of `count` nodes.
+/// The results for each of `count` nodes.
 pub(crate) fn made(count: usize, answer: Answer<Reply>, failure: fn(Reply) -> Error) -> Vec<Answer<Attr>> {
     match answer {
         Ok(Reply::Many(made)) if made.len() == count => {
@@ -77,7 +77,7 @@ pub(crate) fn made(count: usize, answer: Answer<Reply>, failure: fn(Reply) -> Er
     }
 }
 
-/// What each of `count` nodes is; their contents are one behind the other in `data`.
+/// The properties of each of `count` nodes; their contents are concatenated in `data`.
 pub(crate) fn known(
     count: usize,
     answer: Answer<(Reply, Vec<u8>)>,
@@ -108,7 +108,7 @@ fn each<T>(count: usize, error: Error) -> Vec<Answer<T>> {
     (0..count).map(|_| Err(refusal.clone().into())).collect()
 }
 
-/// For the server: all that is known about what these paths lead to. What does not fit the message is missing.
+/// For the server: all properties of the nodes at these paths. Those that do not fit the message are missing.
 pub(crate) fn look(
     fs: &dyn FileSystem,
     paths: &[&[u8]],

@@ -1,7 +1,7 @@
 //! Directories below a root, reached without following a symbolic link.
 //!
-//! A transfer to the host writes what an untrusted image says. Every directory on the way is opened from the root with
-//! symbolic links forbidden, so that nothing in the image, and nothing that lay in the target before, can lead outside.
+//! A transfer to the host writes untrusted data. Every directory on the way is opened from the root with symbolic links
+//! forbidden, so that neither the image nor an existing file in the target can lead outside.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -21,8 +21,8 @@ const KEPT_EVERY: usize = 64;
 /// Directories that it keeps; a process may have 1024 files open.
 const KEPT_MAX: usize = 256;
 
-/// A short path to what an open file or handle refers to, whatever names lead to it, for calls that
-/// take nothing else. It exists where `/proc` is mounted.
+/// A short path to the file of a descriptor or handle, independent of its names, for calls that take nothing else. It
+/// exists if `/proc` is mounted.
 #[must_use]
 pub fn path_of(fd: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
@@ -56,8 +56,7 @@ fn dir_flags() -> OFlags {
 /// Opens the directory at `path`, which is relative to `root` and has plain names only.
 ///
 /// # Errors
-/// `ELOOP` or `ENOTDIR` where a name on the way is a symbolic link; `EINVAL` for `..` and the
-/// like; else what the system reports.
+/// `ELOOP` or `ENOTDIR` if a component is a symbolic link; `EINVAL` for `..` and the like; else the system's.
 pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     if !is_plain {

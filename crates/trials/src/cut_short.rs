@@ -1,5 +1,5 @@
-//! What a power cut leaves of an image that somebody is writing: the image lies on a file system whose files can be
-//! copied in no time (XFS, made for this in a file), and a copy is taken.
+//! Images as a power cut leaves them while they are written: the image lies on a file system that copies files
+//! instantly (XFS with reflinks, made in a file), and a copy is taken.
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Walk, differences};
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 const HOST_BYTES: u64 = 8 << 30;
 
-/// What is run.
+/// Options of the trials.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often something is cut short: of each kind, where there are several.
+    /// Number of interruptions, of each kind if there are several
     #[arg(long, default_value_t = 20)]
     pub(crate) count: u64,
-    /// What the image's files are drawn with.
+    /// Seed of the image's files
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the images are for a while.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
 }
 
-/// Runs something on such a file system, which is gone afterwards. Needs root, and mkfs.xfs; skipped without the first.
+/// Runs `work` on such a file system, and removes it. Needs root, and mkfs.xfs; skipped without root.
 pub(crate) fn on_host(options: &Options, name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if !is_root() {
         println!("{name}: skipped, mounting needs root");
@@ -37,7 +37,7 @@ pub(crate) fn on_host(options: &Options, name: &str, work: impl FnOnce(&Path) ->
     ended
 }
 
-/// A file system whose files are copied in no time.
+/// A file system that copies files instantly.
 struct Host {
     top: PathBuf,
 }
@@ -62,12 +62,12 @@ impl Drop for Host {
     }
 }
 
-/// Copies an image as it is at this moment.
+/// Copies an image at this moment.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     run_program("cp", &["--reflink=always", &from.to_string_lossy(), &to.to_string_lossy()]).map(drop)
 }
 
-/// What the kernel shows, but for where data is.
+/// The kernel's walk, without the positions of data.
 pub(crate) fn walk(top: &Path) -> Result<Walk> {
     let mut walk = kernel::walk(top)?;
     for record in walk.values_mut() {
@@ -77,7 +77,7 @@ pub(crate) fn walk(top: &Path) -> Result<Walk> {
     Ok(walk)
 }
 
-/// `btrfs check` finds no error, and the kernel walks these files.
+/// Asserts that `btrfs check` finds no error, and the kernel walks these files.
 pub(crate) fn check_same(image: &Path, expected: &Walk) -> Result<()> {
     run_program(&btrfs_program(), &["check", "--check-data-csum", &image.to_string_lossy()])?;
     let mount = Mount::new(image, "ro,noatime")?;

@@ -44,7 +44,7 @@ enum Trial {
     /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of
     /// f2fs need qemu, and are walked as they are made.
     Images {
-        /// Of which format.
+        /// Format of the images
         #[arg(long, value_enum, default_value_t = formats::Kind::Btrfs)]
         format: formats::Kind,
         /// Directory for the guest's kernel, which makes images of f2fs.
@@ -53,37 +53,37 @@ enum Trial {
         /// Directory for the images: target/images if not given, or target/f2fs-images.
         #[arg(long)]
         dir: Option<PathBuf>,
-        /// Only those with this in their name.
+        /// Only images with this in their name
         #[arg(long)]
         only: Option<String>,
     },
     /// Make one f2fs image on a block device. Needs root, f2fs-tools and a kernel with f2fs.
     F2fsImage(images::f2fs::inside::Options),
-    /// Have a kernel with f2fs mount, walk and change images of ours, and read what it wrote. Needs qemu.
+    /// Have a kernel with f2fs mount, walk and change images of ours, and compare its writes. Needs qemu
     F2fsGuest(guest::Options),
-    /// Overwrite a full f2fs volume at random, and say what cleaning costs.
+    /// Overwrite a full f2fs volume at random, and measure the cost of cleaning
     F2fsCleaning(f2fs_cleaning::Options),
     /// The part of `f2fs-guest` that runs in the guest.
     #[command(hide = true)]
     F2fsJudge(guest::inside::Options),
-    /// Print what the kernel shows below a directory, one JSON object a line.
+    /// Print the kernel's walk of a directory, one JSON object a line
     Walk {
         /// The directory.
         dir: PathBuf,
     },
     /// Compare Spinney's walk of images with the kernel's. Needs root, unless the kernel's is kept beside the image.
     DiffWalk {
-        /// The images; all of target/images when none is given.
+        /// The images; all of target/images if none is given
         images: Vec<PathBuf>,
-        /// How many differences of an image are printed.
+        /// Most differences of an image that are printed
         #[arg(long, default_value_t = 20)]
         shown: usize,
     },
     /// Put a tree into images, get it out again, and compare with the kernel's view. Needs root.
     RoundTrip(round_trip::Options),
-    /// Receive what the kernel sends of random histories, and compare. Needs root.
+    /// Receive streams that the kernel sends of random histories, and compare. Needs root
     SendReceive(send_receive::Options),
-    /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
+    /// Put a large tree into an image and change two thirds of it, checked at each stage. Needs root
     Rework(rework::Options),
     /// Send histories of subvolumes, and have the kernel receive them. Needs root.
     SendHistories(send_histories::Options),
@@ -93,11 +93,11 @@ enum Trial {
     BalanceResume(cut_short::Options),
     /// Interrupt deletions of snapshots by the kernel, and finish them with Spinney. Needs root, mkfs.xfs.
     DeletionResume(cut_short::Options),
-    /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
+    /// Try the states that power cuts leave of many workloads; as root the kernel checks some
     CrashExplore(crash_explore::Options),
     /// Cut power during repairs and undos of planted damage.
     RepairCrash(repair_crash::Options),
-    /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
+    /// Run foreign test suites (pjdfstest, fsx, ...) on fresh mounts. Needs root
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
     MountTree(mount::tree::Options),
@@ -105,14 +105,14 @@ enum Trial {
     MountTour(mount::tour::Options),
     /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
     MountLong(mount::long::Options),
-    /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
+    /// Kill the server of a mount while files are synced; the kernel verifies them. Needs root
     KillMount(mount::kill::Options),
     /// Cut the power of the disk below a mount's image, many times. Needs root.
     PowerCut(mount::power_cut::Options),
     /// The disk of `power-cut`.
     #[command(hide = true)]
     PowerCutDisk(mount::power_cut::disk::Options),
-    /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
+    /// Run xfstests on a mount, and list the failures that no other system has. Needs root, xfstests
     Xfstests(mount::xfstests::Options),
     /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
     Attack(mount::attack::Options),
@@ -126,7 +126,7 @@ enum Trial {
     FuzzImages(fuzz_images::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
-    /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
+    /// Compare the files saved by `spinney rescue` and btrfs-progs from damaged images. Needs root
     RescueTable(rescue_table::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),

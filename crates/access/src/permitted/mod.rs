@@ -59,7 +59,7 @@ impl Permitted {
         &*self.fs
     }
 
-    /// Permits what concerns the whole volume to root and to the user who runs the server.
+    /// Permits operations on the whole volume to root and to the user who runs the server.
     ///
     /// # Errors
     /// `EPERM` for all others.
@@ -185,7 +185,7 @@ impl Permitted {
         self.may_with(node, attr, WRITE)
     }
 
-    /// The changes that a user may make of what it asks for.
+    /// The part of the requested changes that the user may make.
     fn permitted_changes(&self, node: NodeId, asked: &SetAttr) -> Answer<SetAttr> {
         let mut changes = *asked;
         if self.user.is_root() {
@@ -228,7 +228,7 @@ impl Permitted {
         Ok(changes)
     }
 
-    /// Refuses what a user may not make: devices, files of others, privileged attributes.
+    /// Refuses nodes that a user may not make: devices, files of others, privileged attributes.
     fn may_make_whole(&self, parent: NodeId, node: &WholeNode<'_>) -> Answer<()> {
         if self.user.is_root() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Small reads from a disk bring what is around them: the page cache, which is passed by, would have read ahead too.
+//! Read-ahead for direct reads: a small read from a disk also fetches its surroundings, as the page cache would.
 //!
-//! A disk gives 64 KiB in hardly more time than 4. Blocks of trees lie near those that are wanted next, so around them
-//! is read at once; other bytes have to be asked for near to each other twice.
+//! A disk reads 64 KiB in hardly more time than 4. Tree blocks are often near those that are needed next, so their
+//! surroundings are read at once; those of other bytes only after two nearby reads. Caller: `direct`.
 
 use crate::buffer::AlignedBuffer;
 use crate::convert::{to_u64, to_usize};
@@ -25,7 +25,7 @@ struct Slot {
     /// The window that was asked for last.
     noted: Option<u64>,
     held: Option<(u64, AlignedBuffer)>,
-    /// Changes that came to windows of this place: what was read before one is not kept after it.
+    /// Changes of windows in this slot: data read before a change is not kept after it.
     changes: u64,
 }
 
@@ -38,8 +38,8 @@ impl Around {
         self.slots.get(to_usize(window % SLOTS))
     }
 
-    /// Fills `buf` with what is at `offset` of a device of `size` bytes, if that is a matter of windows; `fetch` reads
-    /// from the device. False where the caller has to read.
+    /// Fills `buf` from `offset` of a device of `size` bytes, if the read fits one read-ahead window; `fetch` reads
+    /// from the device. Returns false if the caller has to read.
     pub(super) fn read(
         &self,
         (offset, size): (u64, u64),
@@ -68,7 +68,7 @@ impl Around {
         drop(slot);
         let mut bytes = AlignedBuffer::new(to_usize(WINDOW_BYTES.min(size.saturating_sub(start))));
         if inside.end > bytes.len() || fetch(start, &mut bytes).is_err() {
-            // What is wanted may be readable all the same, and has the better error.
+            // The wanted range itself may be readable, and gives the better error.
             return Ok(false);
         }
         buf.copy_from_slice(bytes.get(inside).unwrap_or_default());
@@ -79,7 +79,7 @@ impl Around {
         Ok(true)
     }
 
-    /// Forgets a range. Whoever changed it calls this before it says that it is done, also where that failed.
+    /// Drops a range from the cache. Every write calls this before it returns, even after a failure.
     pub(super) fn forget(&self, offset: u64, len: u64) {
         let first = offset / WINDOW_BYTES;
         let last = offset.saturating_add(len.max(1) - 1) / WINDOW_BYTES;
@@ -87,7 +87,7 @@ impl Around {
             let Some(place) = self.slot(window) else { continue };
             let mut slot = place.lock();
             slot.changes = slot.changes.wrapping_add(1);
-            // A range of more windows than there are places changes what each holds.
+            // A range of more windows than slots affects all of them.
             let is_in_range = |held: u64| (first..=last).contains(&held);
             slot.held.take_if(|(held, _)| is_in_range(*held));
         }

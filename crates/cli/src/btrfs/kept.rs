@@ -1,12 +1,12 @@
-//! What a command keeps of a file system from one run to the next, in a file of the user who runs it:
+//! State that a command keeps for a file system between runs, in a file of the user:
 //! `$XDG_STATE_HOME/spinney/KIND.UUID`.
 //!
 //! Invariants
 //! * The file is replaced as a whole: it is written under another name, synced and renamed.
-//! * What is read counts only where the file belongs to the user or root, nobody else may write it, and it is small.
+//! * The contents are trusted only if the file belongs to the user or root, is not writable by others, and is small.
 //!
-//! Failure: without a place for the file (no home directory) there is none; a file that makes no sense is refused by
-//! name. Callers: `scrub`, and `check --data`.
+//! Failure: without a home directory there is no file; malformed contents are refused with the path. Callers: `scrub`,
+//! and `check --data`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -22,17 +22,17 @@ use serde::de::DeserializeOwned;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::image::is_own;
 
-/// A file that something is kept in.
+/// A state file.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
     uuid: String,
-    /// What is forgotten without it.
+    /// Names the information that is lost without the file, for messages.
     about: &'static str,
 }
 
 impl Kept {
-    /// The place for a file system; none where the user has no directory for such files.
+    /// The state file of a file system; `None` if the user has no directory for such files.
     pub(super) fn of(kind: &str, uuid: &str, about: &'static str) -> Option<Self> {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
@@ -54,7 +54,7 @@ impl Kept {
         made.with_context(|| folder.display().to_string())
     }
 
-    /// A lock that goes with this program, however that ends; none where another one has it.
+    /// A lock that is released when this process ends; `None` if another process holds it.
     ///
     /// # Errors
     /// The host's.
@@ -72,16 +72,16 @@ impl Kept {
         }
     }
 
-    /// Why the file is not believed.
+    /// The refusal of malformed contents.
     pub(super) fn no_sense(&self, why: &str) -> Failure {
         let (name, about) = (self.path.display(), self.about);
         Failure::new(Status::Corrupt, format!("{name}: {why}; remove it to forget {about}"))
     }
 
-    /// What was kept; none where there is nothing.
+    /// The stored contents; `None` if there is no file.
     ///
     /// # Errors
-    /// `Corrupt` for a file that makes no sense; the host's.
+    /// `Corrupt` for malformed contents; the host's.
     pub(super) fn read<T: DeserializeOwned>(&self, bytes_max: u64) -> Result<Option<T>> {
         let name = || self.path.display().to_string();
         let mut options = OpenOptions::new();
@@ -92,14 +92,17 @@ impl Kept {
             Err(error) => return Err(error).with_context(name),
         };
         let found = file.metadata().with_context(name)?;
-        ensure!(found.is_file() && is_own(&found), self.no_sense("somebody else may write it"));
+        ensure!(
+            found.is_file() && is_own(&found),
+            self.no_sense("it belongs to another user, or others may write to it")
+        );
         let mut text = Vec::new();
         file.take(bytes_max).read_to_end(&mut text).with_context(name)?;
         let contents = serde_json::from_slice(&text);
-        Ok(Some(contents.map_err(|_| self.no_sense("not what Spinney keeps there"))?))
+        Ok(Some(contents.map_err(|_| self.no_sense("it does not have the form that Spinney writes"))?))
     }
 
-    /// Keeps it.
+    /// Replaces the file.
     ///
     /// # Errors
     /// The host's.
@@ -108,7 +111,7 @@ impl Kept {
         self.make_folder()?;
         let new = self.path.with_extension(format!("{}.{}", self.uuid, std::process::id()));
         let write = || -> std::io::Result<()> {
-            // What a program left there that was killed.
+            // A killed process may have left it.
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(&text)?;
@@ -118,7 +121,7 @@ impl Kept {
         write().with_context(|| self.path.display().to_string())
     }
 
-    /// Forgets it.
+    /// Removes the file.
     ///
     /// # Errors
     /// The host's.

@@ -1,13 +1,11 @@
-//! The commands that only btrfs has, one file (or folder) each: making a file system,
-//! subvolumes and snapshots, its size and what takes it, what its trees look like on disk, and what power cuts leave of
-//! it.
+//! The commands that only btrfs has, one file (or folder) each: making a file system, subvolumes and snapshots,
+//! resizing and space usage, the trees on disk, crash tests.
 //!
-//! Each has its arguments as a struct and a `run`, like those of the crate `commands`, and uses what
-//! is shared there; [`row`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
-//! `verify_crash` look below the library's `Volume`, at the store and the device.
+//! Each has its arguments as a struct and a `run`, like those of `commands`, and uses the shared modules there; [`row`]
+//! is its row in `formats`, with the functions of [`mount`] and [`place`]. Only `dump` and `verify_crash` use the store
+//! and the device below the library's `Volume`.
 //!
-//! Failure: as there; `mkfs` takes away the file that a failed attempt has made. Caller:
-//! `args`.
+//! Failure: as in `commands`; `mkfs` removes the file that a failed attempt has made. Caller: `args`.
 
 pub(crate) mod backup;
 pub(crate) mod balance;

@@ -1,4 +1,5 @@
-//! What the server of a mount tells in an extended attribute that is stored nowhere.
+//! Reports of the server of a mount, as text in virtual extended attributes, and orders given by setting one. Callers:
+//! the commands of btrfs on a mount.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,14 +11,14 @@ use rustix::io::Errno;
 
 use crate::commands::failure::Failure;
 
-/// Longest value that an attribute may have in Linux.
+/// Longest attribute value in Linux, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Asks for the attribute `name` of what is at `path`. A server that does not know it is refused with what it `lacks`,
-/// as the end of "its server does not ...".
+/// Reads the attribute `name` of `path`. For a server that does not know it, `lacks` completes the error "its server
+/// does not ...".
 ///
 /// # Errors
-/// The host's, and a text that is none of that kind.
+/// The host's, and a text that cannot be parsed.
 pub(super) fn told<T>(path: &Path, name: &str, lacks: &str) -> Result<T>
 where
     T: FromStr<Err: StdError + Send + Sync + 'static>,
@@ -33,7 +34,7 @@ where
     read(path, &text)
 }
 
-/// Gives an order by setting an attribute. `own` says what failures of its own kind mean; `lacks` as of [`told`].
+/// Gives an order by setting an attribute. `own` explains failures particular to the order; `lacks` as in [`told`].
 ///
 /// # Errors
 /// The server's, in words.
@@ -53,16 +54,16 @@ pub(super) fn order(
     })
 }
 
-/// Why what was asked of a mount is not done.
+/// The refusal of an order by a mount.
 pub(super) fn refusal(dir: &Path, text: &str) -> Error {
     Failure::refused(format!("{}: {text}", dir.display())).into()
 }
 
-/// The same, of what was told already.
+/// Parses a report.
 pub(super) fn read<T>(path: &Path, text: &[u8]) -> Result<T>
 where
     T: FromStr<Err: StdError + Send + Sync + 'static>,
 {
     let text = String::from_utf8_lossy(text);
-    text.parse().with_context(|| format!("{}: what its server says", path.display()))
+    text.parse().with_context(|| format!("{}: unexpected report of the server", path.display()))
 }

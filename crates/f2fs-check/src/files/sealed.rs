@@ -1,4 +1,4 @@
-//! Contents that fs-verity protects, against their Merkle tree.
+//! Verifies contents protected by fs-verity against their Merkle tree.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::finding::Place;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Where the blocks of a file are; what is not listed is a hole.
+/// Addresses of the blocks of a file; missing ones are holes.
 type Blocks = BTreeMap<u64, BlockAddr>;
 
 impl Walk<'_, '_> {
-    /// True for a file whose contents are to be compared with its tree.
+    /// True for a file whose contents are to be verified.
     pub(super) fn compares(&mut self, inode: &Inode) -> bool {
         let is_sealed = inode.kind() == Kind::File && inode.advise().contains(Advise::VERITY);
         if !self.reads_data || !is_sealed {
@@ -29,7 +29,7 @@ impl Walk<'_, '_> {
         !cannot_be_read
     }
 
-    /// Compares all blocks of a file with its tree.
+    /// Verifies all blocks of a file.
     pub(super) fn compare_sealed(&mut self, inode: &Inode, xattrs: &[u8], blocks: &Blocks) {
         let place = || Place::inode(inode.ino());
         let tree = match self.tree(inode, xattrs, blocks) {
@@ -52,10 +52,10 @@ impl Walk<'_, '_> {
             match is_right {
                 Ok(true) => {}
                 Ok(false) => {
-                    let expected = "what the tree has the hash of";
+                    let expected = "contents with the hash in the tree";
                     self.findings.add(Code::DataVerity, place().file_block(index), expected, "other contents");
                     if !blocks.contains_key(&index) {
-                        // All of a hole is as wrong as its first block.
+                        // The rest of a hole has the same fault as its first block.
                         index = blocks.range(index..).next().map_or(count, |(next, _)| *next);
                         continue;
                     }
@@ -98,7 +98,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Says what could not be compared.
+    /// Notes the files that could not be verified.
     pub(super) fn note_not_compared(&mut self) {
         if self.not_compared > 0 {
             let count = self.not_compared;

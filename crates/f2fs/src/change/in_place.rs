@@ -1,10 +1,10 @@
-//! Contents that are written where they were, as the kernel's policy of in-place updates has it.
+//! In-place updates, by the kernel's policy.
 //!
-//! An fsync of few pages, or one of data alone, writes them over their old blocks: addresses stay, so that no node
-//! says anything new, and of an fdatasync nothing else may be left to write. Contents that are kept together
-//! (`Advise::COLD`), or that shall stay where they are (pinned), are always written so. A crash leaves old and new
-//! contents mixed then, as anywhere that writes in place, but only within the size that the file has on the disk too:
-//! beyond that a block has zeros, or another size would show what lies there.
+//! An fsync of few pages, or one of data alone, overwrites their old blocks: addresses stay, so that no node changes,
+//! and an fdatasync may have nothing else to write. Contents of cold files (`Advise::COLD`) and of pinned files are
+//! always written so. A crash may then leave a mix of old and new contents, as everywhere with in-place writes, but
+//! only within the size that the file has on the disk: beyond that a block has zeros, since a later size would expose
+//! it.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ use crate::policy::Mode;
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// Pages of a file up to which an fsync writes them in place (the kernel's `min_fsync_blocks`).
+/// Most pages that an fsync writes in place (the kernel's `min_fsync_blocks`).
 pub(super) const PAGES_MAX: usize = 8;
 
-/// Where pages go whose file has blocks for them.
+/// Whether pages of a file with allocated blocks are written in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rewrite {
-    /// To other blocks: the old ones are to come free.
+    /// To other blocks, so that the old ones come free.
     Elsewhere,
-    /// To other blocks, unless the file's contents are kept together or pinned.
+    /// To other blocks, unless the file is cold or pinned.
     Usual,
-    /// To the same blocks, where that can be.
+    /// In place, if possible.
     InPlace,
 }
 
-/// True where blocks of a file may be written over.
+/// True if blocks of a file may be overwritten.
 pub(super) fn may_overwrite(volume: &WriteVolume, node: &Node, rewrite: Rewrite) -> Result<bool> {
     let is_wanted = match rewrite {
         Rewrite::Elsewhere => false,
@@ -51,7 +51,7 @@ pub(super) fn may_overwrite(volume: &WriteVolume, node: &Node, rewrite: Rewrite)
     Ok(old.size() == node.inode.size() && !old.inline().contains(InlineFlags::DATA))
 }
 
-/// The block of a file that may be written over: one that is in use, and this file's for the segment's summary too.
+/// The block of a file that may be overwritten: in use, and owned by this file according to the segment's summary.
 pub(super) fn block_of(volume: &WriteVolume, node: &Node, index: u64) -> Result<Option<BlockAddr>> {
     let Some(slot) = addresses::find(volume, node, index)? else { return Ok(None) };
     let at = addresses::get(volume, &node.inode, &slot)?;
@@ -63,14 +63,13 @@ pub(super) fn block_of(volume: &WriteVolume, node: &Node, index: u64) -> Result<
     Ok(is_own.then_some(at))
 }
 
-/// The node as a crash would leave it; `None` for one that was never written.
+/// The node that a crash would leave; `None` for one that was never written.
 fn durable(volume: &ReadVolume, nid: Nid) -> Result<Option<Arc<Block>>> {
     volume.address(nid)?.map(|at| volume.blocks.get(at)).transpose()
 }
 
-/// True where a node that changed says something else than on the disk; times that an inode has do not count where
-/// `has_times` is false.
-pub(super) fn is_news(volume: &ReadVolume, nid: Nid, block: &Block, has_times: bool) -> Result<bool> {
+/// True if a dirty node differs from the one on the disk; the times of an inode count only with `has_times`.
+pub(super) fn differs_from_disk(volume: &ReadVolume, nid: Nid, block: &Block, has_times: bool) -> Result<bool> {
     let Some(old) = durable(volume, nid)? else { return Ok(true) };
     if Footer::of(&old).offset() != Footer::of(block).offset() {
         return Ok(true);

@@ -1,16 +1,16 @@
-//! The part of a write before it takes the volume's lock, which several threads do at the same time: it copies pages,
-//! and reads blocks from the device, those of nodes too.
+//! The part of a write before it takes the volume's lock, run by several threads at once: it copies pages, and reads
+//! blocks from the device, including nodes.
 //!
 //! ```text
 //!    whole pages: copied -> first and last page, where a part is written: lock, look the block up, unlock, read it
 //!      -> lock -> blocks are reserved, pages become dirty
 //! ```
 //!
-//! Others change the volume meanwhile. A page that was read is taken only where it cannot have changed: the file has
-//! the same block and no dirty page, no checkpoint came (until then a freed block is not used again), and no page was
-//! written in place. Otherwise the write reads it anew, with the lock.
+//! Other threads change the volume meanwhile. A page that was read is used only if it cannot have changed: the file has
+//! the same block and no dirty page, there was no checkpoint (until then a freed block is not reused), and no in-place
+//! write. Otherwise the write reads it again, with the lock.
 //!
-//! Failure: what fails here is left to the write, which meets it again.
+//! Failure: a failed preparation is dropped, and the write meets the same error.
 
 use std::sync::Arc;
 
@@ -28,16 +28,16 @@ use crate::map;
 use crate::read_volume::ReadVolume;
 use crate::write_volume::{Epoch, WriteVolume};
 
-/// Pages that are prepared at most: 4 MiB. The others of a larger write are copied with the lock.
+/// Most pages that are prepared: 4 MiB. The others of a larger write are copied with the lock.
 const PAGES_MAX: usize = 1024;
-/// Blocks that are read at most on the way to one page: an inode and four nodes, each with its block of the NAT, and
-/// some that were forgotten meanwhile.
+/// Most blocks that are read for one page: an inode and four nodes, each with its block of the NAT, and some that were
+/// evicted meanwhile.
 const READS_MAX: usize = 16;
 
-/// Pages of a write, to be put among the dirty ones.
+/// Pages of a write, to become dirty.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    /// Where the write begins.
+    /// Offset of the write.
     offset: u64,
     pages: Vec<Option<Page>>,
 }
@@ -45,16 +45,16 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 struct Page {
     page: Arc<Block>,
-    /// Of a page that is written in part: the block that the rest was read from, and when.
+    /// Of a partly written page: the block that the rest was read from, and the epoch of the read.
     base: Option<(BlockAddr, Epoch)>,
 }
 
-/// The read that the contents of a page need.
+/// The read needed for the contents of a page.
 enum Lookup {
-    /// They are in memory or inline, or there are none.
+    /// They are in memory or inline, or the page is a hole.
     NothingToRead,
     Contents(BlockAddr),
-    /// A block of the NAT or of a node, to know more.
+    /// A block of the NAT or of a node, to find the contents.
     Metadata(BlockAddr),
 }
 
@@ -62,7 +62,7 @@ impl Prepared {
     /// Prepares a write of `data` at `offset`.
     ///
     /// # Errors
-    /// The device's, or that the image is damaged.
+    /// The device's; a damaged image.
     pub(crate) fn new(
         volume: &RwLock<WriteVolume>,
         blocks: &Blocks,
@@ -74,7 +74,7 @@ impl Prepared {
         let mut pieces = pages::pieces(offset, data).take(PAGES_MAX).peekable();
         while let Some(piece) = pieces.next() {
             let is_end = prepared.pages.is_empty() || pieces.peek().is_none();
-            // The nodes of the pages between are those of the first and the last one.
+            // The nodes of the pages in between are those of the first and the last one.
             let contents = if is_end { locate(volume, blocks, ino, piece.index)? } else { None };
             let page = match (piece.bytes.first_chunk::<BLOCK_SIZE>(), contents) {
                 (Some(whole), _) => Some(Page { page: Arc::new(*whole), base: None }),
@@ -90,14 +90,14 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Forgets what was prepared for another offset: an append finds out with the lock where it writes.
+    /// Drops pages prepared for another offset: an append learns its offset with the lock.
     pub(super) fn keep_if_at(&mut self, offset: u64) {
         if self.offset != offset {
             self.pages.clear();
         }
     }
 
-    /// Takes a page whose file has `at` as its block; `None` where it has to be made anew.
+    /// Takes the page of a file with block `at`; `None` if it has to be read again.
     pub(super) fn take(
         &mut self,
         volume: &WriteVolume,
@@ -113,7 +113,7 @@ impl Prepared {
     }
 }
 
-/// The block with the contents of a page, and when it was; `None` for a page that needs no block read.
+/// The block with the contents of a page, and the epoch; `None` for a page that needs no read.
 fn locate(volume: &RwLock<WriteVolume>, blocks: &Blocks, ino: Nid, index: u64) -> Result<Option<(BlockAddr, Epoch)>> {
     for _ in 0..READS_MAX {
         let (at, epoch) = {
@@ -126,7 +126,7 @@ fn locate(volume: &RwLock<WriteVolume>, blocks: &Blocks, ino: Nid, index: u64) -
         };
         let block = Arc::new(blocks.read(at)?);
         let volume = volume.read();
-        // Otherwise another block may have been written there.
+        // Otherwise the block may have been overwritten.
         if volume.epoch() == epoch {
             blocks.put(at, &block);
         }
@@ -134,7 +134,7 @@ fn locate(volume: &RwLock<WriteVolume>, blocks: &Blocks, ino: Nid, index: u64) -
     Ok(None)
 }
 
-/// Looks the contents of a page up, without the device.
+/// Looks up the contents of a page, without the device.
 fn look_up(volume: &ReadVolume, ino: Nid, index: u64) -> Result<Lookup> {
     if volume.page(ino, index).is_some() {
         return Ok(Lookup::NothingToRead);

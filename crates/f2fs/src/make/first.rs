@@ -1,5 +1,4 @@
-//! The first checkpoint of a volume, and what it counts: the root directory and, where they are wanted, `lost+found`
-//! and quota files.
+//! The first checkpoint of a volume, with its files: the root directory and, on request, `lost+found` and quota files.
 
 use blockdev::Device;
 use f2fs_disk::bits::{clear_bit_le, set_bit};
@@ -35,7 +34,7 @@ const HOT_DATA: usize = 0;
 /// Blocks of a pack without its payload: itself at both ends, the packed summaries of data, and three of nodes.
 const PACK_BLOCKS: u32 = 6;
 
-/// Writes it.
+/// Writes the checkpoint.
 pub(super) fn write(device: &dyn Device, plan: &Plan, seed: u32, options: &MakeOptions) -> Result<(), MakeError> {
     let files = File::all(options);
     let (nodes_at, mut data_at) = (plan.log_block(HOT_NODE), plan.log_block(HOT_DATA));
@@ -50,7 +49,7 @@ pub(super) fn write(device: &dyn Device, plan: &Plan, seed: u32, options: &MakeO
     write_packs(device, plan, options, &files)
 }
 
-/// The quota files of a new volume: the index in the superblock's list, whose, and the number of the inode.
+/// The quota files of a new volume: index in the superblock's list, kind, and inode number.
 pub(super) fn quota_files(options: &MakeOptions) -> Vec<(usize, (QuotaKind, Nid))> {
     let has = |feature| options.features.contains(feature);
     let wanted = QuotaKind::ALL.into_iter().enumerate().filter(|(_, kind)| match kind {
@@ -74,7 +73,7 @@ struct File {
 }
 
 impl File {
-    /// All that a new volume has.
+    /// All files of a new volume.
     fn all(options: &MakeOptions) -> Vec<Self> {
         let quotas = quota_files(options);
         let lost_found = Nid(ROOT.0.saturating_add(u32_len(quotas.len())).saturating_add(1));
@@ -145,7 +144,7 @@ impl File {
         u32_len(self.contents.len())
     }
 
-    /// Its node, which lies at one block, and its contents from another one on.
+    /// Its node at block `node`, with contents from block `data` on.
     fn inode(&self, node: u32, data: u32, seed: u32, options: &MakeOptions) -> Block {
         let (features, time) = (super::features_of(options), options.time);
         let mut block = inode::new_block(self.ino, self.mode, features);
@@ -169,7 +168,7 @@ impl File {
                 extra.i_crtime = time.into();
             }
         }
-        // Behind the extra attributes come the addresses.
+        // The addresses follow the extra attributes.
         let addresses = size_of::<DiskInode>().saturating_add(usize::from(extra_size));
         for (index, at) in (data..data.saturating_add(self.blocks())).enumerate() {
             overwrite(&mut block, addresses.saturating_add(index.saturating_mul(4)), &at.to_le_bytes());
@@ -195,8 +194,8 @@ fn extra_size(features: Features) -> u16 {
     ends.into_iter().find(|(feature, _)| features.contains(*feature)).map_or(0, |(_, end)| end)
 }
 
-/// The first block of the NAT: the numbers that stand for all nodes and for all metadata have an entry, and those of
-/// the root and of quota files are there too, though those of the journal count.
+/// The first block of the NAT: it has entries for the numbers that represent all nodes and all metadata, and for the
+/// root and quota files, though those in the journal are the valid ones.
 fn nat_block(nodes_at: u32, files: &[File]) -> Block {
     let mut block = [0; BLOCK_SIZE];
     let stored = files.iter().zip(nodes_at..).filter(|(file, _)| file.ino == ROOT || !file.is_dir());
@@ -207,7 +206,7 @@ fn nat_block(nodes_at: u32, files: &[File]) -> Block {
     block
 }
 
-/// Both packs: the first counts, the second is older than any.
+/// Writes both packs: the first is valid, the second is older.
 fn write_packs(device: &dyn Device, plan: &Plan, options: &MakeOptions, files: &[File]) -> Result<(), MakeError> {
     let second = plan.cp.start.saturating_add(SEGMENT_BLOCKS);
     let bits_at = second.saturating_sub(nat_bits_blocks(plan));
@@ -275,7 +274,7 @@ fn fields(plan: &Plan, files: &[File]) -> DiskCheckpoint {
     fields
 }
 
-/// The journals, and the owners of the blocks of the logs of data, of which only the hot one has any.
+/// The journals, and the owners of the blocks of the data logs, of which only the hot one has blocks.
 fn packed_summaries(plan: &Plan, files: &[File]) -> Vec<Block> {
     let nodes_at = plan.log_block(HOT_NODE);
     let nat = |(file, at): (&File, u32)| (file.ino, NatEntry::new(0, file.ino, BlockAddr(at)));
@@ -289,7 +288,7 @@ fn packed_summaries(plan: &Plan, files: &[File]) -> Vec<Block> {
         (0..count).for_each(|index| set_bit(&mut used, index));
         used
     };
-    // Nodes first, as `mkfs.f2fs` has them.
+    // Nodes first, as in `mkfs.f2fs`.
     let sits = [3, 4, 5, 0, 1, 2_u16].map(|log| {
         let index = usize::from(log);
         let count = match index {
@@ -306,7 +305,7 @@ fn nat_bits_blocks(plan: &Plan) -> u32 {
     NatBits::block_count((plan.nat.segments / 2).saturating_mul(SEGMENT_BLOCKS))
 }
 
-/// Which blocks of the NAT are full, and which are empty: all but the first.
+/// Full and empty blocks of the NAT: all but the first are empty.
 fn nat_bits(plan: &Plan, crc: u32, version: u64) -> Vec<u8> {
     let size = usize_from(plan.nat.bitmap_bytes());
     let mut empty = vec![0xff; size];

@@ -9,7 +9,7 @@ use f2fs_disk::convert::usize_from;
 
 use super::{MAP_BYTES, Segments, test};
 
-/// Blocks of the main area, one behind the other, that no state needs which a crash could bring back.
+/// Consecutive blocks of the main area that no state after a crash needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreeRun {
     /// Index of the first one in the main area.
@@ -25,7 +25,7 @@ impl FreeRun {
 }
 
 impl Segments {
-    /// Blocks of all segments.
+    /// Number of blocks of all segments.
     pub(crate) fn block_count(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(0).saturating_mul(SEGMENT_BLOCKS)
     }

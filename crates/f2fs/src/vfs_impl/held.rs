@@ -1,4 +1,4 @@
-//! Which nodes servers refer to, and who was told of what stopped writing.
+//! References that servers hold to nodes, and openings that were told why writing ended.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use vfs::file_system::{Handle, NodeId, OpenFlags};
 
 use crate::locks::{Mutex, Rank};
 
-/// Reads leave the time of the last access alone.
+/// Reads do not change the access time.
 const NO_ATIME: u64 = 1;
-/// Writing had stopped before it was opened.
+/// Writing had ended before it was opened.
 const IS_LATE: u64 = 2;
 /// Above the bits, a number that no two openings share.
 const SERIAL_SHIFT: u32 = 2;
 
-/// References, openings, and who was told.
+/// References, and openings that were told.
 #[derive(Debug)]
 pub(super) struct Held {
     counts: Mutex<HashMap<Nid, u64>>,
@@ -34,14 +34,14 @@ impl Default for Held {
 }
 
 impl Held {
-    /// One reference more; an opening is one too.
+    /// Adds a reference; an opening is one too.
     pub(super) fn refer(&self, ino: Nid) {
         let mut counts = self.counts.lock();
         let count = counts.entry(ino).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// So many references less; true where none is left.
+    /// Removes references; true if none is left.
     pub(super) fn give_back(&self, ino: Nid, by: u64) -> bool {
         let mut counts = self.counts.lock();
         let Some(count) = counts.get_mut(&ino) else { return true };
@@ -53,7 +53,7 @@ impl Held {
         is_last
     }
 
-    /// True where nobody refers to a node.
+    /// True for a node without references.
     pub(super) fn is_free(&self, ino: Nid) -> bool {
         !self.counts.lock().contains_key(&ino)
     }
@@ -76,7 +76,7 @@ impl Held {
         Handle(number)
     }
 
-    /// Notes that an opening is told of a failure; false where it knows already. Without an opening the node counts.
+    /// Notes that an opening is told of a failure; false if it was told before. Without an opening the node counts.
     pub(super) fn tell(&self, node: NodeId, handle: Handle) -> bool {
         let serial = handle.0 >> SERIAL_SHIFT;
         let node = if serial == 0 { node } else { NodeId(0) };
@@ -84,7 +84,7 @@ impl Held {
     }
 }
 
-/// True where reads leave the time of the last access alone.
+/// True if reads do not change the access time.
 pub(super) const fn leaves_atime(handle: Handle) -> bool {
     handle.0 & NO_ATIME != 0
 }

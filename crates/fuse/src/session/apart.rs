@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::file_system::{Control, Errno, NodeFlags, Result};
 
-/// Syncs of everything that have a thread of their own at a time.
+/// Most syncs of everything with a thread of their own at a time.
 const SYNCS_APART_MAX: usize = 4;
 
 /// Room for the answer of such a request.
 const REPLY_BYTES_MAX: usize = 128 * 1024;
 
 impl Service {
-    /// True where the kernel may have newer data than the file system, and the request takes it as it is.
+    /// True if the kernel may have newer data than the file system, and the request needs the file's data.
     pub(super) fn waits_for_data(&self, request: &Request<'_>) -> bool {
         if request.header.opcode != opcode::IOCTL || self.writing.write_back.is_none() || self.agreed.is_read_only {
             return false;
@@ -33,15 +33,16 @@ impl Service {
         self.may_keep_data() && self.takes_data(request)
     }
 
-    /// A place among the syncs of everything that have threads of their own, where the request is one and there is one.
+    /// A slot among the syncs of everything with threads of their own, if the request is such a sync and a slot is
+    /// free.
     pub(super) fn syncs_apart(&self, request: &Request<'_>) -> Option<Arc<()>> {
         let is_sync = request.header.opcode == opcode::SYNCFS && !self.is_own_sync(request);
-        // The service has one, too.
+        // The service holds one reference, too.
         (is_sync && Arc::strong_count(&self.writing.syncs_apart) <= SYNCS_APART_MAX)
             .then(|| Arc::clone(&self.writing.syncs_apart))
     }
 
-    /// True for a sync that is there to have the kernel write, and for nothing else.
+    /// True for a sync that only serves to make the kernel write its dirty pages.
     pub(super) fn is_own_sync(&self, request: &Request<'_>) -> bool {
         let writer = self.writing.writer.load(Ordering::Relaxed);
         writer != 0 && request.header.pid == writer
@@ -57,7 +58,7 @@ impl Service {
         };
         let (node, input) = (request.node(), request.data());
         match self.controls().flags_to_set(node, args.cmd, input) {
-            // What was written before a file is closed to writers belongs to it.
+            // Data written before the file became immutable belongs to it.
             Some(Ok(flags)) => flags.intersects(NodeFlags::IMMUTABLE | NodeFlags::APPEND),
             Some(Err(_)) => false,
             None => self.fs.controls().is_some_and(|fs| {
@@ -73,7 +74,7 @@ impl Service {
         }
     }
 
-    /// Answers a request once the kernel has written what it kept; a sync of everything at once.
+    /// Answers a request once the kernel has written its dirty pages; a sync of everything at once.
     pub(crate) fn serve_with_data(&self, request: &OwnedRequest) -> Apart {
         if request.borrow().header.opcode == opcode::SYNCFS {
             let reply = self.fs.sync_fs().map(|()| Vec::new()).map_err(Errno::from);
@@ -83,7 +84,7 @@ impl Service {
         let mut kept = self.write_kept();
         if request.borrow().header.opcode == opcode::GETATTR {
             self.caches.room.all_written(&*self.fs);
-            // Who lost something in another file is told of it there.
+            // A write-back error of another file is reported by a sync of that one.
             kept = Ok(());
         }
         let answer = kept.map(|()| self.dispatch(&request.borrow(), &mut out));
@@ -91,7 +92,7 @@ impl Service {
             Ok(Answer::Done(len)) => (Ok(len), None),
             Ok(Answer::DoneStale(len, stale)) => (Ok(len), Some(stale)),
             Ok(Answer::Failed(error)) | Err(error) => (Err(error), None),
-            // No control operation is answered otherwise.
+            // Control operations have no other answers.
             Ok(Answer::Begun(_) | Answer::Apart(_) | Answer::Silent) => (Err(Errno::EIO), None),
         };
         let reply = result.map(|len| {
@@ -107,7 +108,7 @@ impl Service {
     }
 }
 
-/// The answer to a request that was answered apart.
+/// The answer of a request with a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) reply: Result<Vec<u8>>,

@@ -1,37 +1,37 @@
-//! Nodes that are, or were, written around the kernel's page cache.
+//! Nodes with direct writes, past the kernel's page cache.
 //!
 //! The kernel drops a range from its cache before it sends a direct write, and when the call returns. An asynchronous
-//! call returns before the write is done: what a program read into the cache meanwhile stays there, and is old. An
-//! opening of such a node therefore begins with an empty cache, as every opening does by default.
+//! call returns before the write is done: pages that a program read into the cache meanwhile stay there, and are stale.
+//! An opening of such a node therefore begins with an empty cache, as every opening does by default.
 //!
 //! The kernel empties the cache some time after the reply to the opening. So when the last writer has closed the node,
-//! it is not enough that one opening is told: another one could come and read before the first has emptied the cache.
-//! All are told until one that was told has been closed, which shows that it did.
+//! invalidating with one opening is not enough: another one could read the cache before the first has emptied it. All
+//! openings invalidate until one of them has been closed, which shows that it did.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vfs::file_system::{Handle, NodeId, OpenFlags};
 
-/// A node that was opened for direct writing.
+/// A node opened for direct writing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Written {
-    /// Openings that still write so.
+    /// Number of openings that still write directly.
     writers: u32,
-    /// The first opening after the last writer had closed the node.
+    /// The first invalidating opening after the last writer had closed the node.
     told: Option<Handle>,
 }
 
-/// Nodes with openings for direct writing, and those whose pages may be old after the last such was closed.
+/// Nodes with openings for direct writing, and those whose pages may be stale after the last such was closed.
 #[derive(Default)]
 pub(super) struct DirectWriters {
     nodes: Mutex<HashMap<NodeId, Written>>,
-    /// How many nodes there are: most mounts have none, and need not look.
+    /// Number of nodes: most mounts have none, and skip the look-up.
     count: AtomicUsize,
 }
 
 impl DirectWriters {
-    /// A node is opened. True where its pages in the kernel's cache may be old.
+    /// Notes an opening. True if the kernel's cached pages may be stale.
     pub(super) fn opened(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> bool {
         let is_writer = writes_directly(flags);
         if !is_writer && self.count.load(Ordering::SeqCst) == 0 {
@@ -52,7 +52,7 @@ impl DirectWriters {
         known.is_some()
     }
 
-    /// What was opened as `handle`, with these flags, is closed.
+    /// Notes that `handle`, opened with these flags, is closed.
     pub(super) fn closed(&self, node: NodeId, handle: Handle, flags: OpenFlags) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -69,11 +69,11 @@ impl DirectWriters {
         }
     }
 
-    /// The kernel has forgotten a node, and its pages with it.
+    /// Notes that the kernel has forgotten a node, and its pages with it.
     pub(super) fn forgotten(&self, node: NodeId) {
         if self.count.load(Ordering::SeqCst) > 0 {
             let mut nodes = self.nodes.lock();
-            // One that is open is not forgotten; but then it may have been looked up anew.
+            // An open node is not forgotten, but may have been looked up again meanwhile.
             if nodes.get(&node).is_some_and(|written| written.writers == 0) {
                 nodes.remove(&node);
             }
@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(writers.count.load(Ordering::SeqCst), 0);
     }
 
-    /// One reader was told, and before the kernel had emptied the cache for it a second one read what was in there.
+    /// One reader invalidated the cache, and before the kernel had emptied it a second one read stale pages.
     #[test]
-    fn all_are_told_until_one_who_was_has_closed_the_node() {
+    fn openings_invalidate_until_one_of_them_is_closed() {
         let writers = DirectWriters::default();
         writers.opened(NODE, Handle(1), DIRECT);
         // Opened while there was a writer: its cache was emptied too early.

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use vfs::FileSystem;
 use vfs::file_system::{Errno, NodeId};
 
-/// As many files are known one by one.
+/// Most files that are known individually.
 const FILES_MAX: usize = 1000;
 
-/// The files that lack something, in the order in which they lost it.
+/// Files with lost data, in the order of the losses.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     files: Mutex<Vec<(NodeId, Errno)>>,
@@ -24,7 +24,7 @@ impl Lost {
         if is_known || error == Errno::ESTALE {
             return;
         }
-        // The last one stands for all others: it is never gone.
+        // The last one represents all further ones, and so never disappears.
         match files.len() + 1 {
             ..FILES_MAX => files.push((node, error)),
             FILES_MAX => files.push((NodeId::ROOT, error)),
@@ -32,7 +32,7 @@ impl Lost {
         }
     }
 
-    /// What stopped the first of them that is still there.
+    /// The error of the first of them that still exists.
     pub(super) fn first(&self, fs: &dyn FileSystem) -> Option<Errno> {
         let is_there = |node| fs.attr(node).map_or_else(|error| error.errno() != Errno::ESTALE, |attr| attr.nlink > 0);
         let mut files = self.files.lock();

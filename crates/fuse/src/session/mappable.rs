@@ -14,20 +14,20 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vfs::file_system::NodeId;
 
-/// Nodes are spread over so many locks.
+/// Number of locks over which nodes are spread.
 const SHARD_COUNT: u64 = 16;
 
-/// The nodes that are open for reading and writing. Other openings cost nothing, and reads next to nothing.
+/// Nodes that are open for reading and writing. Other openings cost nothing, and reads almost nothing.
 pub(super) struct Mappable {
     shards: Vec<Mutex<HashMap<NodeId, Openings>>>,
-    /// Nodes that are there and were not read yet: as long as there is none, reads take no lock.
+    /// Number of such nodes that were not read yet: while it is 0, reads take no lock.
     unread: AtomicUsize,
 }
 
-/// Of one node, for reading and writing.
+/// Openings of one node for reading and writing.
 struct Openings {
     count: u32,
-    /// It was empty when the first of them was made, and nobody has read it since.
+    /// It was empty at the first of them, and was not read since.
     is_unread: bool,
 }
 
@@ -36,7 +36,7 @@ impl Mappable {
         Self { shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(), unread: AtomicUsize::new(0) }
     }
 
-    /// A node was opened with these flags of `open(2)`.
+    /// Notes an opening with these flags of `open(2)`.
     pub(super) fn opened(&self, node: NodeId, flags: u32, is_empty: impl FnOnce() -> bool) {
         let Some(shard) = self.shard(node).filter(|_| may_map_for_writing(flags)) else {
             return;
@@ -46,7 +46,7 @@ impl Mappable {
             openings.count += 1;
             return;
         }
-        // Before looking at the size: who reads what was written after that look sees the number, and waits here.
+        // Before the size is read: a reader of later data then sees the count, and waits here.
         self.unread.fetch_add(1, Ordering::SeqCst);
         let is_unread = is_empty();
         if !is_unread {
@@ -55,7 +55,7 @@ impl Mappable {
         nodes.insert(node, Openings { count: 1, is_unread });
     }
 
-    /// What was opened with these flags is closed, and no mapping of it is left.
+    /// Notes that an opening with these flags is closed, and has no mapping left.
     pub(super) fn closed(&self, node: NodeId, flags: u32) {
         let Some(shard) = self.shard(node).filter(|_| may_map_for_writing(flags)) else {
             return;
@@ -74,7 +74,7 @@ impl Mappable {
         nodes.remove(&node);
     }
 
-    /// The kernel is about to get contents of a node.
+    /// Notes that the kernel is about to get contents of a node.
     pub(super) fn read(&self, node: NodeId) {
         if self.unread.load(Ordering::SeqCst) == 0 {
             return;
@@ -88,12 +88,12 @@ impl Mappable {
         }
     }
 
-    /// True where the kernel may have more data of any node than was written.
+    /// True if the kernel may have unwritten data of any node.
     pub(super) fn is_any(&self) -> bool {
         self.shards.iter().any(|shard| !shard.lock().is_empty())
     }
 
-    /// True where the kernel may have more data of a node than was written.
+    /// True if the kernel may have unwritten data of a node.
     pub(super) fn may_hide_data(&self, node: NodeId) -> bool {
         let hides = |shard: &Mutex<HashMap<NodeId, Openings>>| {
             let nodes = shard.lock();

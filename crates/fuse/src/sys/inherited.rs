@@ -8,15 +8,14 @@ use std::io;
 /// The first descriptor that is not one of the standard three.
 const FIRST: RawFd = 3;
 
-/// Keeps what this process inherited, beyond its standard input, output and error and what is among `keep`, from the
-/// programs that it becomes or starts: one that stays in the background would hold it for the caller of this one. Says
-/// how many descriptors these are. They stay open here: other code may have taken them over.
+/// Withholds inherited descriptors, except standard input, output and error and those in `keep`, from the programs that
+/// this process becomes or starts: a program that stays in the background would hold them open for the caller. Returns
+/// their number. They stay open here, since other code may have taken them over.
 ///
-/// What was inherited is told by its lack of the close-on-exec flag, which everything has that is
-/// opened here.
+/// Inherited descriptors lack the close-on-exec flag, which all descriptors opened here have.
 ///
 /// # Errors
-/// When `/proc` is missing.
+/// If `/proc` is missing.
 pub fn withhold_inherited(keep: &[RawFd]) -> io::Result<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut open = Vec::new();

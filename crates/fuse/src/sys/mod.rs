@@ -1,10 +1,9 @@
-//! The few system calls that no safe wrapper offers. The only place with `unsafe` in this crate.
+//! System calls without a safe wrapper. The only module with `unsafe` in this crate.
 //!
-//! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
-//! and lengths, memory that stays) is seen to inside. They fail with the error of the system
-//! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
-//! ends at their start (what they inherited, what was closed, what they see mounted) and before
-//! they unmount (what was written), to share what is the same, and to serve clients besides the kernel.
+//! Every function here is safe to call with any arguments: it ensures valid pointers and lengths, and memory that
+//! stays. They fail with the error of the system call. Callers: the connection (cloning), mounting (the anchor), the
+//! ring transport, and front ends: at their start (inherited and closed descriptors, visible mounts), before they
+//! unmount (lost data), to share equal ranges, and to serve clients besides the kernel.
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 

@@ -1,18 +1,18 @@
-//! Asking a server of this crate what became of data that the kernel had taken.
+//! Calls a server of this crate to report lost data that the kernel had accepted.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::ioctl;
 use std::io;
 
-/// Answered with the number of an error, or 0: read-direction, 32 bits, of a type and number that nobody else has.
+/// Returns an error number, or 0: read-direction, 32 bits, of an otherwise unused type and number.
 pub(crate) const LOST: ioctl::Opcode = ioctl::opcode::read::<i32>(b'S', 0xb7);
 
-/// Whether everything that the kernel had taken from programs for files that still exist could be handed over, as the
-/// server of the mount of `root` knows it. Call after syncing. A server that is none of ours knows of no failure.
+/// Fails if data that the kernel had accepted from programs for existing files was refused by the server of the mount
+/// of `root`. Call after syncing. Servers of other programs report no failure.
 ///
 /// # Errors
-/// What stopped the first that could not; what the system says when the server cannot be asked.
+/// The first error of a refused write; the system's if the server cannot be asked.
 pub fn check_written(root: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the operation writes one i32 through the pointer it is given, and `Getter` gives it a pointer to one
     // that lives as long as the call, and takes any value.

@@ -1,8 +1,8 @@
 //! The client's side: a file system whose calls are messages.
 //!
-//! Each thread that asks has a stream of its own; nodes and handles that are given back wait for the next message.
-//! `subvolumes` has the calls on subvolumes. Failure: a stream that failed is not used again, and callers that wait for
-//! a server that is gone get `EIO`. Callers: commands, through [`vfs::Volume`].
+//! Each calling thread has a stream of its own; released nodes and handles are sent with the next message. `subvolumes`
+//! has the calls on subvolumes. Failure: a failed stream is not used again, and calls to a server that is gone fail
+//! with `EIO`. Callers: commands, through [`vfs::Volume`].
 
 mod maintenance;
 mod subvolumes;
@@ -25,18 +25,18 @@ use crate::jobs::JobFailure;
 use crate::many;
 use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
 
-/// What is given back without being asked for again waits for the next message, or for so much of it.
+/// Most releases that wait for the next message.
 const GONE_MAX: usize = 256;
-/// The exit status of what the server refuses.
+/// The exit status of a refusal by the server.
 const STATUS_REFUSED: u8 = 1;
-/// The exit status of what fails on the way.
+/// The exit status of a failure of the connection.
 const STATUS_IO: u8 = 6;
 
 /// The file system of a server, from a directory of it on.
 pub struct Remote {
     /// New streams are asked for on this one.
     first: Mutex<Talk>,
-    /// Streams that nobody uses now.
+    /// Unused streams.
     idle: Mutex<Vec<Talk>>,
     gone: Mutex<Vec<Gone>>,
     dirs: Mutex<Dirs>,
@@ -45,7 +45,7 @@ pub struct Remote {
     _root: OwnedFd,
 }
 
-/// A stream, and what its last message brought.
+/// A stream, and its last message.
 #[derive(Debug)]
 struct Talk {
     wire: Wire,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// The other process went away, or says what makes no sense.
+/// The other process is gone, or sent a malformed message.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the server of the mount is gone")]
@@ -126,11 +126,11 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Has the server do a job that only a format knows; it reads from `stream`, or writes to it. Returns what is
-    /// reported. Nothing else is asked of the server meanwhile through what is left of the first stream.
+    /// Asks the server to run a job of the format; the job reads from `stream`, or writes to it. Returns its report.
+    /// The first stream is not used for other requests meanwhile.
     ///
     /// # Errors
-    /// What the job ends with, in its own words; the stream's.
+    /// The error of the job, in its own words; the stream's.
     pub fn job(&self, words: Vec<String>, stream: UnixStream) -> Result<String, JobFailure> {
         let name = words.first().cloned().unwrap_or_default();
         let call = Call { gone: Vec::new(), request: Request::Job { words } };
@@ -152,7 +152,7 @@ impl Remote {
         }
     }
 
-    /// A stream that nobody else uses.
+    /// A stream for this thread alone.
     fn talk(&self) -> Answer<Talk> {
         if let Some(talk) = self.idle.lock().pop() {
             return Ok(talk);
@@ -244,7 +244,7 @@ impl Remote {
             waiting.len() > GONE_MAX
         };
         if is_much {
-            // What cannot be told is given back when the server notices that this client is gone.
+            // Without this message the server releases them when it notices that this client is gone.
             let _ = self.call(Request::Status);
         }
     }
@@ -260,7 +260,7 @@ impl Remote {
     }
 }
 
-/// What an answer says that is not the one that was asked for.
+/// The error of an unexpected answer.
 fn failure(reply: Reply) -> Error {
     match reply {
         Reply::Failed(refusal) => refusal.into(),
@@ -499,7 +499,7 @@ impl FileSystem for Remote {
                         true => sink.add_with_node(&entry, listed.node.as_ref()),
                         false => sink.add(&entry),
                     };
-                // What is not taken is no reference of the caller's.
+                // The caller got no reference to an entry that it did not take.
                 if !takes && let Some(node) = listed.node {
                     self.give_back(Gone::Node(node.node, 1));
                 }

@@ -1,5 +1,5 @@
-//! Runs every read-only command of the `spinney` program on each image: an error is fine, a panic, a hang or memory
-//! without bound is not.
+//! Runs every read-only command of the `spinney` program on each image: an error is fine, a panic, a hang or unbounded
+//! memory is not.
 
 use super::process::{self, Ended, Limits};
 use super::{Options, images};
@@ -11,15 +11,15 @@ use std::process::ExitCode;
 
 /// A command that runs longer hangs.
 const SECONDS_MAX: u64 = 20;
-/// The caches of a command are bounded well below; the file is what `get` takes out of an image that claims petabytes.
+/// The caches of a command are bounded well below; the file limit stops `get` from an image that claims petabytes.
 const LIMITS: Limits = Limits { seconds: SECONDS_MAX, memory_kib: 2 << 20, file_blocks: Some(2 << 20) };
-/// Exit codes of a command that says why it does not go on: the caller, the image, the program's
-/// limits, or the host (which takes no second file of one name). A check ends with 4 where it found errors, and with 8
-/// where it cannot begin.
+/// Exit codes of a command that refuses to continue: because of the caller, the image, the program's limits, or the
+/// host (which takes no second file of one name). A check ends with 4 if it found errors, and with 8 if it cannot
+/// begin.
 const REFUSALS: &[i32] = &[1, 3, 4, 6, 8];
 const SIGXFSZ: i32 = 25;
 
-/// The commands, with `IMAGE` and `DEST` to be put in.
+/// The commands, with placeholders `IMAGE` and `DEST`.
 const COMMANDS: &[&[&str]] = &[
     &["info", "IMAGE"],
     &["info", "--json", "IMAGE"],
@@ -45,7 +45,7 @@ const COMMANDS: &[&[&str]] = &[
     &["rescue", "undelete", "--quiet", "--json", "--force", "IMAGE", "*", "DEST"],
 ];
 
-/// What the commands came to.
+/// Counts of the outcomes.
 #[derive(Debug, Default)]
 struct Totals {
     images: usize,
@@ -78,7 +78,7 @@ fn all(program: &Path, (image, name): (&Path, &str), scratch: &Path, totals: &mu
     Ok(())
 }
 
-/// Runs one command; how it ended, or what is wrong with it.
+/// Runs one command; returns its outcome, or its fault.
 fn one(program: &Path, command: &[&str], image: &Path, scratch: &Path) -> Result<Result<String, String>> {
     let target = scratch.join("out");
     std::fs::create_dir_all(&target)?;

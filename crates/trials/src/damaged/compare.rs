@@ -1,7 +1,8 @@
-//! `btrfs check` and `spinney check` on each image, and on what either repair leaves of a copy of it.
+//! Compares `btrfs check` and `spinney check` on each image, and after a repair by either program.
 //!
-//! Either check judges both repairs. An undo of ours has to give back the copy to the last byte, and where nothing was
-//! applied the copy must not have changed. Mirrors of the superblock that are missing are no damage: many images were
+//! Both checks judge both repairs. Undoing our repair has to restore the copy to the last byte, and without a repair
+//! the copy must not have changed. Missing mirrors of the superblock are no damage: many images were made without. A
+//! file system with missing devices is in the table but not in the totals.
 //! made without. A file system of which devices are missing is in the table and not in the totals.
 
 use super::process::{self, Ended, Limits};
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 const MEMORY_KIB_MAX: u64 = 4 << 20;
 /// The code of a mirror of the superblock that cannot be used.
 const SUPER_COPY: &str = "super-copy";
-/// What `btrfs check` says of each class of errors, and a word for it.
+/// Messages of `btrfs check` by class of error, and a word for the class.
 const CLASSES: &[(&str, &str)] = &[
     ("cannot open file system", "cannot open"),
     ("No valid Btrfs found", "no superblock"),
@@ -103,7 +104,7 @@ impl Judges<'_> {
     fn ours(&self, image: &Path) -> Result<Check> {
         let ended = self.run(self.program, &["check", "--quiet", "--json"], image)?;
         let mut found = counts(&report(&ended), "counts");
-        // What of the mirrors is only missing is no damage, but how the image was made.
+        // Mirrors that are only missing are no damage: the image was made so.
         let missing = images::missing_mirrors(image)?;
         let mirrors_missing = missing > 0 && found.get(SUPER_COPY) == Some(&missing);
         if mirrors_missing {
@@ -163,7 +164,7 @@ impl Judges<'_> {
     }
 }
 
-/// The JSON that a command of ours printed; of one that did not begin there is none.
+/// The JSON output of our command; null if it did not begin.
 fn report(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_default()
 }

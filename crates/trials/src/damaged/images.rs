@@ -1,4 +1,4 @@
-//! The images: where they come from, and what of them is the same.
+//! The damaged images: their sources, copies, and comparison.
 
 use super::Options;
 use crate::system;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::hostile::{bases, mutated};
 
-/// What a file of `btrfs-image` starts with.
+/// The first bytes of a file of `btrfs-image`.
 const DUMP_MAGIC: u64 = 0xbd5c_25e2_7295_668b;
 /// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;
 
-/// Makes each image in turn, as a file of its own that may be changed, and gives it away with its name.
+/// Makes each image in turn, as a separate writable file, and calls `work` with it and its name.
 pub(super) fn each(options: &Options, scratch: &Path, mut work: impl FnMut(&Path, &str) -> Result<()>) -> Result<()> {
     let is_wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only));
     let image = scratch.join("image");
@@ -104,15 +104,15 @@ fn open(path: &Path, read_only: bool) -> Result<FileDevice> {
     Ok(FileDevice::open(path, &FileOptions { read_only, ..FileOptions::default() })?)
 }
 
-/// Makes of a restored dump what was dumped, but for data: without the mark in the superblock, and with its mirrors,
-/// which `btrfs-image -r` leaves out or not, as its threads go.
+/// Turns a restored dump into the dumped image, without data: removes the mark in the superblock, and adds the mirrors,
+/// which `btrfs-image -r` writes or not, depending on its threads.
 pub(super) fn complete(image: &Path) -> Result<()> {
     let (device, mut bytes) = (open(image, false)?, [0; SUPERBLOCK_SIZE]);
     let mark = SuperFlags::METADUMP.union(SuperFlags::METADUMP_V2);
     if device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_err() {
         return Ok(());
     }
-    // An image whose superblock is wrong stays as it is.
+    // An image with a wrong superblock stays as it is.
     let Ok(mut superblock) = UncheckedSuperblock::new(&bytes)?.verify(SUPERBLOCK_OFFSET) else { return Ok(()) };
     let flags = superblock.fields().flags.get();
     if flags & mark.bits() == 0 {
@@ -126,7 +126,7 @@ pub(super) fn complete(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mirrors of the superblock that nobody wrote.
+/// Mirrors of the superblock that were never written.
 pub(super) fn missing_mirrors(image: &Path) -> Result<u64> {
     let (device, mut bytes, mut count) = (open(image, true)?, [0; SUPERBLOCK_SIZE], 0);
     for offset in mirror_offsets(device.size_bytes()).skip(1) {
@@ -136,7 +136,7 @@ pub(super) fn missing_mirrors(image: &Path) -> Result<u64> {
     Ok(count)
 }
 
-/// Whether two images are the same to the last byte. Where both have a hole they are.
+/// Whether two images are equal to the last byte. Common holes are not read.
 pub(super) fn are_same(one: &Path, other: &Path) -> Result<bool> {
     let (one, other) = (open(one, true)?, open(other, true)?);
     let size = one.size_bytes();
@@ -160,7 +160,7 @@ pub(super) fn are_same(one: &Path, other: &Path) -> Result<bool> {
     }
 }
 
-/// Where the copy of an image is that a repair may change.
+/// Path for a copy of an image that a repair may change.
 pub(super) fn copy(image: &Path) -> Result<PathBuf> {
     let copy = image.with_extension("copy");
     system::copy_sparse(image, &copy)?;

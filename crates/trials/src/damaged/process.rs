@@ -1,4 +1,4 @@
-//! Programs under limits: how they ended, and what they said.
+//! Runs programs under limits, and keeps their output.
 
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes that are kept of what a program says; the rest is read and forgotten.
+/// Most bytes of output that are kept; the rest is discarded.
 const SAID_BYTES_MAX: u64 = 32 << 20;
 
-/// What a program may use.
+/// Limits of a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) seconds: u64,
@@ -21,10 +21,10 @@ pub(super) struct Limits {
     pub(super) file_blocks: Option<u64>,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// None where it was ended at the time limit.
+    /// `None` if it was killed at the time limit.
     pub(super) status: Option<ExitStatus>,
     pub(super) out: String,
     pub(super) err: String,
@@ -36,7 +36,7 @@ impl Ended {
         self.status.and_then(|status| status.code())
     }
 
-    /// Why it should not have ended so, whatever it was given: a hang, a panic, a signal.
+    /// The reason why this outcome is never acceptable: a hang, a panic, a signal.
     pub(super) fn fault(&self) -> Option<String> {
         let Some(status) = self.status else { return Some("hangs".to_owned()) };
         if self.err.contains("panicked at") {
@@ -47,7 +47,7 @@ impl Ended {
     }
 }
 
-/// Runs a program with nothing to read.
+/// Runs a program without input.
 pub(super) fn run(program: &Path, words: &[&OsStr], limits: Limits) -> Result<Ended> {
     let mut shell = format!("ulimit -v {}; ", limits.memory_kib);
     if let Some(blocks) = limits.file_blocks {

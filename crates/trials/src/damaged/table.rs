@@ -1,22 +1,22 @@
-//! What came of an image as a row, all rows as a table, and their totals.
+//! The outcome for an image as a row, all rows as a table, and their totals.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Codes that the table shows of a check; JSON has all.
+/// Most codes of a check in the table; JSON has all.
 const CODES_SHOWN: usize = 6;
-/// The code of a device of the file system that is not there.
+/// The code of a missing device.
 const DEVICE_MISSING: &str = "device-missing";
 
-/// What a check says of an image.
+/// The result of a check of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     Clean,
     Errors,
-    /// It did not begin, and says why.
+    /// It did not begin, with the reason.
     Refused(String),
-    /// It hung, panicked, or was ended by a signal.
+    /// It hung, panicked, or was killed by a signal.
     Fault(String),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Check {
     /// Exit status.
     pub(super) code: Option<i32>,
     pub(super) state: State,
-    /// Codes, or classes of what was said, and how often.
+    /// Codes, or classes of messages, with their counts.
     pub(super) found: BTreeMap<String, u64>,
     /// Only the first copy of the superblock was ever written, which is left out of `found`.
     pub(super) mirrors_missing: bool,
@@ -58,7 +58,7 @@ impl Check {
             "mirrors_missing": mirrors_missing })
     }
 
-    /// What was found, with counts if they are of use.
+    /// The findings, with counts if `counted`.
     fn found(&self, counted: bool) -> String {
         if self.found.is_empty() {
             return self.state.word().to_owned();
@@ -78,12 +78,12 @@ impl Check {
     }
 }
 
-/// A run of a repair, and what the checks say afterwards.
+/// A run of a repair, and the checks of its result.
 #[derive(Debug)]
 pub(super) struct Repair {
     pub(super) code: Option<i32>,
     pub(super) fault: Option<String>,
-    /// Why ours did not begin.
+    /// Reasons why ours did not begin.
     pub(super) refusals: Vec<String>,
     pub(super) theirs: Check,
     pub(super) ours: Check,
@@ -109,11 +109,11 @@ impl Repair {
     }
 }
 
-/// What an undo of our repair gave back.
+/// Result of undoing our repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Undo {
     Same,
-    /// Nothing was applied, and the image is as it was.
+    /// Nothing was applied, and the image is unchanged.
     Nothing,
     Differs,
     Failed(String),
@@ -130,7 +130,7 @@ impl Undo {
     }
 }
 
-/// What came of an image.
+/// The outcome for an image.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -158,7 +158,7 @@ impl Row {
             "undo": self.undo.word(), "undo_failed": why })
     }
 
-    /// Whether the image is one of several devices, the others of which are not here.
+    /// True if the image is one of several devices, and the others are missing.
     fn is_part(&self) -> bool {
         self.ours.found.contains_key(DEVICE_MISSING)
     }
@@ -170,7 +170,7 @@ impl Row {
         }
     }
 
-    /// What a repair made worse, as far as the checks say that the image was clean to them.
+    /// Errors that a repair added to an image that a check had found clean.
     fn worse(&self) -> Vec<String> {
         let repairs = [("btrfs check --repair", &self.their_repair), ("spinney repair", &self.our_repair)];
         let mut worse = Vec::new();
@@ -195,7 +195,7 @@ impl Row {
         checks.chain(repair).collect()
     }
 
-    /// What of ours must not be, whatever the image has.
+    /// Outcomes of our programs that are never acceptable.
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let checks = [&self.ours, &self.their_repair.ours, &self.our_repair.ours];
@@ -217,7 +217,7 @@ impl Row {
     }
 }
 
-/// Prints the rows, and what is wrong with ours.
+/// Prints the rows, and the faults of our programs.
 pub(super) fn print(rows: &[Row]) {
     let mut lines =
         vec![["image", "btrfs check", "btrfs repair", "spinney repair", "undo", "spinney check"].map(str::to_owned)];
@@ -231,7 +231,7 @@ pub(super) fn print(rows: &[Row]) {
             row.ours.found(true),
         ]
     }));
-    println!("The columns of repairs: what `btrfs check`/`spinney check` say afterwards.\n");
+    println!("The columns of repairs: results of `btrfs check`/`spinney check` afterwards.\n");
     let mut widths = [0; 6];
     for line in &lines {
         for (width, cell) in widths.iter_mut().zip(line) {
@@ -250,7 +250,7 @@ pub(super) fn print(rows: &[Row]) {
     }
 }
 
-/// How many rows are of a kind that two have to do with.
+/// Number of rows in each combination of two outcomes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Pairs {
     both: usize,
@@ -282,19 +282,19 @@ impl fmt::Display for Pairs {
     }
 }
 
-/// Of all rows but those of images that are not all of a file system.
+/// Totals of all rows except those with missing devices.
 #[derive(Debug)]
 pub(super) struct Totals {
     images: usize,
     parts: usize,
     found: Pairs,
     repaired: [(&'static str, Pairs); 2],
-    /// Images that a repair of ours changed, and those of them that the undo gave back.
+    /// Images that our repair changed, and those of them that the undo restored.
     undone: (usize, usize),
     worse: usize,
-    /// Runs of theirs that hung or were ended by a signal.
+    /// Runs of btrfs-progs that hung or were killed by a signal.
     faults_of_theirs: usize,
-    /// What must not be.
+    /// Unacceptable outcomes.
     pub(super) failures: usize,
 }
 
@@ -322,11 +322,7 @@ impl Totals {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "images: {}, of which {} lack devices and are not counted in what follows",
-            self.images, self.parts
-        )?;
+        writeln!(f, "images: {}, of which {} lack devices and are not counted below", self.images, self.parts)?;
         writeln!(f, "something is found by: {}", self.found)?;
         for (judge, pairs) in &self.repaired {
             writeln!(f, "repaired, as {judge} judge: {pairs}")?;

@@ -1,4 +1,4 @@
-//! The walk through the library.
+//! Spinney's walk through the library.
 
 use super::content::{self, Readable};
 use super::in_parallel;
@@ -47,7 +47,7 @@ pub(crate) fn sha256(volume: &Volume, path: &[u8], size: u64) -> Result<[u8; 32]
     content::sha256(&file, size)
 }
 
-/// Paths start at the top; an empty one would lead nowhere.
+/// Paths start at the top; an empty path is invalid.
 fn from_top(path: &[u8]) -> PathBuf {
     Path::new("/").join(OsStr::from_bytes(path))
 }
@@ -89,7 +89,7 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
     Ok(record.without_invented_times())
 }
 
-/// Inode number of the directory that stands where a snapshot's source has a subvolume.
+/// Inode number of the empty directory that a snapshot has in place of a nested subvolume.
 const STUB_INO: u64 = 2;
 
 fn time(time: file_system::Time) -> Time {

@@ -1,8 +1,8 @@
-//! A walk as a file: one JSON object a line, so that a kernel elsewhere can walk what we compare here.
+//! A walk as a file: one JSON object a line, so that walks of other kernels can be compared.
 //!
-//! Paths, targets and names of attributes are text in which every byte outside printable ASCII is escaped as in a Rust
-//! byte string; values of attributes and hashes are hexadecimal; times are seconds and nanoseconds. An extent is its
-//! offset, length, place and what is special about it.
+//! In paths, targets and names of attributes each byte outside printable ASCII is escaped as in a Rust byte string;
+//! values of attributes and hashes are hexadecimal; times are seconds and nanoseconds. An extent is its offset, length,
+//! position and flags.
 
 use super::record::{Extent, Record, Time, Walk};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where the walk of an image is kept.
+/// Path of the walk of an image.
 pub(crate) fn beside(image: &Path) -> PathBuf {
     image.with_extension("walk")
 }
@@ -59,7 +59,7 @@ fn extent(extent: &Extent) -> Value {
     json!([extent.offset, extent.len, extent.place, words.join(" ")])
 }
 
-/// What a line says.
+/// Parses a line.
 pub(crate) fn parse(line: &str) -> Result<(Vec<u8>, Record)> {
     let fields: Map<String, Value> = serde_json::from_str(line)?;
     let field = |name: &str| fields.get(name).with_context(|| format!("no {name}"));
@@ -104,12 +104,12 @@ pub(crate) fn parse(line: &str) -> Result<(Vec<u8>, Record)> {
     Ok((unescaped(text("path")?)?, record))
 }
 
-/// Bytes as text: what is not printable is escaped.
+/// Bytes as text, with unprintable ones escaped.
 fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// What [`escaped`] wrote.
+/// Reverses [`escaped`].
 pub(crate) fn unescaped(text: &str) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     let mut rest = text.bytes();

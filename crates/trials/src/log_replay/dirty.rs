@@ -1,4 +1,4 @@
-//! An image with a log that nobody has replayed.
+//! An image with a log that has not been replayed.
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Byte of the primary superblock, and of the log's address in it.
+/// Offset of the log's address in the primary superblock.
 const LOG_ROOT_AT: u64 = (64 << 10) + 96;
 /// The kernel's clock for files is behind by up to a tick.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
@@ -24,7 +24,7 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    /// Copies an image; `None`, and no copy, when it has no log.
+    /// Copies an image; `None`, and no copy, if it has no log.
     pub(super) fn copy(image: &Path, to: &Path, story: String) -> Result<Option<Self>> {
         std::fs::copy(image, to)?;
         std::thread::sleep(CLOCK_TICK);
@@ -38,7 +38,7 @@ impl Dirty {
     }
 }
 
-/// Whether the superblock leads to a log.
+/// Whether the superblock points at a log.
 pub(super) fn has_log(image: &Path) -> Result<bool> {
     let mut bytes = [0; 8];
     File::open(image)?.read_exact_at(&mut bytes, LOG_ROOT_AT).context("the image has no superblock")?;

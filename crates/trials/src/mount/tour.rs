@@ -1,9 +1,9 @@
 //! The README's tours, followed word by word by an account without privileges.
 //!
 //! A tour is the first block of commands behind a `<!-- tour -->` in the README: lines that begin with four blanks and
-//! are given to a shell, one tour after the other, which stops at the first that fails. The account is made for it,
-//! has a home with some files, and is removed again. It finds every program of the system but those of btrfs-progs,
-//! which no tour needs.
+//! are given to a shell, one tour after the other, which stops at the first failure. The account is made for it, has a
+//! home with some files, and is removed again. It finds all programs of the system except btrfs-progs, which no tour
+//! needs.
 
 use super::served::run;
 use crate::system;
@@ -14,7 +14,7 @@ use std::process::Command;
 
 /// The account.
 const ACCOUNT: &str = "spinney-tour";
-/// What is in its home.
+/// Contents of its home.
 const HOME_FROM: &str = "/etc/skel /usr/share/doc/bash /usr/share/perl5";
 /// Opens a tour in the README.
 const MARK: &str = "<!-- tour -->";
@@ -24,7 +24,7 @@ const AS_ACCOUNT: &str = "mknod -m 666 \"$1\" c 10 229 && mount --bind \"$1\" /d
     && exec setpriv --reuid \"$2\" --regid \"$2\" --clear-groups --reset-env \\
         -- sh -e -u -x -c \"$3\"";
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials mount-tour")]
 pub(crate) struct Options {
@@ -41,7 +41,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     let readme = std::fs::read_to_string(root.join("README.md"))?;
     let lines = tours(&readme).context("the README has no tour")?;
     let account = Account::new()?;
-    // The program may lie where only root looks.
+    // Only root may be able to read the program's directory.
     let bin = account.home.join("bin");
     std::fs::create_dir(&bin)?;
     std::fs::copy(&program, bin.join("spinney"))?;
@@ -54,8 +54,8 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
         programs = programs.display(),
     );
     println!("{lines}");
-    // A view of the mounts of its own: nothing stays behind, and the FUSE device is open to
-    // everybody in it, as distributions have it, whatever this machine does.
+    // A mount namespace of its own: nothing stays behind, and the FUSE device is open to all users in it, as in
+    // distributions, whatever the settings of this machine.
     let device = std::env::temp_dir().join(format!("{ACCOUNT}-device"));
     let _ = std::fs::remove_file(&device);
     let mut command = Command::new("unshare");
@@ -72,7 +72,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
 /// Directories with programs of the system.
 const PROGRAMS: [&str; 2] = ["/bin", "/usr/bin"];
 
-/// A directory with links to all of them but those of btrfs-progs.
+/// A directory with links to all of them except btrfs-progs.
 fn link_programs() -> Result<PathBuf> {
     let links = std::env::temp_dir().join(format!("{ACCOUNT}-programs"));
     // Left behind by a run that was killed.
@@ -123,7 +123,7 @@ impl Account {
         Ok(account)
     }
 
-    /// Gives the account all that is in its home: it cannot copy what belongs to others as theirs.
+    /// Gives the account all files in its home: it cannot copy files of other owners.
     fn own_all(&self) -> Result<()> {
         let owner = format!("{ACCOUNT}:{ACCOUNT}");
         system::run("chown", &["-R", &owner, &self.home.to_string_lossy()]).map(drop)
@@ -133,7 +133,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         if let Err(error) = system::run("userdel", &["-f", "-r", ACCOUNT]) {
-            // It also complains about a mailbox that never was.
+            // It also complains about a missing mailbox.
             if self.home.exists() {
                 eprintln!("{error:#}");
             }

@@ -11,7 +11,7 @@
 //!
 //! Invariant: a header is written only when the flush after its tree has returned.
 //!
-//! Failure: `EIO` where the device fails; the tree in memory stays, and the next sync tries again.
+//! Failure: `EIO` if the device fails; the tree in memory stays, and the next sync tries again. Caller: `memory`.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn failed(error: blockdev::Error) -> vfs::Error {
 }
 
 impl MemoryFs {
-    /// An empty file system that is kept on a device; what the device had is no more.
+    /// An empty file system stored on a device; the device's contents are lost.
     ///
     /// # Errors
     /// `EIO`; `ENOSPC` for a device that is too small.
@@ -148,7 +148,7 @@ impl MemoryFs {
 
 impl Drop for MemoryFs {
     fn drop(&mut self) {
-        // Nobody is left to hear of a failure; what was synced before is safe in any case.
+        // A failure cannot be reported; synced data is safe in any case.
         let _ = self.keep();
     }
 }

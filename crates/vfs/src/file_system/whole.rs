@@ -13,11 +13,11 @@ const XATTR_BYTES_MAX: usize = 128 << 10;
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A node with what is worth knowing about it at once. What could not be read, or is too long, is missing: who wants it
-/// asks for it alone, and hears why.
+/// A node with its most important properties. Unreadable or long ones are missing: a caller requests them individually,
+/// and gets the error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownNode {
-    /// What `stat` reports.
+    /// Attributes, as `stat` reports them.
     pub attr: Attr,
     /// Where a symbolic link leads.
     pub target: Option<Vec<u8>>,
@@ -27,8 +27,8 @@ pub struct KnownNode {
     pub data: Option<Vec<u8>>,
 }
 
-/// What [`FileSystem::create_whole`] does where the format has no such step. What was made goes again when a request
-/// fails.
+/// The default of [`FileSystem::create_whole`], for formats without such a step. If a request fails, the node is
+/// removed again.
 pub(super) fn create<F: FileSystem + ?Sized>(
     fs: &F,
     parent: NodeId,
@@ -54,7 +54,7 @@ pub(super) fn create<F: FileSystem + ?Sized>(
     }
 }
 
-/// Contents, attributes and times, in this order: each changes what comes after it.
+/// Contents, attributes and times, in this order: each changes the later ones.
 fn fill<F: FileSystem + ?Sized>(fs: &F, caller: &Caller, made: NodeId, node: &WholeNode<'_>) -> Answer<()> {
     if !node.data.is_empty() {
         let handle = fs.open(caller, made, OpenFlags::WRITE)?;
@@ -85,7 +85,7 @@ fn fill<F: FileSystem + ?Sized>(fs: &F, caller: &Caller, made: NodeId, node: &Wh
     Ok(())
 }
 
-/// What [`FileSystem::known_at`] does.
+/// The default of [`FileSystem::known_at`].
 pub(super) fn read<F: FileSystem + ?Sized>(
     fs: &F,
     path: &[u8],

@@ -1,8 +1,8 @@
 //! Reads and writes past the page cache (`O_DIRECT`), for disks.
 //!
-//! Such a file takes whole blocks of the disk only, from memory that is aligned as well: what is not goes through
-//! buffers here. Writes of one [`submit`](crate::Device::submit) are under way together, through a ring; where the
-//! kernel has none, or all are in use, one after the other.
+//! Direct I/O takes only whole blocks of the disk, from aligned memory: other requests go through buffers here. Writes
+//! of one [`submit`](crate::Device::submit) run concurrently, through a ring; if the kernel has none, or all are in
+//! use, one after the other.
 
 use super::around::{Around, READ_BYTES_MAX};
 use super::raw::{PARTS_MAX, RawFile};
@@ -14,7 +14,7 @@ use crate::{Result, Write, tag};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 
-/// What [`crate::Device::queue_depth`] says.
+/// Result of [`crate::Device::queue_depth`].
 pub(super) const QUEUE_DEPTH_HINT: usize = 16;
 
 /// Bytes of a buffer, and with it of a request that has to go through one.
@@ -27,7 +27,7 @@ const RINGS: usize = 4;
 /// The largest block of a disk that is known.
 pub(super) const BLOCK_BYTES_MAX: u64 = 4096;
 
-/// What a file that is opened past the page cache needs besides.
+/// Further state of a file opened for direct I/O.
 pub(super) struct Direct {
     /// Bytes of a block of the disk: 512 or 4096.
     block: u64,
@@ -179,7 +179,7 @@ impl Direct {
         }))
     }
 
-    /// Writes a range that begins or ends within a block: what is around it in its blocks is read, and written again.
+    /// Writes a range that begins or ends within a block: reads the rest of its blocks, and writes it again.
     fn write_around(&self, device: &RawFile, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let _held = self.edges.lock();
         let mut source = Gather::new(parts);
@@ -224,7 +224,7 @@ impl Direct {
     }
 }
 
-/// Whole blocks, and what is meant of them.
+/// Whole blocks, and the wanted part of them.
 struct Piece {
     /// Where the first block begins on the device.
     start: u64,
@@ -274,7 +274,7 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// The answer to a job; what the kernel left of it is written now.
+/// The result of a job; writes the part that the kernel left out.
 fn settle(device: &RawFile, job: &Job<'_>, outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Written(count) if count >= job.len => Ok(()),

@@ -35,8 +35,8 @@ fn noise(numbers: &mut Numbers, len: u64) -> AlignedBuffer {
 
 const TAG: Tag = Tag { kind: Kind::Data, mirror: 1 };
 
-/// Aligned and not, in memory and on the disk, in one part and in many, alone and together: what is there afterwards
-/// is what a device in memory has.
+/// Aligned and unaligned, in memory and on the disk, in one part and in many, alone and together: the contents
+/// afterwards equal those of a device in memory.
 #[test]
 fn bytes_come_where_they_belong_however_they_lie() {
     let dir = tempfile::tempdir().unwrap();

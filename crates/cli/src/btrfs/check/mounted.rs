@@ -1,4 +1,4 @@
-//! A mount is checked in a committed state.
+//! Checks a mount in a committed state, which its server holds.
 //!
 //! ```text
 //! check ----- job "check-hold" ----> server: commits, holds the state of the commit
@@ -9,11 +9,11 @@
 //! ends, or is killed: the stream ends, and with it the hold
 //! ```
 //!
-//! Invariants: a report is believed only when the server says, after the last read, that the state was whole. What is
-//! read is the file that the server has locked; with a mount for reading only it is one that nobody writes to.
+//! Invariants: a report is believed only if the server says, after the last read, that the state was whole. The check
+//! reads the file that the server has locked; a read-only mount's file has no writer.
 //!
-//! Failure: as the check of an image, and where the state was given up each time. Callers: `check`, and for the other
-//! side the jobs of a mount.
+//! Failure: as the check of an image, and if the state was given up at each attempt. Callers: `check`, and for the
+//! server's side the jobs of a mount.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -35,24 +35,24 @@ use crate::commands::on_mount::OnMount;
 /// The name of the job on a mount.
 pub(in crate::btrfs) const JOB: &str = "check-hold";
 
-/// Times that a state is checked anew, where the one before was given up.
+/// Most attempts, if the server gives states up.
 const ATTEMPTS_MAX: usize = 4;
 /// Longest offer, in bytes.
 const OFFER_BYTES_MAX: u64 = 1 << 20;
-/// What is asked, and the two answers.
+/// The question, and the two answers.
 const IS_WHOLE: u8 = b'?';
 const WHOLE: u8 = b'y';
 const GIVEN_UP: u8 = b'n';
 
-/// What the server holds.
+/// The state that the server holds.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     superblock: Vec<u8>,
-    /// Byte on the device, and what is wrong.
+    /// Byte on the device, and the fault.
     bad_copies: Vec<(u64, String)>,
 }
 
-/// Holds the committed state of a volume until the other side has no use for it.
+/// Holds the committed state of a volume until the client ends.
 ///
 /// # Errors
 /// Damage, I/O.
@@ -65,7 +65,7 @@ pub(in crate::btrfs) fn hold(volume: &Volume, mut stream: &UnixStream) -> Result
     offer.push(b'\n');
     stream.write_all(&offer).context("the stream")?;
     let mut question = [0];
-    // The stream ends with the program that checks, however that ends.
+    // The stream ends with the checking process, even if that is killed.
     while stream.read(&mut question).is_ok_and(|count| count == 1) {
         let answer = if state.is_whole() { WHOLE } else { GIVEN_UP };
         if stream.write_all(&[answer]).is_err() {
@@ -75,7 +75,7 @@ pub(in crate::btrfs) fn hold(volume: &Volume, mut stream: &UnixStream) -> Result
     Ok(())
 }
 
-/// Checks the volume that is mounted.
+/// Checks a mounted volume.
 ///
 /// # Errors
 /// The server's; as the check of an image.
@@ -95,7 +95,7 @@ pub(super) fn check_mount(dir: &Path, options: &Options, watch: &dyn Watch) -> R
     )
 }
 
-/// The report; none where the state was given up meanwhile.
+/// The report; `None` if the state was given up meanwhile.
 fn check_state(mut stream: &UnixStream, image: &Path, options: &Options, watch: &dyn Watch) -> Result<Option<Report>> {
     let mut line = Vec::new();
     BufReader::new(stream.take(OFFER_BYTES_MAX)).read_until(b'\n', &mut line).context("the stream")?;
@@ -104,13 +104,13 @@ fn check_state(mut stream: &UnixStream, image: &Path, options: &Options, watch: 
     let (devices, is_locked) = open(image)?;
     let mut is_same = false;
     for device in &devices {
-        // It may be in the middle of being written: what is looked at of it does not change.
+        // A server may be writing it: the compared fields do not change.
         let there = first_superblock(&**device)?;
         let (there, held) = (there.fields(), superblock.fields());
         is_same |= (there.fsid, there.dev_item.uuid) == (held.fsid, held.dev_item.uuid)
             && (!is_locked || there.generation == held.generation);
     }
-    ensure!(is_same, "{}: no longer what is mounted", image.display());
+    ensure!(is_same, "{}: no longer the mounted image", image.display());
     if is_locked {
         // No program writes to it while it is open here.
         return Ok(Some(check(&devices, options, watch)?));

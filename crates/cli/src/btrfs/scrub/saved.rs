@@ -1,12 +1,12 @@
-//! How far a scrub came, in a file of the user who scrubs: `$XDG_STATE_HOME/spinney/scrub.UUID`.
+//! Saved progress of a scrub, in a file of the user: `$XDG_STATE_HOME/spinney/scrub.UUID`.
 //!
 //! Invariants
-//! * A lock on `scrub.UUID.lock` says that the program which scrubs is there: it goes with that program, however that
-//!   ends. A file that says `running` and has no such lock tells of a scrub that was interrupted.
-//! * What is read counts only where it is of this version and of this file system.
+//! * The scrubbing process holds a lock on `scrub.UUID.lock`, which ends with the process. A file in state `running`
+//!   without this lock belongs to an interrupted scrub.
+//! * The contents count only if version and file system match.
 //!
-//! Failure: without a place for the file (no home directory) nothing is kept, which is said once; a file that makes no
-//! sense is refused by name. Callers: the commands of `scrub`.
+//! Failure: without a home directory nothing is saved, which is reported once; malformed contents are refused with the
+//! path. Callers: the commands of `scrub`.
 
 use std::fs::File;
 
@@ -29,7 +29,7 @@ struct Contents {
     scrub: ScrubStatus,
 }
 
-/// Where the state of a file system's scrub is kept.
+/// The file with the state of a scrub.
 #[derive(Debug)]
 pub(super) struct Saved {
     kept: Kept,
@@ -38,15 +38,15 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// The place for a file system; none where the user has no directory for such files.
+    /// The file for a file system; `None` if the user has no directory for such files.
     pub(super) fn of(uuid: &str) -> Option<Self> {
         Some(Self { kept: Kept::of("scrub", uuid, "how far the scrub came")?, claim: None })
     }
 
-    /// The same, for who scrubs: there is one at a time.
+    /// The same, locked for a process that scrubs: there is one at a time.
     ///
     /// # Errors
-    /// `Busy` where another program of this user scrubs it.
+    /// `Busy` if another program of this user scrubs the file system.
     pub(super) fn claim(uuid: &str) -> Result<Option<Self>> {
         let Some(saved) = Self::of(uuid) else {
             warn("how far the scrub comes is not kept: neither XDG_STATE_HOME nor HOME is set");
@@ -62,10 +62,10 @@ impl Saved {
         }
     }
 
-    /// What was kept; none where there is nothing.
+    /// The saved state; `None` if there is none.
     ///
     /// # Errors
-    /// `Corrupt` for a file that makes no sense; the host's.
+    /// `Corrupt` for malformed contents; the host's.
     pub(super) fn load(&self) -> Result<Option<ScrubStatus>> {
         let Some(Contents { version, mut scrub }) = self.kept.read(BYTES_MAX)? else { return Ok(None) };
         ensure!(version == VERSION, self.kept.no_sense("of another version"));
@@ -77,7 +77,7 @@ impl Saved {
         Ok(Some(scrub))
     }
 
-    /// Keeps how far it is.
+    /// Saves the progress.
     ///
     /// # Errors
     /// The host's.
@@ -85,7 +85,7 @@ impl Saved {
         self.kept.write(&Contents { version: VERSION, scrub: scrub.clone() })
     }
 
-    /// Forgets it.
+    /// Removes the file.
     ///
     /// # Errors
     /// `Busy` while a program scrubs; the host's.

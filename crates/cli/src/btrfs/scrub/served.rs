@@ -1,7 +1,8 @@
-//! The scrub of a mount, as its server knows it: one at a time, stopped by orders of other clients.
+//! The scrub of a mount in its server: one at a time, stopped by orders of other clients.
 //!
-//! It runs on the thread of the client that asked for it, and goes on when that client is gone. What became of it is
-//! told until the mount ends; the clients keep it in their files ([`super::saved`]), which a server can not write.
+//! It runs on the thread of the client that asked for it, and continues when that client ends. Its result is reported
+//! until the mount ends; clients save it in their files ([`super::saved`]), which a server cannot write. Callers: the
+//! jobs of a mount, and `run`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +16,23 @@ use super::status::{ScrubStatus, State, sum, took};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::names;
 
-/// The scrub that a server carries out, or has carried out last.
+/// The running or last scrub of a server.
 #[derive(Debug, Default)]
 pub(in crate::btrfs) struct Scrubbing {
     status: Mutex<ScrubStatus>,
-    /// The one under way is to stop.
+    /// True if the running scrub is to stop.
     stops: AtomicBool,
-    /// What it counted is of no interest any more.
+    /// True if its counts are to be discarded.
     forgets: AtomicBool,
 }
 
 impl Scrubbing {
-    /// The name of the job that tells how far it is; that stops it; that forgets it.
+    /// Names of the jobs that report, pause and cancel it.
     pub(in crate::btrfs) const STATUS: &str = "scrub-status";
     pub(in crate::btrfs) const PAUSE: &str = "scrub-pause";
     pub(in crate::btrfs) const CANCEL: &str = "scrub-cancel";
 
-    /// How far it is.
+    /// Reports the progress.
     ///
     /// # Errors
     /// Damage, I/O.
@@ -41,10 +42,10 @@ impl Scrubbing {
         Ok(serde_json::to_string(&status)?)
     }
 
-    /// Stops the scrub that is under way.
+    /// Stops the running scrub.
     ///
     /// # Errors
-    /// `Refused` where there is none.
+    /// `Refused` if there is none.
     pub(in crate::btrfs) fn pause(&self) -> Result<()> {
         let status = self.status.lock();
         if status.state != State::Running {
@@ -54,7 +55,7 @@ impl Scrubbing {
         Ok(())
     }
 
-    /// Stops the scrub that is under way, and forgets it.
+    /// Stops the running scrub, and forgets it.
     pub(in crate::btrfs) fn cancel(&self) {
         let mut status = self.status.lock();
         if status.state == State::Running {
@@ -65,10 +66,10 @@ impl Scrubbing {
         }
     }
 
-    /// Notes that one begins, until what is returned is dropped.
+    /// Notes that a scrub runs, until the returned guard is dropped.
     ///
     /// # Errors
-    /// `Busy` where one is under way.
+    /// `Busy` if one is running.
     pub(super) fn begin(&self, before: &ScrubStatus, read_only: bool) -> Result<Part<'_>> {
         let mut status = self.status.lock();
         if status.state == State::Running {
@@ -90,7 +91,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Notes how far it is; whether it is to go on.
+    /// Notes the progress; breaks if the scrub is to stop.
     pub(super) fn watch(&self, progress: &ScrubProgress) -> ControlFlow<()> {
         let mut status = self.of.status.lock();
         status.progress = sum(&self.before.progress, progress);
@@ -98,7 +99,7 @@ impl Part<'_> {
         if self.of.stops.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Notes how it ended.
+    /// Notes how the scrub ended.
     pub(super) fn end(&self, progress: Option<&ScrubProgress>, state: State, failure: Option<String>) {
         let mut status = self.of.status.lock();
         if let Some(progress) = progress {
@@ -112,7 +113,7 @@ impl Part<'_> {
     }
 }
 
-/// A scrub that begins, or goes on.
+/// The state of a scrub that starts or resumes.
 pub(super) fn begun(before: &ScrubStatus, read_only: bool) -> ScrubStatus {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let began_at = match before.began_at {

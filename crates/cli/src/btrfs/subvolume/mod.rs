@@ -1,9 +1,9 @@
 //! `spinney subvolume`: of an image, and of a mount through its server.
 //!
-//! [`args`] is what can be asked for, [`place`] where: an image is changed by the library, a mount by [`mounted`], with
-//! the rights of the caller. What is below works on either.
+//! [`args`] has the arguments, [`place`] the operations: the library changes an image, [`mounted`] a mount, with the
+//! rights of the caller. The commands below work on either.
 //!
-//! Failure: what was done before a failure stays done; a recursive command says so.
+//! Failure: changes made before a failure stay; a recursive command reports them.
 
 mod args;
 mod entry;
@@ -67,7 +67,7 @@ impl Subvolume {
     }
 }
 
-/// Makes a change durable and reports the subvolume that it was about.
+/// Makes a change durable and reports the subvolume.
 fn end(place: Box<dyn Place>, path: &Path, json: bool, out: &mut Output) -> Result<()> {
     let report = if json { Some(entry(&place.at(path)?)) } else { None };
     place.finish()?;
@@ -104,7 +104,7 @@ impl Snapshot {
         end(place, &self.dest, self.json, out)
     }
 
-    /// Makes the snapshots from the top down, and closes them when all are made: what is in a closed one cannot be
+    /// Makes the snapshots from the top down, and makes them read-only at the end: entries of a read-only one cannot be
     /// replaced.
     fn take_all(&self, place: &dyn Place, source: &SubvolumeInfo, nested: &[SubvolumeInfo]) -> Result<()> {
         place.snapshot(source, &self.dest, SnapshotMode::ReadWrite)?;
@@ -135,7 +135,7 @@ impl List {
         }
         all.retain(|one| (!self.read_only || one.read_only) && (!self.snapshots || uuid(&one.parent_uuid).is_some()));
         if self.json {
-            // Of a mount this is for few.
+            // In a mount only some users may know it.
             let default_id = place.default().ok().map(|id| id.0);
             return out.json(&Report { default_id, subvolumes: all.iter().map(entry).collect() });
         }
@@ -147,7 +147,7 @@ impl List {
     }
 }
 
-/// The UUIDs of the subvolumes that are meant, of which the top level may be one.
+/// UUIDs of the subvolumes that `what` names, which may include the top level.
 fn sources(place: &dyn Place, all: &[SubvolumeInfo], what: &str) -> Result<Vec<[u8; 16]>> {
     let mut found: Vec<[u8; 16]> = matching(all, what).map(|one| one.uuid).collect();
     if found.is_empty() {
@@ -161,7 +161,7 @@ fn sources(place: &dyn Place, all: &[SubvolumeInfo], what: &str) -> Result<Vec<[
     Ok(found)
 }
 
-/// Those with a UUID, a number or a path.
+/// The subvolumes with the given UUID, number or path.
 fn matching<'a>(all: &'a [SubvolumeInfo], what: &'a str) -> impl Iterator<Item = &'a SubvolumeInfo> {
     let id = what.parse().ok().map(TreeId);
     let wanted_uuid = what.to_ascii_lowercase();
@@ -239,7 +239,7 @@ impl Delete {
         Ok(())
     }
 
-    /// Makes what contains a subvolume writable, which goes as well: nothing can be taken out of it otherwise.
+    /// Makes the container of a subvolume writable, since nothing can be removed from it otherwise.
     fn open_container(
         &self,
         place: &dyn Place,

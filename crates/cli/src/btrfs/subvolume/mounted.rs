@@ -37,17 +37,17 @@ const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
 const INO_LOOKUP_USER: u32 = 0xd000_943e;
 
 const ARGS_BYTES: usize = 4096;
-/// Where the count of subvolumes is in an answer, and the most of them.
+/// Offset of the number of subvolumes in an answer, which is also their maximum.
 const ROOTREF_COUNT: usize = 4088;
 const ROOTREFS_MAX: usize = 255;
-/// Subvolumes in subvolumes: more can only be a loop.
+/// Most nested subvolumes; a deeper nesting is a loop.
 const DEPTH_MAX: usize = 4096;
 
 /// A directory of a mount.
 pub(super) struct Mounted {
     dir: PathBuf,
     file: File,
-    /// The connection to its server, once something is to be changed.
+    /// The connection to its server, made for the first change.
     served: OnceCell<spinney::vfs::Volume>,
 }
 
@@ -57,7 +57,7 @@ impl Mounted {
         Ok(Self { dir, file, served: OnceCell::new() })
     }
 
-    /// A path beneath the directory; what leads out of it is refused.
+    /// A path beneath the directory; a path that leads out of it is refused.
     fn path(&self, path: &Path) -> Result<PathBuf> {
         Ok(self.dir.join(plain(path)?))
     }
@@ -80,14 +80,14 @@ impl Mounted {
         done.map_err(|error| refusal(&self.dir.join(&path), error))
     }
 
-    /// What is beneath one subvolume, which is open as `file` and has the path `at`.
+    /// Adds the subvolumes beneath one, which is open as `file` and has the path `at`.
     fn add(&self, file: &File, at: &Path, depth: usize, all: &mut Vec<SubvolumeInfo>) -> Result<()> {
         for (id, dir) in children(file).map_err(|error| told(&self.dir.join(at), error))? {
             let Some(path) = path_to(file, id, dir).map_err(|error| told(&self.dir.join(at), error))? else {
                 continue;
             };
             let path = at.join(path);
-            // It may be renamed or deleted meanwhile, and may be closed to the caller.
+            // It may have been renamed or deleted meanwhile, or the caller may not open it.
             let Ok(child) = open(&self.dir.join(&path)) else { continue };
             match info_of(&child, &path) {
                 Ok(info) if info.id.0 == id => all.push(info),
@@ -198,7 +198,7 @@ pub(crate) fn shows_default(root: &Path) -> bool {
     shown.is_ok_and(|shown| default.is_ok_and(|default| shown.id == default))
 }
 
-/// A path without what says nothing.
+/// Removes `.` and a leading `/` from a path.
 fn plain(path: &Path) -> Result<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -223,7 +223,7 @@ fn refused(path: &Path, text: &str) -> anyhow::Error {
     Failure::refused(format!("{}: {text}", path.display())).into()
 }
 
-/// What the server's failure means.
+/// The message for an error of the server.
 fn told(path: &Path, error: io::Error) -> anyhow::Error {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM) => refused(path, "not permitted: for root and the user who mounted it"),
@@ -339,7 +339,7 @@ fn path_to(file: &File, id: u64, dir: u64) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// What is known of the subvolume that an open directory is in.
+/// Facts about the subvolume that contains an open directory.
 fn info_of(file: &File, path: &Path) -> io::Result<SubvolumeInfo> {
     let mut bytes = [0; 504];
     control(file.as_fd(), GET_SUBVOL_INFO, &mut bytes)?;

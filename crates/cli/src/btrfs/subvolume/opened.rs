@@ -1,4 +1,4 @@
-//! What a command was given: an image, or a directory of a mount.
+//! Opens the argument of a `subvolume` command: an image, or a directory of a mount.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(super) fn open(image: &ImageArgs) -> Result<Box<dyn Place>> {
     })
 }
 
-/// As [`open`], only to look.
+/// As [`open`], for reading only.
 pub(super) fn open_to_read(image: &ReadArgs) -> Result<Box<dyn Place>> {
     Ok(match image.mounted_dir()? {
         Some(dir) => Box::new(Mounted::open(dir)?),

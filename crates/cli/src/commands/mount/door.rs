@@ -1,11 +1,11 @@
-//! Where a server takes clients besides the kernel: commands of this program that are given a directory of the mount.
+//! The socket at which a server takes clients besides the kernel: commands of this program on a directory of the mount.
 //!
-//! The socket has no name in any directory but a number in the kernel's list of abstract names, drawn for each mount.
-//! Who has a directory of the mount open is told the number. A client shows such a directory, which the kernel has let
-//! it open; it begins there, and the rest is decided by what [`Permitted`] knows of its user.
+//! The socket has an abstract name, a number drawn for each mount, which the server tells to programs that have a
+//! directory of the mount open. A client sends a descriptor of such a directory, which the kernel has let it open; its
+//! paths begin there, and [`Permitted`] applies the permissions of its user.
 //!
-//! The socket is made before the server enters its sandbox, which lets it accept, ask who is there, and look at what a
-//! descriptor leads to.
+//! The socket is made before the server enters its sandbox, which lets it accept clients, ask for their user, and
+//! identify the directory of a descriptor. Caller: the server.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,29 +23,29 @@ use spinney::vfs::{FileSystem, NodeId};
 
 use crate::commands::socket::address;
 
-/// After an error of the system that may pass, as a lack of descriptors.
+/// Pause after an error of the system that may pass, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket, on which nobody is waited for yet.
+/// The socket, not yet listened on.
 pub(super) struct Door {
     listener: UnixListener,
     number: [u64; 2],
 }
 
-/// Has the kernel write what it keeps, and tells whether a directory of the mount is mounted for reading only.
+/// Has the kernel write its dirty pages, and returns whether a directory of the mount is mounted read-only.
 pub(super) type Look = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<bool> + Send + Sync>;
 
-/// What a door leads to.
+/// The file system and the rules for clients.
 pub(super) struct Behind {
-    /// What is served, until it ends.
+    /// The served file system; gone when the mount ends.
     pub(super) file_system: Weak<dyn FileSystem>,
-    /// Others than who serves may come.
+    /// True if users other than the server's may connect.
     pub(super) allow_other: bool,
-    /// Tells the kernel what a client has changed.
+    /// Tells the kernel about changes by clients.
     pub(super) notifier: Notifier,
-    /// Has the kernel write what programs wrote before a client came; and how its directory is mounted.
+    /// Called for each new client.
     pub(super) look: Look,
-    /// The number of the device that the mount is for the kernel.
+    /// Device number of the mount in the kernel.
     pub(super) device: (u32, u32),
 }
 
@@ -61,12 +61,12 @@ impl Door {
         Ok(Self { listener, number })
     }
 
-    /// What clients are told.
+    /// The number that clients are told.
     pub(super) const fn number(&self) -> [u64; 2] {
         self.number
     }
 
-    /// Takes clients from now on, on a thread of its own.
+    /// Accepts clients from now on, on a thread of its own.
     ///
     /// # Errors
     /// The system's.
@@ -78,7 +78,7 @@ impl Door {
                 match self.listener.accept() {
                     Ok((stream, _)) => {
                         let (own, behind) = (Arc::clone(&own), behind.share());
-                        // A client that says nothing keeps nobody waiting but its own thread.
+                        // Each client has a thread, so that a silent one delays no other.
                         let greet = move || {
                             if let Err(error) = behind.greet(stream, &own) {
                                 tracing::debug!("a client was not taken: {error:#}");
@@ -88,7 +88,7 @@ impl Door {
                         greeter.map(drop).unwrap_or_else(|error| tracing::warn!(%error, "a client was not taken"));
                     }
                     Err(error) => {
-                        tracing::debug!(%error, "nobody can be let in");
+                        tracing::debug!(%error, "cannot accept clients");
                         thread::sleep(PAUSE);
                     }
                 }
@@ -110,18 +110,18 @@ impl Behind {
         }
     }
 
-    /// Finds out who a client is and where it begins, and serves it.
+    /// Identifies a client and its directory, and serves it.
     fn greet(self, stream: UnixStream, host: &Arc<Host>) -> Result<()> {
-        let peer = rustix::net::sockopt::socket_peercred(&stream).context("who it is")?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream).context("its user")?;
         let groups = spinney::fuse::peer_groups(stream.as_fd()).context("its groups")?;
         let uid = peer.uid.as_raw();
         let serves = uid == rustix::process::geteuid().as_raw();
-        // A descriptor may have been passed on to a user whom the kernel does not let use it.
+        // The descriptor may have been passed on by a user with access to one without.
         anyhow::ensure!(serves || self.allow_other, "the mount is for its owner alone");
         let user = User { uid, gid: peer.gid.as_raw(), groups, serves };
-        // It counts as a client until its descriptor is closed, which can take long where it is not ours.
+        // It counts as a client until its descriptor is closed, which takes long if that is on a slow file system.
         let (node, is_read_only) = host.greeting(&stream, uid, || {
-            let dir = spinney::remote::receive_hello(&stream).context("what it wants")?;
+            let dir = spinney::remote::receive_hello(&stream).context("its greeting")?;
             let node = self.begin(&dir)?;
             let is_read_only = (self.look)(dir.as_fd()).context("how its directory is mounted")?;
             anyhow::Ok((node, is_read_only))
@@ -130,7 +130,7 @@ impl Behind {
         Ok(host.serve(stream, Permitted::new(file_system, user, node, is_read_only), uid)?)
     }
 
-    /// The directory that a client has open. Nothing here comes back to this server as a request.
+    /// The node of the directory that a client has open, found without a request to this server.
     fn begin(&self, dir: &OwnedFd) -> Result<NodeId> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(dir, "", flags, StatxFlags::TYPE).context("its directory")?;
@@ -140,7 +140,7 @@ impl Behind {
     }
 }
 
-/// The kernel hears of what a client changed.
+/// Tells the kernel about changes by clients.
 struct Kernel(Notifier);
 
 impl Watch for Kernel {

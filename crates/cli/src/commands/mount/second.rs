@@ -1,7 +1,7 @@
-//! A further mount of an image that is mounted: another place where its one server is seen.
+//! A further mount of a mounted image: the same server, attached at another directory.
 //!
-//! That takes root, who alone may say where something is seen. The mount has to be root's, too: of any other, whoever
-//! made it chose what stands for the image in the table of mounts.
+//! Only root may do that, and only for a mount made by root: any other user chose the image's name in the table of
+//! mounts. Caller: the front part.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,26 +30,26 @@ const FLAGS: &[(&str, MountFlags)] = &[
     ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 
-/// What the server of a mount was started with.
+/// The command line of the server of an existing mount.
 struct First {
     options: Vec<String>,
     dir: PathBuf,
 }
 
-/// Mounts what is mounted already at a further place; false where a server of its own is needed, or where nobody
-/// but the first can have the image, which is found out in opening it.
+/// Attaches an existing mount at a further directory. Returns false if the image needs a server of its own, or if it
+/// may be locked, which opening it will tell.
 pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
-    // A volume on several devices is mounted for reading only, by a server of its own each time.
+    // A volume on several devices is read-only, and each mount has a server of its own.
     let Ok([part]) = <[Locator; 1]>::try_from(Locator::parse_list(&mount.image)?) else { return Ok(false) };
     let Some((first, row)) = find(&part) else {
         return Ok(false);
     };
     let has = Settings::parse(&first.options)?;
     if has.request.read_only && settings.request.read_only {
-        // Many may read.
+        // Several servers may read an image.
         return Ok(false);
     }
     let refused = |text: &str| {
@@ -89,14 +89,14 @@ fn find(image: &Locator) -> Option<(First, Row)> {
         let row = table::find(&first.dir).ok()??;
         let is_root = row.user == Some(0) && row.root == Path::new("/");
         let is_same = Identity::of(&fs::metadata(row.image()).ok()?).is_same(&Identity::of(&wanted));
-        // Another file may have the image's name by now.
+        // By now another file may have the image's name.
         let is_it = row.is_ours() && is_root && is_same && table::serves(&row.dir, &wanted) != Some(false);
         is_it.then_some((first, row))
     })
 }
 
 impl First {
-    /// Reads the command line of a process of root's, as [`Mount::as_role`] writes it.
+    /// Reads the command line of a process of root, as [`Mount::as_role`] writes it.
     fn of(process: &Path, is_wanted: impl Fn(&Path) -> bool) -> Option<Self> {
         if fs::metadata(process).ok()?.uid() != 0 {
             return None;
@@ -122,7 +122,7 @@ impl First {
     }
 }
 
-/// The directory that is to be seen elsewhere. Nothing leads out of the mount on the way there.
+/// Opens the directory to attach. Nothing on the way leads out of the mount.
 fn open(face: &Face, root: &Path, place: &Path, settings: &Settings) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let shown = || root.display().to_string();
@@ -139,7 +139,7 @@ fn open(face: &Face, root: &Path, place: &Path, settings: &Settings) -> Result<O
     Ok(found)
 }
 
-/// Has a directory seen at `dir`, with the flags of this mount alone.
+/// Attaches a directory at `dir`, with the flags of this mount alone.
 fn attach(found: &OwnedFd, dir: &Path, settings: &Settings) -> Result<()> {
     let shown = || dir.display().to_string();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
@@ -152,7 +152,7 @@ fn attach(found: &OwnedFd, dir: &Path, settings: &Settings) -> Result<()> {
         wanted.set(*flag, settings.for_the_kernel.iter().any(|told| told == name));
     }
     if let Err(error) = rustix::mount::mount_remount(dir, wanted, c"") {
-        // It is not left with other rights than were asked for.
+        // Without the requested flags the mount must not stay.
         spinney::fuse::unmount(dir, true)?;
         return Err(error).with_context(shown);
     }

@@ -3,8 +3,8 @@
 //! `spinney rm site.img:/old` becomes `spinney rm site.img /old`, and `spinney rm /mnt/site/old` becomes
 //! `spinney rm /mnt/site /old`; one side of `put` and `get` is a host path. Arguments that can be read as an image
 //! followed by paths are read so. An image that the caller has mounted is replaced by its mount point, so that the
-//! server executes the command. A `Place` is a parsed argument; a `Rule` says which arguments of a command are
-//! paths.
+//! server runs the command. A `Place` is a parsed argument; a `Rule` has the positions of paths among the arguments of
+//! a command. Caller: `args`, before clap parses.
 
 mod rules;
 
@@ -19,7 +19,7 @@ use crate::commands::failure::Failure;
 use crate::commands::place::{Place, is_image, mounted_at};
 use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 
-/// Rewrites a command line to its long form, IMAGE PATH. `program` says which options take a value.
+/// Rewrites a command line to its long form, IMAGE PATH. `program` knows which options take a value.
 ///
 /// # Errors
 /// `Usage` for paths in several images.
@@ -101,7 +101,7 @@ impl Line {
         if self.opens_image() || self.rule.sides == Sides::Whole { place } else { place.through_mount() }
     }
 
-    /// True if the server of a mount cannot execute the command.
+    /// True if the server of a mount cannot run the command.
     fn opens_image(&self) -> bool {
         self.rule.opens_image || self.has_option(OF_IMAGES) || self.has_option(self.rule.without)
     }
@@ -203,7 +203,7 @@ impl Line {
         let Some((first, rest)) = at.split_first() else { return true };
         let dir = Path::new(self.word(*first));
         if self.rule.sides == Sides::To {
-            // `put IMAGE SOURCE DEST`, where DEST is also a path below a mount by chance.
+            // In `put IMAGE SOURCE DEST`, DEST may also be a path below a mount.
             let image = self.plain.first().map(|at| Path::new(self.word(*at)));
             return self.plain.len() < 2 || (self.plain.len() > 2 && image.is_some_and(is_image));
         }
@@ -211,7 +211,7 @@ impl Line {
         if self.has_option(self.rule.without) || self.rule.name == ["backup"] {
             return true;
         }
-        // `IMAGE:/PATH` names its image, so the first argument is no directory for it.
+        // `IMAGE:/PATH` names its image, so the first argument is not the directory of a mount.
         if at.iter().skip(1).any(|at| matches!(Place::parse(self.word(*at)), Place::Image { .. })) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! For each command, which of its arguments are paths in an image.
+//! Positions of paths in an image among the arguments of each command.
 
 use std::ffi::{OsStr, OsString};
 
@@ -36,11 +36,11 @@ pub(super) struct Rule {
     pub(super) behind: Behind,
     /// Options whose values are paths in the image.
     pub(super) options: &'static [&'static str],
-    /// With one of these options the other arguments are no paths, or the server of a mount cannot execute the command.
+    /// With one of these options the other arguments are no paths, or the server of a mount cannot run the command.
     pub(super) without: &'static [&'static str],
     /// The argument whose `IMAGE:/PATH` is split, and the option that takes its path.
     pub(super) with_option: Option<(End, &'static str)>,
-    /// The server of a mount cannot execute the command.
+    /// The server of a mount cannot run the command.
     pub(super) opens_image: bool,
     /// The image is the last argument.
     pub(super) image_last: bool,
@@ -136,7 +136,7 @@ const RULES: &[Rule] = &[
     Rule { name: &["usage"], ..WHOLE },
 ];
 
-/// Options that select a subvolume, superblock or state of an image; a mount cannot change its selection.
+/// Options that select a subvolume, superblock or state of an image; the selection of a mount is fixed.
 pub(super) const OF_IMAGES: &[&str] =
     &["--subvolume", "--subvolume-id", "--super", "--nologreplay", "--norecovery", "--generation"];
 

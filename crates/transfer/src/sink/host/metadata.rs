@@ -43,7 +43,7 @@ impl<'a> Given<'a> {
         Ok(set_mode(fd, mode(self.attr, has_owner))?)
     }
 
-    /// To what cannot be opened: symbolic links and special files.
+    /// Sets metadata by name, for files that cannot be opened: symbolic links and special files.
     pub(super) fn to_name(self, place: Place<'_>) -> Result<()> {
         let Place { dir, name } = place;
         let handle = handle_of_made(place, self.attr)?;

@@ -1,24 +1,24 @@
-//! What may differ between the two sides, and why.
+//! Accepted differences between the two sides, with reasons.
 
 use super::super::checks::Mode;
 use super::outcome::{Compared, Difference};
 use super::sides::Phase;
 use Verdict::{Fuse, GivenAway, OtherError, Stricter};
 
-/// How an attempt ended, from good to bad.
+/// Verdict on an attempt, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
-    /// The same on both sides.
+    /// Equal outcomes.
     Equal,
     /// Both refuse, for different reasons.
     OtherError,
     /// Ours refuses what the kernel's btrfs allows, or takes more rights away.
     Stricter,
-    /// Ours allows what the manual says the option `user_subvol_ioctls` gives away.
+    /// Ours allows an operation that the manual lists for the option `user_subvol_ioctls`.
     GivenAway,
-    /// The kernel's side of FUSE allows it, and tells no server what it would have to know.
+    /// The kernel's FUSE client allows it, and does not tell the server the facts for a check.
     Fuse,
-    /// Different, and in no row of the list.
+    /// A difference without a row in the list.
     Failed,
 }
 
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// What may differ: in all patterns `*` stands for anything, and `|` is between choices.
+/// An accepted difference: in all patterns `*` stands for anything, and `|` is between choices.
 struct Row {
     attempt: &'static str,
     identity: &'static str,
@@ -83,7 +83,7 @@ const ROWS: &[Row] = &[
     row("change-flags", "cap:fowner", "*", Stricter, NO_PRIVILEGES),
     row("immutable-file-by-*|append-only-file-by-*", "*", "step *|after f *", Stricter, OLDER),
     row("immutable-file*|append-only-file*", "*", "step collapse", OtherError,
-        "what is not supported is refused first"),
+        "unsupported operations are refused first"),
     row("listing-and-versions", "*", "step trim", OtherError, "a server has no such call"),
 
     row("control-operations-*", "nocaps", "step search|step path", Fuse, ROOT_ADMINISTERS),
@@ -101,17 +101,17 @@ const ROWS: &[Row] = &[
         Stricter, NO_PRIVILEGES),
     row("delete-subvolumes|delete-by-list|freeze-subvolumes", "cap:*", "step *|after *", Stricter, NO_PRIVILEGES),
     row("make-snapshots", "nocaps|userns-zero", "step hidden*|after open/of-hidden*|after closed/of-hidden*", Stricter,
-        "whoever snapshots what he cannot read has a handle of it, which FUSE does not pass on"),
+        "a user who snapshots a subvolume that he cannot read has a handle of it, which FUSE does not pass on"),
     row("changes-in-a-frozen-subvolume", "*", "step *", OtherError,
         "the kernel checks permissions before it asks the server, which knows that the subvolume is read-only"),
     row("changes-in-a-frozen-subvolume", "owner|root", "step list|after d/inner/f *", Stricter,
         "Linux sets access control lists in a read-only subvolume, which nothing else may change"),
     row("subvolumes-through-a-read-only-bind-mount", "*", "*", GivenAway,
-        "FUSE tells no mount flags; `user_subvol_ioctls` says what that means in `spinney mount --help`"),
+        "FUSE passes no mount flags on; `user_subvol_ioctls` in `spinney mount --help` has the consequences"),
     row("subvolumes-through-a-read-only-bind-mount", "root", "*", OtherError, NO_PRIVILEGES),
 ];
 
-/// What only one way to mount does.
+/// Accepted differences of one mode.
 #[rustfmt::skip]
 const MODE_ROWS: &[(Mode, Row)] = &[
     (Mode::Writeback, row("set-user-after-direct", "*", "* mtime", Fuse,
@@ -122,11 +122,11 @@ const MODE_ROWS: &[(Mode, Row)] = &[
         "the kernel takes the write before the server can refuse it")),
     (Mode::ZeroOpen, row("immutable-files|append-only-files|changes-in-a-frozen-subvolume", "*",
         "step open*|step reopen", Fuse,
-        "the server does not hear of openings; what is done by them it refuses")),
+        "the server is not told of openings; it refuses operations on the opened files")),
     (Mode::ZeroOpen, row("immutable-files|append-only-files", "*", "step copy_range|step insert", OtherError,
         "the file could be opened, so that the next check refuses")),
     (Mode::ZeroOpen, row("append-only-files", "*", "step allocate|step keep_size|after f content|after f size", Fuse,
-        "the file could be opened, and may be made longer, as by who opens it to append")),
+        "the file could be opened, and may be extended, as by a program that opens it to append")),
 ];
 
 /// The worst verdict of all differences of an attempt.
@@ -157,14 +157,14 @@ pub(super) fn one(
     rows.filter(holds).map(|row| (row.verdict, row.reason)).min().unwrap_or((Verdict::Failed, ""))
 }
 
-/// Whether the kernel may see something else in the image than was seen through the mount.
+/// Whether the kernel's view of the image may differ from the view of the mount.
 pub(super) fn may_differ_on_disk(attempt: &str, what: &str, mode: Mode) -> bool {
     let of_mode = MODE_ROWS.iter().filter(|(of, _)| *of == mode).map(|(_, row)| row);
     let is_on_disk = |row: &Row| row.verdict == Fuse && matches(row.attempt, attempt) && matches(row.what, what);
     of_mode.filter(|row| row.what.starts_with("* ")).any(is_on_disk)
 }
 
-/// Whether one of the choices of a pattern is like `text`.
+/// Whether one of the choices of a pattern matches `text`.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|choice| is_like(choice, text))
 }

@@ -1,13 +1,13 @@
-//! Attempts to get around permissions, on a mount of ours and on one of the kernel's btrfs.
+//! Trial of permissions: attempts to circumvent them, on a mount of ours and on the kernel's btrfs.
 //!
 //! [`sides`] makes a fresh volume of each kind, mounts it as a system would (`suid`, `dev`, every user), and runs the
-//! scripts of `script/` there: each attempt prepares a scene as root, becomes somebody (a stranger, a member of a
-//! group, an owner, root without capabilities, root of a namespace of users) and acts. Its outcome is how each step
-//! ended, as whom programs ran, and everything that is in the scene afterwards. [`outcome`] compares the two;
-//! [`known`] is the list of what may differ, each row with its reason. Anything else is a failure. After a run the
-//! kernel mounts our image and has to see there what was seen through the mount.
+//! scripts of `script/` there: each attempt prepares a scene as root, becomes another user (a stranger, a member of a
+//! group, an owner, root without capabilities, root of a user namespace) and acts. Its outcome is the result of each
+//! step, the users as whom programs ran, and all files in the scene afterwards. [`outcome`] compares the two; [`known`]
+//! lists the accepted differences, each with its reason. Any other difference is a failure. After a run the kernel
+//! mounts our image and must see the same as the mount showed.
 //!
-//! `--self-test` shows that the comparison can fail: it weakens one side on purpose and wants that found.
+//! `--self-test` shows that the comparison can fail: it weakens one side on purpose and expects that to be found.
 //!
 //! Needs root, python3 and the `spinney` program built. Called by `cargo trials attack`.
 
@@ -27,10 +27,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Lines shown of what differs in one attempt.
+/// Most differing lines that are shown of an attempt.
 const SHOWN: usize = 40;
 
-/// What is attempted.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials attack\n  \
     cargo trials attack --only 'set-user' --mode writeback,io-uring\n  cargo trials attack --self-test")]
@@ -44,13 +44,13 @@ pub(crate) struct Options {
     /// A line of JSON for each attempt instead of the table.
     #[arg(long)]
     json: bool,
-    /// What `test.sh` runs: the default mode without attempts that resemble others, and the self-test.
+    /// The run of `test.sh`: the default mode without attempts that resemble others, and the self-test
     #[arg(long)]
     ci: bool,
     /// Weaken one side on purpose; passes if that is found.
     #[arg(long)]
     self_test: bool,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-attack")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// How many attempts came to which verdict.
+/// Number of attempts by verdict.
 #[derive(Debug, Default)]
 struct Totals {
     verdicts: BTreeMap<Verdict, u64>,
@@ -75,7 +75,7 @@ impl Totals {
     }
 }
 
-/// Makes the attempts and says how they ended.
+/// Makes the attempts and prints their verdicts.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "becoming others and mounting needs root");
     std::fs::create_dir_all(&options.dir)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All attempts in one mode; how many failed.
+/// Makes all attempts in one mode; returns the number of failures.
 fn attack(options: &Options, mode: Mode) -> Result<u64> {
     let mut totals = Totals::default();
     for phase in [Phase::Always, Phase::Subvolumes] {
@@ -156,13 +156,13 @@ fn print(options: &Options, mode: Mode, compared: &Compared<'_>, verdict: Verdic
     );
 }
 
-/// How many steps of an attempt were allowed and refused.
+/// Numbers of allowed and refused steps of an attempt.
 fn ends(outcome: &Outcome) -> String {
     let refused = outcome.steps.iter().filter(|step| step.is_refused()).count();
     format!("{} done, {refused} refused", outcome.steps.len().saturating_sub(refused))
 }
 
-/// Weakens a side in each of some ways; how many were not found.
+/// Weakens one side in several ways; returns the number of those not found.
 fn self_test(options: &Options) -> Result<u64> {
     let mut missed = 0;
     for weakness in sides::WEAKNESSES {

@@ -1,4 +1,4 @@
-//! Files as they are found: on a mount, or by the library in an image that nothing mounts.
+//! Files found on a mount, or by the library in an unmounted image.
 
 use rustix::fs::IFlags;
 use std::collections::BTreeMap;
@@ -11,29 +11,29 @@ use vfs::{Metadata, Volume};
 
 /// The attribute that holds an access control list.
 pub(super) const LIST: &str = "system.posix_acl_access";
-/// Names of extended attributes that are set.
+/// Names of extended attributes.
 pub(super) const NAMES: [&str; 3] = ["user.one", "user.two", "trusted.three"];
-/// Bytes of the longest value: one of each name, with an access list, are within the 4 KiB that f2fs has for a file's.
+/// Longest value in bytes: one of each name, with an access list, fit into the 4 KiB that f2fs has for a file.
 pub(super) const VALUE_BYTES_MAX: u64 = 1200;
-/// Flags that forbid nothing.
+/// Flags without restrictions.
 pub(super) const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
-/// Flags of an inode, and what `chattr` calls them.
+/// Inode flags, and the flags of `chattr`.
 const INODE_FLAGS: [(NodeFlags, IFlags); 2] =
     [(NodeFlags::NODUMP, IFlags::NODUMP), (NodeFlags::NOATIME, IFlags::NOATIME)];
 
-/// Where files are looked for; paths begin at the top of the volume.
+/// A tree to read files from; paths begin at the top of the volume.
 pub(in crate::mount) trait Tree {
-    /// A file with all that is compared of it.
+    /// A file with all compared properties.
     ///
     /// # Errors
-    /// `NotFound` where there is none; whatever keeps it from being read.
+    /// `NotFound` if it is missing; read errors.
     fn read(&self, path: &Path) -> io::Result<Found>;
 
-    /// True where there is a directory.
+    /// True for a directory.
     fn is_dir(&self, path: &Path) -> bool;
 }
 
-/// The directory at which a volume is mounted.
+/// The mount point of a volume.
 pub(in crate::mount) struct Mounted<'a>(pub(in crate::mount) &'a Path);
 
 /// A file as it is found.
