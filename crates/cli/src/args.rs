@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
-use crate::commands::short;
+use crate::commands::short_form;
 use crate::{btrfs, check, groups, manual, mkfs};
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
@@ -180,7 +180,7 @@ impl Command {
 /// Runs a command given as words, while its requests are recorded.
 fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
     let name = std::iter::once(OsString::from("spinney"));
-    let words = short::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
+    let words = short_form::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
     let parsed = Cli::try_parse_from(words);
     match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))?.command {
         Command::Mount(_) | Command::Umount(_) => Err(Failure::usage("a mount is recorded with -o trace=FILE").into()),

@@ -11,7 +11,7 @@ use spinney::btrfs::check::Error as Cause;
 use spinney::{CheckOptions, Devices, Format, Meaning, PassRow};
 
 use crate::btrfs;
-use crate::checked::{Checked, Ended, Shown, Wanted};
+use crate::check_report::{Checked, Ended, Shown, Wanted};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::format;
 use crate::commands::human;

@@ -7,11 +7,11 @@
 //! decides the exit status.
 
 mod args;
-mod blank;
 mod btrfs;
 mod check;
-mod checked;
+mod check_report;
 mod commands;
+mod existing_data;
 mod f2fs;
 mod formats;
 mod groups;
@@ -37,9 +37,9 @@ use crate::commands::format;
 use crate::commands::magic::Look;
 use crate::commands::mount::helper;
 use crate::commands::output::{self, Output};
-use crate::commands::short;
+use crate::commands::short_form;
 use args::Cli;
-use checked::Ended;
+use check_report::Ended;
 use formats::FACES;
 use spinney::blockdev::Locator;
 
@@ -55,7 +55,7 @@ pub fn run() -> ExitCode {
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
     // Their exit statuses are those of fsck(8).
     let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
-    let words = match short::lengthen(words, Cli::command) {
+    let words = match short_form::lengthen(words, Cli::command) {
         Ok(words) => words,
         Err(error) => {
             output::warn(&failure::one_line(&error));

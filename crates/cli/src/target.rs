@@ -15,7 +15,6 @@ use spinney::transfer::{
 };
 use spinney::vfs::Volume;
 
-use crate::blank;
 use crate::commands::emulation;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::format;
@@ -25,6 +24,7 @@ use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 use crate::commands::put::parse_owner;
 use crate::commands::trace::watch::watched;
+use crate::existing_data;
 
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
@@ -245,7 +245,7 @@ impl Target {
         let found = format::recognise(&self.part).with_context(shown)?;
         let holds = match found {
             Some(name) => format!("holds {name}"),
-            None => match blank::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
+            None => match existing_data::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
                 Ok(None) => return Ok(()),
                 Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
                 Err(error) => return Err(error).with_context(shown),

@@ -1,8 +1,8 @@
 //! Compares a found state with the states that an oracle allows.
 
-use super::found::{Found, FoundThing};
 use super::history::{Floors, Ino, Names, Slot, Window, Xattrs};
 use super::oracle::{Oracle, Thing};
+use super::state::{Found, FoundThing};
 use super::tape::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Runs a workload on a volume, and tells the oracle.
 
-use super::found::{ino_of, read_thing};
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::observe::{observe, with_flags};
 use super::oracle::{Oracle, Thing};
+use super::state::{ino_of, read_thing};
 use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;

@@ -2,11 +2,11 @@
 
 use super::compare::broken;
 use super::cuts::{Chosen, Cut, choose, moments, named, systematic};
-use super::found::Found;
 use super::image::{Image, ImageDevice};
 use super::oracle::Oracle;
 use super::recording::Recording;
 use super::script::Script;
+use super::state::Found;
 use super::tape::TapeDevice;
 use super::workload::{Workload, story};
 use super::{Access, Config, Failure, Form, Judgement, Report};

@@ -2,12 +2,12 @@
 //! crash at that moment.
 
 use super::ace::{ones, twos};
-use super::drawn::wander;
 use super::drive::Scene;
 use super::explore::Explorer;
-use super::found::Found;
 use super::image::Image;
+use super::random_workloads::wander;
 use super::recording::Recording;
+use super::state::Found;
 use super::step::Step;
 use super::tape::{TapeDevice, Time};
 use super::workload::{Workload, salt};

@@ -2,9 +2,9 @@
 //!
 //! The clock of a workload stands still. A time is therefore one that was set, the former one, or that of the clock.
 
-use super::found::ino_of;
 use super::history::{Attrs, Ino};
 use super::oracle::{Oracle, Thing};
+use super::state::ino_of;
 use super::step::Step;
 use super::tape::Time;
 use crate::CLOCK;

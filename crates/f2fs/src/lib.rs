@@ -42,7 +42,7 @@ mod charges;
 mod cluster;
 mod counters;
 mod dir;
-mod dirty;
+mod dirty_blocks;
 mod error;
 mod file;
 mod in_flight;

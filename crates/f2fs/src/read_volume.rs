@@ -17,7 +17,7 @@ use f2fs_disk::superblock::Superblock;
 use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Geometry, Nid};
 
 use crate::blocks::Blocks;
-use crate::dirty::Dirty;
+use crate::dirty_blocks::Dirty;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::overlay::Overlay;
 

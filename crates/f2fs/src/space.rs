@@ -19,7 +19,7 @@ use f2fs_disk::summary::{JOURNAL_SIZE, Summary, SummaryBlock};
 use f2fs_disk::{BlockAddr, Geometry, Nid, SEGMENT_BLOCKS};
 
 use crate::blocks::Blocks;
-use crate::dirty::DirtyCount;
+use crate::dirty_blocks::DirtyCount;
 use crate::error::{Error, Result};
 use crate::policy::{ActiveLogs, HOT_DATA, HOT_NODE, LOGS};
 use crate::segments::{AllocType, Segments, place_of};

@@ -28,7 +28,7 @@ use crate::chain::Chain;
 use crate::charges::{Charge, Charges};
 use crate::counters::Counters;
 use crate::dir;
-use crate::dirty::DirtyCount;
+use crate::dirty_blocks::DirtyCount;
 use crate::error::{Result, Unsupported};
 use crate::numbers::Numbers;
 use crate::policy::Policy;

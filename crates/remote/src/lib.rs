@@ -25,12 +25,12 @@
 
 mod wire;
 
+mod batch;
 mod client;
 mod dirs;
-mod held;
 mod jobs;
 mod list;
-mod many;
+mod references;
 mod serve;
 mod streams;
 mod subvolume_call;

@@ -1,12 +1,12 @@
 //! Trial of interrupted balances: Spinney resumes those of the kernel, and the kernel ours.
 //!
-//! Copies of an image with snapshots ([`crate::cut_short`]) are taken while the kernel balances it, mounted, and
+//! Copies of an image with snapshots ([`crate::interruption`]) are taken while the kernel balances it, mounted, and
 //! between the steps of our balance. Spinney opens each copy of the kernel's, which drops its unfinished relocation
 //! trees, and resumes the balance; the kernel mounts our copies, and resumes by itself. Afterwards `btrfs check` finds
 //! no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
+use crate::interruption::{self, Options, check_same, copy, walk};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use btrfs::{BalanceEnd, BalanceSpec, Volume};
@@ -26,7 +26,7 @@ const BALANCE_MAX: Duration = Duration::from_secs(300);
 
 /// Runs both directions.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    cut_short::on_host(options, "balance-resume", |top| both(options, top))
+    interruption::on_host(options, "balance-resume", |top| both(options, top))
 }
 
 fn both(options: &Options, top: &Path) -> Result<()> {

@@ -1,12 +1,12 @@
 //! Trial of deletions of subvolumes that the kernel began, and Spinney has to finish.
 //!
-//! Copies of an image ([`crate::cut_short`]) are taken while the kernel deletes snapshots that share most of their
+//! Copies of an image ([`crate::interruption`]) are taken while the kernel deletes snapshots that share most of their
 //! trees with each other and with some deleted before. Spinney opens each copy, which finishes the deletion. Afterwards
 //! no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as after its own
 //! deletion. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
+use crate::interruption::{self, Options, check_same, copy, walk};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, ensure};
 use btrfs::Volume;
@@ -36,7 +36,7 @@ const DELETION_MAX: Duration = Duration::from_secs(120);
 
 /// Takes the copies and finishes each.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    cut_short::on_host(options, "deletion-resume", |top| finish_all(options, top))
+    interruption::on_host(options, "deletion-resume", |top| finish_all(options, top))
 }
 
 fn finish_all(options: &Options, top: &Path) -> Result<()> {

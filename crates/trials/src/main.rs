@@ -3,8 +3,7 @@
 
 mod balance_resume;
 mod crash_explore;
-mod cut_short;
-mod damaged;
+mod damage;
 mod deletion_resume;
 mod diff_walk;
 mod f2fs_cleaning;
@@ -13,6 +12,7 @@ mod fuzz_images;
 mod fuzz_streams;
 mod guest;
 mod images;
+mod interruption;
 mod log_replay;
 mod mount;
 mod mutate_images;
@@ -90,9 +90,9 @@ enum Trial {
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
     /// Interrupt balances; the kernel resumes ours, and Spinney the kernel's. Needs root, mkfs.xfs.
-    BalanceResume(cut_short::Options),
+    BalanceResume(interruption::Options),
     /// Interrupt deletions of snapshots by the kernel, and finish them with Spinney. Needs root, mkfs.xfs.
-    DeletionResume(cut_short::Options),
+    DeletionResume(interruption::Options),
     /// Try the states that power cuts leave of many workloads; as root the kernel checks some
     CrashExplore(crash_explore::Options),
     /// Cut power during repairs and undos of planted damage.
@@ -125,7 +125,7 @@ enum Trial {
     /// Check, scrub, rescue and repair many small hostile images in memory.
     FuzzImages(fuzz_images::Options),
     /// Run every read-only command on damaged images.
-    Damaged(damaged::Options),
+    Damaged(damage::Options),
     /// Compare the files saved by `spinney rescue` and btrfs-progs from damaged images. Needs root
     RescueTable(rescue_table::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
@@ -168,7 +168,7 @@ fn main() -> Result<ExitCode> {
         Trial::FuzzImages(options) => fuzz_images::run(&options),
         Trial::MutateImages(options) => mutate_images::run(&root(), &options),
         Trial::RescueTable(options) => rescue_table::run(&root(), &options),
-        Trial::Damaged(options) => damaged::run(&root(), &options),
+        Trial::Damaged(options) => damage::run(&root(), &options),
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::Subvolumes(options) => subvolumes::run(&options),
     }

@@ -8,7 +8,7 @@
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
 use crate::diff_walk::record::{self, Record, Walk};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::{Mount, attach, btrfs_program, is_root, mkfs_program, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, Device, Locator};
@@ -157,7 +157,7 @@ impl Trial<'_> {
         let rescue = btrfs_rescue::Rescue::open(&open(images)?, 2, Arc::new(()))?;
         let volume = rescue.view(None)?.volume();
         for (path, record) in expected.iter().filter(|(_, record)| record.sha256.is_some()) {
-            let found = ours::sha256(&volume, path, record.size);
+            let found = library::sha256(&volume, path, record.size);
             let name = || format!("a rescue: /{}", path.escape_ascii());
             ensure!(Some(found.with_context(name)?) == record.sha256, "{}: other contents", name());
         }
@@ -282,7 +282,7 @@ fn open(images: &[PathBuf]) -> Result<Vec<Arc<dyn Device>>> {
 
 fn walk(list: &Path, degraded: bool) -> Result<Walk> {
     let options = Volume::options().read_only(true).degraded(degraded).subvolume_id(TreeId::FS);
-    ours::walk_volume(&*options.open(list)?)
+    library::walk_volume(&*options.open(list)?)
 }
 
 fn compare(expected: &Walk, found: &Walk) -> Result<()> {

@@ -1,6 +1,6 @@
 //! A device that is a regular file or a block device.
 
-use super::direct::{self, Direct};
+use super::direct_io::{self, Direct};
 use super::holders::{SYS_BLOCK, loop_device_of};
 use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
@@ -109,7 +109,7 @@ impl FileDevice {
     pub(super) fn past_the_cache(mut self) -> Option<Self> {
         let flags = rustix::fs::fcntl_getfl(&self.raw.file).ok()?;
         rustix::fs::fcntl_setfl(&self.raw.file, flags | OFlags::DIRECT).ok()?;
-        self.direct = Some(Direct::new(direct::BLOCK_BYTES_MAX));
+        self.direct = Some(Direct::new(direct_io::BLOCK_BYTES_MAX));
         Some(self)
     }
 
@@ -214,7 +214,7 @@ impl Device for FileDevice {
     }
 
     fn queue_depth(&self) -> usize {
-        if self.uses_rings() { direct::QUEUE_DEPTH_HINT } else { 1 }
+        if self.uses_rings() { direct_io::QUEUE_DEPTH_HINT } else { 1 }
     }
 
     fn flush(&self) -> Result<()> {
@@ -352,7 +352,7 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
 /// Opens a disk past the page cache, where the device begins and ends with whole blocks of it.
 fn pass_the_cache(file: &File, start: u64, size_bytes: u64) -> Option<Direct> {
     let block = u64::from(rustix::fs::ioctl_blksszget(file).ok()?);
-    let fits = block.is_power_of_two() && block <= direct::BLOCK_BYTES_MAX;
+    let fits = block.is_power_of_two() && block <= direct_io::BLOCK_BYTES_MAX;
     if !fits || !start.is_multiple_of(block) || !size_bytes.is_multiple_of(block) {
         return None;
     }

@@ -16,13 +16,13 @@
 //!
 //! Callers: front ends open one and pass it on as `Arc<dyn Device>`.
 
-mod around;
-mod direct;
+mod direct_io;
 pub mod file;
 mod holders;
 pub mod memory;
 pub mod overlay;
 mod raw;
+mod read_ahead;
 mod ring;
 
 pub use file::{FileDevice, FileOptions};

@@ -15,7 +15,7 @@ use spinney::btrfs::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, Ca
 use spinney::{Blame, Errno as Number, Error as VolumeError};
 
 use super::format;
-use super::told::{self, told};
+use super::server_report::{self, read_reply};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::human;
 use crate::commands::image::{ImageArgs, ReadArgs};
@@ -325,7 +325,7 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
 }
 
 fn order(dir: &Path, text: &str) -> Result<()> {
-    told::order(dir, BalanceStatus::XATTR, text, "balance", |error| {
+    server_report::order(dir, BalanceStatus::XATTR, text, "balance", |error| {
         let text = match error {
             Errno::BUSY => "a balance is under way: `balance status` tells how far it is",
             Errno::EXIST => CUT_SHORT,
@@ -333,7 +333,7 @@ fn order(dir: &Path, text: &str) -> Result<()> {
             Errno::INVAL => "metadata would be stored in fewer copies (-f does that), or mixed groups differ",
             _ => return None,
         };
-        Some(told::refusal(dir, text))
+        Some(server_report::refusal(dir, text))
     })
 }
 
@@ -356,7 +356,7 @@ fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
 
 /// The status that the server of a mount reports.
 fn of_mount(dir: &Path) -> Result<BalanceStatus> {
-    told(dir, BalanceStatus::XATTR, "balance")
+    read_reply(dir, BalanceStatus::XATTR, "balance")
 }
 
 fn of_image(volume: &Volume) -> Result<BalanceStatus> {

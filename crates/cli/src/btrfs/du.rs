@@ -15,7 +15,7 @@ use spinney::NodeKind;
 use spinney::btrfs::{FileSharing, Volume};
 
 use super::format;
-use super::told::{read, told};
+use super::server_report::{read, read_reply};
 use crate::commands::failures::Failures;
 use crate::commands::human;
 use crate::commands::image::ReadArgs;
@@ -328,7 +328,7 @@ impl Place {
         let name = format!("{}{from}", FileSharing::XATTR_PREFIX);
         match self {
             Self::Image(volume) => read(path, &volume.get_xattr(path, name)?.unwrap_or_default()),
-            Self::Mount(..) => told(path, &name, "tell what is shared"),
+            Self::Mount(..) => read_reply(path, &name, "tell what is shared"),
         }
     }
 }

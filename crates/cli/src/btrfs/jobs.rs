@@ -11,7 +11,7 @@ use clap::Args;
 use spinney::btrfs::Volume;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
-use super::check::mounted as check;
+use super::check::mount as check;
 use super::diff::Diff;
 use super::label::Label;
 use super::map::Map;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use spinney::btrfs::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport, Volume};
 
 use super::format;
-use super::told::told;
+use super::server_report::read_reply;
 use crate::commands::failure::Failure;
 use crate::commands::human;
 use crate::commands::image::{ImageArgs, ReadArgs};
@@ -281,7 +281,7 @@ fn report(quotas: Option<&QuotaReport>) -> Report {
 
 fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()> {
     let quotas = match image.mounted_dir()? {
-        Some(dir) => told_quotas(&dir)?,
+        Some(dir) => read_quotas(&dir)?,
         None => format::open_read_only(image)?.quotas()?,
     };
     if json {
@@ -296,9 +296,9 @@ fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()>
     print(out, &quotas, raw)
 }
 
-pub(super) fn told_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
+pub(super) fn read_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
     let ask = |line: u64| -> Result<QuotaPage> {
-        told(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
+        read_reply(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
     };
     let mut all = ask(0)?;
     while let Some(line) = all.next {

@@ -20,7 +20,7 @@ use crate::commands::image::explain;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 
-use crate::checked::{Ended, Shown};
+use crate::check_report::{Ended, Shown};
 
 /// Repair an image that is not mounted: shows the plan, and carries it out with --apply
 ///

@@ -12,7 +12,7 @@ use serde::Serialize;
 use spinney::btrfs::SpaceUsage;
 
 use super::format;
-use super::told::{self, told};
+use super::server_report::{self, read_reply};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::human;
 use crate::commands::image::ImageArgs;
@@ -103,7 +103,8 @@ impl Resize {
 
     /// Asks the server of a mount to resize.
     fn resize_mount(&self, dir: &Path) -> Result<(u64, u64)> {
-        let size = || -> Result<u64> { Ok(told::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
+        let size =
+            || -> Result<u64> { Ok(read_reply::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
         let before = size()?;
         let word = match self.size {
             Size::Max => "max".to_owned(),
@@ -112,8 +113,8 @@ impl Resize {
                 spinney::vfs::Size::Bytes(bytes) => bytes.to_string(),
             },
         };
-        told::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
-            Errno::BUSY => Some(told::refusal(dir, "a balance, or another change of its size, is under way")),
+        server_report::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
+            Errno::BUSY => Some(server_report::refusal(dir, "a balance, or another change of its size, is under way")),
             Errno::NOSPC => Some(no_room(&dir.display().to_string(), &word)),
             _ => None,
         })?;

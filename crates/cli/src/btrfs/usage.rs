@@ -9,7 +9,7 @@ use serde::Serialize;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{GroupUsage, SpaceUsage};
 
-use super::told::told;
+use super::server_report::read_reply;
 use super::{format, info};
 use crate::commands::human;
 use crate::commands::image::ReadArgs;
@@ -72,7 +72,7 @@ struct Group {
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (usage, name) = match self.image.mounted_dir()? {
-            Some(dir) => (told(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
+            Some(dir) => (read_reply(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
             None => (format::open_read_only(&self.image)?.usage(), self.image.image.image.clone()),
         };
         let report = report(&usage);

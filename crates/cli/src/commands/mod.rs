@@ -3,8 +3,8 @@
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
 //! [`spinney::Files`], for every format: texts for one format are in its face ([`format::Face`]), and nothing here
 //! names one. Shared modules: [`image`] opens the image that the user names, `place` parses an argument to a path on
-//! the host, in an image or in a mount, [`short`] rewrites arguments to one form, `dest` decides the targets of copies,
-//! [`on_mount`] asks the server of a mount to run a command, [`output`], [`names`] and `report` write reports,
+//! the host, in an image or in a mount, [`short_form`] rewrites arguments to one form, `dest` decides the targets of
+//! copies, [`on_mount`] asks the server of a mount to run a command, [`output`], [`names`] and `report` write reports,
 //! [`human`] formats numbers, [`failure`] decides the exit status, `tally` and [`progress`] watch the copies that the
 //! library makes, [`interrupt`] notes signals for them, and [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
@@ -46,7 +46,7 @@ pub(crate) mod progress;
 pub(crate) mod put;
 mod report;
 pub(crate) mod rm;
-pub(crate) mod short;
+pub(crate) mod short_form;
 mod socket;
 pub(crate) mod stat;
 mod tally;

@@ -19,7 +19,7 @@ mod contents;
 mod dir;
 mod inode;
 mod quotas;
-mod sealed;
+mod verity;
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
 
 use super::addresses::{self, Slot};
 use super::flush;
-use super::in_place::Rewrite;
+use super::in_place_updates::Rewrite;
 use crate::error::Result;
 use crate::policy::COLD_DATA;
 use crate::read_volume::{Node, ReadVolume};

@@ -12,7 +12,7 @@ use f2fs_disk::{BLOCK_SIZE, BlockAddr, Nid};
 
 use super::addresses;
 use super::pages::{self, NODES_PER_WAY};
-use super::prepare::Prepared;
+use super::preparation::Prepared;
 use super::room::{self, Urgency};
 use crate::error::{CallerError, Result};
 use crate::read_volume::Node;

@@ -10,7 +10,7 @@ use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::addresses;
-use super::in_place::{self, Rewrite};
+use super::in_place_updates::{self, Rewrite};
 use crate::ablation;
 use crate::blocks::Run;
 use crate::error::Result;
@@ -136,14 +136,14 @@ fn target(volume: &WriteVolume, ino: Nid, rewrite: Rewrite) -> Result<Target> {
     let node = volume.inode(ino)?;
     Ok(Target {
         log: data_log(volume.policy.active_logs, &node),
-        overwrites: in_place::may_overwrite(volume, &node, rewrite)?,
+        overwrites: in_place_updates::may_overwrite(volume, &node, rewrite)?,
         node,
     })
 }
 
 /// Allocates the block of a page, joined with the last run if it follows that. True if it is another block than before.
 fn place(volume: &mut WriteVolume, to: &Target, index: u64, page: &Arc<Block>, runs: &mut Vec<Run>) -> Result<bool> {
-    let old = if to.overwrites { in_place::block_of(volume, &to.node, index)? } else { None };
+    let old = if to.overwrites { in_place_updates::block_of(volume, &to.node, index)? } else { None };
     let at = match old {
         Some(at) => {
             volume.progress.rewrote();

@@ -24,7 +24,7 @@ use vfs::file_system::SyncWhat;
 
 use super::commit::{self, Marks};
 use super::flush;
-use super::in_place::{self, Rewrite};
+use super::in_place_updates::{self, Rewrite};
 use crate::batch::{Batch, BatchGuard, PendingBatch};
 use crate::blocks::Run;
 use crate::dir;
@@ -143,7 +143,7 @@ fn place_batch(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<B
     let mut files = Vec::with_capacity(wanted.len());
     for (ino, what) in wanted {
         let pages = volume.dirty.pages.count_of(*ino);
-        let is_in_place = *what == SyncWhat::Data || pages <= in_place::PAGES_MAX;
+        let is_in_place = *what == SyncWhat::Data || pages <= in_place_updates::PAGES_MAX;
         files.push((*ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual }));
     }
     let mut runs = Vec::new();
@@ -187,7 +187,7 @@ fn unwritten_of(volume: &WriteVolume, ino: Nid, what: SyncWhat) -> Result<Unwrit
         has_nodes = true;
         let footer = Footer::of(block);
         // A replay makes indirect nodes itself; one with attributes did not change, or the inode would be barred.
-        if !footer.is_direct() || !in_place::differs_from_disk(volume, nid, block, !is_data)? {
+        if !footer.is_direct() || !in_place_updates::differs_from_disk(volume, nid, block, !is_data)? {
             continue;
         }
         has_news = true;

@@ -11,7 +11,7 @@ use f2fs_disk::inode::{self, Inode, Kind};
 use f2fs_disk::node::XATTR_OFFSET;
 
 use super::names::{self, set_name};
-use super::prepare::Prepared;
+use super::preparation::Prepared;
 use super::room::{self, Urgency};
 use super::{data, shape, xattrs};
 use crate::error::{CallerError, Result};

@@ -8,7 +8,7 @@
 //!
 //! Failure: [`MakeError`]. Callers: programs that make images.
 
-mod first;
+mod first_checkpoint;
 mod plan;
 
 use blockdev::Device;
@@ -141,7 +141,7 @@ pub fn make(device: &dyn Device, options: &MakeOptions) -> Result<(), MakeError>
     fill(device, 0, u32::try_from(COPIES).unwrap_or(0))?;
     device.flush()?;
     clear(device, &plan)?;
-    first::write(device, &plan, hash::crc32_from(u32::MAX, &options.uuid), options)?;
+    first_checkpoint::write(device, &plan, hash::crc32_from(u32::MAX, &options.uuid), options)?;
     device.flush()?;
     for copy in 0..COPIES {
         device.write_at(copy_offset(copy), &[superblock.as_bytes()])?;
@@ -234,7 +234,7 @@ fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
         version.iter_mut().zip(options.made_by.bytes()).for_each(|(to, byte)| *to = byte);
     }
     fields.feature = features_of(options).bits().into();
-    for (to, (_, ino)) in first::quota_files(options) {
+    for (to, (_, ino)) in first_checkpoint::quota_files(options) {
         if let Some(place) = fields.qf_ino.get_mut(to) {
             *place = ino.0.into();
         }

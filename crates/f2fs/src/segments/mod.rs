@@ -15,7 +15,7 @@
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
-mod free;
+mod free_runs;
 mod holes;
 mod victim;
 
@@ -27,7 +27,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Geometry, SEGMENT_BLOCKS};
 
 use crate::error::{Error, Result};
 
-pub(crate) use free::FreeRun;
+pub(crate) use free_runs::FreeRun;
 pub(crate) use holes::AllocType;
 use holes::Holes;
 

@@ -15,11 +15,11 @@ use vfs::file_system::{
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};
-use super::held::leaves_atime;
 use super::names::drop_if_free;
+use super::references::leaves_atime;
 use super::xattr::has_xattr;
 use super::{Due, F2fs, View, Writable, check_is_file, ino_of, node_of};
-use crate::change::prepare::Prepared;
+use crate::change::preparation::Prepared;
 use crate::change::room::{self, Urgency};
 use crate::change::{background, commit, data, fsync, inodes, shape, xattrs};
 use crate::error::{CallerError, Error, Result};

@@ -15,8 +15,8 @@ mod attr;
 mod data;
 mod errno;
 mod file_system;
-mod held;
 mod names;
+mod references;
 mod syncs;
 mod xattr;
 
@@ -43,7 +43,7 @@ use crate::write_volume::WriteVolume;
 
 use attr::{entry_of, kind};
 use errno::FaultLog;
-use held::Held;
+use references::Held;
 use syncs::Syncs;
 
 /// How a volume is served.

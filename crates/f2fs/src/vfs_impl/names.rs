@@ -6,7 +6,7 @@ use f2fs_disk::inode::Kind;
 use vfs::acl;
 use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, RenameFlags};
 
-use super::held::Held;
+use super::references::Held;
 use super::xattr::list_of;
 use super::{named, node_of};
 use crate::change::inodes::{self, NewInode};

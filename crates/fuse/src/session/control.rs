@@ -1,7 +1,7 @@
 //! Control operations: inode flags, and operations of a format.
 
 use super::encode::{put, put_bytes};
-use super::lost::Lost;
+use super::lost_writes::Lost;
 use super::state::{Agreed, Answer, Own};
 use crate::notify::Stale;
 use crate::protocol::Request;

@@ -18,28 +18,28 @@
 //! write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is answered with an errno,
 //! one without a whole header with nothing.
 
-mod apart;
 mod attr;
 mod control;
 mod data;
-mod direct;
+mod direct_writes;
 mod encode;
 mod entry;
 mod list;
-mod lost;
-mod mappable;
+mod lost_writes;
+mod mmap_files;
 mod open;
 mod room;
 mod seek;
 mod service;
+mod side_thread;
 mod state;
 mod xattr;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use apart::Apart;
 pub(crate) use service::{Service, ServiceOptions};
+pub(crate) use side_thread::Apart;
 pub use state::WriteBack;
 pub(crate) use state::{Answer, BegunSync, MEANWHILE_MAX};
 

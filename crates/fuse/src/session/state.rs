@@ -3,10 +3,10 @@
 //! The types of requests (`entry`, `attr`, ...) share these; the service that holds them is above. Nothing here can
 //! fail.
 
-use super::direct::DirectWriters;
+use super::direct_writes::DirectWriters;
 use super::encode::Timeouts;
-use super::lost::Lost;
-use super::mappable::Mappable;
+use super::lost_writes::Lost;
+use super::mmap_files::Mappable;
 use super::room::Room;
 use crate::ServedFile;
 use crate::notify::Stale;

@@ -20,9 +20,9 @@ use vfs::file_system::{
 };
 use vfs::{Blame, Error, FileSystem, Maintenance};
 
+use crate::batch;
 use crate::dirs::Dirs;
 use crate::jobs::JobFailure;
-use crate::many;
 use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
 
 /// Most releases that wait for the next message.
@@ -338,15 +338,15 @@ impl FileSystem for Remote {
         if node.data.len() > DATA_BYTES_MAX {
             return Err(Errno::E2BIG.into());
         }
-        self.attr_of(Request::CreateWhole { parent, name, node: many::whole(node) }, node.data)
+        self.attr_of(Request::CreateWhole { parent, name, node: batch::whole(node) }, node.data)
     }
 
     fn create_many(&self, parent: NodeId, nodes: &[(&[u8], WholeNode<'_>)]) -> Vec<Answer<Attr>> {
-        let made = many::parts(nodes, many::sizes).into_iter().flat_map(|part| match part {
+        let made = batch::parts(nodes, batch::sizes).into_iter().flat_map(|part| match part {
             [(name, node)] => vec![self.create_whole(parent, name, node)],
             part => {
-                let (request, data) = many::request(parent, part);
-                many::made(part.len(), self.call_with(request, &data, None).map(|(reply, _)| reply), failure)
+                let (request, data) = batch::request(parent, part);
+                batch::made(part.len(), self.call_with(request, &data, None).map(|(reply, _)| reply), failure)
             }
         });
         made.collect()
@@ -354,17 +354,17 @@ impl FileSystem for Remote {
 
     fn known_many(&self, paths: &[&[u8]], follow: Follow, data_bytes_max: usize) -> Vec<Answer<KnownNode>> {
         let bytes_max = u32::try_from(data_bytes_max).unwrap_or(u32::MAX);
-        let known = many::parts(paths, |path| (path.len(), 0)).into_iter().flat_map(|part| {
+        let known = batch::parts(paths, |path| (path.len(), 0)).into_iter().flat_map(|part| {
             let mut data = Vec::new();
             let request = Request::KnownMany { paths: part.to_vec(), follow, data_bytes_max: bytes_max };
             let answer = self.call_taking(request, &mut data);
-            many::known(part.len(), answer.map(|reply| (reply, data)), failure)
+            batch::known(part.len(), answer.map(|reply| (reply, data)), failure)
         });
         known.collect()
     }
 
     fn at_once(&self) -> usize {
-        many::NODES_MAX
+        batch::NODES_MAX
     }
 
     fn create_unnamed(

@@ -21,10 +21,10 @@ use vfs::file_system::{
     WriteFlags,
 };
 
-use crate::held::Held;
+use crate::batch;
 use crate::jobs::{JobFailure, JobKind, Jobs};
 use crate::list::List;
-use crate::many;
+use crate::references::Held;
 use crate::streams::Streams;
 use crate::watch::Watch;
 use crate::wire::{
@@ -303,9 +303,9 @@ impl Session {
                 *out = data.unwrap_or_default();
                 Reply::Known { node, has_data }
             }
-            Request::KnownMany { paths, follow, data_bytes_max } if paths.len() <= many::NODES_MAX => {
+            Request::KnownMany { paths, follow, data_bytes_max } if paths.len() <= batch::NODES_MAX => {
                 let bytes_max = usize::try_from(*data_bytes_max).unwrap_or(usize::MAX);
-                Reply::KnownMany(many::look(fs, paths, (*follow, bytes_max), out))
+                Reply::KnownMany(batch::look(fs, paths, (*follow, bytes_max), out))
             }
             Request::Attr { node } => Reply::Attr(fs.attr(self.known(*node)?)?),
             Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
@@ -373,7 +373,7 @@ impl Session {
                 watch.name(parent, name);
                 Reply::Attr(attr)
             }
-            Request::CreateMany { parent, nodes } if nodes.len() <= many::NODES_MAX => {
+            Request::CreateMany { parent, nodes } if nodes.len() <= batch::NODES_MAX => {
                 let parent = self.known(*parent)?;
                 let (mut rest, mut made) = (data, Vec::new());
                 for Named { name, node, len } in nodes {

@@ -1,7 +1,7 @@
 //! Passes crash states through `btrfs check` and the kernel.
 
 use crate::diff_walk::record::{Walk, differences};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::Mount;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;
@@ -48,7 +48,7 @@ impl Kernel {
         store_device(&device, image)?;
         self.check(image).context("btrfs check after the replay")?;
         let volume = options.read_only(true).open_device(device)?;
-        ours::walk_volume(&volume)
+        library::walk_volume(&volume)
     }
 
     fn check(&self, image: &Path) -> Result<()> {

@@ -4,7 +4,7 @@
 //! recovered files fsynced after the checkpoint. Our walk is of the image itself, which is not written. So access
 //! times, positions and block counts of recovered images, and times and sizes of their directories are left out.
 
-use super::ours::walk_volume;
+use super::library::walk_volume;
 use super::record::{Extent, Record, Walk};
 use ::f2fs::OpenOptions;
 use anyhow::Result;

@@ -8,8 +8,8 @@
 //! Contents of files above [`record::LINEAR_BYTES_MAX`] are hashed by their blocks that are not zeros, so that sparse
 //! files of petabytes can be compared too; both sides do the same.
 //!
-//! A walk stored beside the image (`NAME.walk`, see [`stored`]) replaces the kernel's: another kernel may have made it,
-//! and the walk of an image whose power was cut is that of a recovered copy.
+//! A walk stored beside the image (`NAME.walk`, see [`walk_file`]) replaces the kernel's: another kernel may have made
+//! it, and the walk of an image whose power was cut is that of a recovered copy.
 //!
 //! Needs root, except for images with a stored walk. Fails with the error of the first file that cannot be read, on
 //! either side. Called by `cargo trials diff-walk` and `.ci/run`.
@@ -17,9 +17,9 @@
 mod content;
 pub(crate) mod f2fs;
 pub(crate) mod kernel;
-pub(crate) mod ours;
+pub(crate) mod library;
 pub(crate) mod record;
-pub(crate) mod stored;
+pub(crate) mod walk_file;
 
 use crate::system::Mount;
 use anyhow::{Context, Result};
@@ -55,12 +55,12 @@ struct Outcome {
 
 fn compare(image: &Path, shown: usize) -> Result<Outcome> {
     let start = Instant::now();
-    let kept = stored::beside(image);
-    let mut kernel = if kept.exists() { stored::read(&kept)? } else { walk_mounted(image).context("kernel")? };
+    let kept = walk_file::beside(image);
+    let mut kernel = if kept.exists() { walk_file::read(&kept)? } else { walk_mounted(image).context("kernel")? };
     let kernel_seconds = start.elapsed().as_secs_f64();
     let start = Instant::now();
     let is_f2fs = f2fs::is_f2fs(image)?;
-    let ours = if is_f2fs { f2fs::walk(image) } else { ours::walk(image) };
+    let ours = if is_f2fs { f2fs::walk(image) } else { library::walk(image) };
     let mut ours = ours.context("Spinney")?;
     let ours_seconds = start.elapsed().as_secs_f64();
     if is_f2fs {
@@ -90,7 +90,7 @@ fn walk_mounted(image: &Path) -> Result<Walk> {
 
 /// Prints the kernel's walk of a directory, in the form stored beside images.
 pub(crate) fn print(folder: &Path) -> Result<()> {
-    stored::write(&kernel::walk(folder)?, &mut std::io::stdout().lock())
+    walk_file::write(&kernel::walk(folder)?, &mut std::io::stdout().lock())
 }
 
 /// Runs `one` for each path on all processors.

@@ -5,7 +5,7 @@
 //! after a failure, `NAME.failed` with the reason; it continues with the next device.
 
 use crate::diff_walk::record::{Record, Walk};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::populate;
 use crate::system::{is_root, run};
 use anyhow::{Context, Result, ensure};
@@ -75,7 +75,7 @@ fn one(options: &Options, device: &Path, name: &str, point: &Path, random: &mut 
 }
 
 fn store(walk: &Walk, file: &str) -> Result<()> {
-    stored::write(walk, &mut io::BufWriter::new(File::create(file)?))
+    walk_file::write(walk, &mut io::BufWriter::new(File::create(file)?))
 }
 
 /// Changes some of the files, and makes a directory of new ones.

@@ -15,7 +15,7 @@ mod make;
 
 use crate::diff_walk::f2fs::{self, Leave};
 use crate::diff_walk::record::{Walk, differences};
-use crate::diff_walk::stored;
+use crate::diff_walk::walk_file;
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, bail, ensure};
@@ -166,14 +166,14 @@ fn compared(options: &Options, subject: &Subject, results: &Path) -> Result<Seen
         Ok(ours) => ours,
         Err(error) => bail!("{error:#}"),
     };
-    let kernel = stored::read(&left("walk"))?;
+    let kernel = walk_file::read(&left("walk"))?;
     let mut names = kernel.len();
     same("as Spinney left it", kernel, ours.clone(), *leave)?;
     if let Some(problem) = Kind::F2fs.check(&subject.copy)? {
         bail!("fsck.f2fs, after the guest: {problem}");
     }
     if !options.only_walk {
-        let changed = stored::read(&left("changed"))?;
+        let changed = walk_file::read(&left("changed"))?;
         names = names.saturating_add(changed.len());
         let ours = f2fs::walk(&subject.copy).context("reading the image that the guest changed")?;
         same("as the guest left it", changed, ours, Leave::Nothing)?;

@@ -1,8 +1,8 @@
 //! Crashes while a log is being replayed: the resulting image replays to the same state.
 
-use super::dirty::Dirty;
+use super::dirty_image::Dirty;
 use super::same;
-use crate::diff_walk::ours;
+use crate::diff_walk::library;
 use crate::diff_walk::record::Walk;
 use anyhow::{Context, Result};
 use blockdev::Device;
@@ -38,7 +38,7 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
         let context = format!("after a crash behind {after} of {events} writes and flushes");
         let options = Volume::options().subvolume_id(TreeId::FS);
         let volume = options.open_device(left).with_context(|| context.clone())?;
-        let walk = ours::walk_volume(&volume)?;
+        let walk = library::walk_volume(&volume)?;
         same(expected, &walk, dirty.made, &context)?;
         volume.close()?;
     }

@@ -1,8 +1,8 @@
 //! Logs with wrong values and right checksums: the volume opens, or the log is refused.
 
 use super::crash::load;
-use super::dirty::Dirty;
-use crate::diff_walk::ours;
+use super::dirty_image::Dirty;
+use crate::diff_walk::library;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
@@ -53,7 +53,7 @@ fn opens(device: MemoryDevice, number: u64) -> Result<bool> {
     let device: Arc<dyn Device> = Arc::new(device);
     let attempt = || match Volume::options().open_device(Arc::clone(&device)) {
         Ok(volume) => {
-            let _ = ours::walk_volume(&volume);
+            let _ = library::walk_volume(&volume);
             volume.close().is_ok()
         }
         Err(_) => false,

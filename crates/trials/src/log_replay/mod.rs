@@ -1,7 +1,7 @@
 //! Trial of log replay: Spinney replays as the kernel does.
 //!
 //! The kernel makes dirty images: a random workload with fsyncs runs on a mounted image ([`workload`]), and right after
-//! an fsync the backing file is copied. Of each copy that has a log ([`dirty`]) the kernel mounts one copy, which
+//! an fsync the backing file is copied. Of each copy that has a log ([`dirty_image`]) the kernel mounts one copy, which
 //! replays the log, and Spinney opens another. Afterwards:
 //!
 //! - Spinney's walk of the dirty image, opened read-only, equals the result of the kernel's replay, and the file is
@@ -15,16 +15,16 @@
 //! differs, which is kept.
 
 mod crash;
-mod dirty;
+mod dirty_image;
 mod hostile;
 mod workload;
 
 use crate::diff_walk::record::{Record, Walk, differences};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::{Mount, btrfs_program, is_root, run as run_program};
 use anyhow::{Context, Result, ensure};
 use btrfs::Volume;
-use dirty::Dirty;
+use dirty_image::Dirty;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -145,7 +145,7 @@ fn by_spinney(dirty: &Dirty) -> Result<Walk> {
     let copy = dirty.path.with_extension("spinney");
     std::fs::copy(&dirty.path, &copy)?;
     Volume::open(&copy)?.close()?;
-    ensure!(!dirty::has_log(&copy)?, "the log is still there");
+    ensure!(!dirty_image::has_log(&copy)?, "the log is still there");
     let path = copy.to_string_lossy().into_owned();
     let said = run_program(&btrfs_program(), &["check", "--check-data-csum", &path])?;
     ensure!(said.contains("no error found"), "btrfs check: {said}");
@@ -162,9 +162,9 @@ fn mount_and_walk(image: &Path, options: &str) -> Result<Walk> {
 }
 
 fn read_only(dirty: &Dirty) -> Result<Walk> {
-    let before = dirty::hash(&dirty.path)?;
-    let walk = ours::walk(&dirty.path)?;
-    ensure!(dirty::hash(&dirty.path)? == before, "a read-only open wrote to the image");
+    let before = dirty_image::hash(&dirty.path)?;
+    let walk = library::walk(&dirty.path)?;
+    ensure!(dirty_image::hash(&dirty.path)? == before, "a read-only open wrote to the image");
     let options = Volume::options().read_only(true).replay_log(false);
     ensure!(options.open(&dirty.path)?.is_read_only(), "opened to write without the log");
     Ok(walk)

@@ -3,7 +3,7 @@
 //! The names are few, so that the same ones come and go, and all kinds of changes between two commits combine. Changes
 //! that fail (a missing name, a directory that is not empty) are skipped.
 
-use super::dirty::Dirty;
+use super::dirty_image::Dirty;
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};

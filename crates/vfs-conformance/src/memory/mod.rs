@@ -22,10 +22,10 @@
 mod attributes;
 mod contents;
 mod data;
+mod device_image;
 mod directory;
 mod handle;
 mod image;
-mod kept;
 mod names;
 mod node;
 mod rename;
@@ -85,7 +85,7 @@ pub struct MemoryFs {
     atime: AtimeMode,
     clock: Option<Time>,
     is_read_only: bool,
-    keeper: Option<kept::Keeper>,
+    keeper: Option<device_image::Keeper>,
 }
 
 type Table = HashMap<NodeId, Arc<Node>>;

@@ -27,7 +27,7 @@ mod maintenance;
 mod resolve;
 mod subvolumes;
 mod types;
-mod whole;
+mod whole_node;
 
 pub use crate::errno::{Errno, Result};
 pub use control::{Control, ControlAnswer, Controls};
@@ -40,7 +40,7 @@ pub use types::{
     Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket,
     SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
-pub use whole::{KnownNode, Xattrs};
+pub use whole_node::{KnownNode, Xattrs};
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// As [`FileSystem::resolve`].
     fn known_at(&self, path: &[u8], follow: Follow, data_bytes_max: usize) -> Answer<KnownNode> {
-        whole::read(self, path, follow, data_bytes_max)
+        whole_node::read(self, path, follow, data_bytes_max)
     }
 
     /// Gives back `count` references to a node. Never fails: a count that is too large is cut.
@@ -140,7 +140,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// As [`FileSystem::create`], and for its data as [`FileSystem::write`]. Nothing is left then.
     fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Attr> {
-        whole::create(self, parent, name, node)
+        whole_node::create(self, parent, name, node)
     }
 
     /// Makes several nodes in a directory; the answers are in their order, each as [`FileSystem::create_whole`]'s.

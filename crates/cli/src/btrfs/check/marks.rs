@@ -14,7 +14,7 @@ use crate::commands::output::warn;
 use serde::{Deserialize, Serialize};
 use spinney::btrfs::check::{BadRun, Mark, Marks, StateId};
 
-use super::super::kept::Kept;
+use super::super::state_file::Kept;
 
 /// Version of the file.
 const VERSION: u32 = 2;

@@ -5,7 +5,7 @@
 //! Caller: `spinney check`, which parses the arguments and opens the devices.
 
 mod marks;
-pub(super) mod mounted;
+pub(super) mod mount;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use spinney::blockdev::Device;
 use spinney::btrfs::check::{Marks, Options, check};
 use spinney::btrfs::{check_options, report_of};
 
-use crate::checked::{Checked, Shown};
+use crate::check_report::{Checked, Shown};
 use crate::commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
     let watch = Shown(Arc::clone(&progress));
     let report = match wanted.source {
         Source::Devices(devices, _) => check(devices, &options, &watch).map_err(Error::from),
-        Source::Mount(dir) => mounted::check_mount(dir, &options, &watch),
+        Source::Mount(dir) => mount::check_mount(dir, &options, &watch),
     };
     drop(bar);
     Ok(Checked(report_of(report?)))

@@ -5,10 +5,10 @@
 //! Invariant: a file system has one scrub at a time: of a mount by its server, of an image by a lock. Failure:
 //! remaining bad copies give the exit status of damage. Callers: the command line, and the jobs of a mount.
 
+mod progress_file;
 mod report;
 mod run;
-mod saved;
-mod served;
+mod server_scrub;
 mod stats;
 mod status;
 
@@ -20,7 +20,7 @@ use crate::commands::human;
 use crate::commands::image::ImageArgs;
 use crate::commands::output::Output;
 
-pub(super) use served::Scrubbing;
+pub(super) use server_scrub::Scrubbing;
 pub(super) use stats::Stats;
 
 /// Read and verify all data and metadata, and repair bad copies

@@ -14,9 +14,9 @@ use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::disk::superblock::SUPERBLOCK_OFFSET;
 use spinney::btrfs::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
 
+use super::progress_file::Saved;
 use super::report::{Report, print};
-use super::saved::Saved;
-use super::served::{Scrubbing, begun};
+use super::server_scrub::{Scrubbing, begun};
 use super::status::{ScrubStatus, State, sum, took};
 use super::{How, Start, format};
 use crate::commands::failure::{Failure, Status};

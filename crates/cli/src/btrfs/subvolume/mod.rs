@@ -1,14 +1,14 @@
 //! `spinney subvolume`: of an image, and of a mount through its server.
 //!
-//! [`args`] has the arguments, [`place`] the operations: the library changes an image, [`mounted`] a mount, with the
+//! [`args`] has the arguments, [`place`] the operations: the library changes an image, [`mount`] a mount, with the
 //! rights of the caller. The commands below work on either.
 //!
 //! Failure: changes made before a failure stay; a recursive command reports them.
 
 mod args;
+mod argument;
 mod entry;
-mod mounted;
-mod opened;
+mod mount;
 mod place;
 
 use std::io::Write as _;
@@ -28,7 +28,7 @@ use entry::{About, Entry, entry, print_row, print_title, print_tree, print_whole
 use place::Place;
 
 pub(crate) use args::Subvolume;
-pub(super) use mounted::shows_default;
+pub(super) use mount::shows_default;
 
 #[derive(Serialize)]
 struct Report {
@@ -50,7 +50,7 @@ impl Subvolume {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.command {
             Command::Create { image, path, json } => {
-                let place = opened::open(image)?;
+                let place = argument::open(image)?;
                 place.create(path)?;
                 end(place, path, *json, out)
             }
@@ -75,13 +75,13 @@ fn end(place: Box<dyn Place>, path: &Path, json: bool, out: &mut Output) -> Resu
 }
 
 fn set_default(image: &ImageArgs, path: &Path, json: bool, out: &mut Output) -> Result<()> {
-    let place = opened::open(image)?;
+    let place = argument::open(image)?;
     place.set_default(path)?;
     end(place, path, json, out)
 }
 
 fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
-    let place = opened::open_to_read(image)?;
+    let place = argument::open_to_read(image)?;
     let found = place.of(place.default()?)?;
     if json {
         return out.json(&entry(&found));
@@ -92,7 +92,7 @@ fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
 
 impl Snapshot {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let source = place.at(&self.source)?;
         let mode = if self.read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
         let nested = if self.recursive { place::below(&place.list()?, source.id) } else { Vec::new() };
@@ -127,7 +127,7 @@ impl Snapshot {
 
 impl List {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let mut all = if self.deleted { place.deleted()? } else { place.list()? };
         if let Some(what) = &self.snapshots_of {
             let sources: Vec<[u8; 16]> = sources(&*place, &all, what)?;
@@ -175,7 +175,7 @@ fn matching<'a>(all: &'a [SubvolumeInfo], what: &'a str) -> impl Iterator<Item =
 
 impl Find {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let all = place.list()?;
         let mut found: Vec<SubvolumeInfo> = matching(&all, &self.what).cloned().collect();
         // The top level is in no list.
@@ -197,7 +197,7 @@ impl Find {
 
 impl Show {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let info = place.at(&self.path)?;
         let all = place.list()?;
         let is_snapshot = |one: &&SubvolumeInfo| info.uuid != [0; 16] && one.parent_uuid == info.uuid;
@@ -213,7 +213,7 @@ impl Show {
 
 impl Delete {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let mut deleted = Vec::new();
         for path in &self.paths {
             self.delete(&*place, &place.at(path)?, &mut deleted)?;
@@ -257,7 +257,7 @@ impl Delete {
 
 impl Rename {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         place.at(&self.from)?;
         place.rename(&self.from, &self.to)?;
         end(place, &self.to, self.json, out)
@@ -267,7 +267,7 @@ impl Rename {
 impl ReadOnly {
     fn run(&self, out: &mut Output) -> Result<()> {
         let Some(to) = self.to else { return self.show(out) };
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let found = place.at(&self.path)?;
         let wanted = to == Switch::On;
         let was_received = uuid(&found.received_uuid).is_some();
@@ -289,7 +289,7 @@ impl ReadOnly {
     }
 
     fn show(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_look(&self.image)?;
+        let place = argument::open_to_look(&self.image)?;
         let found = place.at(&self.path)?;
         if self.json {
             return out.json(&entry(&found));

@@ -18,14 +18,14 @@
 //! Later failures are logged. Caller: `args`.
 
 mod channel;
-mod door;
+mod client_socket;
 pub(crate) mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]
 mod locks;
 mod log;
 mod sandbox;
-mod second;
+mod second_mount;
 mod server;
 mod settings;
 mod signals;
@@ -243,7 +243,7 @@ impl Mount {
         if self.fake {
             return Ok(());
         }
-        if second::mount(&whole, &settings)? {
+        if second_mount::mount(&whole, &settings)? {
             return Ok(());
         }
         if self.foreground { supervisor::run(&whole, settings) } else { supervisor::start_in_background(&whole) }

@@ -15,7 +15,7 @@ use spinney::remote::Jobs;
 use spinney::{Devices, FileSystem};
 
 use super::channel::{Channel, Message};
-use super::door::{Behind, Door, Look};
+use super::client_socket::{Behind, Door, Look};
 #[cfg(feature = "lock-statistics")]
 use super::locks;
 use super::settings::Settings;

@@ -12,9 +12,9 @@ use vfs::Metadata;
 use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 
 use super::root::Place;
-use crate::beneath::{path_of, set_mode, set_owner};
 use crate::emulation;
 use crate::error::Result;
+use crate::root_dirs::{path_of, set_mode, set_owner};
 use crate::rules::{SET_ID, is_device};
 use crate::watch::{Loss, Watch};
 

@@ -11,9 +11,9 @@ use vfs::file_system::NodeKind;
 
 use super::metadata::nanos;
 use super::root::Place;
-use crate::beneath::path_of;
 use crate::contents::Contents;
 use crate::error::Result;
+use crate::root_dirs::path_of;
 use crate::sink::Item;
 
 /// Bytes of a piece that are compared in one go.

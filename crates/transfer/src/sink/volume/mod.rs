@@ -21,8 +21,8 @@ use vfs::{Errno, Metadata, Times, Volume};
 
 use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
-use crate::beneath::joined;
 use crate::error::Result;
+use crate::root_dirs::joined;
 use crate::rules::{FileId, file_id, is_device};
 use crate::watch::Watch;
 

@@ -4,7 +4,7 @@
 //! fsync. Later promises of a path replace earlier ones, and [`CHANGES`] before a path revokes them.
 
 use super::scene::{BLOCK, Scene, checkpoint, open};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::metadata::{set_random_metadata, set_xattr};
 use anyhow::{Context, Result, bail};
 use rustix::fs::FallocateFlags;
@@ -38,7 +38,7 @@ fn cut() -> Result<()> {
 /// Syncs a file and promises it.
 fn promise(file: &File, path: &Path) -> Result<()> {
     file.sync_all().with_context(|| path.display().to_string())?;
-    println!("{SYNCED}{}", stored::line(from_top(path)?, &kernel::record(path)?));
+    println!("{SYNCED}{}", walk_file::line(from_top(path)?, &kernel::record(path)?));
     Ok(())
 }
 

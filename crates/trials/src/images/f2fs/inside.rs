@@ -7,7 +7,7 @@
 //! by `super` in the guest, and by users with such a kernel as `cargo trials f2fs-image NAME DEVICE`.
 
 use super::recipes::{End, RECIPES, Recipe};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::metadata::set_random_metadata;
 use crate::images::populate;
 use crate::system::{is_root, run};
@@ -56,7 +56,7 @@ fn walk(device: &Path, point: &Path, options: &str, file: &str) -> Result<usize>
     let walk = kernel::walk(point).context("walk")?;
     mounted.unmount()?;
     let mut file = std::io::BufWriter::new(std::fs::File::create(file)?);
-    stored::write(&walk, &mut file)?;
+    walk_file::write(&walk, &mut file)?;
     Ok(walk.len())
 }
 

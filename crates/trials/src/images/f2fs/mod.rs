@@ -18,7 +18,7 @@ mod scene;
 mod scenes;
 
 use crate::diff_walk::record::{Record, Walk, differences};
-use crate::diff_walk::stored;
+use crate::diff_walk::walk_file;
 use anyhow::{Context, Result, bail, ensure};
 use recipes::{End, RECIPES, Recipe};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
         End::Unmounted => guest.run(recipe, &[&image], &[], &[])?,
         _ => cut(guest, recipe, &image)?,
     }
-    Ok(stored::read(&guest.file(recipe, "walk"))?.len())
+    Ok(walk_file::read(&guest.file(recipe, "walk"))?.len())
 }
 
 /// Cuts the power of the guest, and has another one recover a copy.
@@ -70,7 +70,7 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     let synced = guest.file(recipe, "synced");
     let console = String::from_utf8_lossy(&std::fs::read(guest.file(recipe, "console"))?).into_owned();
     let promised = promises(&console)?;
-    stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
+    walk_file::write(&promised, &mut std::fs::File::create(&synced)?)?;
     let copies = ["recovered", "looked-at"].map(|kind| guest.file(recipe, kind));
     for copy in &copies {
         crate::system::copy_sparse(image, copy)?;
@@ -80,9 +80,9 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
         std::fs::remove_file(copy)?;
     }
     recovered?;
-    keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)?;
+    keeps(&promised, &walk_file::read(&guest.file(recipe, "walk"))?)?;
     if recipe.end == End::PowerCutAfterFsync {
-        let earlier = stored::read(&guest.file(recipe, "checkpoint"))?;
+        let earlier = walk_file::read(&guest.file(recipe, "checkpoint"))?;
         ensure!(keeps(&promised, &earlier).is_err(), "the checkpoint has everything: nothing was rolled forward");
     }
     Ok(())
@@ -95,10 +95,10 @@ fn promises(console: &str) -> Result<Walk> {
     let whole = console.rsplit_once('\n').map_or("", |(whole, _)| whole);
     for line in whole.lines() {
         if let Some((_, record)) = line.split_once(cuts::SYNCED) {
-            let (path, record) = stored::parse(record.trim_end()).with_context(|| line.to_owned())?;
+            let (path, record) = walk_file::parse(record.trim_end()).with_context(|| line.to_owned())?;
             promised.insert(path, record);
         } else if let Some((_, path)) = line.split_once(cuts::CHANGES) {
-            promised.remove(&stored::unescaped(path.trim_end())?);
+            promised.remove(&walk_file::unescaped(path.trim_end())?);
         }
     }
     Ok(promised)
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_promise_is_taken_back_by_a_change_and_a_line_that_was_cut_promises_nothing() {
-        let line = |path: &[u8]| format!("{}{}\r\n", cuts::SYNCED, stored::line(path, &Record::default()));
+        let line = |path: &[u8]| format!("{}{}\r\n", cuts::SYNCED, walk_file::line(path, &Record::default()));
         let (a, b, c) = (line(b"w/a"), line(b"w/b\n"), line(b"w/c"));
         let cut = c.trim_end().to_owned();
         let console = format!("boots\r\n{a}{b}{}w/a\r\n{}w/b\\n\r\n{b}{cut}", cuts::CHANGES, cuts::CHANGES);

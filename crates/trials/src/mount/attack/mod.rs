@@ -3,22 +3,22 @@
 //! [`sides`] makes a fresh volume of each kind, mounts it as a system would (`suid`, `dev`, every user), and runs the
 //! scripts of `script/` there: each attempt prepares a scene as root, becomes another user (a stranger, a member of a
 //! group, an owner, root without capabilities, root of a user namespace) and acts. Its outcome is the result of each
-//! step, the users as whom programs ran, and all files in the scene afterwards. [`outcome`] compares the two; [`known`]
-//! lists the accepted differences, each with its reason. Any other difference is a failure. After a run the kernel
-//! mounts our image and must see the same as the mount showed.
+//! step, the users as whom programs ran, and all files in the scene afterwards. [`outcome`] compares the two;
+//! [`exceptions`] lists the accepted differences, each with its reason. Any other difference is a failure. After a run
+//! the kernel mounts our image and must see the same as the mount showed.
 //!
 //! `--self-test` shows that the comparison can fail: it weakens one side on purpose and expects that to be found.
 //!
 //! Needs root, python3 and the `spinney` program built. Called by `cargo trials attack`.
 
-mod known;
+mod exceptions;
 mod outcome;
 mod sides;
 
 use super::checks::Mode;
 use crate::system;
 use anyhow::{Result, ensure};
-use known::Verdict;
+use exceptions::Verdict;
 use outcome::{Compared, Difference, Outcome};
 use serde_json::json;
 use sides::{Phase, Plan};
@@ -103,17 +103,18 @@ fn attack(options: &Options, mode: Mode) -> Result<u64> {
         ensure!(kernel.len() == ours.outcomes.len(), "the two sides made different attempts");
         for (kernel, ours) in kernel.iter().zip(&ours.outcomes) {
             let compared = Compared::new(kernel, ours);
-            let (verdict, reason) = known::judge(&compared, phase, mode);
+            let (verdict, reason) = exceptions::judge(&compared, phase, mode);
             totals.add(verdict);
             print(options, mode, &compared, verdict, reason);
             if verdict == Verdict::Failed && !options.json {
-                let unlisted = |each: &&Difference| known::one(&compared, each, phase, mode).0 == Verdict::Failed;
+                let unlisted = |each: &&Difference| exceptions::one(&compared, each, phase, mode).0 == Verdict::Failed;
                 for difference in compared.differences.iter().filter(unlisted).take(SHOWN) {
                     println!("    {difference}");
                 }
             }
         }
-        let may_differ = |each: &sides::OnDisk| known::may_differ_on_disk(&each.attempt, each.difference.what(), mode);
+        let may_differ =
+            |each: &sides::OnDisk| exceptions::may_differ_on_disk(&each.attempt, each.difference.what(), mode);
         for found in ours.on_disk.iter().filter(|each| !may_differ(each)) {
             totals.add(Verdict::Failed);
             println!("FAILED: {}: the kernel sees in the image: {}: {}", mode.name(), found.folder, found.difference);
@@ -170,7 +171,7 @@ fn self_test(options: &Options) -> Result<u64> {
         let (kernel, ours) = plan.run()?;
         let found = kernel.iter().zip(&ours.outcomes).filter(|(kernel, ours)| {
             let compared = Compared::new(kernel, ours);
-            known::judge(&compared, plan.phase(), Mode::Default).0 == Verdict::Failed
+            exceptions::judge(&compared, plan.phase(), Mode::Default).0 == Verdict::Failed
         });
         let count = found.count();
         println!("self-test: {}: found by {count} of {} attempts", weakness.name, kernel.len());

@@ -1,6 +1,6 @@
 //! Attributes of a file: mode, owner, times, flags, extended attributes, an access control list.
 
-use super::found::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
+use super::trees::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::{IFlags, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{File as Open, FileTimes};

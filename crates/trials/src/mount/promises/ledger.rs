@@ -2,7 +2,7 @@
 
 use super::attributes::{Attributes, Change};
 use super::event::{Event, Write};
-use super::found::{Found, Tree};
+use super::trees::{Found, Tree};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -307,7 +307,7 @@ fn misses(files: &[File], tree: &dyn Tree, folder: &Path) -> Result<Vec<String>>
 mod tests {
     use super::*;
     use crate::mount::promises::event::Source;
-    use crate::mount::promises::found::Mounted;
+    use crate::mount::promises::trees::Mounted;
 
     #[test]
     fn what_was_promised_is_missed_and_what_was_not_may_be_there() {

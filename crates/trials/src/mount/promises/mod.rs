@@ -8,7 +8,7 @@
 //! * [`event`] has the operations and the promises;
 //! * [`diary`] is their sequence, with the position of each in the record of a disk;
 //! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
-//! * [`found`] reads files on a mount, or in an image through the library;
+//! * [`trees`] reads files on a mount, or in an image through the library;
 //! * [`snapshots`] makes subvolumes.
 //!
 //! An operation is noted before its call, a promise after the call has returned. So at any moment, all changes that may
@@ -19,14 +19,14 @@
 mod attributes;
 mod diary;
 mod event;
-mod found;
 mod ledger;
 mod snapshots;
+mod trees;
 mod writer;
 
 pub(super) use diary::{Clock, Diary, Replay};
-pub(super) use found::{Mounted, Tree};
 pub(super) use ledger::Ledger;
+pub(super) use trees::{Mounted, Tree};
 pub(super) use writer::{End, Writer};
 
 use crate::formats::Kind;

@@ -4,8 +4,8 @@
 //! of one [`submit`](crate::Device::submit) run concurrently, through a ring; if the kernel has none, or all are in
 //! use, one after the other.
 
-use super::around::{Around, READ_BYTES_MAX};
 use super::raw::{PARTS_MAX, RawFile};
+use super::read_ahead::{Around, READ_BYTES_MAX};
 use super::ring::{Bytes, Job, Outcome, WriteRing};
 use crate::buffer::{ALIGNMENT, BufferPool, PooledBuffer};
 use crate::convert::{to_u64, to_usize};

@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 ///
 /// # Errors
 /// The host's, and a text that cannot be parsed.
-pub(super) fn told<T>(path: &Path, name: &str, lacks: &str) -> Result<T>
+pub(super) fn read_reply<T>(path: &Path, name: &str, lacks: &str) -> Result<T>
 where
     T: FromStr<Err: StdError + Send + Sync + 'static>,
 {
@@ -34,7 +34,8 @@ where
     read(path, &text)
 }
 
-/// Gives an order by setting an attribute. `own` explains failures particular to the order; `lacks` as in [`told`].
+/// Gives an order by setting an attribute. `own` explains failures particular to the order; `lacks` as in
+/// [`read_reply`].
 ///
 /// # Errors
 /// The server's, in words.

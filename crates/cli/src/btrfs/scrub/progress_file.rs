@@ -13,7 +13,7 @@ use std::fs::File;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::super::kept::Kept;
+use super::super::state_file::Kept;
 use super::status::{ScrubStatus, State};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::warn;

@@ -24,7 +24,7 @@ use spinney::btrfs::disk::{Generation, InodeNo, TreeId};
 use spinney::btrfs::{QgroupReport, SubvolumeInfo};
 use spinney::vfs::SnapshotMode;
 
-use super::super::qgroup::told_quotas;
+use super::super::qgroup::read_quotas;
 use super::place::{Place, group_of, no_subvolume, of_host};
 use crate::commands::failure::Failure;
 use crate::commands::image::{connect_mount, control};
@@ -182,7 +182,7 @@ impl Place for Mounted {
 
     fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>> {
         // For who may look at all of them.
-        let quotas = told_quotas(&self.dir).ok().flatten();
+        let quotas = read_quotas(&self.dir).ok().flatten();
         Ok(quotas.and_then(|quotas| group_of(quotas.groups, id)))
     }
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::super::format;
-use super::mounted::Mounted;
+use super::mount::Mounted;
 use super::place::Place;
 use crate::commands::image::{ImageArgs, ReadArgs};
 
