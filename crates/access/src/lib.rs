@@ -11,8 +11,8 @@
 //! Failure: the errno that the kernel would return. Nodes and handles are not checked: a server passes on only those
 //! that it gave to this client. Callers: `remote`, and servers of network protocols.
 
-mod permitted;
+mod permissions;
 mod user;
 
-pub use permitted::Permitted;
+pub use permissions::Permitted;
 pub use user::User;

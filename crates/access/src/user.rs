@@ -9,8 +9,8 @@ pub struct User {
     pub gid: u32,
     /// Its supplementary groups.
     pub groups: Vec<u32>,
-    /// This user runs the server. It may then do what concerns the whole volume (trim, resize, default subvolume), but
-    /// gets no rights on files beyond those of its uid and groups.
+    /// This user runs the server, and may do operations on the whole volume (trim, resize, default subvolume), but gets
+    /// no rights on files beyond those of its uid and groups.
     pub serves: bool,
 }
 

@@ -7,7 +7,7 @@
 //! `f2fs-apart` is f2fs as it was before its mechanism: the pages of files that are written together get their blocks
 //! in turn, and requests are cut there (mount option `older=apart`, of a program with the feature `ablation`).
 //!
-//! Failure: what fails ends the run, and nothing stays mounted.
+//! Failure: an error ends the run, and nothing stays mounted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::row::as_float;
 use crate::table::{append, median, shuffled};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 As root. `cargo xtask bench` builds what it needs, and runs this:
@@ -62,11 +62,11 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// Those that are measured where nobody says.
+/// The default systems.
 const USUAL: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs"];
 /// The systems, in the order of the table.
 const SYSTEMS: &[&str] = &["f2fs", "f2fs-apart", "btrfs", "ext4", "fuse2fs", "fuse-ll"];
-/// What is passed through lies here, beside the image.
+/// Directory of the files passed through, beside the image.
 const BELOW: &str = "below";
 /// How long a server may take to let its device go.
 const GONE_MAX: Duration = Duration::from_secs(60);
@@ -152,7 +152,7 @@ fn one(options: &Options, system: &'static str) -> Result<Run> {
     Ok(Run { system, threads, files, bytes, seconds, writes, bytes_written, flushes })
 }
 
-/// What a thread does.
+/// The work of one thread.
 fn mark(dir: &Path, files: u32, bytes: usize) -> Result<()> {
     std::fs::create_dir(dir)?;
     let contents = vec![0x5a; bytes];
@@ -248,7 +248,7 @@ impl Drop for Up {
     }
 }
 
-/// What any server of a mount may reach at best: libfuse's example over the memory file system, where an fsync is
+/// The upper limit for any server of a mount: libfuse's example over the memory file system, where an fsync does
 /// nothing.
 fn pass_through(options: &Options, point: &Path) -> Result<String> {
     let program = std::env::var_os("PASSTHROUGH").context("PASSTHROUGH is to say where passthrough_ll is")?;
@@ -258,7 +258,7 @@ fn pass_through(options: &Options, point: &Path) -> Result<String> {
     said(Command::new(program).args(["-o", &source]).arg(point))
 }
 
-/// What a command prints; what it complains of is the error.
+/// The output of a command; its error output is the error.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{:?} cannot be run", command.get_program()))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());

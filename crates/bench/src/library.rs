@@ -21,7 +21,7 @@ use crate::tree;
 pub(crate) const SYSTEM: &str = "spinney-library";
 
 const MIB: u64 = 1 << 20;
-/// Seconds of what runs for a time, as `workload.sh` has it.
+/// Seconds of workloads limited by time, as in `workload.sh`.
 const SECONDS: u64 = 20;
 const FSYNC_FILE_BYTES: u64 = 128 * MIB;
 const SNAPSHOT_FILE_BYTES: u64 = 1 << 30;

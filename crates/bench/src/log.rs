@@ -1,5 +1,5 @@
-//! What an fsync costs: threads that write at random places, each write followed by an fsync, on an
-//! image in memory, through the library.
+//! The cost of an fsync: threads write at random offsets, each write followed by an fsync, on an image in memory,
+//! through the library.
 //!
 //! With the feature `ablation` the ways of doing it are measured in turn, several times: file
 //! extent items that are prepared and copied into the log at once, items that are made in the
@@ -30,7 +30,7 @@ const SIZES: &[(usize, u64)] = &[
     (1 << 20, 5),
 ];
 
-/// What is measured.
+/// Options of the benchmark.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Directory on a memory file system for the image.
@@ -104,7 +104,7 @@ impl Way {
     }
 }
 
-/// What one run gave.
+/// Figures of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     mib_per_second: f64,
@@ -264,7 +264,7 @@ fn pick(percent: u64) -> usize {
     4096
 }
 
-/// What this process used so far.
+/// Resources used by this process so far.
 struct Used {
     bytes: u64,
     writes: u64,

@@ -1,10 +1,10 @@
 //! `bench mount`: the same workloads on mounts of several systems, one after the other.
 //!
 //! The workloads are scripts (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the systems to
-//! compare with (`systems.sh up|down NAME`); both say what they lack (`--lacks NAME`), before anything runs. Every
-//! round runs every workload on every system, so that load on the machine meets all of them; those that follow each
-//! other and work on the same files share a file system, the others have one of their own. Spinney's image is a file
-//! in memory, as is what the others have their loop device on.
+//! compare with (`systems.sh up|down NAME`); both list missing programs (`--lacks NAME`) before anything runs. Every
+//! round runs every workload on every system, so that load on the machine affects all of them; consecutive workloads on
+//! the same files share a file system, the others have one of their own. Spinney's image is a file in memory, as is the
+//! file below the loop device of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::library;
 use crate::process;
 use crate::table::{append, median};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// With what, and where.
+/// The systems, and their directories.
 #[derive(Args)]
 pub(crate) struct Place {
     /// Folder with workload.sh and systems.sh.
@@ -196,7 +196,7 @@ pub(crate) enum Medium {
     Disk,
 }
 
-/// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.
+/// Runs one workload on a file system of its own; one limited by time runs for `seconds`.
 pub(crate) fn run_one(
     place: &Place,
     medium: Medium,

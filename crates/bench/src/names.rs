@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-/// What is done with each name.
+/// The operation on each name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Operation {
     /// Makes an empty file.
@@ -27,7 +27,7 @@ enum Operation {
 #[derive(Args)]
 pub(crate) struct Options {
     operation: Operation,
-    /// The directory; `stat` and `unlink` expect what `create` made in it.
+    /// The directory; `stat` and `unlink` expect the names that `create` made in it.
     dir: PathBuf,
     /// Files.
     count: u32,

@@ -1,4 +1,4 @@
-//! What a process used, as `/proc` has it. A process is named by its number, or `self`.
+//! Resources used by a process, from `/proc`. A process is named by its number, or `self`.
 
 use anyhow::{Context, Result};
 

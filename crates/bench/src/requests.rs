@@ -30,7 +30,7 @@ const MOUNT_MAX: Duration = Duration::from_secs(10);
 /// The operations, in the order in which they are done.
 const OPERATIONS: [&str; 5] = ["create", "lookup", "write 4 KiB", "read 4 KiB", "unlink"];
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "Example:\n  bench requests --rounds 5 --empty target/release/examples/empty")]
 pub(crate) struct Options {

@@ -1,4 +1,4 @@
-//! What is measured: workloads, systems, numbers.
+//! Rows of results: workloads, systems, numbers.
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ impl Workload {
     }
 }
 
-/// Who does the work.
+/// The system that does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum System {
     /// This project.
@@ -105,7 +105,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Measure {
     /// Wall clock of the timed part.

@@ -1,5 +1,6 @@
-//! Whose bytes lie beside whose: many threads write files at once, more than memory may hold, and each request to the
-//! device is recorded. Flushes take their space together, or, with the feature `ablation`, extent by extent.
+//! Neighbourhood of files on the device: many threads write files at once, more than memory may hold, and each request
+//! to the device is recorded. Flushes allocate space for a file at once, or, with the feature `ablation`, extent by
+//! extent.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -17,7 +18,7 @@ use vfs::FileOptions;
 
 use crate::row::as_float;
 
-/// What is recorded.
+/// Options of the benchmark.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Directory for the image, and for the recordings `together.trace` and `apart.trace`.

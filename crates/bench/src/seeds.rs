@@ -1,10 +1,10 @@
 //! `bench seeds`: the five workloads that the mechanisms of this engine were published with, side by side.
 //!
-//! Each runs on Spinney's mount, as it is and with its mechanism done in the older way (the feature `ablation`, of a
-//! program that was built with it: mount option `older=`), through the library ([`crate::library`]), and on the
-//! kernel's btrfs, ext4 and xfs, all with their images in memory; what syncs also with images on a disk. All systems of
-//! a workload follow each other in every round, so that load on the machine meets all of them. Systems and workloads
-//! are those of `bench mount`.
+//! Each runs on Spinney's mount, as it is and with its mechanism done in the older way (the feature `ablation` of the
+//! program: mount option `older=`), through the library ([`crate::library`]), and on the kernel's btrfs, ext4 and xfs,
+//! all with their images in memory; workloads that sync also with images on a disk. All systems of a workload follow
+//! each other in every round, so that load on the machine affects all of them. Systems and workloads are those of
+//! `bench mount`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::library::SYSTEM as LIBRARY;
 use crate::mounts::{self, Medium, Run};
 use crate::table::{append, median, shuffled, spread};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 cargo xtask bench builds what it needs, and runs this:
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     place: mounts::Place,
 }
 
-/// Rounds, from which on a median does not show who came first in one of them.
+/// Fewest rounds of which a median hides the order of the systems within one.
 const ROUNDS_LEVEL: usize = 3;
 
 /// Seconds of a run that runs for a time, with --quick.
@@ -49,7 +49,7 @@ const QUICK_SECONDS: &str = "4";
 
 /// One of the workloads.
 struct Seed {
-    /// What its row is called.
+    /// Name of its row.
     name: &'static str,
     workload: &'static str,
     medium: Medium,
@@ -161,7 +161,7 @@ const SEEDS: &[Seed] = &[
 /// Figures by workload and system.
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
-/// Runs everything, and gives a table, what holds of the aims, and what does not.
+/// Runs everything, and returns a table, with the goals met and missed.
 pub(crate) fn run(options: &Options) -> Result<String> {
     let seeds: Vec<&Seed> = SEEDS.iter().filter(|seed| seed.name.contains(&options.only)).collect();
     for seed in &seeds {

@@ -1,12 +1,12 @@
-//! `bench snapshots`: what a snapshot costs, however much is in its source, and what a thousand of them cost.
+//! `bench snapshots`: the cost of a snapshot, for small and large sources, and of a thousand of them.
 //!
-//! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image,
-//! each with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a
-//! mount, and deleted, one call after the other, by Spinney and by the kernel's btrfs. One program asks both; the
-//! kernel takes the source as a descriptor, Spinney its number. "Space" is how long it took, after the last call,
-//! until what they occupied was free: `btrfs subvolume sync` of the kernel, a sync and an unmounting of Spinney.
+//! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image, each
+//! with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a mount,
+//! and deleted, one call after the other, by Spinney and by the kernel's btrfs. One program calls both; the kernel
+//! takes the source as a descriptor, Spinney its number. "Space" is the time after the last call until their space was
+//! free: `btrfs subvolume sync` of the kernel, a sync and an unmounting of Spinney.
 //!
-//! Failure: what fails ends the run, and so does an image that `btrfs check` complains of.
+//! Failure: an error ends the run, and so does an image in which `btrfs check` finds errors.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use btrfs::{MakeOptions, Volume};
 use clap::Args;
 use vfs::SnapshotMode;
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 The second part as root, with python3 and mkfs.btrfs. `cargo xtask bench` builds what it needs, and runs this:
@@ -123,7 +123,7 @@ fn fill(volume: &Volume, name: &str, files: u32) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of one, with its commit. Something changes before, as between any two snapshots that somebody wants.
+/// Seconds of one, with its commit. A file is changed before, as between any two useful snapshots.
 fn snapshot(volume: &Volume, name: &str, round: usize) -> Result<f64> {
     volume.write(format!("{name}/d0/f0"), format!("{round}"))?;
     volume.sync()?;
@@ -234,7 +234,7 @@ fn unmount(options: &Options, dir: &Path, is_ours: bool) -> Result<()> {
     }
 }
 
-/// What a command printed.
+/// The output of a command.
 fn done(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let told = String::from_utf8_lossy(&output.stderr);

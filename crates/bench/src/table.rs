@@ -47,7 +47,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The systems in another order each round: who comes after one of the kernel's pays for the memory that this one had,
+/// The systems in another order each round: a system after one of the kernel's pays for the memory that this one used,
 /// so that it must not be the same one each time.
 pub(crate) fn shuffled(systems: &[&'static str], round: usize) -> Vec<&'static str> {
     let mut systems = systems.to_vec();
@@ -82,7 +82,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     table
 }
 
-/// What the figures are figures of.
+/// Explanation of the figures.
 const COMPARED: &str = "
 Smallest / **median** / largest of the rounds. Spinney: calls of the library in one process, on an image file. Kernel:
 system calls on btrfs (`-m dup`, `ssd,nodiscard`), mounted from a loop device on the same file. `rootdir`: `spinney mkfs

@@ -34,7 +34,7 @@ pub(crate) fn size(source: &Path) -> Result<f64> {
     Ok(as_float(bytes))
 }
 
-/// Where a tree is copied to. What is made gets the owner, mode and times of the source.
+/// The destination of a copied tree. New files get the owner, mode and times of the source.
 pub(crate) trait Target: Sync {
     fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()>;
     fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()>;
@@ -47,7 +47,7 @@ struct Job {
     to: PathBuf,
 }
 
-/// What the threads of one copy share.
+/// State shared by the threads of one copy.
 struct Copy<'a, T> {
     target: &'a T,
     jobs: Mutex<Receiver<Job>>,

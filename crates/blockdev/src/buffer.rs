@@ -70,7 +70,7 @@ impl BufferPool {
         }
     }
 
-    /// A buffer whose content is unspecified: zeros, or what its last user left. Never waits.
+    /// A buffer with unspecified content: zeros, or that of its last use. Never waits.
     #[must_use]
     pub fn take(&self) -> PooledBuffer {
         let idle = self.shared.idle.lock().pop();

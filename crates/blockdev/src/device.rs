@@ -11,16 +11,16 @@ use std::sync::Arc;
 pub struct Write<'a> {
     /// First byte on the device.
     pub offset: u64,
-    /// What to write there.
+    /// The bytes to write.
     pub parts: &'a [&'a [u8]],
-    /// What it is for.
+    /// The purpose of the write.
     pub tag: Tag,
 }
 
-/// A run of bytes that can be read, written and made durable; the crate's documentation says
-/// what it promises. Methods take `&self`: many threads use one device at once.
+/// A range of bytes that can be read, written and made durable; the crate's documentation lists its promises. Methods
+/// take `&self`: many threads use one device at once.
 pub trait Device: Send + Sync + Debug {
-    /// What to call it in messages; usually the path.
+    /// Its name in messages; usually the path.
     fn name(&self) -> &str;
 
     /// Bytes it has now.
@@ -35,8 +35,8 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::UnexpectedEnd`] past the end, [`Error::Io`]. `buf` is then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Says that a range will be read soon. Advisory: a device that keeps what it reads may fetch it meanwhile; nobody
-    /// is told what became of it.
+    /// Announces that a range will be read soon. Advisory: a device with a cache may fetch it meanwhile, without
+    /// reporting errors.
     fn will_read(&self, _offset: u64, _len: u64) {}
 
     /// The first byte at or after `offset` that may hold something: all bytes between them are a hole of a sparse file
@@ -92,9 +92,8 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Refuses a write here that would leave what holds the device with less than `spare` bytes: a
-    /// sparse file on a file system that is nearly full. Advisory: `Ok` where that is not known, and
-    /// others take room as well.
+    /// Refuses a write here that would leave less than `spare` bytes on the host: a sparse file on a file system that
+    /// is nearly full. Advisory: `Ok` if that is not known, and other programs may take the space.
     ///
     /// # Errors
     /// [`Error::Io`] for a write, as the write itself would fail without room.
@@ -108,8 +107,8 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::ReadOnly`], [`Error::CannotGrow`] where the size is fixed, [`Error::Io`].
     fn grow(&self, size_bytes: u64) -> Result<()>;
 
-    /// Ends an image file after `size_bytes`; what was behind is gone. Advisory: `Ok`, and nothing is done, where the
-    /// size is fixed.
+    /// Truncates an image file after `size_bytes`; later bytes are lost. Advisory: `Ok` without effect if the size is
+    /// fixed.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Io`].

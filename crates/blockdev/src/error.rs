@@ -1,4 +1,4 @@
-//! What can go wrong with a device, and whom it blames.
+//! Errors of a device, and the party that each blames.
 
 use std::fmt;
 use std::io;
@@ -68,7 +68,7 @@ pub enum Error {
     /// The operating system reported a failure.
     #[error("{device}: cannot {op}{}: {source}", Range(*offset, *len))]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         op: Op,
         /// The device's name.
         device: String,
@@ -94,7 +94,7 @@ pub enum Error {
     /// A request other than a read lies outside the device.
     #[error("{device}: cannot {op} {len} bytes at {offset}: the device has {size} bytes")]
     OutOfRange {
-        /// What was attempted.
+        /// The attempted operation.
         op: Op,
         /// The device's name.
         device: String,
@@ -108,7 +108,7 @@ pub enum Error {
     /// A change was asked of a device that was opened for reading.
     #[error("{device}: cannot {op}: opened read-only")]
     ReadOnly {
-        /// What was attempted.
+        /// The attempted operation.
         op: Op,
         /// The device's name.
         device: String,
@@ -124,7 +124,7 @@ pub enum Error {
     Busy {
         /// The device's name.
         device: String,
-        /// Who has it.
+        /// The process that holds it.
         holder: String,
     },
     /// The path is neither a regular file nor a block device.
@@ -219,9 +219,8 @@ impl Error {
         }
     }
 
-    /// True when a write failed only because what holds the image had no room left. What was written before stays, and
-    /// the same write succeeds once there is room. (A flush that says so is another matter: it may have lost what was
-    /// written before.)
+    /// True if a write failed only because the host of the image has no space left. Earlier writes stay, and the same
+    /// write succeeds once there is space. (A flush that fails so may have lost earlier writes.)
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         let is_full = matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);

@@ -1,22 +1,21 @@
 //! Block devices and the request queue: the only crate that touches a device.
 //!
-//! A [`Device`] is a run of bytes that can be read, written and flushed; everything above
-//! works on `dyn Device` and cannot tell a disk from an image file, memory, or a simulated disk
-//! that loses writes. The crate knows no on-disk format.
+//! A [`Device`] is a range of bytes that can be read, written and flushed; everything above works on `dyn Device` and
+//! cannot tell a disk from an image file, memory, or a simulated disk that loses writes. The crate knows no on-disk
+//! format.
 //!
-//! What a device promises:
-//! - A read or write is whole or an error. Nothing is silently short, and a read past the end is
+//! Promises of a device:
+//! - A read or write is whole or an error. No operation is silently short, and a read past the end is
 //!   [`Error::UnexpectedEnd`].
 //! - Writes that returned are visible to later reads, from any thread.
-//! - Writes are durable only after a [`Device::flush`] that began after they returned. Between
-//!   flushes the medium may keep any subset of them, in any order.
-//! - After a failed flush nothing is known about the writes before it; retrying it proves
-//!   nothing. The caller has to stop writing.
+//! - Writes are durable only after a [`Device::flush`] that began after they returned. Between flushes the medium may
+//!   keep any subset of them, in any order.
+//! - After a failed flush the state of earlier writes is unknown; retrying it proves nothing. The caller has to stop
+//!   writing.
 //!
 //! Callers: the engines (all I/O), the front ends ([`open`], by a [`Locator`]), the test kit (wrapping). [`queue`]
-//! merges neighbouring requests before they are submitted, which is what makes small blocks fast on real disks;
-//! [`trace`] counts requests for tests, [`recording`] writes them down for pictures, with what each is for
-//! ([`tagged`]).
+//! merges adjacent requests before they are submitted, which makes small blocks fast on real disks; [`trace`] counts
+//! requests for tests, [`recording`] records them with their purpose ([`tagged`]), for pictures.
 
 pub mod backends;
 pub mod buffer;

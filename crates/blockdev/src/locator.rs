@@ -7,15 +7,15 @@
 //! SCHEME://..., qcow2:... a device of the backend that registered the scheme
 //! ```
 //!
-//! A word that is the name of an existing file means that file, whatever else it could mean: a name with `?`, `:` or
-//! `,` stays reachable as long as it exists, and `file:` reaches one that is to be made. A scheme is a lower-case
-//! letter, then lower-case letters, digits, `+` or `-`.
+//! The name of an existing file always means that file: a name with `?`, `:` or `,` stays reachable as long as it
+//! exists, and `file:` reaches one that is to be made. A scheme is a lower-case letter, then lower-case letters,
+//! digits, `+` or `-`.
 //!
-//! Several devices are written `A,B,C` ([`Locator::parse_list`]): a comma separates where the word before it names
-//! something that exists, or begins with a scheme.
+//! Several devices are written `A,B,C` ([`Locator::parse_list`]): a comma separates if the word before it names an
+//! existing file, or begins with a scheme.
 //!
-//! How it fails: [`Error::NotALocator`] for a part that cannot be read, [`Error::NoBackend`] for a scheme that is not
-//! registered, and the errors of the backend. Who calls it: the front ends, for every device that a user names.
+//! Failure: [`Error::NotALocator`] for a malformed part, [`Error::NoBackend`] for an unregistered scheme, and the
+//! errors of the backend. Callers: the front ends, for every device that a user names.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -177,7 +177,7 @@ impl Locator {
         &self.target
     }
 
-    /// The byte at which the device begins in what the locator names.
+    /// The byte at which the device begins in the named file.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -277,7 +277,7 @@ fn exists(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-/// The scheme of a word, and what follows it.
+/// The scheme of a word, and the rest.
 fn split_scheme(bytes: &[u8]) -> (Option<&str>, &[u8]) {
     let is_in_scheme = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'+' | b'-');
     let len = bytes.iter().take_while(|byte| is_in_scheme(byte)).count();

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Bytes of a merged request. Above this nothing is gained, and other threads wait longer for
 /// their turn. A single request may be larger.
 pub const MERGED_BYTES_MAX: u64 = 4 << 20;
-/// Parts of a merged request: what Linux takes in one call.
+/// Most parts of a merged request: Linux's limit for one call.
 pub const MERGED_PARTS_MAX: usize = 1024;
 
 /// Bytes to be written at a place.
@@ -19,24 +19,24 @@ pub const MERGED_PARTS_MAX: usize = 1024;
 pub struct WriteRequest<'a> {
     /// First byte on the device.
     pub offset: u64,
-    /// What to write there.
+    /// The bytes to write.
     pub bytes: &'a [u8],
-    /// What it is for. Neighbours of one mirror that become one request are for what the first is.
+    /// The purpose. A request merged from neighbours of one mirror has the tag of the first.
     pub tag: Tag,
 }
 
 /// A write that a device refused.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What it was for: which copy of which bytes is not there now.
+    /// The tag: which copy of which bytes was not written.
     pub tag: Tag,
     /// The device's reason.
     pub error: Error,
 }
 
-/// Writes every request, in the order of the device, neighbours together, and returns those that failed; the others
-/// are written all the same. The requests must not overlap: it is not specified whose bytes would remain. `requests`
-/// is sorted afterwards.
+/// Writes every request, in the order of the device, with adjacent ones merged, and returns those that failed; the
+/// others are written all the same. The requests must not overlap: which bytes would remain is not specified.
+/// `requests` is sorted afterwards.
 #[must_use]
 pub fn write_all(device: &dyn Device, requests: &mut Vec<WriteRequest<'_>>) -> Vec<Failed> {
     requests.sort_by_key(|request| request.offset);
@@ -50,7 +50,7 @@ pub fn write_all(device: &dyn Device, requests: &mut Vec<WriteRequest<'_>>) -> V
     submit(device, &writes)
 }
 
-/// Hands a device what it is to write as it is, and returns what failed.
+/// Submits writes to a device unchanged, and returns those that failed.
 #[must_use]
 pub fn submit(device: &dyn Device, writes: &[Write<'_>]) -> Vec<Failed> {
     let answers = device.submit(writes);

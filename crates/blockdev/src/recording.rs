@@ -1,13 +1,14 @@
-//! A wrapper that writes down each request to a device: when, what, where, what it was for, and who waited for it.
+//! A wrapper that records each request to a device: time, operation, range, purpose, and thread.
 //!
-//! A line for each request, its fields apart by one blank:
+//! One line for each request, with fields separated by one blank:
 //!
 //! ```text
 //! # spinney trace 1: begin_us took_us op offset bytes kind mirror thread
 //! 1532 41 write 30408704 65536 metadata 1 3
 //! ```
 //!
-//! Times are microseconds since the recording began; threads are numbered in the order in which they came up.
+//! Times are microseconds since the beginning of the recording; threads are numbered in the order of their first
+//! requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,7 +37,7 @@ pub struct Recorder {
 struct State {
     out: Box<dyn Write + Send>,
     threads: HashMap<ThreadId, usize>,
-    /// The first failure: what follows is lost.
+    /// The first failure: later lines are lost.
     failed: Option<io::Error>,
 }
 
@@ -47,14 +48,14 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording. What it writes to should collect small writes.
+    /// Begins a recording. `out` should be buffered.
     pub fn new(out: Box<dyn Write + Send>) -> Arc<Self> {
         let mut state = State { out, threads: HashMap::new(), failed: None };
         state.failed = writeln!(state.out, "{HEADER}").err();
         Arc::new(Self { began: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Writes down what is still collected.
+    /// Flushes the buffer.
     ///
     /// # Errors
     /// The first failure since the recording began: it is incomplete then.
@@ -81,7 +82,7 @@ impl Recorder {
     }
 }
 
-/// A device whose requests are written down.
+/// A device whose requests are recorded.
 #[derive(Debug)]
 pub struct RecordedDevice {
     inner: Arc<dyn Device>,
@@ -194,7 +195,7 @@ mod tests {
     use crate::backends::MemoryDevice;
     use crate::{Kind, Tag, tagged};
 
-    /// What was written, for the test to look at.
+    /// The written lines, for the test.
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(requests[2], ["flush", "0", "0", "other", "0", "0"]);
     }
 
-    /// A recording that cannot be written says so at its end, and keeps nobody from the device.
+    /// A recording that cannot be written fails at its end, and does not disturb the device.
     #[test]
     fn a_full_disk_ends_the_recording_only() {
         struct Full;

@@ -1,19 +1,20 @@
-//! What a request is for: said by who makes it, read by who watches the device. It changes nothing.
+//! The purpose of a request, for observers of the device. It changes nothing. Callers: set by the code that makes a
+//! request, read by `recording`.
 
 use std::cell::Cell;
 use std::fmt;
 
-/// What the bytes of a request are.
+/// The kind of a request's bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Nobody said.
+    /// Untagged.
     #[default]
     Other,
     /// Contents of files.
     Data,
-    /// What the format keeps about them.
+    /// Metadata of the format.
     Metadata,
-    /// What makes syncs durable before the metadata is.
+    /// The log of fsyncs, which makes them durable before the metadata is.
     Log,
     /// Where everything begins.
     Superblock,
@@ -48,10 +49,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// What its bytes are.
+    /// The kind of its bytes.
     pub kind: Kind,
     /// Which copy they are, from 0.
     pub mirror: u32,
@@ -61,13 +62,13 @@ thread_local! {
     static TAG: Cell<Tag> = const { Cell::new(Tag { kind: Kind::Other, mirror: 0 }) };
 }
 
-/// What the requests of this thread are for.
+/// The tag of this thread's requests.
 #[must_use]
 pub fn tag() -> Tag {
     TAG.get()
 }
 
-/// Runs `request`, which is for what `tag` says.
+/// Runs `request` with the given tag.
 pub fn tagged<R>(tag: Tag, request: impl FnOnce() -> R) -> R {
     let before = TAG.replace(tag);
     let answer = request();

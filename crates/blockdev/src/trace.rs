@@ -1,5 +1,5 @@
-//! A wrapper that counts what a device is asked to do, for tests that bound the I/O of an operation; pictures are drawn
-//! from what [`crate::recording`] writes down.
+//! A wrapper that counts requests to a device, for tests that limit the I/O of an operation; [`crate::recording`]
+//! records them for pictures.
 
 use crate::convert::to_u64;
 use crate::device::parts_len;
@@ -14,7 +14,7 @@ pub const EVENTS_MAX: usize = 1 << 20;
 /// One request, in the order in which they were issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
     /// First byte; for [`Op::Flush`], [`Op::Grow`] and [`Op::Shrink`] 0.
     pub offset: u64,
@@ -29,7 +29,7 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes they asked for.
     pub read_bytes: u64,
-    /// How often it was said what would be read.
+    /// Number of announced reads.
     pub announced: u64,
     /// Bytes of that.
     pub announced_bytes: u64,
@@ -123,7 +123,7 @@ impl<D: Device> TracingDevice<D> {
         }
     }
 
-    /// What was recorded since the last call.
+    /// The events since the last call.
     pub fn take_events(&self) -> Vec<Event> {
         match &self.events {
             Some(events) => std::mem::take(&mut *events.lock()),

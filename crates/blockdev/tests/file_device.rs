@@ -130,7 +130,7 @@ fn images_are_made_and_grow_but_never_shrink() {
     device.write_at((3 << 20) - 3, &[b"end"]).unwrap();
     drop(device);
     assert_eq!(fs::metadata(&path).unwrap().len(), 3 << 20);
-    // What exists keeps its content and its size.
+    // An existing file keeps its content and size.
     let again = FileDevice::open(&path, &make).unwrap();
     assert_eq!(again.size_bytes(), 1 << 20);
     drop(again);
@@ -161,7 +161,7 @@ fn discard_leaves_a_hole_in_the_image() {
     assert_eq!(edge, [0xaa; 2]);
 }
 
-/// What is skipped must be zeros, and all of it: also at the edges of a partition, and with the end of the file near.
+/// Skipped ranges must be zeros, at the edges of a partition and near the end of the file too.
 #[test]
 fn the_holes_of_an_image_are_known() {
     let (_dir, path) = image(1 << 40);

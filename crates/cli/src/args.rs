@@ -7,8 +7,13 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
+<<<<<<< HEAD
 use crate::commands::short;
 use crate::{btrfs, check, groups, manual, mkfs, version};
+=======
+use crate::commands::short_form;
+use crate::{btrfs, check, groups, manual, mkfs};
+>>>>>>> wordsb
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
@@ -79,7 +84,7 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
     program.get_subcommands().any(|command| command.get_name() == name)
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
@@ -129,7 +134,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match self {
             Self::Mkfs(command) => command.run(out),
@@ -179,10 +184,10 @@ impl Command {
     }
 }
 
-/// Runs a command that is given as words, to be recorded.
+/// Runs a command given as words, while its requests are recorded.
 fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
     let name = std::iter::once(OsString::from("spinney"));
-    let words = short::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
+    let words = short_form::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
     let parsed = Cli::try_parse_from(words);
     match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))?.command {
         Command::Mount(_) | Command::Umount(_) => Err(Failure::usage("a mount is recorded with -o trace=FILE").into()),
@@ -224,9 +229,9 @@ mod tests {
         check(&command, "");
     }
 
-    /// What has nothing to report, or another form for it, and why.
+    /// Commands without `--json`, and the reason: they report nothing, or their output has another form.
     const WITHOUT_JSON: &[(&str, &str)] = &[
-        ("cat", "its output is what the files hold"),
+        ("cat", "its output is the contents of the files"),
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
         ("send", "its output is a stream"),

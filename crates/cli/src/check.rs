@@ -11,7 +11,7 @@ use spinney::btrfs::check::Error as Cause;
 use spinney::{CheckOptions, Devices, Format, Meaning, PassRow};
 
 use crate::btrfs;
-use crate::checked::{Checked, Ended, Shown, Wanted};
+use crate::check_report::{Checked, Ended, Shown, Wanted};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::format;
 use crate::commands::human;
@@ -19,7 +19,7 @@ use crate::commands::image::{explain, kernel_mount, locators, served_image};
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 
-/// The format whose check has marks to go on from, and whose mounts are checked.
+/// Name of the format whose checks can be resumed, and whose mounts can be checked.
 const BTRFS: &str = btrfs::row::FACE.name;
 
 /// Check an image or a mount without writing to it: metadata, space, files and names, checksums
@@ -49,25 +49,28 @@ const BTRFS: &str = btrfs::row::FACE.name;
     "  16  the arguments make no sense"
 ))]
 pub(crate) struct Check {
-    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
+    /// Image file or unmounted block device, IMAGE?offset=N for a file system that starts at byte N; or a directory of
+    /// a mount
     #[arg(value_name = "IMAGE", required_unless_present_any = ["list_passes", "explain"])]
     image: Option<PathBuf>,
     /// A further device of the same file system (btrfs); may be given several times
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
-    /// Read all data as well and compare it with its checksums, on every mirror; of f2fs that which fs-verity protects
+    /// Read all data as well and compare it with its checksums, on every mirror; of f2fs, the data protected by
+    /// fs-verity
     #[arg(long)]
     data: bool,
-    /// Go on reading the data where an earlier check of the same state was ended; the metadata is read again (btrfs)
+    /// Continue reading the data where an earlier check of the same state was interrupted; the metadata is read again
+    /// (btrfs)
     #[arg(long, requires = "data")]
     resume: bool,
     /// Run only this pass and those that it needs; may be given several times
     #[arg(long = "pass", value_name = "ID", value_parser = parse_pass)]
     passes: Vec<String>,
-    /// Memory for records; what does not fit is sorted in a temporary file (btrfs)
+    /// Memory for records; more of them are sorted in a temporary file (btrfs)
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = human::parse_bytes)]
     memory: u64,
-    /// Threads; 0 for one a processor (btrfs)
+    /// Number of threads; 0 for one per processor (btrfs)
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
     /// Show every finding that was kept, not only the first of each code
@@ -125,7 +128,7 @@ fn all_codes() -> impl Iterator<Item = Meaning> {
     spinney::formats().into_iter().flat_map(|format| format.codes())
 }
 
-/// Devices, and what each of them is.
+/// The devices, and the file or disk behind each.
 type Opened = (Vec<Arc<dyn Device>>, Vec<btrfs::check::Holder>);
 
 impl Check {
@@ -175,7 +178,7 @@ impl Check {
         Ok(report.map(Checked).map_err(Error::from))
     }
 
-    /// What arguments that make no sense are refused with, or how the check went.
+    /// The outer error is a misuse of the arguments; the inner result is the outcome of the check.
     fn check_btrfs(&self, source: btrfs::check::Source<'_>) -> Result<Result<Checked>> {
         self.check_passes(BTRFS, spinney::format_named(BTRFS).map(Format::passes).unwrap_or_default())?;
         let how = btrfs::check::Wanted {
@@ -190,7 +193,7 @@ impl Check {
         Ok(btrfs::check::run(&how))
     }
 
-    /// Opens the devices, and says what each of them is.
+    /// Opens the devices, and notes the file or disk behind each.
     fn devices(&self, image: &Path) -> Result<Opened> {
         let (mut devices, mut holders) = Opened::default();
         for locator in locators(image, &self.device)? {
@@ -263,9 +266,9 @@ fn failed(image: &Path, error: Error) -> Error {
     ))
 }
 
-/// A kernel that writes meanwhile holds no state for a checker.
+/// Refuses an image that the kernel has mounted: it would change under the check, and the kernel holds no state still.
 fn refuse_kernel_mount(image: &Path) -> Result<()> {
-    // What is wrong with the path, the opening of it says.
+    // A wrong path is reported when it is opened.
     let Ok(Some(dir)) = kernel_mount(image, "btrfs") else { return Ok(()) };
     let (image, dir) = (image.display(), dir.display());
     Err(Failure::new(
@@ -278,9 +281,9 @@ fn refuse_kernel_mount(image: &Path) -> Result<()> {
     .into())
 }
 
-/// Only a server of btrfs holds a committed state for a checker.
+/// Refuses a mount of another format: only the server of btrfs holds a committed state for a checker.
 fn refuse_plain_mount(dir: &Path) -> Result<()> {
-    // What is no mount of ours, the check of it says.
+    // A directory that is not a mount of ours is reported when it is checked.
     let Ok(image) = served_image(dir) else { return Ok(()) };
     let recognised = Locator::parse_list(&image).map(|list| list.first().map(format::recognise));
     let Ok(Some(Ok(Some(name)))) = recognised else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The faces of the formats: what the program says and does for one of them beyond what it does for all.
+//! The faces of the formats: the commands and texts that the program has for one format alone.
 
 use crate::commands::format::Face;
 use crate::{btrfs, f2fs};

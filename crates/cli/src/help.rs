@@ -12,13 +12,13 @@
 use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// A row's second column begins here at most; further right, what it says gets lines of its own where it does not fit.
+/// The second column of a row begins here at most; a longer term has a line of its own.
 const COLUMN_MAX: usize = 32;
-/// Indentation of what is said about a term, in lines of its own.
+/// Indentation of an explanation that has lines of its own.
 const BELOW: usize = 8;
-/// Columns of a window that is not known, and the most that are used of a wide one.
+/// Width in columns if the window is unknown, and the greatest width used in a wide one.
 const WIDTH: usize = 100;
-/// A window narrower than this is not laid out for.
+/// Help is not laid out for windows narrower than this.
 const WIDTH_MIN: usize = 40;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum Block<'a> {
         column: usize,
         about: String,
     },
-    /// Stays as it is.
+    /// Printed unchanged.
     Line {
         indent: usize,
         text: &'a str,
@@ -57,7 +57,7 @@ pub(crate) fn width() -> usize {
     window.filter(|width| *width > 0).or_else(asked).unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH)
 }
 
-/// The program with its texts laid out for so many columns.
+/// The program with its texts laid out for `width` columns.
 pub(crate) fn laid_out(mut program: Command, width: usize) -> Command {
     if let Some(text) = program.get_after_help().map(ToString::to_string) {
         program = program.after_help(fill(&text, width));
@@ -162,7 +162,7 @@ fn parse(text: &str) -> Vec<Block<'_>> {
 
 /// Adds a line to the block before it, if it belongs to that.
 fn continues(last: Option<&mut Block<'_>>, indent: usize, words: &str, section: Section) -> bool {
-    // In other sections only what follows at the margin is prose.
+    // In other sections only lines at the margin are prose.
     let section = if indent == 0 { Section::Text } else { section };
     let text = match last {
         Some(Block::Row { indent: row, about, .. }) if indent >= *row + 4 => about,
@@ -292,7 +292,7 @@ Commands:
 
     /// The terminal wrapped lines in the middle of tables, and what followed began at the margin.
     #[test]
-    fn no_line_of_the_help_is_wrapped_by_anyone_else() {
+    fn the_terminal_wraps_no_line_of_the_help() {
         fn check(command: &mut Command, width: usize) {
             let texts = [command.get_after_help(), command.get_after_long_help()];
             let longest = texts.into_iter().flatten().flat_map(|text| {

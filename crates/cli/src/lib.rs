@@ -1,18 +1,17 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
-//! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `groups` lists the commands in the help; `help` and `manual` lay out their texts. The commands that every
-//! format has are a crate, `commands`; those of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`.
-//! `mkfs` has one of the two make a file system on a `target`, after `blank` has found it empty.
-//! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
-//! from whose cause the exit status follows.
+//! `args` is the command line, one variant a command; `formats` has one row for each known format; `groups` lists the
+//! commands in the help; `help` and `manual` lay out their texts. `commands` has the commands that every format has,
+//! `btrfs` and `f2fs` those of one format. `mkfs` makes a file system of either format on a `target`, after `blank` has
+//! found it empty. A command gets its arguments and an output for its report, and fails with an `anyhow::Error`, which
+//! decides the exit status.
 
 mod args;
-mod blank;
 mod btrfs;
 mod check;
-mod checked;
+mod check_report;
 mod commands;
+mod existing_data;
 mod f2fs;
 mod formats;
 mod groups;
@@ -39,9 +38,9 @@ use crate::commands::format;
 use crate::commands::magic::Look;
 use crate::commands::mount::helper;
 use crate::commands::output::{self, Output};
-use crate::commands::short;
+use crate::commands::short_form;
 use args::Cli;
-use checked::Ended;
+use check_report::Ended;
 use formats::FACES;
 use spinney::blockdev::Locator;
 
@@ -57,7 +56,7 @@ pub fn run() -> ExitCode {
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
     // Their exit statuses are those of fsck(8).
     let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
-    let words = match short::lengthen(words, Cli::command) {
+    let words = match short_form::lengthen(words, Cli::command) {
         Ok(words) => words,
         Err(error) => {
             output::warn(&failure::one_line(&error));
@@ -88,7 +87,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Says what to run next where an image is damaged that is one of ours, or may have been btrfs.
+/// Names the next command to run if the image is damaged, and is or may be of a known format.
 fn advise(error: &anyhow::Error, words: &[OsString]) {
     if failure::is_host_full(error) {
         let image = words.iter().skip(2).filter_map(|word| Locator::parse(word).ok());
@@ -113,7 +112,7 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
             return None;
         }
         match format::recognise(&part) {
-            // It may have been of the first format.
+            // The damaged image may be of the first format.
             Ok(None) if is_unknown(&part) => spinney::formats().into_iter().next(),
             Ok(found) => found.and_then(spinney::format_named),
             Err(_) => None,
@@ -126,7 +125,7 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
             true => format!("; `spinney rescue get {image} DIRECTORY` copies what can be read"),
             false => String::new(),
         };
-        output::warn(&format!("`spinney check {image}` says what is damaged{rescue}"));
+        output::warn(&format!("`spinney check {image}` lists the damage{rescue}"));
         return;
     }
 }
@@ -141,7 +140,7 @@ fn help(error: clap::Error, words: Vec<OsString>) -> ExitCode {
     usage(&program.try_get_matches_from(words).err().unwrap_or(error))
 }
 
-/// Help and version are no mistakes; and a reader that went away while it was printed is none.
+/// Asking for help or the version is no error, nor is a reader that closes the pipe while they are printed.
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         let _ = error.print();

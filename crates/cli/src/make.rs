@@ -7,7 +7,7 @@ use crate::target::Common;
 
 /// The options of one format, and how a file system is made with them.
 pub(crate) trait Make {
-    /// One of these options that was given.
+    /// Name of one of these options, if any was given.
     fn given(&self) -> Option<&'static str>;
 
     /// Makes the file system.

@@ -1,4 +1,4 @@
-//! What `mkfs` makes a file system of: the options that every format has, and the file or device before and after.
+//! The target of `mkfs`: the options that every format has, and the file or device before and after.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,6 @@ use spinney::transfer::{
 };
 use spinney::vfs::Volume;
 
-use crate::blank;
 use crate::commands::emulation;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::format;
@@ -25,11 +24,12 @@ use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 use crate::commands::put::parse_owner;
 use crate::commands::trace::watch::watched;
+use crate::existing_data;
 
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
 
-/// The options that every format has.
+/// The options of `mkfs` that every format has.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// File or unmounted block device; FILE?offset=N&size=M is a part of it
@@ -47,10 +47,10 @@ pub(crate) struct Common {
     /// Bytes of the file system
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<u64>,
-    /// Overwrite whatever FILE holds
+    /// Overwrite the data that FILE holds
     #[arg(short, long)]
     force: bool,
-    /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
+    /// Keep the allocated blocks of a file instead of emptying it first
     #[arg(short = 'K', long)]
     nodiscard: bool,
     /// Copy the contents of DIR into it
@@ -59,7 +59,7 @@ pub(crate) struct Common {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Give everything this owner and group; without --rootdir, the root directory, which you own by default
+    /// Give everything this owner and group; without --rootdir only the root directory, which is yours by default
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
     /// No summary and no progress bar
@@ -71,7 +71,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The file or device, which holds nothing that is not to be overwritten.
+    /// The file or device. Unless `--force` is given, it holds no data.
     ///
     /// # Errors
     /// `Usage` where none is named, `Refused` where it holds something, and the host's.
@@ -126,8 +126,8 @@ impl Common {
         Ok(Transfer::new(&source, &sink, &options, &Copied(&progress)).contents()?)
     }
 
-    /// Has an image made and filled with the contents of a directory: of its own size, or as large as `size_of` them,
-    /// and larger for as long as they find no room. `fill` gets the size, and the bytes of the contents or 0.
+    /// Makes an image and fills it with the contents of a directory. Its size is the given one, or `size_of` the
+    /// contents, which grows as long as they do not fit. `fill` gets the size, and the bytes of the contents or 0.
     ///
     /// # Errors
     /// The host's, and what `fill` fails with.
@@ -161,12 +161,12 @@ impl Common {
         fill(size, totals.bytes)
     }
 
-    /// The size, if it is known before the contents are.
+    /// The size, if it does not depend on the contents.
     fn fixed_size(&self, target: &Target) -> Option<u64> {
         self.size.or(target.part.size()).or(Some(target.size).filter(|size| *size > 0))
     }
 
-    /// The size, which has to be known.
+    /// The size, which the user has to give.
     ///
     /// # Errors
     /// `Usage` where it is not.
@@ -176,7 +176,7 @@ impl Common {
     }
 }
 
-/// Shows what was copied.
+/// Passes the progress of a copy on to the progress bar.
 struct Copied<'a>(&'a Progress);
 
 impl Watch for Copied<'_> {
@@ -189,18 +189,18 @@ impl Watch for Copied<'_> {
     }
 }
 
-/// What is known about the file or device before it is written.
+/// The file or device, as it is before it is written.
 pub(crate) struct Target {
     /// As it was given.
     pub(crate) path: PathBuf,
-    /// What of it is meant.
+    /// Its path, and the part of it to use.
     pub(crate) part: Locator,
-    /// Bytes it has now; 0 where there is nothing.
+    /// Present size in bytes; 0 if the file does not exist.
     pub(crate) size: u64,
     is_new: bool,
     /// True for a block device.
     pub(crate) is_device: bool,
-    /// Its blocks stay.
+    /// True if allocated blocks are kept.
     keeps_blocks: bool,
 }
 
@@ -245,7 +245,7 @@ impl Target {
         let found = format::recognise(&self.part).with_context(shown)?;
         let holds = match found {
             Some(name) => format!("holds {name}"),
-            None => match blank::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
+            None => match existing_data::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
                 Ok(None) => return Ok(()),
                 Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
                 Err(error) => return Err(error).with_context(shown),
@@ -287,7 +287,7 @@ impl Target {
     /// Makes the file long enough. One that is ours alone is emptied first, so that no old
     /// block is in it, unless its blocks are to stay.
     fn resize(&self, size: u64) -> Result<()> {
-        // It is locked, and known to be nobody else's, while its length changes.
+        // Locked, so that no other program has it open while its length changes.
         let _lock = blockdev::open(&Locator::file(self.file()), Access { create: true, ..Access::WRITE })?;
         let file = OpenOptions::new().write(true).open(self.file())?;
         let end = self.part.offset().saturating_add(size);
@@ -305,7 +305,7 @@ impl Target {
         Ok(())
     }
 
-    /// Ends a file behind its file system, where it is nothing else.
+    /// Cuts a file at the end of its file system, unless only a part of it was given.
     pub(crate) fn cut(&self, total_bytes: u64) -> Result<()> {
         if self.is_device || self.part.offset() > 0 || self.part.size().is_some() {
             return Ok(());
@@ -314,7 +314,7 @@ impl Target {
         if file.metadata()?.len() > total_bytes { Ok(file.set_len(total_bytes)?) } else { Ok(()) }
     }
 
-    /// Takes away the file that a failed attempt has made.
+    /// Removes the file that a failed attempt has made.
     pub(crate) fn remove_new(&self) {
         if self.is_new {
             // The failure that led here is the one to report.
@@ -323,9 +323,9 @@ impl Target {
     }
 }
 
-/// Sizes of which the least is told are multiples of this.
+/// The reported least size is a multiple of this.
 const LEAST_STEP_BYTES: u64 = 1 << 20;
-/// The largest that is tried.
+/// Largest size that is tried.
 const LEAST_MAX_BYTES: u64 = 4 << 30;
 
 /// The least size for which `fits` is true, where it is true for all larger ones.

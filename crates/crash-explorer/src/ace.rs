@@ -1,13 +1,13 @@
-//! The workloads of CrashMonkey's ACE (Mohan et al., OSDI 2018): all short sequences of the operations that bugs were
-//! found with, over a few files and directories, with a sync behind each.
+//! The workloads of CrashMonkey's ACE (Mohan et al., OSDI 2018): all short sequences of operations that had exposed
+//! bugs, over a few files and directories, with a sync after each.
 //!
-//! [`variants`] are the operations with their arguments. What one needs is made first ([`super::sketch`]). Behind each
-//! comes one of [`syncs`]: of what it changed, of its directory, of another name of the set, of everything; in front
-//! of the last operation also none. Three populations were committed before: nothing, a few files, all names.
+//! [`variants`] are the operations with their arguments. Their prerequisites are made first ([`super::sketch`]). After
+//! each comes one of [`syncs`]: of the changed file, of its directory, of another name of the set, of everything;
+//! before the last operation also none. Three populations are committed before: nothing, a few files, all names.
 //!
-//! Differences to ACE: there is no mount, so that `mmapwrite` is a write over bytes that are there, and `dwrite` one
-//! that is written back at once. The length of one has all syncs on all populations; of two all pairs of variants are
-//! there, each with a drawn choice of syncs and population; of three a drawn sample.
+//! Differences to ACE: there is no mount, so that `mmapwrite` is a write over existing bytes, and `dwrite` one that is
+//! written back at once. Sequences of one operation have all syncs and populations; of two, all pairs of variants
+//! exist, each with a drawn choice of syncs and population; of three, a drawn sample.
 
 use super::Form;
 use super::sketch::{FILLED_BYTES, Sketch, XATTR, parent};
@@ -187,7 +187,7 @@ fn ones_of(kind: &str, variants: &[Step]) -> Vec<Workload> {
     workloads
 }
 
-/// All pairs of operations; which syncs and what was there before is drawn.
+/// All pairs of operations; syncs and population are drawn.
 pub(super) fn twos(seed: u64) -> Vec<Workload> {
     let variants = variants();
     let mut workloads = Vec::new();

@@ -1,8 +1,8 @@
-//! Whether what was found is one of the states that an oracle allows.
+//! Compares a found state with the states that an oracle allows.
 
-use super::found::{Found, FoundThing};
 use super::history::{Floors, Ino, Names, Slot, Window, Xattrs};
 use super::oracle::{Oracle, Thing};
+use super::state::{Found, FoundThing};
 use super::tape::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// A name that nobody made.
+    /// A name that was never made.
     fn unknown_name(&self) -> Option<String> {
         let is_known = |slot: &Slot| self.oracle.slots.contains_key(slot);
         let slot = self.found.slots.keys().find(|slot| !is_known(slot))?;
-        Some(format!("{}: nobody made this name", self.oracle.path_of(slot)))
+        Some(format!("{}: this name was never made", self.oracle.path_of(slot)))
     }
 
     /// A name that leads to something that it may not lead to.
@@ -136,12 +136,12 @@ fn wrong_bytes(window: &Window<'_, Arc<Vec<u8>>>, found: &Vec<u8>) -> Option<Str
     }
     if window.len() == 1 {
         let at = window.values().next().map_or(0, |legal| first_difference(legal, found));
-        return Some(format!("differs at byte {at} from what was promised"));
+        return Some(format!("differs at byte {at} from the promised contents"));
     }
     let is_legal =
         |(at, byte): (usize, &u8)| window.values().rev().any(|legal| legal.get(at).copied().unwrap_or(0) == *byte);
     let at = found.iter().enumerate().position(|(at, byte)| !is_legal((at, byte)))?;
-    Some(format!("has at byte {at} what it never had there since it was synced ({} contents)", window.len()))
+    Some(format!("has at byte {at} a value that it never had since it was synced ({} contents)", window.len()))
 }
 
 fn first_difference(legal: &[u8], found: &[u8]) -> usize {

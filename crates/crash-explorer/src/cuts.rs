@@ -1,4 +1,4 @@
-//! Which states a power cut can leave, each with a name.
+//! The states that a power cut can leave, each with a name.
 //!
 //! Between two flushes (an epoch) everything that the first one covered is durable, and of the writes that began since
 //! any part may be there, in units of 512 bytes. The names of cuts:
@@ -20,7 +20,7 @@ use crate::Random;
 use crate::number::to_u64;
 use std::fmt;
 
-/// What is whole after a crash.
+/// Unit that a crash does not tear.
 pub(super) const SECTOR_BYTES: usize = 512;
 /// All sets of so few writes are tried.
 const SET_WRITES_MAX: usize = 5;
@@ -69,14 +69,14 @@ pub(super) fn epochs(tape: &Tape) -> Vec<Epoch> {
     epochs
 }
 
-/// A state's name: which epoch, and what of it.
+/// A state's name: the epoch, and the surviving writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     In(usize, Choice),
     Drawn(u64),
 }
 
-/// What of an epoch's writes is there; they are numbered within the epoch.
+/// The surviving writes of an epoch; they are numbered within the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     First(usize),
@@ -118,7 +118,7 @@ impl Part {
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
     pub(super) epoch: usize,
-    /// Number of the write on the tape, and what of it.
+    /// Number of the write on the tape, and the surviving part.
     pub(super) parts: Vec<(usize, Part)>,
 }
 
@@ -196,7 +196,7 @@ fn overlaps(tape: &Tape, epoch: &Epoch, index: usize) -> bool {
     }
 }
 
-/// What a cut leaves.
+/// The surviving writes of a cut.
 pub(super) fn choose(tape: &Tape, epochs: &[Epoch], start: Time, cut: Cut, seed: u64) -> Option<Chosen> {
     let (number, choice) = match cut {
         Cut::Drawn(draw) => return draw_one(tape, epochs, start, seed ^ draw.wrapping_mul(0x2545_f491_4f6c_dd1d)),

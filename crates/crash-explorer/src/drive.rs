@@ -1,9 +1,9 @@
 //! Runs a workload on a volume, and tells the oracle.
 
-use super::found::{ino_of, read_thing};
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::observe::{observe, with_flags};
 use super::oracle::{Oracle, Thing};
+use super::state::{ino_of, read_thing};
 use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;
@@ -18,7 +18,7 @@ use vfs::{Blame, File, FileOptions, Layout, Size, SnapshotMode, Times, Trim, Vol
 /// Entries of a directory that are watched; more would be read again at every state.
 const ENTRIES_MAX: usize = 10_000;
 
-/// A volume that is being worked on, and who watches.
+/// A volume with a running workload, and its observers.
 pub(super) struct Scene {
     pub(super) volume: Volume,
     pub(super) device: Arc<TapeDevice>,
@@ -28,7 +28,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Begins with what the directories of `paths` hold.
+    /// Begins with the contents of the directories of `paths`.
     pub(super) fn new(volume: Volume, device: Arc<TapeDevice>, paths: &BTreeSet<String>) -> Result<Self> {
         let mut oracle = Oracle::default();
         let top = volume.symlink_metadata("/")?;
@@ -38,7 +38,7 @@ impl Scene {
             let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
             all.extend(ends.filter_map(|at| path.get(..at)));
         }
-        // A directory comes before what is in it.
+        // A directory comes before its contents.
         let mut links = BTreeMap::new();
         for path in all {
             watch(&volume, &mut oracle, &mut links, path).with_context(|| format!("/{path}"))?;
@@ -97,7 +97,7 @@ impl Scene {
         Ok(Ok(()))
     }
 
-    /// Files and directories can be opened; of a symbolic link what it points to would be synced.
+    /// True for files and directories, which can be opened; a sync of a symbolic link would sync its target.
     fn open_to_sync(&self, path: &str) -> Result<File, vfs::Error> {
         let oracle_ino = self.oracle.lock().at(path);
         let file = FileOptions::new().read(true).open(&self.volume, from_top(path))?;
@@ -205,12 +205,12 @@ impl Scene {
                 volume.snapshot(from_top(source), from_top(path), SnapshotMode::ReadWrite).map(drop)
             }
             Step::DeleteSubvolume { path } => volume.delete_subvolume(from_top(path)),
-            // The others are done above, and what syncs elsewhere.
+            // The others are done above, as are those that sync other files.
             _ => Ok(()),
         }
     }
 
-    /// Tells the oracle what a step did.
+    /// Records the effect of a step in the oracle.
     fn note(&self, step: &Step, fill: u64, began: Time) -> Result<()> {
         let mut oracle = self.oracle.lock();
         match step {
@@ -340,7 +340,7 @@ pub(super) fn all_paths(volume: &Volume, folder: &str, found: &mut BTreeSet<Stri
     Ok(())
 }
 
-/// Reads what is at a path before the workload begins; nothing, where nothing is.
+/// Records the node at a path before the workload begins, if there is one.
 fn watch(volume: &Volume, oracle: &mut Oracle, links: &mut BTreeMap<Ino, u32>, path: &str) -> Result<()> {
     let parent_is_known = path.rsplit_once('/').is_none_or(|(parent, _)| oracle.at(parent).is_some());
     let Ok(metadata) = volume.symlink_metadata(from_top(path)) else { return Ok(()) };

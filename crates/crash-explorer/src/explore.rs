@@ -2,11 +2,11 @@
 
 use super::compare::broken;
 use super::cuts::{Chosen, Cut, choose, moments, named, systematic};
-use super::found::Found;
 use super::image::{Image, ImageDevice};
 use super::oracle::Oracle;
 use super::recording::Recording;
 use super::script::Script;
+use super::state::Found;
 use super::tape::TapeDevice;
 use super::workload::{Workload, story};
 use super::{Access, Config, Failure, Form, Judgement, Report};
@@ -49,7 +49,7 @@ fn set_current(name: &str) {
     CURRENT.with(|current| name.clone_into(&mut current.borrow_mut()));
 }
 
-/// What is shared by all who explore.
+/// State shared by the exploring threads.
 pub(super) struct Explorer<'a> {
     pub(super) config: &'a Config,
     bases: Mutex<BTreeMap<Form, Arc<dyn Device>>>,
@@ -73,12 +73,12 @@ struct Counts {
     failures: AtomicU64,
 }
 
-/// A recording whose states are looked at.
+/// A recording whose states are explored.
 struct Subject<'a> {
     name: &'a str,
     form: Form,
     recording: &'a Recording,
-    /// Who judges them, where it is not the oracle.
+    /// Judges the states instead of the oracle.
     script: Option<&'a dyn Script>,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Explorer<'a> {
         let mut volume = open(Access::ReadWrite).context("cannot be opened")?;
         if had_log {
             self.counts.replayed.fetch_add(1, Relaxed);
-            // What the replay has written is read, not what it still has in memory.
+            // Reads the data written by the replay, not the volume's memory.
             volume.close().context("cannot be closed after the replay")?;
             volume = open(Access::ReadOnly).context("cannot be opened again")?;
         }
@@ -293,7 +293,7 @@ impl<'a> Explorer<'a> {
         Ok(())
     }
 
-    /// The power is cut while a log is replayed: the next replay makes the same of what is left.
+    /// Cuts the power while a log is replayed: the next replay must give the same result.
     fn cut_replay(&self, image: Image, form: Form, oracle: &Oracle, expected: &Found) -> Result<()> {
         let format = &self.config.format;
         let device = Arc::new(TapeDevice::new(image.clone()));
@@ -307,14 +307,14 @@ impl<'a> Explorer<'a> {
             open(Access::ReadWrite).and_then(|volume| Ok(volume.close()?)).with_context(context)?;
             let volume = open(Access::ReadOnly).with_context(context)?;
             let found = Found::read(&volume, oracle).with_context(context)?;
-            anyhow::ensure!(found == *expected, "{}: not what the whole replay makes", context());
+            anyhow::ensure!(found == *expected, "{}: differs from the result of the whole replay", context());
             self.no_inode_is_lost(&*device, &found).with_context(context)?;
             self.counts.replays_cut.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
-    /// Inodes whose last names went are gone once a volume was opened and closed.
+    /// Inodes without names are removed once a volume was opened and closed.
     fn no_inode_is_lost(&self, device: &dyn Device, found: &Found) -> Result<()> {
         let Some(counted) = self.config.format.inode_count(device)? else { return Ok(()) };
         let named = found.inode_count();
@@ -374,6 +374,6 @@ fn change(open: &dyn Fn(Access) -> Result<vfs::Volume>) -> Result<()> {
     let data = vec![0x5a; PROBE_BYTES];
     volume.write(PROBE, &data)?;
     volume.close()?;
-    anyhow::ensure!(open(Access::ReadOnly)?.read(PROBE)? == data, "what was written differs");
+    anyhow::ensure!(open(Access::ReadOnly)?.read(PROBE)? == data, "the written data differs");
     Ok(())
 }

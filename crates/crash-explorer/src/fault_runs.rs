@@ -1,13 +1,13 @@
-//! Devices that fail while files are synced: each caller that asked for durability is told, and what is left is what a
-//! crash at that moment leaves.
+//! Devices that fail while files are synced: each caller of a sync gets the error, and the device has the state of a
+//! crash at that moment.
 
 use super::ace::{ones, twos};
-use super::drawn::wander;
 use super::drive::Scene;
 use super::explore::Explorer;
-use super::found::Found;
 use super::image::Image;
+use super::random_workloads::wander;
 use super::recording::Recording;
+use super::state::Found;
 use super::step::Step;
 use super::tape::{TapeDevice, Time};
 use super::workload::{Workload, salt};
@@ -20,17 +20,17 @@ use std::sync::Arc;
 
 /// Bytes of a write that is cut short.
 const SHORT_BYTES: u64 = 700;
-/// States that are looked at of what a fault left.
+/// States that are explored after each fault.
 const STATES_EACH: u64 = 6;
 
-/// What faults came to.
+/// Counts of the faults.
 #[derive(Debug, Clone, Default)]
 pub struct FaultsReport {
     /// Faults that happened.
     pub faults: u64,
     /// Of those, how many a call of fsync, fdatasync or sync was told.
     pub told_to_sync: u64,
-    /// What the images were found to be afterwards.
+    /// Report of the explored states.
     pub report: Report,
 }
 
@@ -102,7 +102,7 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
         ensure!(told.is_none(), "an error without a fault: {told:?}");
         return Ok(false);
     }
-    let Some((step, error)) = told else { bail!("nobody was told") };
+    let Some((step, error)) = told else { bail!("no call reported the fault") };
     ensure!(!is_full(&error), "{step} says that the volume is full");
     total.faults += 1;
     total.told_to_sync += u64::from(step.is_sync());

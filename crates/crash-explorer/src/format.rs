@@ -1,4 +1,4 @@
-//! What the explorer has to know of a format: how a volume is made, opened, and seen to have a log.
+//! The interface of a format for the explorer: how a volume is made and opened, and whether it has a log.
 
 use anyhow::Result;
 use blockdev::Device;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use crate::Step;
 
-/// What the clock of every volume shows while workloads run and states are judged, in seconds and nanoseconds since
-/// 1970: a clock that stands still, so that a workload gives the same bytes each time.
+/// The time of every volume's clock while workloads run and states are judged, in seconds and nanoseconds since 1970: a
+/// clock that stands still, so that a workload gives the same bytes each time.
 pub const CLOCK: (i64, u32) = (1_700_000_000, 0);
 
 /// How a volume is made and opened. A format that has no such choice makes them all alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Form {
-    /// The smallest blocks, in one copy. The device is told what becomes free, where the format can.
+    /// The smallest blocks, in one copy. Freed blocks are discarded, if the format can.
     Small,
     /// The same, and all data outside of the metadata.
     NoInline,
@@ -26,7 +26,7 @@ pub enum Form {
 /// Whether a volume is opened to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Opening repeats what a log says, and the volume can be changed.
+    /// Opening replays a log, and the volume can be changed.
     ReadWrite,
     /// Not a byte is written.
     ReadOnly,
@@ -52,8 +52,8 @@ pub trait Format: Send + Sync {
     /// Why it cannot be opened: for a state that a power cut left, a broken promise.
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume>;
 
-    /// True when opening for writing is going to repeat what a log says. Where that cannot be told, true: the volume is
-    /// then read twice, which does no harm.
+    /// True if opening for writing is going to replay a log. True also if that cannot be told: the volume is then read
+    /// twice, which does no harm.
     fn has_log(&self, device: &dyn Device) -> bool {
         let _ = device;
         false
@@ -69,10 +69,10 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
-    /// Looks for contradictions in a state, without opening it.
+    /// Checks the consistency of a state, without opening it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first fault.
     fn check(&self, device: &dyn Device) -> Result<()> {
         let _ = device;
         Ok(())

@@ -1,4 +1,4 @@
-//! What each thing on the volume was, one value after the other, and since when.
+//! Histories: the values of each property of the volume, one after the other, with the times of their changes.
 
 use super::tape::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ pub(super) type Slot = (Ino, Vec<u8>);
 pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(super) type Names = BTreeSet<Slot>;
 
-/// What `stat` says of something beside its contents and names.
+/// The attributes that `stat` reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Attrs {
     /// Permission bits.
@@ -60,7 +60,7 @@ pub(super) struct Versions<T> {
     list: Vec<(Time, T)>,
 }
 
-/// The values that are legal at a moment: what was promised last, and all that may have come since.
+/// The legal values at a moment: the last promised one, and all possible later ones.
 #[derive(Debug)]
 pub(super) struct Window<'a, T>(&'a [(Time, T)]);
 
@@ -97,8 +97,8 @@ impl<T: PartialEq> Versions<T> {
         parts.map(|(_, index)| index).last().unwrap_or(0)
     }
 
-    /// From value number `floor` up to what operations that had begun before `now` made. Where nothing had begun that
-    /// early, it is the first value.
+    /// From value number `floor` up to those of operations that had begun before `now`. If none had begun that early,
+    /// it is the first value.
     pub(super) fn window(&self, floor: usize, now: Time) -> Window<'_, T> {
         let end = self.list.partition_point(|(began, _)| *began < now).max(1);
         Window(self.list.get(floor.min(end.saturating_sub(1))..end).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! Images that share what they have in common: the state of a device is a map of changed pages over a base that never
-//! changes, and a copy of it costs one pointer a page.
+//! Images with shared pages: the state of a device is a map of changed pages over an immutable base, and a copy of it
+//! costs one pointer a page.
 
 use crate::number::{to_u64, to_usize};
 use blockdev::{Device, Error, Op, Result};
@@ -19,7 +19,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// What `below` holds, which nobody changes from now on.
+    /// The contents of `below`, which must not change any more.
     pub(super) fn new(below: Arc<dyn Device>) -> Self {
         Self { below, pages: HashMap::new() }
     }
@@ -87,7 +87,7 @@ fn piece(at: u64, len: usize) -> (u64, usize, usize) {
     (at / to_u64(PAGE_BYTES), within, len.min(PAGE_BYTES - within))
 }
 
-/// An image that can be read and written as a device; what is written is gone with it.
+/// An image as a readable and writable device; its writes are lost with it.
 #[derive(Debug)]
 pub struct ImageDevice {
     image: RwLock<Image>,
@@ -95,7 +95,7 @@ pub struct ImageDevice {
 }
 
 impl ImageDevice {
-    /// Begins with what `below` holds, which must not change from now on.
+    /// Begins with the contents of `below`, which must not change any more.
     #[must_use]
     pub fn over(below: Arc<dyn Device>) -> Self {
         Self::new(Image::new(below))
@@ -148,7 +148,7 @@ impl Device for ImageDevice {
         Ok(())
     }
 
-    /// Nothing: a discarded range may keep its content, and that is what tests should see.
+    /// Does nothing: a discarded range may keep its content, and tests should see that.
     fn discard(&self, _: u64, _: u64) -> Result<()> {
         Ok(())
     }

@@ -27,12 +27,12 @@ const NAME_BYTES_MAX: usize = 255;
 const TARGET_BYTES_MAX: usize = 4095;
 const XATTR_BYTES_MAX: usize = 2048;
 
-/// What is wrong with a workload, and where.
+/// A fault of a workload, and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
@@ -143,7 +143,7 @@ fn defrag(arguments: &[&str]) -> Result<Step, String> {
     Ok(Step::Defrag { path: self::path(path)?, compression })
 }
 
-/// Operations that change what `stat` shows.
+/// Parses operations that change the result of `stat`.
 fn attribute(name: &str, arguments: &[&str]) -> Option<Result<Step, String>> {
     let parsed = |form, parse: &dyn Fn([&str; 3]) -> Result<Step, String>| three(name, form, arguments).and_then(parse);
     Some(match name {

@@ -1,15 +1,15 @@
 //! Every state that a power cut can leave: the crash explorer.
 //!
-//! A workload runs on a device that records all writes and flushes (`tape`). From the record every state is made
-//! that `docs/media.md` allows (`cuts`): after each flush, with any part of the writes since, in units of 512 bytes
-//! and in any order. Each state is opened, which replays its log, read whole, and compared with what had been
-//! promised (`oracle`, `compare`); some are changed, and some are shown to a [`Witness`].
+//! A workload runs on a device that records all writes and flushes (`tape`). Every state that `docs/media.md` allows is
+//! made from the record (`cuts`): after each flush, with any part of the later writes, in units of 512 bytes and in any
+//! order. Each state is opened, which replays its log, read whole, and compared with the promises (`oracle`,
+//! `compare`); some are changed, and some are shown to a [`Witness`].
 //!
 //! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`drawn`), random programs with
-//! copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). What `stat`
-//! says is looked at after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
-//! `WORKLOAD/drawn-N`, which with the seed gives it again; threads alone run differently each time, and their failures
-//! are kept as images.
+//! copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). The result of
+//! `stat` is checked after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:CHOICE` or
+//! `WORKLOAD/drawn-N`, which with the seed reproduces it; threads run differently each time, and their failures are
+//! kept as images.
 //!
 //! Invariants
 //! * The clock of the volumes stands still, and their random numbers have a seed: one workload, one sequence of bytes.
@@ -25,15 +25,14 @@
 mod ace;
 mod compare;
 mod cuts;
-mod drawn;
 mod drive;
 mod explore;
 mod fault_runs;
 pub mod faults;
 mod format;
-mod found;
 mod history;
 mod image;
+mod image_files;
 mod language;
 mod number;
 mod observe;
@@ -41,10 +40,11 @@ mod oracle;
 mod plan;
 mod programs;
 pub mod random;
+mod random_workloads;
 mod recording;
-mod saved;
 mod script;
 mod sketch;
+mod state;
 mod step;
 mod tape;
 mod watched;
@@ -54,10 +54,10 @@ pub use explore::current_state;
 pub use fault_runs::{FaultsReport, explore_faults};
 pub use format::{Access, CLOCK, Form, Format};
 pub use image::ImageDevice;
+pub use image_files::store_device;
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_script, explore_steps, shrink};
 pub use random::Random;
-pub use saved::store_device;
 pub use script::{Promises, Script};
 pub use step::{CloneHow, Reserve, Step, WriteHow};
 pub use watched::watched;
@@ -68,7 +68,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What is explored.
+/// Options of an exploration.
 #[derive(Clone)]
 pub struct Config {
     /// Of which format the volumes are.
@@ -79,11 +79,11 @@ pub struct Config {
     pub seed: u64,
     /// Threads that explore; 0 for one a processor.
     pub threads: usize,
-    /// Only workloads whose names begin so: `ace1`, `ace2-4-`, `random-17`, `threads`.
+    /// Only workloads with this prefix: `ace1`, `ace2-4-`, `random-17`, `threads`.
     pub workload: Option<String>,
     /// Only the state of this name.
     pub state: Option<String>,
-    /// Who else looks at one state in so many.
+    /// Another judge, which is shown every n-th state.
     pub witness: Option<Arc<dyn Witness>>,
     /// One state in so many is shown to the witness.
     pub judge_every: u64,
@@ -91,7 +91,7 @@ pub struct Config {
     pub failures_max: u64,
     /// Where the images of failures are kept.
     pub keep: Option<PathBuf>,
-    /// Counters for those who watch.
+    /// Counters for a progress display.
     pub progress: Option<Arc<Progress>>,
 }
 
@@ -139,11 +139,11 @@ pub trait Witness: Send + Sync {
     /// Judges a state; `image` can be changed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault.
     fn judge(&self, state: &str, image: Arc<dyn Device>) -> Result<Judgement>;
 }
 
-/// What a witness says of a state that is not wrong.
+/// The judgement of a state that is not wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     /// It sees the same.
@@ -159,13 +159,13 @@ pub struct Failure {
     pub state: String,
     /// Which promise.
     pub reason: String,
-    /// What was done, and what of it is there.
+    /// The operations, and the surviving writes.
     pub story: String,
     /// The image, where it was kept.
     pub image: Option<PathBuf>,
 }
 
-/// What exploring came to.
+/// Counts of an exploration.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Workloads that were run.

@@ -1,11 +1,10 @@
-//! What `stat` says after each step: what the step asked for, and nothing else changed.
+//! Checks the result of `stat` after each step: the step's effect, and nothing else changed.
 //!
-//! The clock of a workload stands still. A time is therefore one that was set, one that it was before, or that of the
-//! clock.
+//! The clock of a workload stands still. A time is therefore one that was set, the former one, or that of the clock.
 
-use super::found::ino_of;
 use super::history::{Attrs, Ino};
 use super::oracle::{Oracle, Thing};
+use super::state::ino_of;
 use super::step::Step;
 use super::tape::Time;
 use crate::CLOCK;
@@ -15,7 +14,7 @@ use vfs::Volume;
 use vfs::file_system::{NodeFlags, Time as Timestamp};
 
 impl Oracle {
-    /// What a step may change the attributes of: what it names, and their directories.
+    /// The files whose attributes a step may change: those it names, and their directories.
     pub(super) fn touched(&self, step: &Step) -> BTreeSet<Ino> {
         let mut touched = BTreeSet::new();
         for path in step.paths() {
@@ -26,10 +25,10 @@ impl Oracle {
     }
 }
 
-/// Notes the attributes of `touched`, once `step` is done.
+/// Checks and records the attributes of `touched`, once `step` is done.
 ///
 /// # Errors
-/// When they are not what the step makes of those before.
+/// If they are not the result of the step.
 pub(super) fn observe(
     volume: &Volume,
     oracle: &mut Oracle,
@@ -80,10 +79,10 @@ pub(super) fn with_flags(old: NodeFlags, named: &str) -> NodeFlags {
     all.into_iter().fold(old, |flags, (letter, flag)| if named.contains(letter) { flags | flag } else { flags - flag })
 }
 
-/// What was just made has the times of the clock.
+/// Checks that a new file has the times of the clock.
 ///
 /// # Errors
-/// When it has not.
+/// If it has others.
 pub(super) fn check_new(thing: &Thing) -> Result<()> {
     let attrs = thing.attrs.last().context("no attributes")?;
     let times = [attrs.atime, attrs.mtime, attrs.ctime, attrs.btime];

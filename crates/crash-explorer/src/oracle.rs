@@ -1,7 +1,8 @@
-//! Who knows what a crash may leave: the tree of a workload with the history of all that is in it, and the promises.
+//! The oracle: the possible states after a crash. It has the tree of a workload, with the history of every property,
+//! and the promises.
 //!
-//! Each thing has a history of its own: what a file holds, its attributes, the set of its names, and what a name of a
-//! directory leads to. A promise says from which value on a history counts:
+//! Each property has a history of its own: the contents of a file, its attributes, the set of its names, and the node
+//! of each name of a directory. A promise is the first value of a history that still counts:
 //!
 //! ```text
 //! sync              all of all
@@ -12,9 +13,9 @@
 //!                   so on below
 //! ```
 //!
-//! That is what btrfs keeps (generic/335, /336, /341, /342, /343, /498, /502 and others of xfstests look for it), and
-//! more than POSIX asks for. Later values, up to what had begun before the crash, are legal too, each thing by itself;
-//! except that the names of one inode change together, and contents change byte by byte.
+//! That is the behaviour of btrfs (generic/335, /336, /341, /342, /343, /498, /502 and others of xfstests test it), and
+//! more than POSIX requires. Later values, up to those of operations begun before the crash, are legal too,
+//! independently of each other; except that the names of one inode change together, and contents change byte by byte.
 
 use super::history::{Attrs, Floors, Ino, Names, Slot, Versions, Xattrs};
 use super::tape::Time;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vfs::file_system::NodeKind;
 
-/// What an inode is and was.
+/// An inode with its histories.
 #[derive(Debug, Clone)]
 pub(super) struct Thing {
     pub(super) kind: NodeKind,
@@ -76,7 +77,7 @@ impl Thing {
 }
 
 impl Oracle {
-    /// What is at a path now; none where nothing is that is known.
+    /// The present inode of a path; `None` if there is none.
     pub(super) fn at(&self, path: &str) -> Option<Ino> {
         let mut ino = self.top;
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -112,7 +113,7 @@ impl Oracle {
         self.change_names(ino, began, |names| names.insert(slot.clone()));
     }
 
-    /// A rename: the names of what moves change once.
+    /// A rename: the names of the moved inode change once.
     pub(super) fn rename(&mut self, from: &Slot, to: &Slot, began: Time) {
         let Some(ino) = self.entry(from) else { return };
         let over = self.entry(to);
@@ -131,7 +132,7 @@ impl Oracle {
         });
     }
 
-    /// Two names change places: what they lead to changes names once.
+    /// An exchange of two names: the names of both inodes change once.
     pub(super) fn exchange(&mut self, from: &Slot, to: &Slot, began: Time) {
         let (first, second) = (self.entry(from), self.entry(to));
         if first == second {
@@ -149,9 +150,9 @@ impl Oracle {
         }
     }
 
-    /// A snapshot: what the subvolume of `source` holds is in the subvolume `tree` too, whole or not at all.
+    /// A snapshot: the contents of the subvolume of `source` are in the subvolume `tree` too, all or none.
     pub(super) fn copy_subvolume(&mut self, source: Ino, tree: u64, began: Time) {
-        // Its commit writes something, and what is made later begins behind that.
+        // Its commit writes something, and later changes begin behind that.
         self.uncommitted_from = began + 1;
         let in_copy = |ino: Ino| (tree, ino.1);
         let slot_in_copy = |slot: &Slot| (in_copy(slot.0), slot.1.clone());
@@ -184,7 +185,7 @@ impl Oracle {
         }
     }
 
-    /// A subvolume is deleted: what it held has no names any more.
+    /// A subvolume is deleted: its inodes have no names any more.
     pub(super) fn forget_subvolume(&mut self, root: Ino, began: Time) {
         for (_, thing) in self.things.range_mut((root.0, 0)..=(root.0, u64::MAX)) {
             thing.names.push(began, Names::new());
@@ -207,7 +208,7 @@ impl Oracle {
         Some(path)
     }
 
-    /// What `stat` says now.
+    /// Records the present attributes.
     pub(super) fn change_attrs(&mut self, ino: Ino, began: Time, attrs: Attrs) {
         if let Some(thing) = self.things.get_mut(&ino) {
             thing.attrs.push(began, attrs);
@@ -253,7 +254,7 @@ impl Oracle {
         floors
     }
 
-    /// What an fdatasync of a file promises, if it is called now.
+    /// The promises of an fdatasync of a file now.
     pub(super) fn floors_of_data(&self, ino: Ino) -> Floors {
         let mut floors = Floors::default();
         let Some(thing) = self.things.get(&ino) else { return floors };
@@ -263,7 +264,7 @@ impl Oracle {
         floors
     }
 
-    /// What an fsync of something promises, if it is called now.
+    /// The promises of an fsync of an inode now.
     pub(super) fn floors_of(&self, ino: Ino) -> Floors {
         let mut floors = Floors::default();
         let Some(thing) = self.things.get(&ino) else { return floors };
@@ -272,8 +273,7 @@ impl Oracle {
         floors.attrs.insert(ino, thing.attrs.last_index());
         floors.names.insert(ino, thing.names.last_index());
         for (slot, versions) in &self.slots {
-            // Of a name that it lost nothing is promised but that it is not its any more, as its set of names says:
-            // what had the name before may be there again.
+            // Of a lost name only its loss is promised, by the set of names: its former inode may have it again.
             if slot.0 == ino || versions.last() == Some(&Some(ino)) {
                 floors.slots.insert(slot.clone(), versions.last_index());
             }

@@ -1,10 +1,10 @@
 //! Which workloads are run, and how many states of each are looked at.
 
 use super::ace::{ones, threes, twos};
-use super::drawn::{crowd, nameless, wander};
 use super::explore::Explorer;
 use super::image::Image;
 use super::programs::program;
+use super::random_workloads::{crowd, nameless, wander};
 use super::recording::Recording;
 use super::script::{Promises, Script};
 use super::step::Step;

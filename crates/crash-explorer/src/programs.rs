@@ -1,8 +1,8 @@
 //! Random programs: file operations of all kinds beside copies, snapshots, several subvolumes, several handles and
 //! syncs.
 //!
-//! What an operation needs is made first ([`super::sketch`]). Each acceptable state is computed by the oracle: contents
-//! byte by byte, all names, all attributes, and of a snapshot what its source was when it was made.
+//! Prerequisites of an operation are made first ([`super::sketch`]). The oracle computes each legal state: contents
+//! byte by byte, all names, all attributes, and of a snapshot the state of its source when it was made.
 
 use super::ace::form_of;
 use super::sketch::Sketch;
@@ -10,7 +10,7 @@ use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::workload::Workload;
 use crate::Random;
 
-/// Files: at the top, in directories, in two subvolumes, and in what may be a snapshot.
+/// Files: at the top, in directories, in two subvolumes, and in a possible snapshot.
 const FILES: &[&str] = &[
     "foo", "bar", "A/foo", "A/bar", "A/C/foo", "S1/foo", "S1/bar", "S1/A/foo", "S2/foo", "S2/bar", "N1/foo", "N2/bar",
 ];

@@ -18,11 +18,11 @@ pub(super) struct Ran {
     pub(super) text: String,
 }
 
-/// What is durable in one epoch.
+/// The durable state of one epoch.
 #[derive(Debug)]
 struct Ground {
     image: Image,
-    /// What each sector that differs from the base adds to the hash.
+    /// Contribution to the hash of each sector that differs from the base.
     sectors: HashMap<u64, u64>,
     hash: u64,
     floors: Floors,
@@ -35,10 +35,10 @@ pub(super) struct Recording {
     pub(super) oracle: Oracle,
     pub(super) ran: Vec<Ran>,
     pub(super) epochs: Vec<Epoch>,
-    /// When the workload began; what came before is durable.
+    /// Begin of the workload; earlier writes are durable.
     pub(super) first: Time,
     grounds: Vec<Ground>,
-    /// What each sector of each write adds to a hash.
+    /// Contributions to a hash of each sector of each write.
     hashes: Vec<Vec<u64>>,
 }
 
@@ -87,7 +87,7 @@ impl Recording {
         Ok(image)
     }
 
-    /// What was promised at a moment.
+    /// The promises at a moment.
     pub(super) fn promised(&self, chosen: &Chosen, now: Time) -> Floors {
         match (self.epochs.get(chosen.epoch), self.grounds.get(chosen.epoch)) {
             (Some(epoch), Some(ground)) if now <= epoch.from + 1 => ground.floors.clone(),
@@ -133,7 +133,7 @@ fn hash_with(
     hash
 }
 
-/// What a sector adds to the hash of an image: nothing, where it is as in the base.
+/// Contribution of a sector to the hash of an image: zero if it equals the base.
 fn contribution(image: &Image, sector: u64, bytes: &[u8]) -> Result<u64> {
     let mut base = [0; SECTOR_BYTES];
     let base = base.get_mut(..bytes.len()).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Workloads that are functions, for what the language of steps cannot say, as what only one format has.
+//! Scripts: workloads that are functions, for operations that the language of steps lacks because only one format has
+//! them.
 //!
-//! A script works on a device that records, and tells at which moments something is promised. Each state that a power
-//! cut can leave is shown to it again, with how many promises were made by then. Made into states by
-//! [`explore_script`](crate::explore_script).
+//! A script works on a recording device, and reports the moments of its promises. Each state that a power cut can leave
+//! is shown to it again, with the number of promises made by then. [`explore_script`](crate::explore_script) explores
+//! the states.
 
 use super::Form;
 use super::history::Floors;
@@ -21,10 +22,10 @@ pub trait Script: Send + Sync {
     /// How the volume is made that it begins with.
     fn form(&self) -> Form;
 
-    /// What comes before, and is durable when it returns: no power cut is tried in it.
+    /// Preparations, which are durable when it returns: no power cut is tried in them.
     ///
     /// # Errors
-    /// Whatever keeps it from being done.
+    /// The first failure.
     fn prepare(&self, device: Arc<dyn Device>) -> Result<()>;
 
     /// Does it, and says when it has promised something.
@@ -33,15 +34,15 @@ pub trait Script: Send + Sync {
     /// Whatever keeps it from being done.
     fn run(&self, device: Arc<dyn Device>, promises: &Promises<'_>) -> Result<()>;
 
-    /// Judges what a power cut left after so many promises: what the script did before the last of them is there, and
-    /// of what it did from then until the next one any part that may be. The device can be changed.
+    /// Judges the state of a power cut after this many promises: the script's changes before the last of them are
+    /// there, and of those until the next one any part may be. The device can be changed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault.
     fn judge(&self, device: Arc<dyn Device>, promised: usize) -> Result<()>;
 }
 
-/// To whom a script says what it has promised.
+/// Records the promises of a script.
 #[derive(Debug)]
 pub struct Promises<'a> {
     device: &'a TapeDevice,

@@ -1,12 +1,12 @@
-//! What a workload needs before each of its operations: files and directories that have to be there, bytes to be
-//! overwritten, attributes to be removed.
+//! Prerequisites of a workload's operations: existing files and directories, bytes to be overwritten, attributes to be
+//! removed.
 
 use super::step::{Reserve, Step, WriteHow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that are written to a file before it is overwritten, cut or punched.
 pub(super) const FILLED_BYTES: u64 = 16 << 10;
-/// A directory at the top whose name begins so is a subvolume.
+/// Initial of the name of a directory at the top that is a subvolume.
 const SUBVOLUME_INITIAL: char = 'S';
 /// The attribute of all workloads.
 pub(super) const XATTR: &str = "user.xattr1";
@@ -66,7 +66,7 @@ impl Sketch {
         self.names.keys().filter(move |name| name.starts_with(&prefix))
     }
 
-    /// What has to be done before `step`, and then `step`; nothing, where it cannot be done at all.
+    /// The prerequisites of `step`, followed by `step`; empty if it is impossible.
     pub(super) fn complete(&mut self, step: &Step) -> Vec<Step> {
         let mut steps = Vec::new();
         let before = self.clone();
@@ -247,7 +247,7 @@ impl Sketch {
         steps.push(step);
     }
 
-    /// Notes what a step that is possible does.
+    /// Records the effect of a possible step.
     pub(super) fn take(&mut self, step: &Step) {
         match step {
             Step::Create { path } if !self.has(path) => {

@@ -13,7 +13,7 @@ pub enum WriteHow {
     Mapped,
 }
 
-/// What `falloc` does.
+/// The operation of `falloc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
     /// Space for a range; the file grows.
@@ -43,7 +43,7 @@ pub enum Step {
     Create { path: String },
     /// A directory.
     CreateDir { path: String },
-    /// `len` bytes that nobody else writes.
+    /// `len` bytes with values of their own.
     Write { how: WriteHow, path: String, offset: u64, len: u64 },
     /// Reserves, punches or zeroes.
     Allocate { reserve: Reserve, path: String, offset: u64, len: u64 },
@@ -55,7 +55,7 @@ pub enum Step {
     Remove { path: String },
     /// Removes an empty directory.
     RemoveDir { path: String },
-    /// Renames, over what is there.
+    /// Renames, replacing an existing target.
     Rename { from: String, to: String },
     /// Cuts or extends.
     Truncate { path: String, len: u64 },
@@ -145,7 +145,7 @@ impl Step {
     }
 }
 
-/// A word of the language: what would end or hide it is written as `\xNN`.
+/// A word of the language: bytes that would end or hide it are written as `\xNN`.
 struct Word<'a>(&'a str);
 
 impl fmt::Display for Word<'_> {

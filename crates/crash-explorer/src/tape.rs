@@ -1,7 +1,7 @@
-//! A device that keeps all that was written and flushed, with the times at which each began and returned.
+//! A device that records all writes and flushes, with the times at which each began and returned.
 //!
-//! Time is a counter that every beginning and every return moves on, so that what ran at the same time as a flush is
-//! told from what returned before it: only the latter is durable.
+//! Time is a counter that every beginning and every return increments, so that a write concurrent with a flush is told
+//! from one that returned before it: only the latter is durable.
 
 use super::image::{Image, ImageDevice};
 use super::number::{to_u64, to_usize};
@@ -117,7 +117,7 @@ impl Device for TapeDevice {
         Ok(())
     }
 
-    /// Zeros, that may be there after a crash or not: what is read from a discarded range is not promised.
+    /// Zeros that may be there after a crash or not: the contents of a discarded range are undefined.
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         let mut content = vec![0; DISCARD_BYTES];
         let end = offset.saturating_add(len);

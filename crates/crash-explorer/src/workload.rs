@@ -13,7 +13,7 @@ use blockdev::Device;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is done to an empty volume.
+/// The operations on an empty volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Workload {
     pub(super) name: String,
@@ -24,7 +24,7 @@ pub(super) struct Workload {
     pub(super) threads: Vec<Vec<Step>>,
 }
 
-/// Differs between forms whose images differ.
+/// Differs between forms with different images.
 pub(super) fn salt(format: &dyn Format, form: Form) -> u64 {
     match format.base(form) {
         Form::Small => 0,
@@ -50,8 +50,8 @@ impl Workload {
         Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, salt(format, self.form), first)
     }
 
-    /// Opens a volume on `outer`, which leads to `device`, does what comes before the workload, and opens it again:
-    /// numbers that are found when they are needed first have yet to be found.
+    /// Opens a volume on `outer`, which leads to `device`, runs the preparations of the workload, and opens it again,
+    /// so that state loaded at the first use is not loaded yet.
     pub(super) fn prepare(
         &self,
         format: &dyn Format,
@@ -66,7 +66,7 @@ impl Workload {
         drop(before);
         volume.close()?;
         let volume = format.open(self.form, outer, Access::ReadWrite)?;
-        // What is renamed later is named otherwise then: all of it is looked at now.
+        // Files that are renamed later have other names then: all of them are read now.
         let mut paths = paths(self.threads.iter().flatten());
         super::drive::all_paths(&volume, "", &mut paths)?;
         Scene::new(volume, Arc::clone(device), &paths)
@@ -119,7 +119,7 @@ fn paths<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<String> {
     steps.flat_map(Step::paths).map(str::to_owned).collect()
 }
 
-/// What a crash leaves of a recording, in words: what had been done, and which writes are there.
+/// The state of a crash in words: the finished operations, and the surviving writes.
 pub(super) fn story(recording: &Recording, chosen: &super::cuts::Chosen) -> String {
     let moments = super::cuts::moments(&recording.tape, &recording.epochs, chosen).unwrap_or_default();
     let mut lines = Vec::new();

@@ -1,14 +1,14 @@
-//! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
+//! The table of findings: stable codes, their consequences for the user's data, and remedies.
 
 use crate::pass::Pass;
 
-// What it means.
+// Consequences.
 const COPY: &str = "No data is lost: the other copy is whole. With the next failure of that copy it would be.";
-const OLD: &str = "Data is as of the last checkpoint; what was written since may be missing.";
+const OLD: &str = "Data is as of the last checkpoint; later writes may be missing.";
 const FULL: &str = "No data is affected; free space is counted wrongly, so writes may fail early, or space is lost.";
 const OVERWRITE: &str = "Data is readable now, but the next writes may overwrite data that is in use.";
 const LEAK: &str = "No data is affected; space is taken that nothing uses.";
-const LOST: &str = "What this node leads to cannot be reached, and may be lost.";
+const LOST: &str = "Blocks below this node cannot be reached, and may be lost.";
 const UNREAD: &str = "Data in the affected range cannot be read.";
 const SHARED: &str = "Two owners use one block: at least one of them has the data of the other.";
 const CLEANER: &str = "Data is readable now; the kernel moves blocks by this entry, and may stop or damage files then.";
@@ -17,16 +17,16 @@ const NUMBERS: &str = "The contents are there; a number about them (blocks, link
 const CONTENT: &str = "Reading the file may give zeros, other data or an error in place of its contents.";
 const ATTRIBUTES: &str = "Extended attributes and access lists of the file are lost in part.";
 const USAGE: &str = "No data is affected; limits may be enforced too early or too late.";
-const SYNCED: &str = "What was written by fsync after the last checkpoint may be lost; the checkpoint is there.";
+const SYNCED: &str = "Files fsynced after the last checkpoint may be lost; the checkpoint is intact.";
 
-// What to do.
+// Remedies.
 const SAVE: &str =
     "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
 const FSCK: &str = "Do not write to it before it is repaired: copy it, then run `fsck.f2fs -f` on the copy.";
 const LATER: &str = "Nothing has to be done at once; `fsck.f2fs -f` mends it.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
 const RESTORE: &str = "Restore the affected files from a backup.";
-const SKIP_LOG: &str = "Mount without it (`-o ro,norecovery`) and save what is there, then run `fsck.f2fs -f`.";
+const SKIP_LOG: &str = "Mount without it (`-o ro,norecovery`) and save the files, then run `fsck.f2fs -f`.";
 
 checking::codes! {
     SuperCopy "super-copy" Super "a copy of the superblock cannot be used" COPY LATER;
@@ -65,14 +65,14 @@ checking::codes! {
     InodeCompressed "inode-compressed" Files
         "a compressed cluster is out of place, or the blocks that it saves are counted wrongly" CONTENT COPY_FILE;
     InodeXattr "inode-xattr" Files "the extended attributes of an inode cannot be read" ATTRIBUTES RESTORE;
-    InodeVerity "inode-verity" Files "what fs-verity needs of a file cannot be used" UNREAD RESTORE;
+    InodeVerity "inode-verity" Files "the fs-verity data of a file is unusable" UNREAD RESTORE;
     InodeSymlink "inode-symlink" Files "a symbolic link has no target" CONTENT RESTORE;
 
     DataVerity "data-verity" Files "contents are not those that fs-verity protects (only with --data)" UNREAD RESTORE;
     DirEntry "dir-entry" Files "a name of a directory makes no sense" NAMES FSCK;
     DirSlots "dir-slots" Files "slots of a directory are in use for no name, or free within one" NAMES FSCK;
     DirHash "dir-hash" Files "a name's hash is not that of the name" NAMES FSCK;
-    DirPlace "dir-place" Files "a name is where nobody looks for it" NAMES FSCK;
+    DirPlace "dir-place" Files "a name is in the wrong hash bucket" NAMES FSCK;
     DirDouble "dir-double" Files "a directory has a name twice" NAMES FSCK;
     DirTarget "dir-target" Files "a name leads to an inode that does not exist" NAMES FSCK;
     DirType "dir-type" Files "a name has another type than its inode" NAMES FSCK;

@@ -1,15 +1,15 @@
-//! What keeps a check from being done.
+//! Errors that prevent a check.
 
-/// What keeps a check from being done.
+/// An error that prevents a check.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Neither copy of the superblock can be used; why not the first.
+    /// Neither copy of the superblock can be used; the reason for the first.
     #[error("no superblock: {0}")]
     NoSuperblock(String),
-    /// Neither checkpoint pack can be used; why not the first.
+    /// Neither checkpoint pack can be used; the reason for the first.
     #[error("no checkpoint: {0}")]
     NoCheckpoint(String),
-    /// Something that is not understood well enough to be judged.
+    /// An unsupported feature.
     #[error("{0} is not supported")]
     Unsupported(String),
 }

@@ -1,4 +1,4 @@
-//! What a check finds, and how much of it is kept.
+//! Findings: their places, and how many are kept.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Nid};
 use crate::code::Code;
 use crate::pass::Pass;
 
-/// Where something was found, as far as that is known.
+/// Place of a finding, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Number of the inode.
@@ -64,7 +64,7 @@ impl Place {
         Self { file_block: Some(index), ..self }
     }
 
-    /// What an error says of the place.
+    /// Adds the place in an error.
     fn with(mut self, at: At) -> Self {
         match at {
             At::Unknown => {}
@@ -78,13 +78,13 @@ impl Place {
     }
 }
 
-/// Something that is wrong.
+/// A fault of the file system.
 pub type Finding = checking::Finding<Code, Place>;
 
-/// What a check found.
+/// The result of a check.
 pub type Report = checking::Report<Code, Place, Pass>;
 
-/// Collects findings of the passes that were asked for.
+/// Collects findings of the selected passes.
 #[derive(Debug)]
 pub(crate) struct Findings {
     passes: Vec<Pass>,
@@ -97,17 +97,17 @@ impl Findings {
         Self { passes, kept: RefCell::default(), notes: RefCell::default() }
     }
 
-    /// True for a pass that was asked for.
+    /// True for a selected pass.
     pub(crate) fn wants(&self, pass: Pass) -> bool {
         self.passes.contains(&pass)
     }
 
-    /// Adds one.
+    /// Adds a finding.
     pub(crate) fn add(&self, code: Code, place: Place, expected: impl ToString, found: impl ToString) {
         self.add_what(code, "", place, expected, found);
     }
 
-    /// Adds one that names what it is about.
+    /// Adds a finding with the name of the damaged structure.
     pub(crate) fn add_what(&self, code: Code, what: &str, place: Place, expected: impl ToString, found: impl ToString) {
         if !code.info().is_some_and(|info| self.wants(info.pass)) {
             return;
@@ -115,12 +115,12 @@ impl Findings {
         self.kept.borrow_mut().add(code, what, place, expected, found);
     }
 
-    /// Adds what a verification refuses.
+    /// Adds a failed verification.
     pub(crate) fn add_corrupt(&self, code: Code, place: Place, error: &Corrupt) {
         self.add_what(code, error.what, place.with(error.at), error.expected, error.found);
     }
 
-    /// Says what is no error and worth knowing.
+    /// Adds a remark that is no error.
     pub(crate) fn note(&self, text: String) {
         self.notes.borrow_mut().push(text);
     }

@@ -4,22 +4,22 @@
 //! device --supers--> superblock --packs--> checkpoint --tables--> NAT, SIT --files--> claims --space--> findings
 //! ```
 //!
-//! [`check`] reads the state that the newest whole checkpoint describes: first the tables (which numbers of nodes are
-//! in use, which blocks are), then every file from the root directory on, then the orphans and quota files. Each node
-//! and each block of data is *claimed* when something leads to it. What has to agree is compared at the end: claims
-//! with the tables, with the summaries of segments and with the counters of the checkpoint.
+//! [`check`] reads the state of the newest valid checkpoint: first the tables (used node numbers and blocks), then
+//! every file from the root directory on, then the orphans and quota files. Each node and each block of data is
+//! *claimed* when a reference to it is met. At the end claims are compared with the tables, with the summaries of
+//! segments and with the counters of the checkpoint.
 //!
 //! Invariants:
-//! - nothing is written to the device, and what was fsynced after the checkpoint is not replayed: the report says how
-//!   much the next mount would;
-//! - memory is bounded by what the verified superblock says of a device that is as large as that: two bits a block of
-//!   the main area and two a node, a cache of 16 MiB, the names of one directory, and what is open of a walk;
-//! - a node is entered once, however many others lead to it, so that every walk ends.
+//! - nothing is written to the device, and fsyncs after the checkpoint are not replayed: the report says how many nodes
+//!   the next mount would replay;
+//! - memory is bounded by the verified superblock of a device that is at least as large: two bits per block of the main
+//!   area and two per node, a cache of 16 MiB, the names of one directory, and the open nodes of a walk;
+//! - a node is entered once, however many references it has, so that every walk ends.
 //!
-//! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps
-//! the check itself from being done: no superblock, no checkpoint, a feature that is not known.
+//! Failure: faults of the file system are [`Finding`]s, never errors. [`Error`] means that the check cannot be done: no
+//! superblock, no checkpoint, an unknown feature.
 //!
-//! Callers: the command line, and tests as a judge of what was written.
+//! Callers: the command line, and tests that check written volumes.
 
 mod bitmap;
 mod code;

@@ -1,4 +1,4 @@
-//! What was fsynced after the checkpoint: the next mount makes it part of the volume.
+//! Fsyncs after the checkpoint, which the next mount replays.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::code::Code;
 use crate::finding::{Findings, Place};
 use crate::volume::Volume;
 
-/// Follows the chain of nodes behind the checkpoint, and says how much of it there is.
+/// Follows the chain of nodes behind the checkpoint, and notes its length.
 pub(crate) fn follow(volume: &mut Volume<'_>, findings: &Findings) {
     let geometry = *volume.geometry();
     let fields = volume.checkpoint.fields();

@@ -9,7 +9,7 @@ use f2fs_disk::{Nid, node};
 use crate::finding::Finding;
 use crate::volume::Volume;
 
-/// Deeper paths are not looked for: a damaged inode may lead back to itself.
+/// Most levels of a path: a damaged inode may be its own ancestor.
 const DEPTH_MAX: usize = 64;
 
 /// Adds paths to findings.

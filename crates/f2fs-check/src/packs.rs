@@ -1,4 +1,4 @@
-//! The checkpoint packs: which of the two counts, its orphans, its journals, and its current segments.
+//! The checkpoint packs: the valid one of the two, its orphans, journals, and current segments.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -32,7 +32,7 @@ pub(crate) struct Log {
     pub(crate) next: u32,
 }
 
-/// The newest whole checkpoint. One that is not whole is what a power cut leaves of a checkpoint, and no error.
+/// The newest complete checkpoint. An incomplete one is left by a power cut, and is no error.
 ///
 /// # Errors
 /// [`Error::NoCheckpoint`].
@@ -75,11 +75,11 @@ pub(crate) fn open(media: &mut Media<'_>, superblock: &Superblock, findings: &Fi
     Ok(checkpoint)
 }
 
-/// Why a pack does not count.
+/// The reason why a pack is not used.
 enum Unfit {
-    /// It was not written to its end, or cannot be read.
+    /// It is incomplete, or cannot be read.
     Torn(String),
-    /// Its checksums are right, and its values are not.
+    /// Its checksums are right, but its values are invalid.
     Senseless(String),
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Journals {
     pub(crate) sit: HashMap<u32, SitEntry>,
 }
 
-/// Reads the journals; what cannot be read is reported, and empty.
+/// Reads the journals; an unreadable one is reported, and counts as empty.
 pub(crate) fn journals(media: &mut Media<'_>, checkpoint: &Checkpoint, findings: &Findings) -> Journals {
     let mut journal = |is_nat: bool| -> Option<[u8; JOURNAL_SIZE]> {
         let is_compact = checkpoint.flags().contains(CheckpointFlags::COMPACT_SUM);
@@ -158,9 +158,9 @@ pub(crate) fn journals(media: &mut Media<'_>, checkpoint: &Checkpoint, findings:
     journals
 }
 
-/// The logs that are in use.
+/// The logs in use.
 pub(crate) fn logs(volume: &Volume<'_>) -> Vec<Log> {
-    // A volume that is never written has one log of each.
+    // A read-only volume has one log of each kind.
     let count = if volume.superblock.features().contains(Features::RO) { 1 } else { LOGS };
     let fields = volume.checkpoint.fields();
     let data = fields.cur_data_segno.iter().zip(&fields.cur_data_blkoff).take(count).zip(0..);

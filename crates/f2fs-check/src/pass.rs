@@ -1,4 +1,4 @@
-//! The passes: what is looked at, in which order, and what each needs.
+//! The passes: the structures that each checks, and the passes that it needs.
 
 use checking::{PassInfo, PassTable};
 
@@ -15,7 +15,7 @@ pub enum Pass {
     Files,
     /// Which blocks are in use, and the counters.
     Space,
-    /// What was fsynced after the checkpoint.
+    /// Fsyncs after the checkpoint.
     Log,
 }
 
@@ -44,7 +44,7 @@ const TABLE: &[PassInfo<Pass>] = &[
         &[Pass::Files],
         "blocks in use against the SIT, their owners against the summaries, and the counters of the checkpoint",
     ),
-    info(Pass::Log, "log", &[Pass::Checkpoint], "what was fsynced after the checkpoint, if a crash left something"),
+    info(Pass::Log, "log", &[Pass::Checkpoint], "fsyncs after the checkpoint, left by a crash"),
 ];
 
 impl PassTable for Pass {
@@ -54,7 +54,7 @@ impl PassTable for Pass {
 }
 
 impl Pass {
-    /// These passes and all that they need; every pass where none is named.
+    /// These passes and all that they need; every pass if none is named.
     #[must_use]
     pub fn with_needs(named: &[Self]) -> Vec<Self> {
         Self::and_needs(match named {

@@ -1,4 +1,4 @@
-//! The order of a check: what is read when, and what is compared then.
+//! The order of a check: reading and comparing.
 
 use blockdev::Device;
 use checking::Watch;
@@ -10,27 +10,27 @@ use crate::pass::Pass;
 use crate::volume::{Media, Volume};
 use crate::{files, log, names, packs, space, supers, tables};
 
-/// What is to be checked.
+/// The extent of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Passes, to which those that they need are added; all when there are none.
+    /// Passes to run, with those that they need; all if empty.
     pub passes: Vec<Pass>,
-    /// Contents that fs-verity protects are read, and compared with their hashes.
+    /// Verify contents protected by fs-verity against their hashes.
     pub data: bool,
 }
 
 /// Checks the file system on a device. Nothing is written to it.
 ///
 /// # Errors
-/// When there is no superblock or no checkpoint that can be used, or the volume has a feature that is not known; what
-/// is wrong with the file system is in the report.
+/// If no superblock or checkpoint can be used, or the volume has an unknown feature; faults of the file system are in
+/// the report.
 pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
     let findings = Findings::new(Pass::with_needs(&options.passes));
     let mut media = Media::new(device, watch);
     let superblock = supers::open(&mut media, &findings)?;
     let (end, size) = (superblock.geometry().end().byte(), media.size_bytes());
     if size < end {
-        // Sizes of tables in memory follow from the superblock: it is not believed where the device is smaller.
+        // Sizes of tables in memory follow from the superblock, which is not trusted if the device is smaller.
         findings.add(Code::SuperSize, Place::default(), format!("{end} bytes or more"), format!("{size} bytes"));
         findings.note("nothing but the superblocks was looked at: the device ends within the volume".to_owned());
         return Ok(findings.report(0, media.bytes_read()));

@@ -1,4 +1,4 @@
-//! What is in use, against the SIT and the counters of the checkpoint.
+//! Compares used blocks with the SIT and the counters of the checkpoint.
 
 use f2fs_disk::convert::usize_from;
 use f2fs_disk::flags::Features;
@@ -11,10 +11,10 @@ use crate::packs::{self, Log};
 use crate::tables::Segments;
 use crate::volume::Volume;
 
-/// How logs are written that use holes of segments (`SSR`).
+/// Allocation type of logs that fill holes of segments (`SSR`).
 const IN_HOLES: u8 = 1;
 
-/// Compares what a walk found in use with the SIT, and all counts with those of the checkpoint.
+/// Compares the used blocks of a walk with the SIT, and all counts with those of the checkpoint.
 pub(crate) fn compare(volume: &Volume<'_>, segments: &Segments, found: &Found, findings: &Findings) {
     for segment in 0..volume.segment_count() {
         compare_segment(volume, segments, found, segment, findings);
@@ -28,7 +28,7 @@ pub(crate) fn compare(volume: &Volume<'_>, segments: &Segments, found: &Found, f
     for (code, counted, stored) in counts.into_iter().filter(|(_, counted, stored)| counted != stored) {
         findings.add(code, Place::block(volume.checkpoint.at()), counted, stored);
     }
-    // A volume that is never written has no use for free segments.
+    // A read-only volume needs no free segments.
     if volume.superblock.features().contains(Features::RO) {
         return;
     }
@@ -41,7 +41,7 @@ pub(crate) fn compare(volume: &Volume<'_>, segments: &Segments, found: &Found, f
     }
 }
 
-/// One finding a segment: where a table is wrong, many of its blocks are.
+/// One finding a segment: a wrong table concerns many of its blocks.
 fn compare_segment(volume: &Volume<'_>, segments: &Segments, found: &Found, segment: u32, findings: &Findings) {
     let first = segment.saturating_mul(SEGMENT_BLOCKS);
     let blocks = first..first.saturating_add(SEGMENT_BLOCKS);
@@ -76,7 +76,7 @@ pub(crate) fn check_current(volume: &Volume<'_>, segments: &Segments, findings: 
         if kind != number {
             findings.add_what(Code::CheckpointCurrent, "type", place(), name, packs::log_name(kind));
         }
-        // A log that writes into holes looks at the next block alone; others leave all behind it free.
+        // A log in holes needs only its next block free; others need all blocks behind it free.
         let in_holes = volume.checkpoint.fields().alloc_type.get(usize::from(number)) == Some(&IN_HOLES);
         let behind = if in_holes { next..next.saturating_add(1) } else { next..SEGMENT_BLOCKS };
         let first = segment.saturating_mul(SEGMENT_BLOCKS);

@@ -1,5 +1,5 @@
-//! Who owns a block, by the summaries of segments: those of the segments that are being written lie in the checkpoint
-//! pack, all others in an area of their own.
+//! Owners of blocks in the summaries of segments: those of the current segments are in the checkpoint pack, all others
+//! in an area of their own.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,21 +13,21 @@ use crate::finding::{Findings, Place};
 use crate::packs::{self, Log};
 use crate::volume::Volume;
 
-/// From this log on they are of nodes.
+/// The first log of nodes.
 const FIRST_OF_NODES: u16 = 3;
 /// Bytes at the end of a block of packed summaries that stay free.
 const FOOTER_SIZE: usize = 5;
-/// How logs are written that use holes of segments (`SSR`).
+/// Allocation type of logs that fill holes of segments (`SSR`).
 const IN_HOLES: u8 = 1;
 
-/// Summaries of the segments that are being written; `None` where the checkpoint does not have one.
+/// Summaries of the current segments; `None` if the checkpoint lacks one.
 pub(crate) struct Summaries {
     current: HashMap<u32, Option<Vec<Summary>>>,
-    /// Segments whose summary's kind was reported, or that it could not be read.
+    /// Segments whose summary was reported as unreadable or of the wrong kind.
     reported: BTreeSet<u32>,
 }
 
-/// What an owner says of itself.
+/// The owner recorded in a block itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) nid: Nid,
@@ -42,7 +42,7 @@ impl Summaries {
         let mut current = HashMap::new();
         let is_packed = volume.checkpoint.flags().contains(CheckpointFlags::COMPACT_SUM);
         let logs = packs::logs(volume);
-        // Volumes that are never written keep them in other places.
+        // Read-only volumes keep them elsewhere.
         if volume.superblock.features().contains(Features::RO) {
             current.extend(logs.iter().map(|log| (log.segment, None)));
             return Self { current, reported: BTreeSet::new() };
@@ -144,7 +144,7 @@ fn read_one(volume: &mut Volume<'_>, at: BlockAddr, log: Log, findings: &Finding
     Some(summary.entries.to_vec())
 }
 
-/// A checkpoint has those of nodes after an unmount; otherwise the nodes say it themselves.
+/// A checkpoint has those of nodes after an unmount; otherwise they are read from the nodes.
 fn node_summary(volume: &mut Volume<'_>, log: Log, findings: &Findings) -> Option<Vec<Summary>> {
     let flags = volume.checkpoint.flags();
     if !flags.intersects(CheckpointFlags::UMOUNT | CheckpointFlags::FASTBOOT) {
@@ -156,7 +156,7 @@ fn node_summary(volume: &mut Volume<'_>, log: Log, findings: &Findings) -> Optio
     read_one(volume, at, log, findings)
 }
 
-/// Packed summaries: entries of the three logs follow each other, as many of each as it has written.
+/// Packed summaries: entries of the three logs follow each other, one for each written block.
 fn read_packed(volume: &mut Volume<'_>, logs: &[Log], findings: &Findings) -> HashMap<u16, Vec<Summary>> {
     let fields = *volume.checkpoint.fields();
     let counts: Vec<usize> = logs

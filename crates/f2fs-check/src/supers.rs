@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::finding::{Findings, Place};
 use crate::volume::Media;
 
-/// Features that the check understands, or that make no difference to it.
+/// Features that the check supports, or that do not concern it.
 const KNOWN: Features = Features::READABLE.union(Features::BLKZONED);
 
-/// The superblock that counts: the first that can be used.
+/// The superblock to use: the first valid one.
 ///
 /// # Errors
 /// [`Error::NoSuperblock`], [`Error::Unsupported`].
@@ -54,7 +54,7 @@ fn check_is_known(fields: &DiskSuperblock) -> Result<(), Error> {
     }
 }
 
-/// What a kernel noted of itself is history, and may be mended by now.
+/// Errors noted by a kernel are history, and may have been repaired.
 fn note_errors(fields: &DiskSuperblock, findings: &Findings) {
     if fields.s_stop_reason.iter().any(|byte| *byte != 0) {
         findings.note("the superblock says that a kernel stopped writing checkpoints at some time".to_owned());

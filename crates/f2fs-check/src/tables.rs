@@ -1,4 +1,4 @@
-//! NAT and SIT: every entry, and which numbers and blocks they say are in use.
+//! NAT and SIT: every entry, and the used numbers and blocks.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use crate::volume::Volume;
 /// Numbers below are no nodes' (`F2FS_RESERVED_NODE_NUM`).
 const FIRST_NID: u32 = 3;
 
-/// What the tables say.
+/// Contents of the tables.
 pub(crate) struct Tables {
     /// Numbers of nodes.
     pub(crate) nodes: Bitmap,
     pub(crate) segments: Segments,
 }
 
-/// What the SIT says.
+/// Contents of the SIT.
 #[derive(Default)]
 pub(crate) struct Segments {
     /// Types of logs.
@@ -76,7 +76,7 @@ fn check_entry(
 ) {
     let at = entry.at();
     let place = || Place::node(nid).at(block);
-    // 1 and 2 stand for all nodes and for all metadata, and mkfs gives them an address.
+    // 1 and 2 represent all nodes and all metadata, and mkfs gives them an address.
     if at == BlockAddr::NULL || nid.0 == 1 || nid.0 == 2 {
         return;
     }
@@ -135,7 +135,7 @@ fn read_sit(volume: &mut Volume<'_>, journal: &HashMap<u32, SitEntry>, findings:
     segments
 }
 
-/// An entry as it lies there: what is wrong with it is reported, and the rest of it believed.
+/// An unverified entry: its faults are reported, and the rest is used.
 fn raw_entry(block: &[u8], index: usize) -> Option<SitEntry> {
     debug_assert!(to_u64(index) < u64::from(ENTRIES_PER_BLOCK), "no block has so many entries");
     let bytes = block.get(index.saturating_mul(size_of::<SitEntry>())..)?;

@@ -1,4 +1,4 @@
-//! The blocks of a volume, those of tables and summaries kept for a while.
+//! Reads the blocks of a volume, with a cache for tables and summaries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,14 +44,14 @@ impl<'a> Media<'a> {
         Ok(())
     }
 
-    /// A block that is needed once.
+    /// Reads a block without caching it.
     pub(crate) fn read(&mut self, at: BlockAddr) -> Result<Block, blockdev::Error> {
         let mut block = [0; BLOCK_SIZE];
         self.read_bytes(at.byte(), &mut block)?;
         Ok(block)
     }
 
-    /// A block that may be needed again soon.
+    /// Reads a block through the cache.
     pub(crate) fn get(&mut self, at: BlockAddr) -> Result<Arc<Block>, blockdev::Error> {
         if let Some(block) = self.young.get(&at) {
             return Ok(Arc::clone(block));
@@ -77,7 +77,7 @@ pub(crate) struct Volume<'a> {
     pub(crate) media: Media<'a>,
     pub(crate) superblock: Superblock,
     pub(crate) checkpoint: Checkpoint,
-    /// Entries of the NAT that count instead of those in its blocks.
+    /// Entries that replace those of NAT blocks.
     pub(crate) nat_journal: HashMap<Nid, NatEntry>,
 }
 
@@ -86,7 +86,7 @@ impl Volume<'_> {
         self.superblock.geometry()
     }
 
-    /// The entry of a node. One that cannot be read stands for none: who read the table has said so.
+    /// The entry of a node; an unreadable one counts as empty, and was reported by the reader of the table.
     pub(crate) fn nat_entry(&mut self, nid: Nid) -> NatEntry {
         if let Some(entry) = self.nat_journal.get(&nid) {
             return *entry;

@@ -1,6 +1,6 @@
-//! Volumes with fields changed at random, checksums made right: a check of each ends, without a panic and soon, and
-//! what `fsck.f2fs` finds fault with, where it is installed, this check does too (as files, never mounted).
-//! `SPINNEY_CHECK_IMAGES` asks for another number of images, `SPINNEY_SEED` for others.
+//! Volumes with fields changed at random, and corrected checksums: each check ends, without a panic and soon, and finds
+//! a fault wherever `fsck.f2fs` does, if that is installed (on files, never mounted). `SPINNEY_CHECK_IMAGES` sets the
+//! number of images, `SPINNEY_SEED` the seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
     missing_docs,
     unreachable_pub,
     dead_code,
-    reason = "tests fail by panicking; of what is shared this test uses a part"
+    reason = "tests fail by panicking; this test uses only a part of the shared module"
 )]
 
 #[path = "damage/image.rs"]
@@ -27,7 +27,7 @@ use image::{Base, Editor, bases};
 
 const IMAGES: u64 = 400;
 const SEED: u64 = 23;
-/// One image in so many is shown to `fsck.f2fs`, unless `SPINNEY_COMPARED_EVERY` says otherwise.
+/// `fsck.f2fs` checks one of this many images, unless `SPINNEY_COMPARED_EVERY` is set.
 const COMPARED_EVERY: u64 = 4;
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// Bytes that are copied at a time; those of zeros are left out.
@@ -49,7 +49,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// A value that is likely to matter: small, near a limit, or any.
+    /// A value likely to matter: small, near a limit, or any.
     fn value(&mut self) -> u32 {
         match self.below(6) {
             0 => u32::try_from(self.below(16)).unwrap(),
@@ -108,7 +108,7 @@ fn mutate(editor: &Editor, random: &mut Random) {
     }
 }
 
-/// What `fsck.f2fs` finds fault with; `None` where it is not installed or does not end as it should.
+/// Faults found by `fsck.f2fs`; `None` if it is not installed or ended abnormally.
 fn theirs(device: &dyn Device) -> Option<Vec<String>> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(device.size_bytes()).unwrap();
@@ -120,10 +120,10 @@ fn theirs(device: &dyn Device) -> Option<Vec<String>> {
         }
     }
     let output = Command::new("timeout").args(["20", "fsck.f2fs", "-f", "--dry-run"]).arg(file.path()).output().ok()?;
-    // Killed by a signal, by a time limit, or not there.
+    // Killed by a signal or a time limit, or not found.
     output.status.code().filter(|code| *code < 124)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // It sets this number to zero in its own copy, whatever it was, and then finds the inode's checksum wrong.
+    // It resets this number to zero in its own copy, and then finds the inode's checksum wrong.
     if text.contains("reset i_gc_failures") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! f2fs as the crash explorer sees it: how a volume is made and opened.
+//! f2fs for the crash explorer: how a volume is made and opened.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use host::Env;
 
 /// Small enough to be kept in memory often, large enough for the kernel to mount.
 const IMAGE_BYTES: u64 = 128 << 20;
-/// Files that a volume of [`Form::NoInline`] is aged with, each time.
+/// Files of one round of ageing of a volume of [`Form::NoInline`].
 const AGING_FILES: usize = 240;
 const AGING_ROUNDS_MAX: usize = 20;
 const AGED_BYTES: usize = 4 * BLOCK_SIZE;
-/// One in so many stays.
+/// One of this many files stays.
 const AGED_ONE_IN: usize = 40;
 /// Numbers of logs in `alloc_type`.
 const WARM_DATA_LOG: usize = 1;
 const WARM_NODE_LOG: usize = 4;
-/// How a log is written that fills holes.
+/// Allocation type of a log that fills holes.
 const IN_HOLES: u8 = 1;
-/// What inodes of [`Form::Usual`] have besides.
+/// Further features of inodes of [`Form::Usual`].
 const USUAL: Features = Features::EXTRA_ATTR
     .union(Features::INODE_CHKSUM)
     .union(Features::INODE_CRTIME)
@@ -41,7 +41,7 @@ pub struct F2fs;
 impl Format for F2fs {
     fn make(&self, form: Form) -> Result<Arc<dyn Device>> {
         let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
-        // The explorer looks at births.
+        // The explorer compares birth times.
         let features = if form == Form::Usual { USUAL } else { Features::EXTRA_ATTR | Features::INODE_CRTIME };
         let section_segments = if form == Form::Compressed { 2 } else { 1 };
         let time = u64::try_from(CLOCK.0)?;
@@ -67,7 +67,7 @@ impl Format for F2fs {
         Ok(vfs::Volume::new(Arc::new(opened)))
     }
 
-    /// Where that cannot be told, the volume is opened, which says why.
+    /// If it cannot be told, the volume is opened, which reports the reason.
     fn has_log(&self, device: &dyn Device) -> bool {
         has_fsynced(device).unwrap_or(true)
     }
@@ -85,20 +85,20 @@ impl Format for F2fs {
         Ok(Some(u64::from(checkpoint.fields().valid_inode_count.get())))
     }
 
-    /// Nothing is shared, laid out anew or ordered; there are no subvolumes.
+    /// Without sharing, defragmentation, orders, and subvolumes.
     fn can(&self, step: &Step) -> bool {
         match step {
             Step::Subvolume { .. } | Step::Snapshot { .. } | Step::DeleteSubvolume { .. } => false,
             Step::Clone { .. } | Step::Defrag { .. } => false,
             Step::Order { .. } | Step::Resize { .. } => false,
-            // Compression and writing in place are chosen otherwise.
+            // Compression and writes in place are set in other ways.
             Step::Chattr { flags, .. } => !flags.contains(['c', 'm', 'C']),
             _ => true,
         }
     }
 }
 
-/// Leaves files in segments that are partly in use, and logs that fill the holes of these.
+/// Leaves files in partly used segments, and logs that fill their holes.
 fn age(device: &Arc<MemoryDevice>) -> Result<()> {
     let options = OpenOptions::new().writable(true).env(Env::seeded(1, CLOCK));
     let volume = vfs::Volume::new(Arc::new(options.open(Arc::<MemoryDevice>::clone(device))?));
@@ -121,7 +121,7 @@ fn age(device: &Arc<MemoryDevice>) -> Result<()> {
     anyhow::bail!("no log fills holes after {AGING_ROUNDS_MAX} rounds")
 }
 
-/// The superblock, and the checkpoint that counts.
+/// The superblock, and the valid checkpoint.
 fn newest(device: &dyn Device) -> Result<(Superblock, Checkpoint)> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(copy_offset(0), &mut bytes)?;
@@ -136,8 +136,8 @@ fn newest(device: &dyn Device) -> Result<(Superblock, Checkpoint)> {
     Ok((superblock, checkpoint))
 }
 
-/// True for what the next opening has to bring to an end: a node behind the checkpoint that ends an fsync, or inodes
-/// without names. Follows no more nodes than the device has blocks.
+/// True if the next opening has to finish something: a node of an fsync behind the checkpoint, or orphans. Follows no
+/// more nodes than the device has blocks.
 fn has_fsynced(device: &dyn Device) -> Result<bool> {
     let (superblock, checkpoint) = newest(device)?;
     if checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {

@@ -11,7 +11,7 @@ const VERSION_ON_DISK: u32 = 1;
 const LINUX_VERSION: u32 = 2;
 /// Bytes of an entry there: tag, permissions, number.
 const LINUX_ENTRY_SIZE: usize = 8;
-/// Stands in entries that name nobody.
+/// Id in entries without a user or group.
 const NO_ID: [u8; 4] = [0xff; 4];
 
 const TAG_USER: u16 = 0x02;

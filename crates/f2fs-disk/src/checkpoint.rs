@@ -78,7 +78,7 @@ pub struct DiskCheckpoint {
     pub alloc_type: [u8; 16],
 }
 
-/// Bytes of the fields; what follows them depends.
+/// Bytes of the fixed fields; the rest varies.
 const FIELDS_SIZE: usize = 192;
 const _: () = assert!(size_of::<DiskCheckpoint>() == FIELDS_SIZE);
 
@@ -133,7 +133,7 @@ impl PackEnd {
         let Ok((stored, behind)) = stored else {
             return Err(Corrupt::new("checkpoint checksum_offset", Detail::AtMost(to_u64(last)), Detail::size(offset)));
         };
-        // What is behind the checksum counts too.
+        // Bytes behind the checksum are included.
         let sum = hash::crc32_from(hash::crc32(before), behind);
         if sum != stored.get() {
             let (expected, found) = (Detail::Hex(u64::from(sum)), Detail::Hex(u64::from(stored.get())));
@@ -248,21 +248,20 @@ impl Checkpoint {
         self.at.plus(total.saturating_sub(from_end)).plus(log)
     }
 
-    /// What a node carries that is written after this checkpoint and before the next one.
+    /// The mark of nodes written after this checkpoint and before the next one.
     #[must_use]
     pub fn mark_of_next(&self) -> u64 {
         let crc = if self.flags().contains(CheckpointFlags::CRC_RECOVERY) { u64::from(self.crc) << 32 } else { 0 };
         self.version() | crc
     }
 
-    /// What a node carries that is written after this checkpoint and does not count as such: the version of one before.
+    /// A mark for nodes written after this checkpoint that must not count as such: the version of an earlier one.
     #[must_use]
     pub fn mark_of_past(&self) -> u64 {
         self.version().wrapping_sub(1)
     }
 
-    /// What a node carries that was written after this checkpoint and before the next one; `None` where `found` is
-    /// something else.
+    /// True if `found` is the mark of nodes written after this checkpoint and before the next one.
     #[must_use]
     pub fn is_of_next(&self, found: u64) -> bool {
         let flags = self.flags();
@@ -335,8 +334,8 @@ fn bitmap_starts(fields: &DiskCheckpoint, payload: u32) -> [usize; 2] {
     }
 }
 
-/// What is at the start of a pack: its first block, with the checksum where `checksum_offset` says, and `payload`
-/// blocks behind it. The last block of a pack is its first once more. The fields have the sizes of the bitmaps.
+/// The beginning of a pack: its first block, with the checksum at `checksum_offset`, and `payload` blocks behind it.
+/// The last block of a pack repeats its first. The fields have the sizes of the bitmaps.
 #[must_use]
 pub fn encode(fields: &DiskCheckpoint, sit_bitmap: &[u8], nat_bitmap: &[u8], payload: u32) -> Vec<u8> {
     let mut pack = vec![0; usize_from(payload).saturating_add(1).saturating_mul(BLOCK_SIZE)];

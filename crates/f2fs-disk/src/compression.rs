@@ -12,7 +12,7 @@ use crate::OnDisk;
 use crate::convert::{to_u64, usize_from};
 use crate::error::{Corrupt, Detail, within};
 
-/// What compressed bytes begin with.
+/// The header of a compressed cluster.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CompressHeader {
@@ -50,7 +50,7 @@ pub fn stream(blocks: &[u8], has_checksum: bool) -> Result<&[u8], Corrupt> {
     Ok(stream)
 }
 
-/// With what a file is compressed.
+/// The compression algorithm of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// LZO1X.

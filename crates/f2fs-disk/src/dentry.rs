@@ -39,7 +39,7 @@ struct DiskEntry {
 const ENTRY_SIZE: usize = 11;
 const _: () = assert!(size_of::<DiskEntry>() == ENTRY_SIZE);
 
-/// A name and what it leads to.
+/// A name with its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// First slot.
@@ -91,7 +91,7 @@ impl<'a> Slots<'a> {
         self.entries.len()
     }
 
-    /// True where nothing is in it but `.` and `..`, if these. What cannot be read is not nothing.
+    /// True if there are no names but `.` and `..`. A malformed entry counts as a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries_from(0).all(|entry| entry.is_ok_and(|entry| matches!(entry.name, b"." | b"..")))
@@ -125,7 +125,7 @@ impl<'a> Slots<'a> {
         let mut next = slot;
         std::iter::from_fn(move || {
             let found = self.next(next)?;
-            // Where one is wrong, so may be what follows.
+            // Entries behind a malformed one may be wrong, too.
             next = found.as_ref().map_or(usize::MAX, |(_, behind)| *behind);
             Some(found.map(|(entry, _)| entry))
         })

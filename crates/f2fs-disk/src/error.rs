@@ -7,16 +7,16 @@ use std::fmt;
 
 use crate::ids::{BlockAddr, Nid};
 
-/// Bytes that are not what the format says they must be.
+/// Bytes that violate the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
     /// Which value is wrong, as a noun: `"node footer nid"`.
     pub what: &'static str,
     /// Where it was read.
     pub at: At,
-    /// What the format or the context asks for.
+    /// The value required by the format or the context.
     pub expected: Detail,
-    /// What was there.
+    /// The value on the disk.
     pub found: Detail,
 }
 

@@ -41,7 +41,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What a checkpoint says of itself (`CP_*_FLAG`).
+    /// Flags of a checkpoint (`CP_*_FLAG`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CheckpointFlags: u32 {
         /// Written by an unmount.
@@ -169,7 +169,7 @@ const NAMES: &[(Features, &str)] = &[
 ];
 
 impl Features {
-    /// Those that who reads a volume understands, or that make no difference to it.
+    /// Features that a reader supports, or that do not concern it.
     pub const READABLE: Self = Self::ENCRYPT
         .union(Self::ATOMIC_WRITE)
         .union(Self::EXTRA_ATTR)

@@ -16,7 +16,7 @@ pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     crc32_raw(seed, bytes)
 }
 
-/// What the Tiny Encryption Algorithm adds in each of its rounds, of which the hash does sixteen.
+/// The constant added in each round of the Tiny Encryption Algorithm, of which the hash does sixteen.
 const DELTA: u32 = 0x9e37_79b9;
 const ROUNDS: u32 = 16;
 /// Where the hash begins; the constants of MD4.
@@ -48,8 +48,8 @@ pub(crate) fn of_bytes(name: &[u8]) -> u32 {
     }
 }
 
-/// Four numbers of a pass, each from four bytes, the first of which is the highest. What is missing is filled up with
-/// the number of bytes that were left when the pass began.
+/// Four numbers of a pass, each from four bytes, the first of which is the highest. Missing bytes are filled with the
+/// number of bytes left at the beginning of the pass.
 fn key_of(pass: &[u8], left: usize) -> [u32; 4] {
     let [low, ..] = left.to_le_bytes();
     let pad = u32::from_le_bytes([low; 4]);

@@ -1,4 +1,4 @@
-//! What blocks and nodes are called.
+//! Identifiers: numbers of nodes and addresses of blocks.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl BlockAddr {
         u64::from(self.0).saturating_mul(to_u64(BLOCK_SIZE))
     }
 
-    /// True for a block, and false for what stands for one.
+    /// True for the address of a block, false for a mark.
     #[must_use]
     pub fn is_block(self) -> bool {
         !matches!(self, Self::NULL | Self::NEW | Self::COMPRESS)

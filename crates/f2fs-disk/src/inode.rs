@@ -1,11 +1,11 @@
-//! Inodes: what a file is, and what of it lies in the inode's own block.
+//! Inodes: the attributes of a file, and the contents in the inode's own block.
 //!
 //! ```text
 //!    0                 360            360 + extra                                      4052    4072
 //!    | fixed fields    | extra        | addresses | reserved for inline attributes     | 5 nids | footer |
 //! ```
 //!
-//! Where contents or names are inline, they take the place of the addresses, behind one word that is kept free.
+//! Inline contents or names take the place of the addresses, behind one reserved word.
 
 use std::fmt;
 use std::ops::Range;
@@ -45,7 +45,7 @@ const END_OF_WORDS: usize = FIXED_SIZE + WORDS * 4;
 pub struct Timestamp {
     /// Seconds since 1970, negative before.
     pub sec: i64,
-    /// Nanoseconds below 10^9; what is above was cut.
+    /// Nanoseconds, below 10^9; higher bits are dropped.
     pub nsec: u32,
 }
 
@@ -58,7 +58,7 @@ impl Timestamp {
 /// How the contents of a file are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed {
-    /// With what.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// In which units.
     pub cluster: ClusterSize,
@@ -79,11 +79,11 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Checks the inode in a block whose footer was checked. `seed` is [`crate::superblock::Superblock`]'s, for the
+    /// Verifies the inode in a block whose footer was verified. `seed` is [`crate::superblock::Superblock`]'s, for the
     /// checksum.
     ///
     /// # Errors
-    /// [`Corrupt`] naming the first value that is wrong.
+    /// [`Corrupt`] with the first wrong value.
     pub fn verify(block: &Block, ino: Nid, features: Features, seed: u32) -> Result<Self, Corrupt> {
         Self::verify_block(block, ino, features, seed).map_err(|error| error.at(At::Inode(ino)))
     }
@@ -135,7 +135,7 @@ impl Inode {
         };
         if !is_right {
             let found = Detail::Hex(u64::from(inline.bits()));
-            return Err(Corrupt::new("inode i_inline", Detail::Text("what its kind can have"), found));
+            return Err(Corrupt::new("inode i_inline", Detail::Text("flags that its kind can have"), found));
         }
         if has_data {
             within("inode i_size of inline contents", self.size(), 0, to_u64(self.inline_size()))?;
@@ -158,7 +158,7 @@ impl Inode {
         self.ino
     }
 
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
@@ -188,7 +188,7 @@ impl Inode {
         Advise::from_bits_retain(self.fields.i_advise)
     }
 
-    /// What is inline.
+    /// Flags for inline contents, names and attributes.
     #[must_use]
     pub fn inline(&self) -> InlineFlags {
         InlineFlags::from_bits_retain(self.fields.i_inline)
@@ -226,7 +226,7 @@ impl Inode {
         is_kept.then(|| self.extra.i_projid.get())
     }
 
-    /// Whose quotas it counts for, in the order of [`crate::quota::QuotaKind::ALL`].
+    /// The owners charged by quotas, in the order of [`crate::quota::QuotaKind::ALL`].
     #[must_use]
     pub fn owners(&self, features: Features) -> [u32; 3] {
         [self.fields.i_uid.get(), self.fields.i_gid.get(), self.project(features).unwrap_or(0)]
@@ -357,15 +357,14 @@ impl Inode {
         block.get(self.inline_xattrs_at()).unwrap_or_default()
     }
 
-    /// The room for inline attributes, whether or not the inode has any: what is written there counts only with
-    /// [`InlineFlags::XATTR`].
+    /// The area for inline attributes, even if the inode has none: it is valid only with [`InlineFlags::XATTR`].
     #[must_use]
     pub fn inline_xattrs_mut<'a>(&self, block: &'a mut Block) -> &'a mut [u8] {
         block.get_mut(self.inline_xattrs_at()).unwrap_or_default()
     }
 
-    /// Device number in the 32 bits that `stat` has for it; 0 for what is no device. Small numbers stand in the first
-    /// address, others in the second.
+    /// Device number in the 32 bits of `stat`; 0 for other kinds. Small numbers are in the first address, others in the
+    /// second.
     #[must_use]
     pub fn device(&self, block: &Block) -> u32 {
         if !self.kind.is_device() {

@@ -3,7 +3,7 @@
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What an inode is, as its mode says.
+/// The kind of an inode, from its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A named pipe.
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// True for what has a device number.
+    /// True for kinds with a device number.
     pub(crate) const fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }

@@ -1,18 +1,18 @@
 //! The f2fs on-disk format as types, and their verification.
 //!
-//! - [`superblock`]: where the areas of a volume lie; [`geometry`]: addresses of blocks within them
-//! - [`checkpoint`]: the state that counts, with [`orphan`] and [`summary`] blocks beside it
-//! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
-//! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
-//! - [`dentry`]: names; [`fold`]: those that ignore case; [`xattr`] and [`acl`]: attributes
-//! - [`compression`]: compressed clusters; [`verity`]: where a file's Merkle tree is; [`quota`]: quota files
+//! - [`superblock`]: positions of the areas of a volume; [`geometry`]: addresses of blocks within them
+//! - [`checkpoint`]: the committed state, with [`orphan`] and [`summary`] blocks beside it
+//! - [`nat`]: addresses of nodes; [`sit`]: used blocks of a segment
+//! - [`node`]: blocks of nodes, and the path to a block of a file; [`inode`]: attributes of a file
+//! - [`dentry`]: names; [`fold`]: case folding; [`xattr`] and [`acl`]: attributes
+//! - [`compression`]: compressed clusters; [`verity`]: position of a file's Merkle tree; [`quota`]: quota files
 //! - [`bits`]: bits of maps; [`kind`]: kinds of files
-//! - [`error`]: [`Corrupt`], the only way in which this crate fails
+//! - [`error`]: [`Corrupt`], the only error of this crate
 //!
 //! The facts are those of the kernel's `include/linux/f2fs_fs.h` and `Documentation/filesystems/f2fs.rst`. Nothing here
-//! does I/O or keeps state; what allocates is bounded by the bytes it is given.
+//! does I/O or keeps state; allocations are bounded by the given bytes.
 
-// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+// Lengths and indexes on disk are untrusted (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

@@ -1,4 +1,4 @@
-//! Nodes: blocks that lead to the data of an inode, and which of them leads to which block of a file.
+//! Nodes: blocks with the addresses of an inode's data, and which node has the address of which block of a file.
 //!
 //! An inode points at data directly, and by five numbers of further nodes at more:
 //!
@@ -9,8 +9,8 @@
 //!      nid 4: double indirect node       2041          with 1018 indirect nodes, each followed by its direct ones
 //! ```
 //!
-//! The *offset* of a node is its place in this order; the node's footer has it, so that a node cannot stand in two
-//! places and a tree of nodes cannot loop.
+//! The *offset* of a node is its position in this order; it is stored in the node's footer, so that a node cannot be in
+//! two positions and a tree of nodes cannot loop.
 
 use std::fmt;
 
@@ -73,8 +73,8 @@ impl Footer {
         Self { nid: U32::new(nid.0), ino: U32::new(ino.0), flag, ..Self::new_zeroed() }
     }
 
-    /// With these marks and no others: what belongs to cold data, what an fsync wrote last, and what needs its name
-    /// made again.
+    /// With exactly these marks: of cold data, of the last node of an fsync, and of an inode whose name has to be made
+    /// again.
     #[must_use]
     pub fn with_marks(self, is_cold: bool, is_fsync: bool, is_dent: bool) -> Self {
         let marks = [(is_cold, FLAG_COLD), (is_fsync, FLAG_FSYNC), (is_dent, FLAG_DENT)];
@@ -120,7 +120,7 @@ impl Footer {
         self.flag.get() & FLAG_FSYNC != 0
     }
 
-    /// True for an inode whose name is to be made again with it.
+    /// True for an inode whose name has to be made again.
     #[must_use]
     pub fn is_dent(&self) -> bool {
         self.flag.get() & FLAG_DENT != 0

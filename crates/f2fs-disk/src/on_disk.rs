@@ -1,4 +1,4 @@
-//! What every structure of fixed size on disk can do.
+//! The trait of on-disk structures of fixed size.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -6,7 +6,7 @@ use crate::error::{Corrupt, Detail};
 
 /// A structure of fixed size, read in place.
 pub trait OnDisk: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Copy {
-    /// What an error calls it.
+    /// Its name in errors.
     const NAME: &'static str;
 
     /// The structure at the start of `bytes`.

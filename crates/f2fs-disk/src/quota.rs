@@ -1,12 +1,12 @@
-//! Quota files: how much each user, group or project has, in the form of the kernel's VFS ("vfsv1", revision 1 of
-//! `quotaio_v2.h`).
+//! Quota files: usage and limits of each user, group or project, in the form of the kernel's VFS ("vfsv1", revision 1
+//! of `quotaio_v2.h`).
 //!
 //! ```text
 //!    block 0: header | block 1: root -> 256 -> 256 -> 256 -> leaf with 14 entries; each level takes one byte of an id
 //! ```
 //!
-//! Blocks have 1024 bytes. A leaf is shared by entries of any ids. Who has the file gives its blocks ([`QuotaFile`]);
-//! nothing that stands in it leads to more steps than it has blocks.
+//! Blocks have 1024 bytes. A leaf may have entries of any ids. The caller provides the blocks ([`QuotaFile`]); a
+//! malformed file leads to no more steps than it has blocks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,7 +47,7 @@ const REVISION: u32 = 1;
 /// Header and root.
 const BLOCKS_MIN: u32 = 2;
 
-/// Whose usage a quota file counts.
+/// The owners whose usage a quota file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuotaKind {
     /// Of owners.
@@ -75,7 +75,7 @@ impl QuotaKind {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct QuotaHeader {
-    /// Whose.
+    /// Magic number of the kind of owners.
     pub dqh_magic: U32,
     /// 1: entries have 72 bytes.
     pub dqh_version: U32,
@@ -109,7 +109,7 @@ struct LeafHead {
     dqdh_pad2: U32,
 }
 
-/// What one user, group or project has and may have, as it lies on disk.
+/// Usage and limits of one user, group or project, as on disk.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct QuotaEntry {
@@ -155,7 +155,7 @@ impl QuotaEntry {
         self.as_bytes().iter().all(|byte| *byte == 0)
     }
 
-    /// Adds to the usage; what would be below nothing is nothing.
+    /// Adds to the usage, which does not fall below zero.
     pub fn add(&mut self, inodes: i64, bytes: i64) {
         self.dqb_curinodes = self.dqb_curinodes.get().saturating_add_signed(inodes).into();
         self.dqb_curspace = self.dqb_curspace.get().saturating_add_signed(bytes).into();
@@ -164,13 +164,13 @@ impl QuotaEntry {
 
 /// The blocks of a quota file.
 pub trait QuotaFile {
-    /// What reading and writing says; damage is one of it.
+    /// Error of reading and writing, which includes damage.
     type Error: From<Corrupt>;
 
     /// A block of the file.
     ///
     /// # Errors
-    /// What reading says.
+    /// Those of reading.
     fn block(&mut self, number: u32) -> Result<QuotaBlock, Self::Error>;
 }
 
@@ -179,7 +179,7 @@ pub trait QuotaFileMut: QuotaFile {
     /// Changes a block, or adds the one behind the last.
     ///
     /// # Errors
-    /// What writing says.
+    /// Those of writing.
     fn put(&mut self, number: u32, block: &QuotaBlock) -> Result<(), Self::Error>;
 }
 
@@ -194,10 +194,10 @@ pub struct Quota<F> {
 }
 
 impl<F: QuotaFile> Quota<F> {
-    /// Reads the header of a file with so many bytes.
+    /// Reads the header of a file of `size` bytes.
     ///
     /// # Errors
-    /// What reading says, and [`Corrupt`] for a header that is wrong.
+    /// Those of reading, and [`Corrupt`] for a malformed header.
     pub fn open(mut file: F, kind: QuotaKind, size: u64) -> Result<Self, F::Error> {
         let block = file.block(0)?;
         let header = *QuotaHeader::parse(&block)?;
@@ -208,7 +208,7 @@ impl<F: QuotaFile> Quota<F> {
     /// All entries, in the order of the tree's leaves.
     ///
     /// # Errors
-    /// What reading says, and [`Corrupt`].
+    /// Those of reading, and [`Corrupt`].
     pub fn entries(&mut self) -> Result<Vec<QuotaEntry>, F::Error> {
         Ok(self.placed_entries()?.into_iter().map(|(_, entry)| entry).collect())
     }
@@ -252,7 +252,7 @@ impl<F: QuotaFileMut> Quota<F> {
     /// Adds to the usage of a user, group or project, which gets an entry if it has none.
     ///
     /// # Errors
-    /// What reading and writing say, and [`Corrupt`].
+    /// Those of reading and writing, and [`Corrupt`].
     pub fn add(&mut self, id: u32, inodes: i64, bytes: i64) -> Result<(), F::Error> {
         let way = id.to_be_bytes();
         let mut above = (ROOT, self.file.block(ROOT)?);
@@ -380,10 +380,10 @@ impl<F: QuotaFileMut> Quota<F> {
         Ok(last)
     }
 
-    /// Writes the header, where it changed, and gives the file back.
+    /// Writes the header if it changed, and returns the file.
     ///
     /// # Errors
-    /// What writing says.
+    /// Those of writing.
     pub fn close(mut self) -> Result<F, F::Error> {
         if self.has_changed {
             let mut block = self.file.block(0)?;
@@ -464,7 +464,7 @@ fn leaf_mut(block: &mut QuotaBlock) -> &mut Leaf {
     zerocopy::transmute_mut!(block)
 }
 
-/// A file in memory; what is behind its end reads as zeros.
+/// A file in memory; bytes behind its end read as zeros.
 impl QuotaFile for Vec<u8> {
     type Error = Corrupt;
 
@@ -512,7 +512,7 @@ mod tests {
             let own = u64::from(entry.dqb_id.get() == 0);
             assert_eq!((entry.dqb_curinodes.get(), entry.dqb_curspace.get()), (1 + own, 4096 * (1 + own)));
         }
-        // What is there is used before the file grows.
+        // Free entries are used before the file grows.
         let len = file.len();
         let mut quota = opened(file);
         quota.add(41, 1, 0).unwrap();

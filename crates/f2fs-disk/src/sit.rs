@@ -88,7 +88,7 @@ fn u16_of(count: u32) -> u16 {
 /// An entry of a SIT block, checked.
 ///
 /// # Errors
-/// [`Corrupt`] for an index that no block has, and for what [`SitEntry::verify`] refuses.
+/// [`Corrupt`] for an index out of range, and for entries that [`SitEntry::verify`] refuses.
 pub fn entry(block: &Block, index: usize) -> Result<SitEntry, Corrupt> {
     let start = index.saturating_mul(size_of::<SitEntry>());
     let bytes = block.get(start..);

@@ -1,4 +1,4 @@
-//! Summaries: who owns each block of a segment; and journals, changes of NAT and SIT that a checkpoint keeps beside
+//! Summaries: the owner of each block of a segment; and journals, changes of NAT and SIT that a checkpoint keeps beside
 //! them instead of writing whole blocks.
 //!
 //! ```text
@@ -30,7 +30,7 @@ const COUNT_SIZE: usize = 2;
 /// Bytes of a block's footer, which stay free in packed summaries too.
 const FOOTER_SIZE: usize = 5;
 
-/// Who owns a block.
+/// The owner of a block.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Summary {
@@ -49,7 +49,7 @@ impl Summary {
         Self::read_from_prefix(bytes).ok().map(|(entry, _)| entry)
     }
 
-    /// Who owns a block.
+    /// The owner of a block.
     #[must_use]
     pub fn new(nid: Nid, version: u8, ofs_in_node: u16) -> Self {
         Self { nid: U32::new(nid.0), version, ofs_in_node: U16::new(ofs_in_node) }
@@ -72,9 +72,9 @@ pub struct SummaryFooter {
 pub struct SummaryBlock {
     /// One for each block of the segment.
     pub entries: [Summary; ENTRIES],
-    /// What it holds depends on the log.
+    /// Its form depends on the log.
     pub journal: [u8; JOURNAL_SIZE],
-    /// What the block is.
+    /// The kind of the block.
     pub footer: SummaryFooter,
 }
 

@@ -1,7 +1,7 @@
-//! The superblock: where the areas of a volume lie.
+//! The superblock: positions of the areas of a volume.
 //!
-//! There are two copies, at byte 1024 of the first two blocks ([`copy_offset`]). It is written by `mkfs` and seldom
-//! after that; what changes is in checkpoints.
+//! There are two copies, at byte 1024 of the first two blocks ([`copy_offset`]). `mkfs` writes it, and it rarely
+//! changes after that; checkpoints record changes.
 //!
 //! ```text
 //! bytes -> UncheckedSuperblock --verify(offset)--> Superblock
@@ -160,7 +160,7 @@ pub struct DiskSuperblock {
     pub s_errors: [u8; 16],
     /// Zeros.
     pub reserved: [u8; 258],
-    /// Checksum of what is before it.
+    /// Checksum of the preceding bytes.
     pub crc: U32,
 }
 
@@ -186,7 +186,7 @@ impl DiskSuperblock {
         self.crc = U32::new(hash::crc32(self.as_bytes().split_at(CHECKSUM_AT).0));
     }
 
-    /// The label; what is no UTF-16 is shown as replacement characters.
+    /// The label; invalid UTF-16 is shown as replacement characters.
     #[must_use]
     pub fn label(&self) -> String {
         let units = self.volume_name.iter().map(|unit| unit.get()).take_while(|unit| *unit != 0);
@@ -284,7 +284,7 @@ impl Superblock {
         Nid(self.fields.root_ino.get())
     }
 
-    /// What checksums of inodes begin with.
+    /// Seed of the checksums of inodes.
     #[must_use]
     pub fn inode_checksum_seed(&self) -> u32 {
         hash::crc32_from(!0, &self.fields.uuid)

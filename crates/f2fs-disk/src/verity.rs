@@ -1,5 +1,5 @@
-//! Where a file keeps what fs-verity needs: behind its contents, from the next multiple of 64 KiB on, first the Merkle
-//! tree and then the descriptor, of which an attribute says where it is.
+//! Position of a file's fs-verity data: behind its contents, from the next multiple of 64 KiB on, first the Merkle tree
+//! and then the descriptor, whose position is in an attribute.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -40,10 +40,10 @@ pub fn tree_offset(size: u64) -> u64 {
     size.checked_next_multiple_of(ALIGN).unwrap_or(u64::MAX)
 }
 
-/// Where the descriptor of a file with so many bytes is, as its attributes say.
+/// Position of the descriptor of a file of `size` bytes, from its attributes.
 ///
 /// # Errors
-/// [`Corrupt`] where they do not say it, or say what cannot be.
+/// [`Corrupt`] if the attribute is missing or invalid.
 pub fn descriptor(xattrs: &[u8], size: u64) -> Result<DescriptorLocation, Corrupt> {
     for xattr in entries(xattrs) {
         let Xattr { namespace, name, value } = xattr?;

@@ -17,7 +17,7 @@ const ALIGN: usize = 4;
 /// Zero bytes that the kernel wants behind the last entry, within the room of attributes.
 pub const END_SIZE: usize = 4;
 
-/// What attributes begin with.
+/// The header of an attribute list.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 struct Header {
@@ -32,7 +32,7 @@ impl OnDisk for Header {
     const NAME: &'static str = "xattr header size";
 }
 
-/// What an entry begins with.
+/// The header of an entry.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 struct EntryHead {
@@ -58,7 +58,7 @@ pub enum Namespace {
     Trusted,
     /// `security.`
     Security,
-    /// What the format keeps for itself: encryption contexts, verity descriptors, and what is not known.
+    /// Attributes of the format itself: encryption contexts, verity descriptors, and unknown ones.
     Internal(u8),
 }
 
@@ -87,7 +87,7 @@ impl Namespace {
         }
     }
 
-    /// What Linux puts before the name; `None` for attributes that no program sees.
+    /// The prefix of the name in Linux; `None` for attributes that programs do not see.
     #[must_use]
     pub const fn prefix(self) -> Option<&'static str> {
         Some(match self {
@@ -158,8 +158,8 @@ fn split(bytes: &[u8]) -> Result<(Xattr<'_>, &[u8]), Corrupt> {
     Ok((Xattr { namespace: Namespace::from_raw(head.e_name_index), name, value }, behind))
 }
 
-/// The kind of name and the rest of it, of the name that Linux has; `None` for what the format does not keep, and for a
-/// prefix without a name.
+/// The namespace and the rest of a name in Linux; `None` for names that the format does not store, and for a prefix
+/// without a name.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(Namespace, &[u8])> {
     let kinds = [Namespace::User, Namespace::Trusted, Namespace::Security, Namespace::AclAccess, Namespace::AclDefault];

@@ -1,4 +1,4 @@
-//! The older way of writing back, for benchmarks. Without the feature `ablation` it is not in the program.
+//! The older way of writing back, for benchmarks; part of the program only with the feature `ablation`.
 
 #[cfg(feature = "ablation")]
 mod kept {

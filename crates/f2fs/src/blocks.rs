@@ -21,7 +21,7 @@ pub(crate) struct Blocks {
     in_flight: InFlight,
 }
 
-/// Blocks that lie one behind the other.
+/// Consecutive blocks.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) at: BlockAddr,
@@ -34,7 +34,7 @@ impl Run {
         self.at.plus(f2fs_disk::convert::u32_len(self.blocks.len()))
     }
 
-    /// Adds a block behind the last run, where it follows, or as another one.
+    /// Adds a block to the last run if it follows that, or as another run.
     pub(crate) fn add(runs: &mut Vec<Self>, at: BlockAddr, block: Arc<Block>) {
         match runs.last_mut() {
             Some(last) if last.end() == at => last.blocks.push(block),
@@ -53,8 +53,8 @@ impl Run {
     }
 }
 
-/// Blocks read since the older generation was full, and that one; what is in neither is read again. A block that is
-/// used moves to the younger one, so those used often stay.
+/// Blocks read since the older generation was full, and that generation; other blocks are read again. A used block
+/// moves to the younger one, so those used often stay.
 #[derive(Debug, Default)]
 struct Cache {
     young: HashMap<BlockAddr, Arc<Block>>,
@@ -115,19 +115,19 @@ impl Blocks {
         self.cache.lock().get(at).is_some() || self.in_flight.get(at).is_some()
     }
 
-    /// Puts a block of metadata into the cache, as the caller has read it.
+    /// Puts a block of metadata into the cache, which the caller has read.
     pub(crate) fn put(&self, at: BlockAddr, block: &Arc<Block>) {
         self.cache.lock().put(at, block);
     }
 
-    /// A block that is needed once.
+    /// Reads a block without caching it.
     pub(crate) fn read(&self, at: BlockAddr) -> Result<Block> {
         let mut block = [0; BLOCK_SIZE];
         self.read_bytes(at.byte(), &mut block)?;
         Ok(block)
     }
 
-    /// Writes blocks one behind the other, none of which is looked for again soon.
+    /// Writes consecutive blocks, without caching them.
     pub(crate) fn write(&self, at: BlockAddr, blocks: &[&[u8]]) -> Result<()> {
         self.in_flight.wait()?;
         self.forget(at, blocks.len());
@@ -141,7 +141,7 @@ impl Blocks {
         self.submit(runs)
     }
 
-    /// Writes blocks of metadata one behind the other, which are looked for again.
+    /// Writes consecutive blocks of metadata, and caches them.
     pub(crate) fn write_metadata(&self, at: BlockAddr, blocks: &[Arc<Block>]) -> Result<()> {
         let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
         self.write(at, &parts)?;
@@ -187,7 +187,7 @@ impl Blocks {
         self.flush_submitted()
     }
 
-    /// Tells the device that nothing needs the content of a range any more.
+    /// Discards a range.
     pub(crate) fn discard(&self, at: BlockAddr, count: u32) -> Result<()> {
         self.in_flight.wait()?;
         let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
@@ -211,7 +211,7 @@ impl Blocks {
         self.device.is_read_only()
     }
 
-    /// Bytes of file data, or others that are needed once.
+    /// Reads bytes without caching them, as of file data.
     pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         // First: a block that leaves the in-flight writes after this is read from the device.
         let in_flight = self.in_flight.within(offset, buf.len());

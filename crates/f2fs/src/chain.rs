@@ -1,19 +1,19 @@
-//! Changes since the last checkpoint, as an fsync has to know them: whether nodes in the log of warm nodes can say what
-//! it promises, or only a checkpoint can.
+//! Changes since the last checkpoint that decide about an fsync: whether nodes in the log of warm nodes can record
+//! everything that it promises, or only a checkpoint can.
 //!
-//! Nodes say contents, size and attributes of a file, and one name of a file that is new. They do not say which names
-//! are gone, which nodes are gone, and nothing of directories.
+//! Nodes record contents, size and attributes of a file, and one name of a new file. They record neither removed names
+//! and nodes, nor changes of directories. Callers: `change`.
 
 use std::collections::{HashMap, HashSet};
 
 use f2fs_disk::Nid;
 use f2fs_disk::convert::to_u64;
 
-/// Nodes after which a checkpoint is made: opening the volume reads all of them.
+/// Most nodes of the chain; then a checkpoint is made, because opening the volume reads all of them.
 const NODES_MAX: u64 = 16_384;
-/// Names that are remembered one by one; where more were lost, all count as lost.
+/// Most lost names that are remembered individually; beyond that all names count as lost.
 const LOST_MAX: usize = 4096;
-/// Nodes that a replay may have to write for one of the chain: two indirect ones above it.
+/// Nodes that a replay may have to write for one of the chain: it, and two indirect ones above it.
 const NODES_OF_ONE: u64 = 3;
 /// Blocks and nodes that a name may take.
 const BLOCKS_OF_NAME: u64 = 8;
@@ -21,49 +21,49 @@ const BLOCKS_OF_NAME: u64 = 8;
 /// Changes since the last checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// The last checkpoint was written since the volume was opened. Before that, nodes with its mark may lie about that
-    /// somebody wrote before a crash.
+    /// A checkpoint was written since the volume was opened. Before that, the log may hold nodes with the checkpoint's
+    /// mark from before a crash.
     is_ours: bool,
     /// Inodes that the checkpoint does not have.
     fresh: HashSet<Nid>,
     /// Inodes that only a checkpoint can make durable.
     barred: HashSet<Nid>,
-    /// Names that lead nowhere or elsewhere now, with their directories.
+    /// Names that were removed or replaced, with their directories.
     lost: HashSet<(Nid, Vec<u8>)>,
     has_lost_all: bool,
-    /// Nodes that fsyncs wrote, and how many different ones.
+    /// Number of nodes that fsyncs wrote, and of different ones.
     nodes: u64,
     different: HashSet<Nid>,
-    /// Pages of each file that were written, each counted once at least, and all of them.
+    /// Number of written pages of each file, each counted at least once, and of all.
     pages: HashMap<Nid, u64>,
     page_count: u64,
-    /// Blocks that came into use.
+    /// Newly allocated blocks.
     reserved: u64,
 }
 
 impl Chain {
-    /// A checkpoint is on the disk; a volume that is marked as closed gets no nodes behind it.
+    /// Notes a checkpoint. A volume that it marks as closed gets no nodes behind it.
     pub(crate) fn committed(&mut self, is_closed: bool) {
         *self = Self { is_ours: !is_closed, ..Self::default() };
     }
 
-    /// An inode was made.
+    /// Notes a new inode.
     pub(crate) fn made(&mut self, ino: Nid) {
         self.fresh.insert(ino);
     }
 
-    /// An inode changed in a way that nodes do not say.
+    /// Notes a change of an inode that nodes cannot record.
     pub(crate) fn bar(&mut self, ino: Nid) {
         self.barred.insert(ino);
     }
 
-    /// An inode was removed; its number stays out of use until the next checkpoint.
+    /// Notes that an inode was removed; its number is not reused before the next checkpoint.
     pub(crate) fn gone(&mut self, ino: Nid) {
         self.fresh.remove(&ino);
         self.barred.remove(&ino);
     }
 
-    /// A name leads nowhere any more, or to another inode.
+    /// Notes that a name was removed, or leads to another inode.
     pub(crate) fn lost(&mut self, dir: Nid, name: &[u8]) {
         if self.lost.len() < LOST_MAX {
             self.lost.insert((dir, name.to_vec()));
@@ -72,7 +72,7 @@ impl Chain {
         }
     }
 
-    /// Pages of a file were written, which has no more than `all`.
+    /// Notes written pages of a file that has at most `all`.
     pub(crate) fn wrote_pages(&mut self, ino: Nid, count: u64, all: u64) {
         let pages = self.pages.entry(ino).or_default();
         let now = pages.saturating_add(count).min(all.max(*pages));
@@ -80,12 +80,12 @@ impl Chain {
         *pages = now;
     }
 
-    /// Blocks came into use.
+    /// Notes allocated blocks.
     pub(crate) const fn reserved(&mut self, blocks: u64) {
         self.reserved = self.reserved.saturating_add(blocks);
     }
 
-    /// An fsync wrote a node.
+    /// Notes a node written by an fsync.
     pub(crate) fn wrote_node(&mut self, nid: Nid) {
         self.nodes = self.nodes.saturating_add(1);
         self.different.insert(nid);
@@ -96,8 +96,8 @@ impl Chain {
         self.fresh.contains(&ino)
     }
 
-    /// Blocks that a replay may write at most, and of these such as count as in use from then on, with `more` blocks of
-    /// another fsync.
+    /// Most blocks that a replay may write, and how many of these count as newly in use, with `more` blocks of another
+    /// fsync.
     pub(crate) fn replayed(&self, more: u64) -> (u64, u64) {
         let nodes = to_u64(self.different.len()).saturating_mul(NODES_OF_ONE);
         let names = to_u64(self.fresh.len()).saturating_mul(BLOCKS_OF_NAME);
@@ -105,7 +105,7 @@ impl Chain {
         (self.page_count.saturating_add(besides), self.reserved.saturating_add(besides))
     }
 
-    /// True where `count` nodes more can say what an fsync of an inode promises, which is called `name` in `dir`.
+    /// True if `count` further nodes can record what an fsync of an inode promises, which is called `name` in `dir`.
     pub(crate) fn can_say(&self, ino: Nid, (dir, name): (Nid, &[u8]), count: u64) -> bool {
         let has_name = || !self.fresh.contains(&dir) && !self.has_lost(dir, name);
         self.is_ours

@@ -1,7 +1,7 @@
 //! Charges of inodes to quotas before they changed: a commit adds the difference to the quota files.
 //!
-//! An inode counts for its owner, group and project: one inode, and its blocks but for the one of the inode itself, as
-//! in the kernel.
+//! An inode counts for its owner, group and project: one inode, and its blocks except the inode's own, as in the
+//! kernel.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,14 +25,14 @@ impl Charge {
     }
 }
 
-/// The quota files of a volume, and what changed that they count.
+/// The quota files of a volume, and changes that they have to count.
 #[derive(Debug, Default)]
 pub(crate) struct Charges {
-    /// Inodes of the files, where there are such.
+    /// Inodes of the quota files, if they exist.
     files: [Option<Nid>; 3],
-    /// Charges at the last commit of inodes that changed since; `None` for new ones.
+    /// Charges of changed inodes at the last commit; `None` for new ones.
     before: HashMap<Nid, Option<Charge>>,
-    /// The files could not be kept right: the next checkpoint asks for `fsck.f2fs`.
+    /// The files could not be updated: the next checkpoint asks for `fsck.f2fs`.
     pub(crate) need_repair: bool,
     /// The owners of these inodes, as far as they are known before the commit.
     owners: BTreeSet<(QuotaKind, u32)>,
@@ -43,7 +43,7 @@ impl Charges {
         Self { files, ..Self::default() }
     }
 
-    /// For files that are left alone.
+    /// For a volume whose quota files are not updated.
     pub(crate) fn unkept() -> Self {
         Self { need_repair: true, ..Self::default() }
     }
@@ -55,12 +55,12 @@ impl Charges {
         all.filter_map(|(index, (kind, ino))| ino.map(|ino| (index, kind, ino)))
     }
 
-    /// True where it has to be noted what an inode counts for: quota files themselves count for nobody.
+    /// True if changes of an inode have to be noted: quota files themselves are not charged.
     pub(crate) fn wants(&self, ino: Nid) -> bool {
         self.files != [None; 3] && !self.files.contains(&Some(ino)) && !self.before.contains_key(&ino)
     }
 
-    /// An inode is about to change that counted for this, or is new and now counts for that.
+    /// Notes that an inode is about to change that was charged `before`, or is new and charged `now`.
     pub(crate) fn note(&mut self, ino: Nid, before: Option<Charge>, now: Option<Charge>) {
         if !self.wants(ino) {
             return;
@@ -75,13 +75,13 @@ impl Charges {
         to_u64(self.owners.len()).saturating_mul(2)
     }
 
-    /// Takes the charges, which count as written from now on.
+    /// Takes the charges, which count as written.
     pub(crate) fn take(&mut self) -> HashMap<Nid, Option<Charge>> {
         self.owners.clear();
         std::mem::take(&mut self.before)
     }
 
-    /// The files are left alone from now on: they cannot be kept right.
+    /// Stops updating the files, which can no longer be kept correct.
     pub(crate) fn give_up(&mut self) {
         *self = Self::unkept();
     }

@@ -13,7 +13,7 @@ use crate::locks::{Mutex, Rank};
 use crate::map;
 use crate::read_volume::{Node, ReadVolume};
 
-/// The cluster that was decompressed last: one who reads a file asks for its parts.
+/// The cluster that was decompressed last: a sequential reader asks for its parts.
 #[derive(Debug)]
 pub(crate) struct LastCluster(Mutex<Option<Kept>>);
 

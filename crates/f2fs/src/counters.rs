@@ -1,10 +1,10 @@
-//! How many blocks, nodes and inodes are in use, as the next checkpoint says.
+//! Numbers of blocks, nodes and inodes in use, for the next checkpoint.
 
 use f2fs_disk::checkpoint::DiskCheckpoint;
 
 use crate::error::{Error, Result};
 
-/// Counts of what is in use.
+/// Numbers of items in use.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// Blocks of files and directories, and nodes.
@@ -16,7 +16,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// As a checkpoint has them.
+    /// The counters of a checkpoint.
     pub(crate) fn of(fields: &DiskCheckpoint) -> Self {
         Self {
             blocks: fields.valid_block_count.get(),
@@ -37,7 +37,7 @@ impl Counters {
         }
     }
 
-    /// True where `more` blocks fit beside so many.
+    /// True if `more` blocks fit beside `blocks`.
     pub(crate) const fn has_room(&self, blocks: u64, more: u64) -> bool {
         blocks.saturating_add(more) <= self.blocks_max
     }

@@ -1,4 +1,4 @@
-//! Names of directories.
+//! Directories: looks names up, and lists them.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use crate::error::{CallerError, Result};
 use crate::map;
 use crate::read_volume::{Node, ReadVolume};
 
-/// Positions from here on are those of names that recovery would make.
+/// Positions from here on are those of fsynced names that recovery would make.
 const FSYNCED_FROM: u64 = 1 << 62;
 const BLOCK_BYTES: u64 = 4096;
 
-/// A name and what it leads to.
+/// A name with its inode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listed<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ino: Nid,
-    /// `None` where the directory does not say.
+    /// `None` if the directory does not record it.
     pub(crate) kind: Option<Kind>,
-    /// Where a listing goes on behind it; never 0.
+    /// Position at which a listing continues behind it; never 0.
     pub(crate) next: u64,
 }
 
 /// Takes names; false ends the listing.
 type Take<'a> = dyn FnMut(Listed<'_>) -> Result<bool> + 'a;
 
-/// What a name leads to.
+/// The inode of a name.
 ///
 /// # Errors
 /// [`CallerError::NotFound`], [`CallerError::NotADirectory`], [`CallerError::NameTooLong`].
@@ -58,19 +58,19 @@ pub(crate) fn ignores_case(volume: &ReadVolume, dir: &Node) -> bool {
     dir.inode.flags().contains(InodeFlags::CASEFOLD) && volume.features().contains(Features::CASEFOLD)
 }
 
-/// True where the rules are known by which the volume's directories ignore case.
+/// True if the encoding of the volume's case-insensitive directories is supported.
 pub(crate) fn knows_case(volume: &ReadVolume) -> bool {
     volume.superblock().fields().s_encoding.get() == fold::UTF8_12_1
 }
 
-/// A name that is looked for.
+/// A name to look up.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
-    /// What stands for it where case is ignored, and it is text.
+    /// Its folded form, if case is ignored and it is text.
     folded: Option<Vec<u8>>,
     pub(crate) hash: u32,
-    /// Where it is not where its hash says, it may be elsewhere.
+    /// If it is not found by its hash, all buckets are searched.
     is_anywhere: bool,
 }
 
@@ -78,13 +78,13 @@ impl<'a> Wanted<'a> {
     /// A name in a directory.
     ///
     /// # Errors
-    /// [`CallerError::InvalidArgument`] for one that is no text where all names have to be.
+    /// [`CallerError::InvalidArgument`] for a name that is not UTF-8 if the encoding is strict.
     pub(crate) fn new(volume: &ReadVolume, dir: &Node, name: &'a [u8]) -> Result<Self> {
         if !ignores_case(volume, dir) || matches!(name, b"." | b"..") {
             return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: false });
         }
         if !knows_case(volume) {
-            // It has to be the same byte by byte, wherever it is.
+            // It has to be equal byte by byte, in any bucket.
             return Ok(Self { name, folded: None, hash: hash::of_name(name), is_anywhere: true });
         }
         let flags = volume.superblock().fields().s_encoding_flags.get();
@@ -96,13 +96,13 @@ impl<'a> Wanted<'a> {
         Ok(Self { name, folded, hash, is_anywhere: flags & fold::NO_COMPAT_FALLBACK == 0 })
     }
 
-    /// True for a name that is this one.
+    /// True if a stored name matches.
     fn is(&self, name: &[u8]) -> bool {
         if name == self.name {
             return true;
         }
         let Some(folded) = &self.folded else { return false };
-        // Of most names it is seen without folding them.
+        // Most names can be compared without folding.
         match name.is_ascii() {
             true => name.eq_ignore_ascii_case(folded),
             false => !matches!(name, b"." | b"..") && fold::folded(name).as_ref() == Some(folded),
@@ -110,20 +110,20 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Where a name stands.
+/// Place of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// What it leads to.
+    /// Inode of the name.
     pub(crate) ino: Nid,
-    /// Block of the directory; `None` where names are inline.
+    /// Block of the directory; `None` for inline names.
     pub(crate) block: Option<u64>,
     /// Its first slot there.
     pub(crate) slot: usize,
-    /// Bytes of the name as it stands there: where case is ignored they may be others than were looked for.
+    /// Bytes of the stored name, which may differ from the looked-up name if case is ignored.
     pub(crate) len: usize,
 }
 
-/// Where a name stands in a directory.
+/// The place of a name in a directory.
 pub(crate) fn find(volume: &ReadVolume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
     check_is_dir(dir)?;
     find_wanted(volume, dir, &Wanted::new(volume, dir, name)?)
@@ -174,12 +174,12 @@ fn in_slots(
     Ok(None)
 }
 
-/// Looks into the bucket of the name's hash, level by level.
+/// Searches the bucket of the name's hash, level by level.
 fn by_hash(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let hash = wanted.hash;
     let fields = dir.inode.fields();
     let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
-    // Verified to be 63 at most.
+    // Verified to be at most 63.
     for level in 0..fields.i_current_depth.get() {
         let (first, count) = bucket(level, fields.i_dir_level, hash);
         if first >= blocks {
@@ -197,7 +197,7 @@ fn by_hash(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Optio
     Ok(None)
 }
 
-/// Looks at all names of a directory: a kernel with other tables may have hashed one differently.
+/// Searches all names of a directory: a kernel with other tables may have hashed one differently.
 fn anywhere(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let mut found = None;
     each_block(volume, dir, 0, &mut |index, block| {
@@ -207,12 +207,12 @@ fn anywhere(volume: &ReadVolume, dir: &Node, wanted: &Wanted<'_>) -> Result<Opti
     Ok(found)
 }
 
-/// Lists the names behind a position, 0 for all: `.` and `..` too.
+/// Lists the names behind a position, 0 for all, with `.` and `..`.
 pub(crate) fn list(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<()> {
     check_is_dir(dir)?;
     dir.check_is_plain()?;
     let fsynced = volume.overlay().names(dir.ino());
-    // Where case is ignored it may be written differently.
+    // If case is ignored it may be spelled differently.
     let given: Vec<Wanted<'_>> = match fsynced {
         Some(names) if ignores_case(volume, dir) => {
             names.keys().map(|name| Wanted::new(volume, dir, name)).collect::<Result<_>>()?
@@ -220,7 +220,7 @@ pub(crate) fn list(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'
         _ => Vec::new(),
     };
     let has_gone_on = list_stored(volume, dir, from, &mut |entry| {
-        // What an fsync gave the name to is listed behind all others.
+        // Names that an fsync has set are listed behind all others.
         if fsynced.is_some_and(|names| names.contains_key(entry.name)) || given.iter().any(|name| name.is(entry.name)) {
             return Ok(true);
         }
@@ -237,7 +237,7 @@ pub(crate) fn list(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'
     Ok(())
 }
 
-/// Lists the names that are stored; false where they were not wanted to the end.
+/// Lists the stored names; false if the listing was ended early.
 fn list_stored(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'_>) -> Result<bool> {
     if from >= FSYNCED_FROM {
         return Ok(true);
@@ -255,7 +255,7 @@ fn list_stored(volume: &ReadVolume, dir: &Node, from: u64, take: &mut Take<'_>) 
     })
 }
 
-/// Goes through the blocks of a directory that has such, from one on; false where `look` ended that.
+/// Visits the blocks of a directory, from one on; false if `look` ended the visit.
 fn each_block(
     volume: &ReadVolume,
     dir: &Node,
@@ -292,7 +292,7 @@ fn list_slots(slots: Slots<'_>, block: u64, from: usize, at: At, take: &mut Take
     Ok(true)
 }
 
-/// The address of a directory's block, which is neither a hole nor compressed.
+/// The address of a directory's block, which must be neither a hole nor compressed.
 fn checked(volume: &ReadVolume, dir: &Node, index: u64, at: BlockAddr) -> Result<BlockAddr> {
     map::check_is_data(volume, dir.ino(), index, at)?;
     Ok(at)

@@ -1,4 +1,4 @@
-//! Errors, and whom each blames.
+//! Errors, divided by the party to blame.
 
 use codec::compress::BlockError;
 use f2fs_disk::convert::to_u64;
@@ -8,7 +8,7 @@ use f2fs_disk::{BLOCK_SIZE, Corrupt, Detail, Nid};
 /// Result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,35 +28,35 @@ pub enum Error {
         ino: Nid,
         /// First block of the cluster.
         index: u64,
-        /// What is wrong.
+        /// The fault of the compressed data.
         source: BlockError,
     },
-    /// Contents that fs-verity protects are others than were protected: the image is damaged, or was changed.
-    #[error("the contents of inode {ino}, its block {index}, are not those that fs-verity protects")]
+    /// Contents differ from those that fs-verity protects: the image is damaged, or was changed.
+    #[error("block {index} of inode {ino} does not match its fs-verity hash")]
     Verity {
         /// Inode of the file.
         ino: Nid,
         /// The block.
         index: u64,
     },
-    /// The image, or what is asked for, needs what this crate does not do.
+    /// The image, or the request, needs a feature that this crate lacks.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The volume is full.
     #[error("no space left on the volume: {needed} bytes needed, {available} available")]
     NoSpace {
-        /// Bytes asked for.
+        /// Requested bytes.
         needed: u64,
-        /// Bytes that could be had.
+        /// Available bytes.
         available: u64,
     },
-    /// Something could not be written earlier, so nothing is written any more.
-    #[error("nothing is written any more, because of an earlier failure: {reason}")]
+    /// An earlier write failed, so all later ones are refused.
+    #[error("the volume is read-only because of an earlier failure: {reason}")]
     Poisoned {
         /// The failure.
         reason: Box<Error>,
     },
-    /// The engine was about to write something wrong, and did not.
+    /// The engine refused to write inconsistent data of its own making.
     #[error("bug in this program: {0}; nothing was written")]
     Bug(Box<Corrupt>),
     /// An fsync had allocated blocks and panicked before it wrote them.
@@ -65,13 +65,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// So many blocks are needed, and fewer available.
+    /// `needed` blocks are needed, and `available` left.
     pub(crate) fn no_space(needed: u64, available: u64) -> Self {
         let bytes = |blocks: u64| blocks.saturating_mul(to_u64(BLOCK_SIZE));
         Self::NoSpace { needed: bytes(needed), available: bytes(available) }
     }
 
-    /// Something that this program has in memory is not as it has to be.
+    /// An inconsistency in memory.
     #[cold]
     pub(crate) fn bug(what: &'static str, expected: &'static str) -> Self {
         Self::Bug(Box::new(Corrupt::new(what, Detail::Text(expected), Detail::Text("another"))))
@@ -81,10 +81,10 @@ impl Error {
 /// Errors in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallerError {
-    /// There is nothing of the name.
+    /// The name does not exist.
     #[error("no such file or directory")]
     NotFound,
-    /// Names are in directories alone.
+    /// Only directories have names.
     #[error("not a directory")]
     NotADirectory,
     /// Directories have no contents.
@@ -93,10 +93,10 @@ pub enum CallerError {
     /// The name exceeds 255 bytes.
     #[error("name too long")]
     NameTooLong,
-    /// It makes no sense for this kind of file.
+    /// Not valid for this kind of file.
     #[error("invalid argument")]
     InvalidArgument,
-    /// There is no such attribute.
+    /// The attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,
     /// There is neither data nor a hole behind the offset.
@@ -105,10 +105,10 @@ pub enum CallerError {
     /// There is no node with this number.
     #[error("stale file handle")]
     Stale,
-    /// There is something of the name.
+    /// The name exists.
     #[error("already exists")]
     Exists,
-    /// Only empty directories are removed.
+    /// Only empty directories can be removed.
     #[error("directory not empty")]
     NotEmpty,
     /// The inode's flags forbid it, or the caller may not.
@@ -126,7 +126,7 @@ pub enum CallerError {
     /// An inode has no room for more names.
     #[error("too many links")]
     TooManyLinks,
-    /// The format does not do that.
+    /// The format does not support it.
     #[error("operation not supported")]
     NotSupported,
     /// Attributes of an inode have a bounded size.
@@ -147,8 +147,8 @@ pub enum Unsupported {
     /// A volume on several devices.
     #[error("f2fs volume on {0} devices: only a single device is supported")]
     Devices(usize),
-    /// Features of a volume that can only be read.
-    #[error("f2fs volumes with these features are only read so far: {}", _0.names().join(", "))]
+    /// Features of a volume that is read-only in this version.
+    #[error("f2fs volumes with these features are read-only in this version: {}", _0.names().join(", "))]
     WritingWith(Features),
     /// A file or directory that this crate reads and does not write.
     #[error(
@@ -156,7 +156,7 @@ pub enum Unsupported {
          this version"
     )]
     Change(Nid),
-    /// Contents that cannot be read without the key.
+    /// Contents that need a key to be read.
     #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
     Encrypted(Nid),
 }

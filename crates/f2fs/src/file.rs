@@ -1,4 +1,4 @@
-//! Contents of files and targets of links.
+//! Contents of files and targets of links, for reading.
 
 use f2fs_disk::convert::{to_u64, to_usize};
 use f2fs_disk::flags::InlineFlags;
@@ -15,12 +15,12 @@ use crate::verity;
 /// Bytes of a block.
 const BLOCK_BYTES: u64 = 4096;
 const _: () = assert!(BLOCK_SIZE == 4096);
-/// Extents that are listed at most.
+/// Most extents that are listed.
 const EXTENTS_MAX: usize = 1 << 20;
 /// Longest target of a symbolic link: a block with a zero at its end.
 const TARGET_BYTES_MAX: u64 = BLOCK_BYTES - 1;
 
-/// Reads from `offset` on; returns how many bytes there were.
+/// Reads from `offset` on; returns the number of bytes read.
 pub(crate) fn read(
     volume: &ReadVolume,
     clusters: &LastCluster,
@@ -39,7 +39,7 @@ pub(crate) fn read(
     if node.inode.inline().contains(InlineFlags::DATA) {
         let area = node.inode.inline_area(&node.block);
         let found = area.get(to_usize(offset)..).unwrap_or_default();
-        // Verified: the size is that of the area at most.
+        // Verified: the size is at most that of the area.
         buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
         return Ok(len);
     }
@@ -47,7 +47,7 @@ pub(crate) fn read(
     Ok(len)
 }
 
-/// Fills all of `buf` with what is from `offset` on, also behind the end of the file.
+/// Fills all of `buf` from `offset` on, even behind the end of the file.
 fn read_raw(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
@@ -58,7 +58,7 @@ fn read_raw(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u6
     Ok(())
 }
 
-/// Fills the start of `buf` with bytes of one run, and returns how many.
+/// Fills the start of `buf` with bytes of one run, and returns their number.
 fn read_run(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let (index, within) = (offset / BLOCK_BYTES, offset % BLOCK_BYTES);
     if let Some(page) = volume.page(node.ino(), index) {
@@ -91,14 +91,14 @@ fn read_run(volume: &ReadVolume, clusters: &LastCluster, node: &Node, offset: u6
     Ok(len)
 }
 
-/// Of a file with compression, a run ends with its cluster: the next one may be compressed.
+/// In a file with compression, a run ends with its cluster: the next one may be compressed.
 fn within_cluster(node: &Node, index: u64, run: Run) -> Run {
     let Some(how) = node.inode.compressed() else { return run };
     let end = how.cluster.first_of(index).saturating_add(u64::from(how.cluster.blocks()));
     Run { count: run.count.min(end.saturating_sub(index)).max(1), ..run }
 }
 
-/// The mark of a compressed cluster where none can begin.
+/// The error of a cluster mark where no cluster can begin.
 fn stray(node: &Node, index: u64) -> Corrupt {
     let expected = Detail::Text("a block, a hole or a reserved block");
     Corrupt::new("address of a block", expected, Detail::Block(BlockAddr::COMPRESS)).at(At::File(node.ino(), index))
@@ -116,7 +116,7 @@ pub(crate) fn target(volume: &ReadVolume, clusters: &LastCluster, node: &Node) -
     }
     let mut target = vec![0; to_usize(size)];
     read(volume, clusters, node, 0, &mut target)?;
-    // A zero byte ends it for those who follow it.
+    // Programs that follow it stop at a zero byte.
     let len = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
     if len == 0 {
         let (expected, found) = (Detail::Text("a path"), Detail::Text("nothing"));
@@ -126,7 +126,8 @@ pub(crate) fn target(volume: &ReadVolume, clusters: &LastCluster, node: &Node) -
     Ok(target)
 }
 
-/// What `lseek` finds. As in the kernel, reserved blocks are neither data nor a hole: a search for either goes past.
+/// The result of `lseek`. As in the kernel, reserved blocks are neither data nor a hole: a search for either skips
+/// them.
 pub(crate) fn seek(volume: &ReadVolume, node: &Node, what: Seek, offset: u64) -> Result<u64> {
     let size = node.inode.size();
     if offset >= size {
@@ -154,10 +155,10 @@ pub(crate) fn seek(volume: &ReadVolume, node: &Node, what: Seek, offset: u64) ->
     }
 }
 
-/// A run, or what is left of a compressed cluster.
+/// A run, or the rest of a compressed cluster.
 enum Piece {
     Run(Run),
-    /// Blocks of the file that are left of it, and the first block with compressed bytes, and how many there are.
+    /// Remaining blocks of the file in it, the first block of compressed bytes, and the number of such blocks.
     Cluster {
         count: u64,
         at: BlockAddr,
@@ -231,7 +232,7 @@ fn extent(node: &Node, index: u64, piece: &Piece) -> Option<Extent> {
     let plain = Extent { offset, len, kind: ExtentKind::Data, logical: None, disk_len: len, compression: None };
     match *piece {
         Piece::Run(Run { at: BlockAddr::NULL, .. }) => None,
-        // Reserved blocks have no place yet.
+        // Reserved blocks have no address yet.
         Piece::Run(Run { at: BlockAddr::NEW, .. }) => {
             Some(Extent { kind: ExtentKind::Preallocated, disk_len: 0, ..plain })
         }
@@ -245,7 +246,7 @@ fn extent(node: &Node, index: u64, piece: &Piece) -> Option<Extent> {
     }
 }
 
-/// Adds an extent, to the last one where both are one on disk.
+/// Adds an extent, joined with the last one if they are adjacent on disk.
 fn push(found: &mut Vec<Extent>, extent: Extent) {
     if let Some(last) = found.last_mut() {
         let goes_on = last.offset.checked_add(last.len) == Some(extent.offset)

@@ -2,7 +2,7 @@
 //! here.
 //!
 //! Failure: blocks whose write failed stay readable here as long as the volume is open, and every later write is
-//! refused.
+//! refused. Callers: `blocks` and `batch`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::locks::{Condvar, Mutex, Rank};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// Blocks that are being written, and whether a batch of them is.
+/// Blocks being written, and whether a batch of them is pending.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     state: Mutex<State>,
@@ -40,7 +40,7 @@ impl InFlight {
         self.state.lock().blocks.get(&at).cloned()
     }
 
-    /// Those that lie in a range of bytes.
+    /// The blocks within a range of bytes.
     pub(crate) fn within(&self, offset: u64, len: usize) -> Vec<(BlockAddr, Arc<Block>)> {
         let state = self.state.lock();
         if state.blocks.is_empty() || len == 0 {
@@ -70,7 +70,7 @@ impl InFlight {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// A batch begins; the caller has waited for the one before.
+    /// Notes the beginning of a batch; the caller has waited for the one before.
     pub(crate) fn begin(&self) {
         self.state.lock().is_writing = true;
     }

@@ -1,4 +1,4 @@
-//! What an image is, and how full.
+//! Properties of a volume, and how full it is, for `info`.
 
 use f2fs_disk::SEGMENT_BLOCKS;
 use f2fs_disk::flags::CheckpointFlags;
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::read_volume::ReadVolume;
 use crate::segments::AllocType;
 
-/// What asks for `fsck.f2fs`.
+/// Checkpoint flags that ask for `fsck.f2fs`.
 const NEED_CHECK: CheckpointFlags =
     CheckpointFlags::ERROR.union(CheckpointFlags::FSCK).union(CheckpointFlags::QUOTA_NEED_FSCK);
 
@@ -22,17 +22,17 @@ pub struct Info {
     pub format: (u16, u16),
     /// Features, as `mkfs.f2fs -O` names them.
     pub features: Vec<String>,
-    /// Names ignore case in some directories: the number of the encoding, 0 for none.
+    /// Number of the encoding if some directories ignore case, else 0.
     pub encoding: u16,
-    /// The checkpoint that is shown.
+    /// Version of the checkpoint.
     pub checkpoint: u64,
     /// It was written by an unmount.
     pub is_clean: bool,
-    /// The kernel met an error, or it or quotas ask for a check.
+    /// The kernel met an error, or the volume or its quotas need a check.
     pub needs_check: bool,
-    /// Files with fsynced changes behind the checkpoint, which are shown.
+    /// Files recovered from fsyncs after the checkpoint.
     pub recovered_files: u64,
-    /// Files without names that were open at the checkpoint.
+    /// Inodes without names that were open at the checkpoint.
     pub orphans: u64,
     /// Bytes of the device that the format uses.
     pub total_bytes: u64,

@@ -1,33 +1,32 @@
 //! f2fs images as a [`vfs::FileSystem`].
 //!
-//! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes that go on while others
-//!   change the volume
-//! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
-//! - `read_volume`: a volume as readers see it, with nodes and inodes by their numbers; `dirty`: those that changed
-//! - `map`: where blocks of files are; `cluster`: compressed ones
-//! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents that were sealed
-//! - `policy`: what mount options say of writing
-//! - `write_volume`: a volume that is open for writing, and its parts: `space` over `segments`, `numbers`, `counters`,
+//! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes without the volume's lock
+//! - `start`: chooses superblock and checkpoint; `recovery` and `overlay`: fsyncs after it
+//! - `read_volume`: a readable volume, with nodes and inodes by their numbers; `dirty`: changed ones
+//! - `map`: positions of blocks of files; `cluster`: compressed ones
+//! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents protected by fs-verity
+//! - `policy`: mount options of writing
+//! - `write_volume`: a volume open for writing, and its parts: `space` over `segments`, `numbers`, `counters`,
 //!   `progress`
-//! - `quotas`: the files of quotas, read; `charges`: what changed that they count
-//! - `chain`: what an fsync can say without a checkpoint
-//! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
+//! - `quotas`: quota files, read; `charges`: changes that they have to count
+//! - `chain`: whether an fsync needs a checkpoint
+//! - `change`: changes, checkpoints, the cleaner, and the replay of fsyncs
 //! - `make`: new volumes
-//! - `vfs_impl`: the only place that knows node numbers of servers, and errno
+//! - `vfs_impl`: the only module that uses node numbers of servers, and errno
 //!
-//! An image may be made to do harm: nothing in it leads to a panic, to an endless loop or to more memory than a fixed
-//! part of the image's own size. A node carries its place in its inode, so that trees of nodes cannot loop.
+//! Images are untrusted: none leads to a panic, to an endless loop or to more memory than a fixed part of its own size.
+//! A node records its position in its inode, so that trees of nodes cannot loop.
 //!
-//! What the last fsyncs wrote after the checkpoint is shown as if it had been recovered, and nothing is written for
-//! that unless the volume is opened for writing ([`OpenOptions::skip_recovery`] leaves it out).
+//! Files fsynced after the checkpoint are shown as if they had been recovered, and nothing is written for that unless
+//! the volume is opened for writing ([`OpenOptions::skip_recovery`] ignores them).
 //!
 //! Durability: a sync makes a checkpoint. An fsync writes nodes behind the last one, which the next opening finds, or
-//! makes a checkpoint where nodes cannot say what it promises (`change`). A block is never overwritten that the last
-//! checkpoint, or what was fsynced since, needs: a power cut leaves that state or the next.
+//! makes a checkpoint if nodes cannot record its promise (`change`). A block that the last checkpoint or a later fsync
+//! needs is never overwritten: a power cut leaves that state or the next.
 //!
-//! How it fails: [`Error`]. Who calls it: programs by paths (`vfs::Volume`), and servers.
+//! Failure: [`Error`]. Callers: programs by paths (`vfs::Volume`), and servers.
 
-// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+// Lengths and indexes on disk are untrusted (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -43,7 +42,7 @@ mod charges;
 mod cluster;
 mod counters;
 mod dir;
-mod dirty;
+mod dirty_blocks;
 mod error;
 mod file;
 mod in_flight;

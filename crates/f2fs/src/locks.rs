@@ -5,7 +5,7 @@ pub(crate) use host::locks::{Condvar, Mutex, ReadGuard, RwLock};
 host::ranks! {
     /// Position in the lock order.
     pub(crate) enum Rank {
-        /// When the volume was written last.
+        /// The time of the last periodic commit.
         Due = 0,
         /// A volume that is open for writing.
         Volume = 1,
@@ -19,7 +19,7 @@ host::ranks! {
         InFlight = 5,
         /// The cache of blocks.
         Cache = 6,
-        /// Failures that were logged, and who was told of what stopped writing.
+        /// Logged failures, and openings that were told why writing ended.
         Logged = 7,
     }
     nests: []

@@ -1,4 +1,4 @@
-//! Where the blocks of a file are.
+//! Addresses of the blocks of a file.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Nid};
 use crate::error::Result;
 use crate::read_volume::{Node, ReadVolume};
 
-/// Blocks of a file with addresses of one kind, one after the other.
+/// Consecutive blocks of a file with addresses of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The first one's: of a block, or one that stands for a hole, a reserved block or a compressed cluster.
+    /// Address of the first one, or the mark of a hole, a reserved block or a compressed cluster.
     pub(crate) at: BlockAddr,
     /// Blocks, at least one.
     pub(crate) count: u64,
 }
 
 impl Run {
-    /// True where blocks with data are.
+    /// True for blocks with data.
     pub(crate) fn is_data(&self) -> bool {
         self.at.is_block()
     }
 }
 
-/// Where addresses of a file are: the block of a node, or a hole that is so long.
+/// The node with a file's addresses, or a hole of some length.
 enum Reached {
     Addresses(Arc<Block>),
     Inode,
@@ -58,7 +58,7 @@ pub(crate) fn run(volume: &ReadVolume, node: &Node, index: u64, count_max: u64) 
     let mut run = first;
     for next in rest {
         let expected = if run.is_data() { u64::from(at.0).saturating_add(run.count) } else { u64::from(at.0) };
-        // What is behind the end of the main area is refused when it is looked for itself.
+        // An address behind the end of the main area is refused when it is looked up itself.
         let goes_on =
             u64::from(next.get()) == expected && (!run.is_data() || volume.geometry().is_main(BlockAddr(next.get())));
         if run.count >= count_max || !goes_on {
@@ -69,7 +69,7 @@ pub(crate) fn run(volume: &ReadVolume, node: &Node, index: u64, count_max: u64) 
     Ok(run)
 }
 
-/// The addresses of `count` blocks from `index` on that are in one node: of a cluster.
+/// The addresses of `count` blocks of a cluster from `index` on, which are in one node.
 pub(crate) fn addresses(volume: &ReadVolume, node: &Node, index: u64, count: u32) -> Result<Vec<BlockAddr>> {
     let fanout = node.inode.fanout();
     let way = fanout.way(index).map_err(|error| error.at(At::Inode(node.ino())))?;
@@ -96,7 +96,7 @@ pub(crate) fn check_is_data(volume: &ReadVolume, ino: Nid, index: u64, at: Block
     Err(Corrupt::new("address of a block", expected, Detail::Block(at)).at(At::File(ino, index)).into())
 }
 
-/// Goes to the node with the address of block `index`.
+/// Finds the node with the address of block `index`.
 fn reach(volume: &ReadVolume, node: &Node, way: &Way, index: u64) -> Result<Reached> {
     let ino = node.ino();
     let Some(last) = way.steps().last() else { return Ok(Reached::Inode) };
@@ -108,10 +108,10 @@ fn reach(volume: &ReadVolume, node: &Node, way: &Way, index: u64) -> Result<Reac
         let nids = if depth == 0 { Inode::nids(&block).as_slice() } else { node::entries(&block) };
         let nid = nids.get(to_index(step.slot)).map_or(0, |nid| nid.get());
         let is_fsynced = volume.overlay().has(ino);
-        // An fsynced inode may name an indirect node that was not written: recovery makes it anew.
+        // An fsynced inode may name an indirect node that was not written: recovery makes it.
         let is_missing = nid == 0 || (is_fsynced && volume.address(Nid(nid))?.is_none());
         if is_missing {
-            // Fsynced nodes may lie anywhere below what is missing.
+            // Fsynced nodes may be anywhere below a missing one.
             let hole = if is_fsynced { last } else { step };
             return Ok(Reached::Hole(hole.first.saturating_add(hole.count).saturating_sub(index).max(1)));
         }

@@ -19,21 +19,21 @@ use crate::read_volume::ReadVolume;
 /// Numbers below this one are those of the format itself.
 const NID_MIN: u32 = 4;
 
-/// Numbers that no node has.
+/// Free node numbers.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     free: VecDeque<Nid>,
-    /// The next block of the NAT to be searched, and blocks that were not.
+    /// The next block of the NAT to search, and the number of unsearched blocks.
     next_block: u32,
     blocks_left: u32,
     /// Numbers that are free with the next checkpoint; a later search finds them.
     freed: Vec<Nid>,
-    /// Some came free that a search may have passed.
+    /// Numbers came free that a search may have passed.
     has_freed: bool,
 }
 
 impl Numbers {
-    /// The search begins where the checkpoint says.
+    /// Begins at the checkpoint's hint.
     pub(crate) fn of(volume: &ReadVolume) -> Self {
         Self {
             free: VecDeque::new(),
@@ -44,7 +44,7 @@ impl Numbers {
         }
     }
 
-    /// A number that no node has.
+    /// Takes a free number.
     pub(crate) fn take(&mut self, volume: &ReadVolume) -> Result<Nid> {
         loop {
             if let Some(nid) = self.free.pop_front() {
@@ -60,7 +60,7 @@ impl Numbers {
         }
     }
 
-    /// Looks through one more block of the NAT.
+    /// Searches one more block of the NAT.
     fn search(&mut self, volume: &ReadVolume) -> Result<()> {
         let geometry = volume.geometry();
         let block = self.next_block % geometry.nat_blocks.max(1);
@@ -72,9 +72,9 @@ impl Numbers {
             }
         }
         let hint = volume.checkpoint().fields().next_free_nid.get();
-        // From where the last search ended: a number comes again as late as it can.
+        // From the end of the last search on: a number is reused as late as possible.
         found.sort_by_key(|nid| (nid.0 < hint, nid.0));
-        // Those that this transaction gave back wait for its end.
+        // Numbers freed since the last checkpoint are not reused before the next.
         found.retain(|nid| !self.freed.contains(nid));
         self.free.extend(found);
         self.next_block = block + 1;
@@ -82,28 +82,28 @@ impl Numbers {
         Ok(())
     }
 
-    /// A node has this number after all.
+    /// Notes that a number is in use.
     pub(crate) fn remove(&mut self, taken: Nid) {
         self.free.retain(|nid| *nid != taken);
     }
 
-    /// A node was removed.
+    /// Notes that a node was removed.
     pub(crate) fn give_back(&mut self, nid: Nid) {
         self.freed.push(nid);
     }
 
-    /// A checkpoint is on the disk.
+    /// Notes a checkpoint.
     pub(crate) fn committed(&mut self) {
         self.has_freed |= !self.freed.is_empty();
         self.freed.clear();
     }
 
-    /// From where the kernel would look for a free number.
+    /// The number at which the kernel would begin to search.
     pub(crate) fn next_free(&self, volume: &ReadVolume) -> u32 {
         let geometry = volume.geometry();
         let known = self.free.front().map(|nid| nid.0);
         if known.is_none() && self.blocks_left == geometry.nat_blocks {
-            // No number was looked for.
+            // No search was needed.
             return volume.checkpoint().fields().next_free_nid.get();
         }
         let scan = self.next_block.saturating_mul(NAT_ENTRIES_PER_BLOCK);

@@ -1,38 +1,39 @@
-//! Nodes and names that lie over those of the checkpoint: what `recovery` found.
+//! Nodes and names fsynced after the checkpoint, found by `recovery`: they replace those of the checkpoint.
 //!
-//! Nodes are named by inode and offset, as the indirect nodes that will lead to new ones may not be written yet.
+//! Nodes are identified by inode and offset, as the indirect nodes that will lead to new ones may not be written yet.
+//! Callers: lookups of nodes and names, and the replay.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use f2fs_disk::inode::Kind;
 use f2fs_disk::{BlockAddr, Nid};
 
-/// Names of a directory that recovery would make, and what they lead to.
+/// Names that recovery would make in a directory, with their inodes.
 pub(crate) type Names = BTreeMap<Vec<u8>, (Nid, Option<Kind>)>;
 
 /// Nodes and names that were fsynced since the checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     nodes: HashMap<(Nid, u32), BlockAddr>,
-    /// Nodes of the log, those too that others count instead of: the way leads over all of them.
+    /// All nodes of the log, even those replaced by later ones: the chain runs through all of them.
     log: Vec<BlockAddr>,
     files: HashSet<Nid>,
     names: HashMap<Nid, Names>,
 }
 
 impl Overlay {
-    /// Adds a node of an inode; it counts instead of one that was added before.
+    /// Adds a node of an inode, in place of one that was added before.
     pub(crate) fn add_node(&mut self, ino: Nid, offset: u32, at: BlockAddr) {
         self.nodes.insert((ino, offset), at);
         self.files.insert(ino);
     }
 
-    /// Sets where the nodes of the log are.
+    /// Sets the addresses of the log's nodes.
     pub(crate) fn set_log(&mut self, log: Vec<BlockAddr>) {
         self.log = log;
     }
 
-    /// Where the nodes of the log are.
+    /// Addresses of the log's nodes.
     pub(crate) fn log(&self) -> &[BlockAddr] {
         &self.log
     }
@@ -47,12 +48,12 @@ impl Overlay {
         self.nodes.get(&(ino, offset)).copied()
     }
 
-    /// True for an inode of which nodes are here.
+    /// True for an inode with nodes here.
     pub(crate) fn has(&self, ino: Nid) -> bool {
         self.files.contains(&ino)
     }
 
-    /// Names of a directory that are new, or lead elsewhere.
+    /// New or changed names of a directory.
     pub(crate) fn names(&self, dir: Nid) -> Option<&Names> {
         self.names.get(&dir)
     }

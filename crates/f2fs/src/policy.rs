@@ -1,4 +1,4 @@
-//! How a volume is written, as its mount options say.
+//! Mount options that decide how a volume is written.
 
 /// Logs: data hot, warm and cold, then nodes.
 pub(crate) const LOGS: usize = 6;
@@ -12,39 +12,38 @@ pub(crate) const COLD_NODE: usize = 5;
 /// Where blocks are written (the kernel's `mode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// To free segments, and where these are few to the holes of others.
+    /// To free segments, and to the holes of others when few are free.
     #[default]
     Adaptive,
-    /// To free segments alone.
+    /// Only to free segments.
     Lfs,
 }
 
-/// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
+/// Whether sections are cleaned while the volume is idle (the kernel's `background_gc`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackgroundGc {
-    /// They are; a checkpoint makes several of them free.
+    /// Yes; one checkpoint frees several of them.
     #[default]
     On,
-    /// Only where there is no other room.
+    /// Only when space is short.
     Off,
-    /// They are, each with a checkpoint of its own.
+    /// Yes, each with a checkpoint of its own.
     Sync,
 }
 
-/// What an fsync promises (the kernel's `fsync_mode`).
+/// Promise of an fsync (the kernel's `fsync_mode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FsyncMode {
-    /// The file, and that its name leads to it.
+    /// The file, and its name.
     #[default]
     Posix,
-    /// For a new file in a directory that lost names, those too: a checkpoint is made.
+    /// For a new file in a directory with removed names, their removal too: a checkpoint is made.
     Strict,
-    /// What posix promises, once the device writes its cache: it is not asked to. A crash of programs alone loses
-    /// nothing.
+    /// That of posix, once the device writes its cache, which is not flushed. A crash of programs alone loses nothing.
     Nobarrier,
 }
 
-/// How many logs blocks are kept apart in (the kernel's `active_logs`).
+/// Number of logs among which blocks are divided (the kernel's `active_logs`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ActiveLogs {
     /// Data and nodes. Each fsync makes a checkpoint.
@@ -57,7 +56,7 @@ pub enum ActiveLogs {
 }
 
 impl ActiveLogs {
-    /// The log that blocks go to which belong to one of six.
+    /// The log for blocks that belong to one of six.
     pub(crate) const fn log(self, of_six: usize) -> usize {
         match (self, of_six) {
             (Self::Six, log) | (Self::Four, log @ (HOT_DATA | WARM_NODE)) => log,
@@ -69,7 +68,7 @@ impl ActiveLogs {
     }
 }
 
-/// What a new inode keeps in its own block.
+/// Contents that a new inode keeps in its own block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inline {
     pub(crate) data: bool,
@@ -86,7 +85,7 @@ impl Default for Inline {
 /// How a volume is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Policy {
-    /// The device is told what each checkpoint frees.
+    /// Blocks freed by a checkpoint are discarded.
     pub(crate) discard: bool,
     pub(crate) mode: Mode,
     pub(crate) background_gc: BackgroundGc,

@@ -1,5 +1,5 @@
-//! How far the changes of a volume are: which of them the last checkpoint has, whether an operation is half done, and
-//! whether a failure has ended all writing.
+//! Progress of changes: how many the last checkpoint has, whether an operation is half done, and whether a failure has
+//! ended all writing.
 
 #![expect(clippy::arithmetic_side_effects, reason = "a count of changes in memory")]
 
@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     changes: u64,
-    /// Changes that the last checkpoint has.
+    /// Changes in the last checkpoint.
     committed: u64,
-    /// Changes up to the end of the last whole operation, or to a point where one may be cut short.
+    /// Changes up to the end of the last whole operation, or to a point at which it may be interrupted.
     settled: u64,
-    /// Fsynced nodes are being replayed: a checkpoint before its end would leave the rest out.
+    /// A replay of fsynced nodes is running: a checkpoint before its end would drop the rest.
     pub(crate) is_replaying: bool,
-    /// Pages that were written over their old blocks.
+    /// Number of pages written in place.
     rewrites: u64,
     poison: Option<Box<Error>>,
 }
@@ -41,7 +41,7 @@ impl Progress {
         self.settled = self.changes;
     }
 
-    /// A checkpoint with all changes is on the disk.
+    /// Notes a checkpoint with all changes.
     pub(crate) const fn committed(&mut self) {
         self.committed = self.changes;
     }
@@ -50,7 +50,7 @@ impl Progress {
         self.changes == self.committed
     }
 
-    /// True where a checkpoint would hold whole operations.
+    /// True if a checkpoint would have only whole operations.
     pub(crate) const fn is_settled(&self) -> bool {
         !self.is_replaying && self.changes == self.settled
     }
@@ -59,12 +59,12 @@ impl Progress {
         self.poison.is_some()
     }
 
-    /// Nothing is written any more because of an error; the first one counts.
+    /// Ends all writing because of an error; the first one counts.
     pub(crate) fn poison(&mut self, error: &Error) {
         self.poison.get_or_insert_with(|| Box::new(error.clone()));
     }
 
-    /// Refuses to go on once something could not be written.
+    /// Refuses to write after a failure.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -1,4 +1,4 @@
-//! Quota files, read: how much each user, group or project has and may have.
+//! Reads quota files: usage and limits of each user, group or project.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::error::{Error, Result};
 use crate::map;
 use crate::read_volume::{Node, ReadVolume};
 
-/// What the quota files of a volume say.
+/// Contents of the quota files of a volume.
 #[derive(Debug, Clone, Default)]
 pub struct Quotas {
-    /// The files that there are, and their entries by number.
+    /// The existing files, and their entries by number.
     pub files: Vec<(QuotaKind, Vec<QuotaEntry>)>,
-    /// The checkpoint says that they are not right, until `fsck.f2fs` has counted anew.
+    /// The checkpoint marks them as wrong, until `fsck.f2fs` has counted again.
     pub need_repair: bool,
 }
 
-/// A quota file that is only read.
+/// A quota file for reading.
 struct Reading<'a> {
     volume: &'a ReadVolume,
     node: Node,
@@ -36,7 +36,7 @@ impl QuotaFile for Reading<'_> {
     }
 }
 
-/// A block of a quota file; where it has a hole, zeros.
+/// A block of a quota file; zeros for a hole.
 pub(crate) fn block(volume: &ReadVolume, node: &Node, number: u32) -> Result<QuotaBlock> {
     let (index, part) = quota::place_of(number);
     let page = match volume.page(node.ino(), index) {
@@ -49,7 +49,7 @@ pub(crate) fn block(volume: &ReadVolume, node: &Node, number: u32) -> Result<Quo
     Ok(quota::part_of(&page, part))
 }
 
-/// The inodes of the quota files that the volume has.
+/// The inodes of the existing quota files.
 pub(crate) fn files(volume: &ReadVolume) -> Result<[Option<Nid>; 3]> {
     let mut files = [None; 3];
     if !volume.features().contains(Features::QUOTA_INO) {
@@ -64,7 +64,7 @@ pub(crate) fn files(volume: &ReadVolume) -> Result<[Option<Nid>; 3]> {
     Ok(files)
 }
 
-/// The inode of a quota file, which has to be a plain file with blocks.
+/// The inode of a quota file, which must be a plain file with blocks.
 pub(crate) fn inode(volume: &ReadVolume, ino: Nid) -> Result<Node> {
     let node = volume.inode(ino)?;
     let is_plain = node.inode.kind() == Kind::File
@@ -78,12 +78,12 @@ pub(crate) fn inode(volume: &ReadVolume, ino: Nid) -> Result<Node> {
     Ok(node)
 }
 
-/// How many bytes a quota file can have: what its inode says, but no more than the volume has.
+/// Largest size of a quota file in bytes: that of its inode, but no more than the volume has.
 pub(crate) fn size(volume: &ReadVolume, node: &Node) -> u64 {
     node.inode.size().min(BlockAddr(volume.geometry().main_blocks).byte())
 }
 
-/// True where the checkpoint says that the quota files are not right.
+/// True if the checkpoint marks the quota files as wrong.
 pub(crate) fn need_repair(volume: &ReadVolume) -> bool {
     volume.checkpoint().flags().contains(CheckpointFlags::QUOTA_NEED_FSCK)
 }
@@ -103,7 +103,7 @@ pub(crate) fn read(volume: &ReadVolume) -> Result<Quotas> {
     Ok(quotas)
 }
 
-/// An error with the file that it is about.
+/// Adds the file to an error.
 pub(crate) fn placed(error: Error, ino: Nid) -> Error {
     match error {
         Error::Corrupt(corrupt) => Error::Corrupt(corrupt.at(At::Inode(ino))),

@@ -17,21 +17,21 @@ use f2fs_disk::superblock::Superblock;
 use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Geometry, Nid};
 
 use crate::blocks::Blocks;
-use crate::dirty::Dirty;
+use crate::dirty_blocks::Dirty;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::overlay::Overlay;
 
-/// A volume that can be read.
+/// A readable volume.
 #[derive(Debug)]
 pub(crate) struct ReadVolume {
     pub(crate) blocks: Arc<Blocks>,
     superblock: Superblock,
     checkpoint: Checkpoint,
-    /// Entries that count instead of those of NAT blocks: from the checkpoint's journal, and changed since.
+    /// Entries that replace those of NAT blocks: from the checkpoint's journal, and changed since.
     pub(crate) nat: HashMap<Nid, NatEntry>,
     overlay: Overlay,
     inode_seed: u32,
-    /// Nodes and pages that changed and were not written yet; see `write_volume`.
+    /// Dirty nodes and pages; see `write_volume`.
     pub(crate) dirty: Dirty,
 }
 
@@ -47,7 +47,7 @@ impl Node {
         self.inode.ino()
     }
 
-    /// Refuses an encrypted inode: there is no support for keys.
+    /// Refuses an encrypted inode, as keys are not supported.
     pub(crate) fn check_is_plain(&self) -> Result<()> {
         if self.inode.advise().contains(Advise::ENCRYPT) {
             return Err(Unsupported::Encrypted(self.ino()).into());
@@ -119,7 +119,7 @@ impl ReadVolume {
         Ok(nat::entry(&block, index).map_err(|error| error.at(At::Block(at)))?)
     }
 
-    /// The first block that has to be read from the device before [`Self::node`] of a number finds all in memory.
+    /// The first block to read from the device before [`Self::node`] of a number finds everything in memory.
     pub(crate) fn unread_block(&self, nid: Nid) -> Result<Option<BlockAddr>> {
         verify_nid("node number", nid, self.geometry().nid_count)?;
         if self.changed_node(nid).is_some() {
@@ -132,17 +132,17 @@ impl ReadVolume {
         Ok(self.address(nid)?.filter(|at| !self.blocks.has(*at)))
     }
 
-    /// The block of a node that changed and was not written yet.
+    /// The block of a dirty node.
     pub(crate) fn changed_node(&self, nid: Nid) -> Option<&Arc<Block>> {
         self.dirty.nodes.get(nid)
     }
 
-    /// A page of a file, or of a directory, that changed and was not written yet.
+    /// A dirty page of a file or directory.
     pub(crate) fn page(&self, ino: Nid, index: u64) -> Option<&Arc<Block>> {
         self.dirty.pages.get(ino, index)
     }
 
-    /// How many pages from `index` on, of at most `count`, come before one that changed.
+    /// Number of pages from `index` on, at most `count`, before the first dirty one.
     pub(crate) fn unchanged_pages(&self, ino: Nid, index: u64, count: u64) -> u64 {
         self.dirty.pages.unchanged(ino, index, count)
     }
@@ -151,7 +151,7 @@ impl ReadVolume {
     pub(crate) fn address(&self, nid: Nid) -> Result<Option<BlockAddr>> {
         let entry = self.nat_entry(nid)?;
         match entry.at() {
-            // A number that was given to a node that was never written.
+            // The number of a node that was never written.
             BlockAddr::NULL | BlockAddr::NEW => Ok(None),
             at if self.geometry().is_main(at) => Ok(Some(at)),
             at => {
@@ -161,7 +161,7 @@ impl ReadVolume {
         }
     }
 
-    /// The node with a number, which is this one of its inode.
+    /// The node with a number, which must be at this offset of its inode.
     pub(crate) fn node(&self, nid: Nid, ino: Nid, offset: u32) -> Result<Arc<Block>> {
         if let Some(block) = self.changed_node(nid) {
             Footer::of(block).verify(nid, ino, offset, BlockAddr::NEW)?;
@@ -184,13 +184,13 @@ impl ReadVolume {
     /// An inode.
     ///
     /// # Errors
-    /// [`CallerError::Stale`] where there is none of the number.
+    /// [`CallerError::Stale`] if the number is not that of an inode.
     pub(crate) fn inode(&self, ino: Nid) -> Result<Node> {
         if let Some(block) = self.changed_node(ino) {
             if !Footer::of(block).is_inode() {
                 return Err(CallerError::Stale.into());
             }
-            // Its checksum is made when it is written.
+            // Its checksum is computed when it is written.
             let features = self.features().difference(Features::INODE_CHKSUM);
             let inode = Inode::verify(block, ino, features, self.inode_seed)?;
             return Ok(Node { inode, block: Arc::clone(block) });
@@ -213,17 +213,17 @@ impl ReadVolume {
         Ok(Node { inode, block })
     }
 
-    /// The inode in a block that is known to be its.
+    /// The inode in a block that was verified.
     pub(crate) fn inode_in(&self, block: &Block, ino: Nid) -> Result<Inode> {
         Ok(Inode::verify(block, ino, self.features(), self.inode_seed)?)
     }
 
-    /// Inodes without names that go when the volume is mounted for writing.
+    /// Number of inodes without names, which are removed when the volume is mounted for writing.
     pub(crate) fn orphan_count(&self) -> Result<u64> {
         Ok(to_u64(self.orphans()?.len()))
     }
 
-    /// The inodes without names that the checkpoint has.
+    /// The inodes without names of the checkpoint.
     pub(crate) fn orphans(&self) -> Result<Vec<Nid>> {
         if !self.checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
             return Ok(Vec::new());

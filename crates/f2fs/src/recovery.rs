@@ -1,13 +1,13 @@
-//! What the last fsyncs wrote after the checkpoint, to be laid over it in memory.
+//! Roll-forward recovery: finds the nodes that fsyncs wrote after the checkpoint.
 //!
-//! An fsync writes the nodes of a file to the log of warm nodes, and no checkpoint. Each node says where the next one
-//! of the log is. The kernel follows them from where the checkpoint says that the log goes on, as long as they carry
-//! the checkpoint's version ([`Checkpoint::is_of_next`]), and makes the changes again ("roll-forward recovery"):
+//! An fsync writes the nodes of a file to the log of warm nodes, and no checkpoint. Each node has the address of the
+//! next one of the log. The kernel follows them from the log's position in the checkpoint, as long as they carry the
+//! checkpoint's version ([`Checkpoint::is_of_next`]), and repeats the changes:
 //!
 //! * of every inode with a node that ends an fsync, all nodes up to the last such one count;
-//! * an inode with the dentry mark was made since the checkpoint: its name goes into its directory.
+//! * an inode with the dentry mark was made since the checkpoint: its name is added to its directory.
 //!
-//! Here nothing is written: lookups of nodes and names go to the [`Overlay`] first.
+//! This module writes nothing: lookups of nodes and names go to the [`Overlay`] first. Callers: `start`.
 //!
 //! [`Checkpoint::is_of_next`]: f2fs_disk::checkpoint::Checkpoint::is_of_next
 
@@ -27,7 +27,7 @@ struct Logged {
     footer: Footer,
 }
 
-/// Up to where in the log an inode is recovered, and from which node its name.
+/// Position in the log up to which an inode is recovered, and the node with its name.
 #[derive(Default)]
 struct Wanted {
     last: usize,
@@ -56,7 +56,7 @@ pub(crate) fn read(volume: &ReadVolume) -> Result<Overlay> {
     Ok(overlay)
 }
 
-/// The inode's own block has the name and the directory.
+/// Adds the name and directory recorded in the inode's own block.
 fn add_name(overlay: &mut Overlay, volume: &ReadVolume, ino: Nid, at: BlockAddr) -> Result<()> {
     let inode = volume.inode_in(&volume.blocks.read(at)?, ino)?;
     let name = inode.name()?;
@@ -65,7 +65,7 @@ fn add_name(overlay: &mut Overlay, volume: &ReadVolume, ino: Nid, at: BlockAddr)
         return Err(Corrupt::new("inode i_name", expected, Detail::Text("another")).at(At::Inode(ino)).into());
     }
     let dir = Nid(inode.fields().i_pino.get());
-    // The kernel leaves names out whose directory is gone.
+    // The kernel skips names whose directory is gone.
     if !matches!(volume.inode(dir), Err(Error::Caller(CallerError::Stale))) {
         overlay.add_name(dir, name, ino, inode.kind());
     }
@@ -95,8 +95,8 @@ fn read_log(volume: &ReadVolume) -> Result<Vec<Logged>> {
     Ok(log)
 }
 
-/// The inodes with an fsync, except those of which nothing is known: neither the checkpoint nor the log has the inode,
-/// or the checkpoint has it as one that has no name, and is removed before anything else.
+/// The inodes with an fsync, except unknown ones: neither the checkpoint nor the log has the inode, or the checkpoint
+/// lists it as an orphan, which is removed first.
 fn find_wanted(volume: &ReadVolume, log: &[Logged]) -> Result<HashMap<Nid, Wanted>> {
     let mut wanted: HashMap<Nid, Wanted> = HashMap::new();
     if log.is_empty() {

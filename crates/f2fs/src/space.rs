@@ -1,12 +1,12 @@
-//! Space of a volume that is open for writing: which blocks are in use, and where the next ones go.
+//! Space of a volume that is open for writing: blocks in use, and the logs that allocate new ones.
 //!
 //! ```text
 //!    pages (of files and directories) --flush--> logs of data --.
 //!    nodes (inodes too) --------------commit--> logs of nodes --+--> SIT, NAT --> checkpoint
 //! ```
 //!
-//! Failure: the device's, when the summary of a full segment is read or written; [`Error::NoSpace`](crate::Error)
-//! where no section is free.
+//! Failure: the device's, when the summary of a full segment is read or written; [`Error::NoSpace`](crate::Error) if no
+//! section is free. Callers: `write_volume` and `change`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks of a volume, bounded by the superblock")]
 
@@ -19,12 +19,12 @@ use f2fs_disk::summary::{JOURNAL_SIZE, Summary, SummaryBlock};
 use f2fs_disk::{BlockAddr, Geometry, Nid, SEGMENT_BLOCKS};
 
 use crate::blocks::Blocks;
-use crate::dirty::DirtyCount;
+use crate::dirty_blocks::DirtyCount;
 use crate::error::{Error, Result};
 use crate::policy::{ActiveLogs, HOT_DATA, HOT_NODE, LOGS};
 use crate::segments::{AllocType, Segments, place_of};
 
-/// Blocks beyond what is known to be needed, for what a change makes dirty besides.
+/// Blocks beyond the known need, for blocks that a change makes dirty in addition.
 const SLACK_BLOCKS: u64 = 32;
 
 /// A segment that blocks are written to in order: to all of it, or to its holes.
@@ -33,7 +33,7 @@ pub(crate) struct Log {
     pub(crate) segment: u32,
     /// Index of the next block.
     pub(crate) next: u32,
-    /// Holes behind the next block, where these are filled.
+    /// Holes behind the next block, if the log fills holes.
     holes: Option<VecDeque<u32>>,
     /// The owners of the blocks that were written.
     pub(crate) summaries: Vec<Summary>,
@@ -65,7 +65,7 @@ impl Log {
         }
     }
 
-    /// The next block was written.
+    /// Notes that the next block was written.
     fn advance(&mut self) {
         self.next = match &mut self.holes {
             Some(holes) => holes.pop_front().unwrap_or(SEGMENT_BLOCKS),
@@ -73,7 +73,7 @@ impl Log {
         };
     }
 
-    /// Where the next block goes.
+    /// Address of the next block.
     fn next_address(&self, geometry: &Geometry) -> BlockAddr {
         geometry.segment_block(self.segment, self.next)
     }
@@ -89,13 +89,13 @@ pub(crate) struct Space {
     pub(crate) logs: Vec<Log>,
     /// Segments whose entries are in the journal of the last checkpoint instead of in the SIT.
     pub(crate) sit_journal: BTreeSet<u32>,
-    /// Sections that the volume keeps for the cleaner.
+    /// Sections reserved for the cleaner.
     pub(crate) reserved_sections: u64,
 }
 
 impl Space {
-    /// The next block of a log, which is in use from now on; `mtime` is the age of its contents where it is not now.
-    /// With fewer logs than six, others stand for some of them.
+    /// Allocates the next block of a log; `mtime` is the age of its contents if they are not new. With fewer logs than
+    /// six, others replace some of them.
     pub(crate) fn allocate(
         &mut self,
         log: usize,
@@ -121,24 +121,24 @@ impl Space {
         Ok(at)
     }
 
-    /// A block is no longer in use.
+    /// Frees a block.
     pub(crate) fn give_back(&mut self, at: BlockAddr) -> Result<()> {
         self.segments.give_back(&self.geometry, at)
     }
 
-    /// Nothing is written to a block before the next checkpoint.
+    /// Reserves a block until the next checkpoint.
     pub(crate) fn keep(&mut self, at: BlockAddr) {
         self.segments.keep(&self.geometry, at);
     }
 
-    /// Where the next block of a log goes.
+    /// Address of the next block of a log.
     pub(crate) fn next_address(&self, log: usize) -> BlockAddr {
         let open = self.logs.get(self.active_logs.log(log));
         open.map_or(BlockAddr::NULL, |open| open.next_address(&self.geometry))
     }
 
-    /// A log goes on in another segment, in the kernel's order: in the next one of its section, in the holes of one
-    /// where free sections are few, in a free section. The summary of the one it leaves is written.
+    /// Moves a log to another segment, in the kernel's order: the next one of its section, the holes of one if free
+    /// sections are few, a free section. Writes the summary of the old one.
     pub(crate) fn change_segment(&mut self, log: usize, dirty: DirtyCount) -> Result<()> {
         let left = self.logs.get(log).map(|open| (open.segment, open.alloc_type()));
         let following = left.filter(|(_, alloc_type)| *alloc_type == AllocType::Lfs);
@@ -160,8 +160,8 @@ impl Space {
         Ok(())
     }
 
-    /// The log in the holes of a segment. Its other blocks keep their owners; where these cannot be told, its holes
-    /// are left alone.
+    /// A log in the holes of a segment. Its other blocks keep their owners; if these are unknown, its holes are not
+    /// used.
     fn holes_for(&mut self, log: usize) -> Result<Option<Log>> {
         while let Some(number) = self.segments.best_holes(log) {
             let block = self.blocks.read(self.geometry.summary_block(number))?;
@@ -175,7 +175,7 @@ impl Space {
         Ok(None)
     }
 
-    /// The node that leads to a block of data which is in use, and from where in it, as the segment's summary says.
+    /// The node with the address of a data block in use, and the index in it, by the segment's summary.
     pub(crate) fn owner_of(&self, at: BlockAddr) -> Result<Option<(Nid, u32)>> {
         let (number, index) = place_of(&self.geometry, at);
         if !self.segments.segment(number).is_some_and(|segment| segment.is_in_use(index)) {
@@ -193,20 +193,20 @@ impl Space {
         Ok(summary.and_then(|summary| of(&summary.entries)))
     }
 
-    /// True where `spare` sections are left free when everything dirty is written, and `more` blocks besides.
+    /// True if `spare` sections stay free when all dirty blocks, and `more` blocks, are written.
     pub(crate) fn has_sections(&self, dirty: DirtyCount, more: u64, spare: u64) -> bool {
         u64::from(self.segments.free_sections()) >= self.sections_needed(dirty, more) + spare
     }
 
-    /// The error where there are not as many.
+    /// The error if fewer stay free.
     pub(crate) fn no_sections(&self, dirty: DirtyCount, more: u64, spare: u64) -> Error {
         let blocks = |sections: u64| sections.saturating_mul(self.segments.blocks_per_section());
         let needed = self.sections_needed(dirty, more) + spare;
         Error::no_space(blocks(needed), blocks(self.segments.free_sections().into()))
     }
 
-    /// Free sections that the next commit may need for all that changed and `more` blocks besides, however they are
-    /// distributed among the logs.
+    /// Free sections that the next commit may need for all dirty blocks and `more` blocks, in any distribution among
+    /// the logs.
     fn sections_needed(&self, dirty: DirtyCount, more: u64) -> u64 {
         let more = more + SLACK_BLOCKS;
         let all = dirty.nodes + dirty.pages + more;
@@ -215,7 +215,7 @@ impl Space {
         without_holes.min(self.sections_beside_holes(false, data) + self.sections_beside_holes(true, nodes))
     }
 
-    /// Free sections that logs of data, or of nodes, may need for so many blocks: holes take the first of them.
+    /// Free sections that logs of data, or of nodes, may need for `blocks`: holes take the first of them.
     fn sections_beside_holes(&self, is_node: bool, blocks: u64) -> u64 {
         let left = blocks.saturating_sub(self.segments.room_in_holes(is_node));
         if left == 0 {
@@ -225,13 +225,13 @@ impl Space {
         left / self.segments.blocks_per_section() + self.short_logs(logs, blocks)
     }
 
-    /// Logs without room for so many blocks in the segment that they write to.
+    /// Number of logs without space for `blocks` in their segments.
     fn short_logs(&self, logs: Range<usize>, blocks: u64) -> u64 {
         let logs = self.logs.get(logs).unwrap_or_default();
         to_u64(logs.iter().filter(|log| log.room() < blocks).count())
     }
 
-    /// True where free sections are so few that holes are filled first: as the kernel's `f2fs_need_SSR` decides.
+    /// True if free sections are so few that holes are filled first: the rule of the kernel's `f2fs_need_SSR`.
     fn needs_ssr(&self, dirty: DirtyCount) -> bool {
         let sections = |blocks: u64| blocks.div_ceil(self.segments.blocks_per_section());
         let dirty = sections(dirty.nodes) + sections(dirty.pages);

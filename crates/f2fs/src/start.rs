@@ -1,4 +1,4 @@
-//! Opening: which superblock and checkpoint count, and whether all that the volume needs is supported.
+//! Opening: chooses superblock and checkpoint, and checks that all features of the volume are supported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::read_volume::ReadVolume;
 use crate::recovery;
 use crate::vfs_impl::{F2fs, Serving};
 
-/// How an image is opened.
+/// Options of opening an image.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     superblock: Option<u64>,
@@ -34,49 +34,47 @@ pub struct OpenOptions {
     policy: Policy,
 }
 
-/// Time between two checkpoints that nobody asked for, unless it is said: as in the kernel.
+/// Default interval of the periodic checkpoint: the kernel's.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl OpenOptions {
-    /// As the kernel would open it for reading: the first superblock that is right, and with what was fsynced after
-    /// the checkpoint.
+    /// As the kernel opens it for reading: with the first valid superblock, and with fsyncs after the checkpoint.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes this copy of the superblock, 0 or 1, and no other.
+    /// Uses only this copy of the superblock, 0 or 1.
     #[must_use]
     pub fn superblock(self, copy: Option<u64>) -> Self {
         Self { superblock: copy, ..self }
     }
 
-    /// Shows the last checkpoint, without what was fsynced after it (the kernel's `norecovery`).
+    /// Shows the last checkpoint, without later fsyncs (the kernel's `norecovery`).
     #[must_use]
     pub fn skip_recovery(self, skips_recovery: bool) -> Self {
         Self { skips_recovery, ..self }
     }
 
-    /// Lets it be changed. What was fsynced after the checkpoint, and files that lost their last name before it, are
-    /// brought to an end when it is opened.
+    /// Opens it for writing. Opening then replays fsyncs after the checkpoint, and removes orphans.
     #[must_use]
     pub fn writable(self, is_writable: bool) -> Self {
         Self { is_writable, ..self }
     }
 
-    /// How far times of access are kept.
+    /// Which access times are updated.
     #[must_use]
     pub fn atime(self, atime: AtimeMode) -> Self {
         Self { atime, ..self }
     }
 
-    /// Time between two checkpoints that nobody asked for.
+    /// Interval of the periodic checkpoint.
     #[must_use]
     pub fn commit_interval(self, interval: Duration) -> Self {
         Self { commit_interval: Some(interval), ..self }
     }
 
-    /// Each checkpoint tells the device which blocks it freed (the kernel's `discard`).
+    /// Discards the blocks that each checkpoint frees (the kernel's `discard`).
     #[must_use]
     pub fn discard(self, discard: bool) -> Self {
         Self { policy: Policy { discard, ..self.policy }, ..self }
@@ -88,19 +86,19 @@ impl OpenOptions {
         Self { policy: Policy { mode, ..self.policy }, ..self }
     }
 
-    /// Whether sections are emptied while nobody changes anything (the kernel's `background_gc`).
+    /// Whether sections are cleaned while the volume is idle (the kernel's `background_gc`).
     #[must_use]
     pub fn background_gc(self, background_gc: BackgroundGc) -> Self {
         Self { policy: Policy { background_gc, ..self.policy }, ..self }
     }
 
-    /// What an fsync promises (the kernel's `fsync_mode`).
+    /// Promise of an fsync (the kernel's `fsync_mode`).
     #[must_use]
     pub fn fsync_mode(self, fsync_mode: FsyncMode) -> Self {
         Self { policy: Policy { fsync_mode, ..self.policy }, ..self }
     }
 
-    /// How many logs blocks are kept apart in (the kernel's `active_logs`).
+    /// Number of logs among which blocks are divided (the kernel's `active_logs`).
     #[must_use]
     pub fn active_logs(self, active_logs: ActiveLogs) -> Self {
         Self { policy: Policy { active_logs, ..self.policy }, ..self }
@@ -124,7 +122,7 @@ impl OpenOptions {
         Self { policy: Policy { inline: Inline { xattr, ..self.policy.inline }, ..self.policy }, ..self }
     }
 
-    /// Where time and randomness come from; from the system where it is not said.
+    /// Source of time and randomness; by default the system.
     #[must_use]
     pub fn env(self, env: Env) -> Self {
         Self { env: Some(env), ..self }
@@ -133,8 +131,8 @@ impl OpenOptions {
     /// Opens the file system on a device; nothing is written unless it is opened for writing.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::Error::Corrupt) where no superblock or no checkpoint is right, `Unsupported`, `Io`, and
-    /// [`CallerError::InvalidArgument`] for a copy that there is not.
+    /// [`Corrupt`](crate::Error::Corrupt) without a valid superblock or checkpoint, `Unsupported`, `Io`, and
+    /// [`CallerError::InvalidArgument`] for a missing copy.
     pub fn open(self, device: Arc<dyn Device>) -> Result<F2fs> {
         let blocks = Blocks::new(device);
         let superblock = self.read_superblock(&blocks)?;
@@ -152,7 +150,7 @@ impl OpenOptions {
             let overlay = recovery::read(&volume)?;
             volume.set_overlay(overlay);
         }
-        // A volume without a root is refused at once.
+        // A volume without a root is refused now.
         volume.inode(volume.root())?;
         let serving = Serving { atime: self.atime, commit_interval: self.commit_interval.unwrap_or(COMMIT_INTERVAL) };
         if !self.is_writable {
@@ -204,7 +202,7 @@ fn check_is_supported(superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
-/// The newest pack that is right.
+/// The newest valid pack.
 fn read_checkpoint(blocks: &Blocks, superblock: &Superblock) -> Result<Checkpoint> {
     let packs = [0, 1].map(|number| read_pack(blocks, superblock, superblock.geometry().pack(number)));
     match packs {

@@ -1,5 +1,4 @@
-//! Files that fs-verity protects: what is read of them is compared with the hashes that were made when they were
-//! sealed.
+//! Files protected by fs-verity: contents are verified against the hash tree when they are read.
 
 use codec::verity::{BLOCK_SIZE, Tree, Verifier};
 use f2fs_disk::convert::{to_u64, to_usize, usize_from};
@@ -14,7 +13,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Blocks that are read at a time.
 const BLOCKS_AT_ONCE: u64 = 64;
 
-/// Reads bytes of a file as they are, behind its end, too.
+/// Reads bytes of a file without verifying them, even behind its end.
 pub(crate) type ReadRaw<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
 
 /// True for a file that is protected.
@@ -25,7 +24,7 @@ pub(crate) fn is_protected(node: &Node) -> bool {
 /// Reads bytes within a protected file from `offset` on, all of them.
 ///
 /// # Errors
-/// [`Error::Verity`] for a block that is not the one that was protected; `Corrupt` for a descriptor that is wrong.
+/// [`Error::Verity`] for a block with a wrong hash; `Corrupt` for a malformed descriptor.
 pub(crate) fn read(
     volume: &ReadVolume,
     node: &Node,
@@ -44,7 +43,7 @@ pub(crate) fn read(
         let start = first.saturating_mul(BLOCK_BYTES);
         let wanted =
             end.div_ceil(BLOCK_BYTES).saturating_sub(first).clamp(1, BLOCKS_AT_ONCE).saturating_mul(BLOCK_BYTES);
-        // Behind the end of the file zeros are hashed, whatever its last block has there.
+        // Behind the end of the file zeros are hashed, whatever its last block contains.
         let mut data = vec![0; to_usize(wanted.min(size.saturating_sub(start)))];
         read_raw(start, &mut data)?;
         for (index, block) in (first..).zip(data.chunks(BLOCK_SIZE)) {

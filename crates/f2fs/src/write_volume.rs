@@ -1,13 +1,13 @@
-//! A volume that is open for writing: as readers see it, and parts with the changes since the last checkpoint.
+//! A volume that is open for writing: the readable volume, and parts with the changes since the last checkpoint.
 //!
-//! - `read`: the volume as readers see it, with its dirty nodes and pages
-//! - `space`: segments and logs; `numbers`: those of nodes; `counters`: blocks, nodes and inodes in use
-//! - `chain`: what an fsync can say without a checkpoint; `charges`: changes that quota files have to count
+//! - `read`: the readable volume, with its dirty nodes and pages
+//! - `space`: segments and logs; `numbers`: node numbers; `counters`: blocks, nodes and inodes in use
+//! - `chain`: whether an fsync needs a checkpoint; `charges`: changes that quota files have to count
 //! - `progress`: changes, and the failure that ended writing
 //!
-//! The functions of `change` take it, or the parts that they need.
+//! Callers: the functions of `change`, which take it or the parts that they need.
 //!
-//! Failure: an error in the middle of a change poisons the volume ([`Progress`]): nothing is written any more.
+//! Failure: an error in the middle of a change poisons the volume ([`Progress`]): all later writes are refused.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of nodes and blocks, bounded by the superblock")]
 
@@ -28,7 +28,7 @@ use crate::chain::Chain;
 use crate::charges::{Charge, Charges};
 use crate::counters::Counters;
 use crate::dir;
-use crate::dirty::DirtyCount;
+use crate::dirty_blocks::DirtyCount;
 use crate::error::{Result, Unsupported};
 use crate::numbers::Numbers;
 use crate::policy::Policy;
@@ -64,7 +64,7 @@ pub(crate) struct Epoch {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     pub(crate) all: BTreeSet<Nid>,
-    /// Those of them that never had a name, and may get one.
+    /// Orphans that never had a name, and may get one.
     pub(crate) unnamed: BTreeSet<Nid>,
 }
 
@@ -82,15 +82,15 @@ pub(crate) struct Clock {
 /// The section that the background cleaner empties, and how many it has emptied.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    /// The section that is being emptied, and from which of its blocks on.
+    /// The section being emptied, and the next block in it.
     pub(crate) at: Option<(u32, u32)>,
-    /// Sections that were emptied since it made a checkpoint, and how many were free then.
+    /// Sections emptied since its last checkpoint, and how many were free then.
     pub(crate) emptied: u32,
     pub(crate) free_before: u32,
 }
 
 impl Orphans {
-    /// An inode was removed, or got a name.
+    /// Notes that an inode was removed, or got a name.
     pub(crate) fn remove(&mut self, ino: Nid) -> bool {
         self.unnamed.remove(&ino);
         self.all.remove(&ino)
@@ -108,7 +108,7 @@ impl Clock {
         Time { sec, nsec }
     }
 
-    /// Seconds that the volume has been mounted in its whole life: the unit of segment ages (`elapsed_time`).
+    /// Seconds that the volume has ever been mounted: the unit of segment ages (`elapsed_time`).
     pub(crate) fn elapsed(&self) -> u64 {
         let passed = self.env.now().0.saturating_sub(self.opened);
         self.elapsed_before.saturating_add(u64::try_from(passed).unwrap_or(0))
@@ -129,7 +129,7 @@ impl Deref for WriteVolume {
 }
 
 impl WriteVolume {
-    /// How many blocks changed.
+    /// Numbers of dirty blocks.
     pub(crate) fn dirty(&self) -> DirtyCount {
         self.read.dirty.count()
     }
@@ -154,7 +154,7 @@ impl WriteVolume {
         }
     }
 
-    /// Changes up to here may become part of a checkpoint without those that follow.
+    /// Allows a checkpoint to have all changes so far without later ones.
     pub(crate) fn settle(&mut self) {
         self.progress.settle();
         self.space.segments.set_clock(self.clock.elapsed());
@@ -168,14 +168,14 @@ impl WriteVolume {
         result
     }
 
-    /// The next block of a log, which is in use from now on.
+    /// Allocates the next block of a log.
     pub(crate) fn allocate(&mut self, log: usize, summary: Summary, mtime: Option<u64>) -> Result<BlockAddr> {
         let at = self.space.allocate(log, summary, mtime, self.read.dirty.count())?;
         self.progress.changed();
         Ok(at)
     }
 
-    /// A log goes on in another segment.
+    /// Moves a log to another segment.
     pub(crate) fn change_segment(&mut self, log: usize) -> Result<()> {
         self.space.change_segment(log, self.read.dirty.count())
     }
@@ -186,12 +186,12 @@ impl WriteVolume {
         self.progress.changed();
     }
 
-    /// A number that no node has.
+    /// Takes a free node number.
     pub(crate) fn new_nid(&mut self) -> Result<Nid> {
         self.numbers.take(&self.read)
     }
 
-    /// Puts a new node into memory; it counts as a block of its inode's, which the caller notes there.
+    /// Adds a new node in memory. It counts as a block of its inode, which the caller has to update.
     pub(crate) fn add_node(&mut self, nid: Nid, ino: Nid, block: Block) -> Result<()> {
         let version = self.nat_entry(nid)?.version;
         if nid == ino && self.charges.wants(ino) {
@@ -205,7 +205,7 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// A new node of an inode, without anything in it.
+    /// Adds an empty node to an inode.
     pub(crate) fn new_node(&mut self, ino: Nid, offset: u32) -> Result<Nid> {
         let nid = self.new_nid()?;
         let mut block = [0; BLOCK_SIZE];
@@ -214,7 +214,7 @@ impl WriteVolume {
         Ok(nid)
     }
 
-    /// Removes a node; its inode's count of blocks is the caller's business.
+    /// Removes a node; the caller has to update its inode's count of blocks.
     pub(crate) fn remove_node(&mut self, nid: Nid) -> Result<()> {
         let entry = self.nat_entry(nid)?;
         if entry.ino() == nid && self.charges.wants(nid) {
@@ -228,7 +228,7 @@ impl WriteVolume {
         self.read.dirty.nodes.remove(nid);
         match entry.ino() == nid {
             true => self.chain.gone(nid),
-            // Nothing in the other nodes says that it is gone.
+            // The other nodes do not record its removal.
             false => self.chain.bar(entry.ino()),
         }
         self.numbers.give_back(nid);
@@ -236,7 +236,7 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// The block of a node, to be changed.
+    /// The block of a node, for changes.
     pub(crate) fn edit(&mut self, nid: Nid, ino: Nid, offset: u32) -> Result<&mut Block> {
         if self.changed_node(nid).is_none() {
             let block = self.node(nid, ino, offset)?;
@@ -249,38 +249,38 @@ impl WriteVolume {
         Ok(Arc::make_mut(self.read.dirty.nodes.get_mut(nid)?))
     }
 
-    /// The block of an inode, to be changed.
+    /// The block of an inode, for changes.
     pub(crate) fn edit_inode(&mut self, ino: Nid) -> Result<&mut Block> {
         self.edit(ino, ino, 0)
     }
 
-    /// The fields of an inode, to be changed.
+    /// The fields of an inode, for changes.
     pub(crate) fn edit_fields(&mut self, ino: Nid) -> Result<&mut DiskInode> {
         Ok(inode::fields_mut(self.edit_inode(ino)?))
     }
 
-    /// The contents changed now, those of a directory too.
+    /// Sets the modification time of contents or a directory.
     pub(crate) fn touch_contents(&mut self, ino: Nid) -> Result<()> {
         let now = self.clock.now();
         self.edit_fields(ino)?.set_mtime(now.sec, now.nsec);
         self.touch_inode(ino)
     }
 
-    /// The inode itself changed now.
+    /// Sets the change time of an inode.
     pub(crate) fn touch_inode(&mut self, ino: Nid) -> Result<()> {
         let now = self.clock.now();
         self.edit_fields(ino)?.set_ctime(now.sec, now.nsec);
         Ok(())
     }
 
-    /// Adds to the count of an inode's names.
+    /// Adds to an inode's link count.
     pub(crate) fn add_links(&mut self, ino: Nid, more: i32) -> Result<()> {
         let fields = self.edit_fields(ino)?;
         fields.i_links = fields.i_links.get().saturating_add_signed(more).into();
         Ok(())
     }
 
-    /// Adds to the count of an inode's blocks, and to that of the volume.
+    /// Adds to an inode's count of blocks, and to that of the volume.
     pub(crate) fn count_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
         if more != 0 {
             self.count_inode_blocks(ino, more)?;
@@ -290,14 +290,14 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// Adds to the count of an inode's blocks alone: its nodes count when they are made.
+    /// Adds only to an inode's count of blocks: its nodes are counted when they are made.
     pub(crate) fn count_inode_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
         let fields = self.edit_fields(ino)?;
         fields.i_blocks = fields.i_blocks.get().saturating_add_signed(more).into();
         Ok(())
     }
 
-    /// The hint at the longest run of blocks is no longer true.
+    /// Clears the hint for the longest run of blocks, which is no longer true.
     pub(crate) fn forget_extent(&mut self, layout: &Inode) -> Result<()> {
         if layout.fields().i_ext.len.get() != 0 {
             self.edit_fields(layout.ino())?.i_ext.len = 0.into();
@@ -305,7 +305,7 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// Puts a page of a file among those that changed.
+    /// Adds a dirty page of a file.
     pub(crate) fn put_page(&mut self, ino: Nid, index: u64, page: Arc<Block>) {
         self.read.dirty.pages.put(ino, index, page);
         self.progress.changed();
@@ -316,7 +316,7 @@ impl WriteVolume {
         self.orphans.all.contains(&ino)
     }
 
-    /// Refuses to change contents, or names in it, of an inode of a kind that is read-only in this version.
+    /// Refuses to change the contents or names of an inode of a kind that is read-only in this version.
     ///
     /// # Errors
     /// [`Unsupported::Change`].
@@ -332,7 +332,7 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// An inode is about to change; `block` is what it was.
+    /// Notes the charge of an inode that is about to change from `block`.
     fn note_charge(&mut self, ino: Nid, block: &Block) -> Result<()> {
         if self.charges.wants(ino) {
             let before = self.charge_of(ino, block)?;
@@ -341,8 +341,8 @@ impl WriteVolume {
         Ok(())
     }
 
-    /// Blocks and owners that an inode in memory counts for. Its checksum was looked at when it was read, or is not
-    /// made yet.
+    /// Blocks and owners charged for an inode in memory. Its checksum was verified when it was read, or is not yet
+    /// computed.
     fn charge_of(&self, ino: Nid, block: &Block) -> Result<Charge> {
         let features = self.features().difference(Features::INODE_CHKSUM);
         Ok(Charge::of(&Inode::verify(block, ino, features, self.inode_seed())?, features))

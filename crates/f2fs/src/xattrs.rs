@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Reads extended attributes.
 
 use f2fs_disk::acl;
 use f2fs_disk::node::{self, XATTR_OFFSET};
@@ -22,7 +22,7 @@ pub(crate) fn names(volume: &ReadVolume, node: &Node) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// The value of an attribute, as Linux shows it.
+/// The value of an attribute in Linux's form.
 ///
 /// # Errors
 /// [`CallerError::NoAttribute`].
@@ -58,7 +58,7 @@ fn at(node: &Node, error: Corrupt) -> Corrupt {
     error.at(At::Inode(node.ino()))
 }
 
-/// The bytes in the inode, and behind them those in the node of their own.
+/// The attribute bytes in the inode, followed by those in the attribute node.
 pub(crate) fn stored(volume: &ReadVolume, node: &Node) -> Result<Vec<u8>> {
     let mut bytes = node.inode.inline_xattrs(&node.block).to_vec();
     let block = match (volume.fsynced(node.ino(), XATTR_OFFSET)?, node.inode.xattr_nid()) {

@@ -32,7 +32,7 @@ const TIME: u64 = 1_700_000_000;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// `None`, and a line that says so, where the reference tools are missing.
+/// `None`, with a message, if the reference tools are missing.
 fn tools() -> Option<tempfile::TempDir> {
     for tool in ["mkfs.f2fs", "fsck.f2fs"] {
         if command(tool).arg("-V").output().is_err() {
@@ -67,11 +67,11 @@ fn ours(dir: &Path, size: u64, options: &MakeOptions) -> PathBuf {
     image
 }
 
-/// One with the volume of `mkfs.f2fs`; `None` where it does not make one.
+/// A sparse file with the volume of `mkfs.f2fs`; `None` if it makes none.
 fn theirs(dir: &Path, size: u64, words: &str) -> Option<PathBuf> {
     let image = dir.join("theirs.img");
     File::create(&image).unwrap().set_len(size).unwrap();
-    // Without discarding, which a checkpoint would tell of.
+    // Without discarding, which a checkpoint would record.
     let (time, fixed) = (TIME.to_string(), ["-q", "-f", "-t", "0", "-U", UUID_TEXT, "-T"]);
     let output =
         command("mkfs.f2fs").args(fixed).arg(time).args(words.split_whitespace()).arg(&image).output().unwrap();
@@ -103,7 +103,7 @@ fn superblock(blocks: &Blocks) -> Superblock {
     UncheckedSuperblock::new(&blocks[&0][1024..]).unwrap().verify(1024).unwrap()
 }
 
-/// Takes away what is random: versions of checkpoints; and what tells who made the volume. Both change checksums.
+/// Removes random fields (versions of checkpoints), and those that identify the program. Both change checksums.
 fn comparable(mut blocks: Blocks) -> Blocks {
     let geometry = *superblock(&blocks).geometry();
     let cp = u64::from(geometry.cp.0);
@@ -116,7 +116,7 @@ fn comparable(mut blocks: Blocks) -> Blocks {
         }
     }
     for block in blocks.range_mut(cp..cp + 1024).map(|(_, block)| block) {
-        // Only the ends of packs have anything there.
+        // Only the ends of packs have contents there.
         if block[4092..] != [0; 4] {
             block[..8].fill(0);
             block[4092..].fill(0);
@@ -129,7 +129,7 @@ fn comparable(mut blocks: Blocks) -> Blocks {
     blocks
 }
 
-/// `mkfs.f2fs` counts what is left of the device behind the last zone among the blocks of users and the free segments,
+/// `mkfs.f2fs` counts the rest of the device behind the last zone among the blocks of users and the free segments,
 /// though it is no part of the main area; then `fsck.f2fs` finds the number of free segments wrong.
 fn without_rest(blocks: &mut Blocks, rest: u64) {
     let cp = u64::from(superblock(blocks).geometry().cp.0);
@@ -203,7 +203,7 @@ fn volumes_of_all_sizes_are_those_of_mkfs() {
     }
 }
 
-/// Those where the version bitmap of the SIT does not fit the first block of a checkpoint, and larger ones.
+/// Volumes whose SIT version bitmap does not fit the first block of a checkpoint, and larger ones.
 #[test]
 fn large_volumes_are_those_of_mkfs() {
     let Some(dir) = tools() else { return };
@@ -254,11 +254,11 @@ fn options_do_what_those_of_mkfs_do() {
     }
 }
 
-/// `mkfs.f2fs` puts the entry of an owner where that of root would be, and counts `lost+found` for it.
+/// `mkfs.f2fs` puts the entry of an owner in the place of root's, and counts `lost+found` for it.
 #[test]
 fn quotas_of_an_owner_are_right() {
     let Some(dir) = tools() else { return };
-    // Of project numbers alone, `mkfs.f2fs` has the file's node say that the next one is two blocks further on.
+    // For project numbers alone, in `mkfs.f2fs` the file's node names a next one two blocks further on.
     for features in [Features::QUOTA_INO, Features::EXTRA_ATTR | Features::PRJQUOTA, CAN_HAVE] {
         let options = MakeOptions { features, owner: (1000, 65_537), ..options() };
         check(&ours(dir.path(), 300 * MIB, &options), "quota", &options);
@@ -293,7 +293,7 @@ fn the_same_options_make_the_same_bytes() {
     assert_ne!(first, blocks(&ours(dir.path(), 100 * MIB, &other)));
 }
 
-/// What an earlier volume left is none of the new one's.
+/// Blocks of an earlier volume have no effect on the new one.
 #[test]
 fn a_device_full_of_something_else_becomes_an_empty_volume() {
     let device = MemoryDevice::new(80 * MIB);

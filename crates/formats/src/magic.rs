@@ -1,9 +1,8 @@
-//! By which bytes a format is known: those of this program, and those that are recognised in order
-//! not to be overwritten.
+//! Magic numbers: of the formats of this program, and of others that must not be overwritten.
 
 use blockdev::{Access, Device, Locator};
 
-/// Bytes at a place by which a format is known.
+/// Bytes at an offset that identify a format.
 #[derive(Debug)]
 pub struct Magic {
     offset: usize,
@@ -11,7 +10,7 @@ pub struct Magic {
 }
 
 impl Magic {
-    /// True where `head`, the first bytes of something, has it.
+    /// True if `head`, the first bytes of a device, has it.
     pub fn is_in(&self, head: &[u8]) -> bool {
         let end = self.offset.saturating_add(self.bytes.len());
         head.get(self.offset..end) == Some(self.bytes)
@@ -45,7 +44,7 @@ const FOREIGN: &[(&str, Magic)] = &[
     ("partition table", magic(0x1fe, b"\x55\xaa")),
 ];
 
-/// What files are taken for images by mistake.
+/// File types that are mistaken for images.
 const FILES: &[(&str, Magic)] = &[
     ("gzip data", magic(0, b"\x1f\x8b")),
     ("xz data", magic(0, b"\xfd7zXZ\0")),
@@ -59,7 +58,7 @@ const FILES: &[(&str, Magic)] = &[
     ("a program", magic(0, b"\x7fELF")),
 ];
 
-/// What a file without a file system looks like.
+/// Appearance of a file without a known file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// It has 0 bytes, or only zeros in its first [`HEAD_BYTES`].
@@ -72,7 +71,7 @@ pub enum Look {
     Unknown,
 }
 
-/// What something that begins with these bytes, and holds no file system that is known here, looks like.
+/// Appearance of a device that begins with these bytes and has no known file system.
 pub fn look(head: &[u8]) -> Look {
     let file = FILES.iter().find(|(_, magic)| magic.is_in(head));
     match (head.len(), file) {

@@ -1,7 +1,7 @@
-//! Whether a server gets anywhere: each thread that answers requests counts when it begins and when it has ended.
+//! Whether a server makes progress: each thread that answers requests counts its beginnings and ends.
 //!
-//! Two glances at these counts, some time apart, show which threads were busy with one request all the while. No clock
-//! is read for that while requests are answered.
+//! Two snapshots of these counts, some time apart, show the threads that were busy with one request all the time.
+//! Answering requests needs no clock for that.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Debug for Activity {
     }
 }
 
-/// What the counts were at one time.
+/// The counts at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Glance(Vec<u64>);
 
@@ -28,14 +28,14 @@ pub struct Glance(Vec<u64>);
 pub(crate) struct Pulse(Arc<AtomicU64>);
 
 impl Activity {
-    /// For one thread more.
+    /// The count of a further thread.
     pub(crate) fn pulse(&self) -> Pulse {
         let pulse = Arc::<AtomicU64>::default();
         self.pulses.lock().push(Arc::clone(&pulse));
         Pulse(pulse)
     }
 
-    /// The counts as they are now.
+    /// The present counts.
     #[must_use]
     pub fn glance(&self) -> Glance {
         let pulses = self.pulses.lock();
@@ -53,7 +53,7 @@ impl Glance {
 }
 
 impl Pulse {
-    /// A request is being answered, or has been.
+    /// Counts the beginning or the end of a request.
     pub(crate) fn set_busy(&self, is_busy: bool) {
         let count = self.0.load(Ordering::Relaxed);
         if (count % 2 == 1) != is_busy {

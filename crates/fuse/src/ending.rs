@@ -1,14 +1,14 @@
-//! The end of a mount: passed from the thread that hears of it to the one that ends the server. And what has the
-//! background thread begin its next step, or end.
+//! The end of a mount: passed from the worker that receives DESTROY to the thread that ends the server. Also starts and
+//! ends the steps of the background thread.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the threads of a server tell each other at the end.
+/// State shared by the threads of a server at the end.
 ///
 /// ```text
-///   workers                                 who waits for the server
+///   workers                                 the caller of `wait`
 ///   DESTROY comes, and is not answered ---> syncs, closes
 ///   ... is answered  <--------------------- done
 ///   (or all have ended) ------------------> syncs, closes
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Ending {
-    /// Waits until nothing will be asked of the file system any more.
+    /// Waits until no further request to the file system will come.
     pub(crate) fn wait(&self) {
         let mut state = self.state.lock();
         while !state.is_asked && state.running > 0 {
@@ -37,7 +37,7 @@ impl Ending {
         }
     }
 
-    /// The kernel unmounts, and waits for an answer: gives it once everything is done.
+    /// Called when the kernel unmounts and waits for an answer: returns once everything is done.
     pub(crate) fn ask_and_wait(&self) {
         let mut state = self.state.lock();
         state.is_asked = true;
@@ -47,7 +47,7 @@ impl Ending {
         }
     }
 
-    /// Waits for so long, or until the kernel unmounts.
+    /// Waits for a time, or until the kernel unmounts.
     pub(crate) fn pause(&self, at_most: Duration) {
         let mut state = self.state.lock();
         if !state.is_asked {
@@ -55,17 +55,17 @@ impl Ending {
         }
     }
 
-    /// Has the background thread begin its next step at once.
+    /// Starts the next step of the background thread at once.
     pub(crate) fn want_step(&self) {
         self.change(|state| state.is_step_wanted = true);
     }
 
-    /// No step is to begin any more.
+    /// Ends the steps of the background thread.
     pub(crate) fn end_steps(&self) {
         self.change(|state| state.has_no_more_steps = true);
     }
 
-    /// Waits for so long, or until a step is wanted; false when no more are to begin.
+    /// Waits for a time, or until a step is wanted; false once the steps have ended.
     pub(crate) fn wait_for_step(&self, at_most: Duration) -> bool {
         let mut state = self.state.lock();
         let until = Instant::now() + at_most;
@@ -84,7 +84,7 @@ impl Ending {
     }
 }
 
-/// A thread that serves, for as long as this value lives.
+/// A serving thread, while this value lives.
 #[derive(Debug)]
 pub(crate) struct Running(Arc<Ending>);
 
@@ -101,7 +101,7 @@ impl Drop for Running {
     }
 }
 
-/// Says that everything is done when it is dropped, so that nobody waits for a server that failed.
+/// Reports that everything is done when it is dropped, so that no thread waits for a failed server.
 #[derive(Debug)]
 pub(crate) struct Done(pub(crate) Arc<Ending>);
 

@@ -1,13 +1,13 @@
-//! What can go wrong outside of requests.
+//! Errors outside of requests: of mounting, serving and unmounting.
 
 use std::io;
 use std::path::PathBuf;
 use vfs::Errno;
 
-/// Result of what a front end asks.
+/// Result of a call by a front end.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a mount could not be made, served or ended.
+/// The reason why a mount could not be made, served or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,7 +16,7 @@ pub enum Error {
     MountPoint {
         /// The path.
         path: PathBuf,
-        /// What the system says of it.
+        /// The error of the system.
         source: io::Error,
     },
     /// The caller's options cannot be passed on.
@@ -25,17 +25,17 @@ pub enum Error {
     /// The system refused to mount.
     #[error("cannot mount on {path}: {source}", path = .path.display())]
     Mount {
-        /// Where to.
+        /// The mount point.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system refused to unmount.
     #[error("cannot unmount {path}: {source}", path = .path.display())]
     Unmount {
-        /// What.
+        /// The mount point.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The program that mounts for unprivileged users cannot be run.
@@ -64,10 +64,10 @@ pub enum Error {
     /// The FUSE device failed.
     #[error("/dev/fuse: {0}")]
     Device(io::Error),
-    /// The kernel speaks a protocol that is too old, or none.
+    /// The kernel's protocol is too old, or unknown.
     #[error("the kernel speaks FUSE {major}.{minor}, which is not supported")]
     Protocol {
-        /// Major version, 0 when the kernel said something else.
+        /// Major version, 0 if the message was no offer.
         major: u32,
         /// Minor version.
         minor: u32,
@@ -75,10 +75,10 @@ pub enum Error {
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// A worker ended for a reason of its own.
+    /// A worker ended unexpectedly.
     #[error("a worker of the server ended unexpectedly")]
     Worker,
-    /// The file system could not make everything durable in the end.
+    /// The file system could not make all data durable at the end.
     #[error("not everything could be written: {0}")]
     FinalSync(Errno),
 }

@@ -12,16 +12,15 @@
 //!                                vfs::FileSystem
 //! ```
 //!
-//! What holds
-//! * A worker has buffers of its own, and no lock is shared by unrelated requests. Data of a
-//!   write reaches the file system in the (page-aligned) buffer that the kernel filled; a read
-//!   fills the buffer that the kernel empties.
-//! * Permissions are checked by the kernel (`default_permissions`), which also keeps file locks.
-//! * The kernel is told ([`Notifier`]) of every change that it did not ask for, so names and attributes are
-//!   cached by it for as long as it likes.
+//! Invariants
+//! * A worker has buffers of its own, and no lock is shared by unrelated requests. Data of a write reaches the file
+//!   system in the (page-aligned) buffer that the kernel filled; a read fills the buffer that the kernel empties.
+//! * The kernel checks permissions (`default_permissions`), and keeps file locks.
+//! * The server tells the kernel ([`Notifier`]) every change that the kernel did not request, so it may cache names and
+//!   attributes without limit.
 //!
-//! How it fails: whatever the kernel sends, the answer is an error number; a connection that is
-//! gone ends the server, which then makes everything durable.
+//! Failure: any message of the kernel is answered, if need be with an error number; a lost connection ends the server,
+//! which then makes everything durable.
 
 mod activity;
 mod channel;

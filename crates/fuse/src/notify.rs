@@ -1,4 +1,4 @@
-//! Messages to the kernel that no request asked for.
+//! Notifications: messages to the kernel that answer no request.
 
 use crate::channel::Channel;
 use crate::protocol::replies::{InvalEntryOut, InvalInodeOut, OutHeader, PruneOut, notify};
@@ -8,17 +8,17 @@ use std::time::Duration;
 use vfs::NodeId;
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long a reply waits until the kernel has forgotten names.
+/// Longest delay of a reply until the kernel has invalidated names.
 const FORGETTING_MAX: Duration = Duration::from_millis(100);
 
-/// What the kernel must not believe any more.
+/// Cached entries that the kernel has to invalidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stale {
     /// The node whose attributes changed.
     pub(crate) node: NodeId,
-    /// Names that now lead, or no longer lead, to something; each with its directory.
+    /// Names that were added or removed, each with its directory.
     pub(crate) names: Vec<(NodeId, Vec<u8>)>,
-    /// The kernel can forget all names without waiting for anybody.
+    /// The kernel can invalidate all names without waiting for a lock.
     pub(crate) has_epochs: bool,
 }
 
@@ -29,7 +29,7 @@ impl Stale {
     }
 }
 
-/// Tells the kernel what it must not believe any more.
+/// Sends the notifications for stale entries.
 pub(crate) fn send_stale<C: Channel + ?Sized + 'static>(channel: &Arc<C>, stale: Stale) {
     let body = InvalInodeOut { ino: stale.node.0, off: -1, len: 0 };
     send(&**channel, notify::INVAL_INODE, &body, &[]);
@@ -40,15 +40,15 @@ pub(crate) fn send_stale<C: Channel + ?Sized + 'static>(channel: &Arc<C>, stale:
         send(&**channel, notify::INC_EPOCH, &[0u8; 0], &[]);
         return;
     }
-    // To forget a name, the kernel waits for the lock of its directory. The thread that holds it may
-    // wait for this very thread; so another one tells, and this one does not wait for ever.
+    // To invalidate a name, the kernel waits for the lock of its directory. The thread that holds it may wait for this
+    // one; so another thread sends the notification, and this one waits for a limited time.
     let (told, is_told) = mpsc::sync_channel(1);
     let channel = Arc::clone(channel);
     let tell = move || {
         for (parent, name) in stale.names {
             send_stale_name(&*channel, parent, &name);
         }
-        // Nobody listens any more when it took too long.
+        // The receiver is gone if it took too long.
         told.send(()).unwrap_or_default();
     };
     match thread::Builder::new().name("fuse-tell".to_owned()).spawn(tell) {
@@ -61,7 +61,7 @@ pub(crate) fn send_stale<C: Channel + ?Sized + 'static>(channel: &Arc<C>, stale:
     }
 }
 
-/// Tells the kernel, on a thread of its own, not to believe the attributes of these nodes.
+/// Invalidates the attributes of these nodes, on a thread of its own.
 pub(crate) fn send_stale_attributes<C: Channel + ?Sized + 'static>(channel: &Arc<C>, nodes: Vec<NodeId>) {
     let channel = Arc::clone(channel);
     let tell = move || {
@@ -74,8 +74,8 @@ pub(crate) fn send_stale_attributes<C: Channel + ?Sized + 'static>(channel: &Arc
     }
 }
 
-/// Tells the kernel of changes that it did not ask for. Not to be used by a thread that answers requests, nor by one
-/// that holds a lock of the file system: the kernel may wait for a request to end before it believes a thing.
+/// Tells the kernel of changes that it did not request. Must not be used by a thread that answers requests, nor by one
+/// that holds a lock of the file system: the kernel may wait for a request before it processes a notification.
 #[derive(Debug, Clone)]
 pub struct Notifier {
     channel: Arc<dyn Channel>,
@@ -84,14 +84,14 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// `keeps_sizes` where the kernel decides about the sizes of files that it knows, `has_epochs` where it can forget
-    /// all names at once.
+    /// `keeps_sizes` is true if the kernel decides about the sizes of files that it knows, `has_epochs` if it can
+    /// invalidate all names at once.
     pub(crate) const fn new(channel: Arc<dyn Channel>, keeps_sizes: bool, has_epochs: bool) -> Self {
         Self { channel, keeps_sizes, has_epochs }
     }
 
-    /// A name leads to another node now, or to none. Where the kernel can, it looks all names up anew, which makes
-    /// nobody wait; to forget one alone, it waits for the lock of the directory.
+    /// A name was added, removed or replaced. If the kernel can, it looks all names up again, which waits for no lock;
+    /// to invalidate one alone, it waits for the lock of the directory.
     pub fn name(&self, parent: NodeId, name: &[u8]) {
         if self.has_epochs {
             send(&*self.channel, notify::INC_EPOCH, &[0u8; 0], &[]);
@@ -110,7 +110,8 @@ impl Notifier {
     pub fn contents(&self, node: NodeId) {
         send(&*self.channel, notify::INVAL_INODE, &InvalInodeOut { ino: node.0, off: 0, len: 0 }, &[]);
         if self.keeps_sizes {
-            // It takes a size from nobody for a file that it knows; one that nobody uses it can forget (Linux 6.18).
+            // With a writeback cache the kernel ignores sizes of files that it knows; it can drop an unused one (Linux
+            // 6.18).
             let body = PruneOut { count: 1, padding: 0, spare: 0, node: node.0 };
             send(&*self.channel, notify::PRUNE, &body, &[]);
         }
@@ -126,7 +127,7 @@ fn send<T: IntoBytes + Immutable>(channel: &(impl Channel + ?Sized), code: i32, 
     let len = size_of::<OutHeader>() + size_of::<T>() + rest.len();
     let header = OutHeader { len: u32::try_from(len).unwrap_or(0), error: code, unique: 0 };
     let message = [header.as_bytes(), body.as_bytes(), rest].concat();
-    // The kernel need not know the node or the name (any more).
+    // The kernel may not, or no longer, know the node or the name.
     if let Err(error) = channel.send(&message) {
         tracing::trace!(%error, code, "the kernel did not take a message");
     }

@@ -1,4 +1,4 @@
-//! A mount being served: its threads, from the first request to the final sync.
+//! A served mount: its threads, from the first request to the final sync. Caller: front ends.
 
 use crate::ServedFile;
 use crate::activity::Activity;
@@ -21,10 +21,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::FileSystem;
 
-/// Longest time between two calls of the file system's background work.
+/// Longest interval between two calls of the file system's background work.
 const STEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// How requests come and replies go.
+/// The transport of requests and replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transport {
     /// The best that the kernel offers.
@@ -36,35 +36,35 @@ pub enum Transport {
     Ring,
 }
 
-/// How a mount is served.
+/// Options of serving a mount.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// Threads that answer requests; [`default_workers`] when 0.
     pub workers: usize,
-    /// Written data may stay in the kernel's page cache for a while. Small writes get cheaper;
-    /// the kernel then decides about sizes and times of modification.
+    /// The kernel may cache written data for a while. Small writes get cheaper; the kernel then decides about sizes and
+    /// times of modification.
     pub writeback: bool,
-    /// The kernel opens and closes files without telling. The file system then reads and writes
-    /// with a handle of 0, and keeps nodes until they are forgotten.
+    /// The kernel opens and closes files without requests. The file system then reads and writes with a handle of 0,
+    /// and keeps nodes until they are forgotten.
     pub zero_open: bool,
-    /// The mount may be idmapped, where the kernel can do that (Linux 6.12). It then tells who asks only of
-    /// requests that create something, whether or not the mount is idmapped; so it is left out for a file system that
-    /// [needs](vfs::Controls::needs_callers) to know. Only for a mount where the kernel checks permissions
+    /// The mount may be idmapped, if the kernel supports that (Linux 6.12). The kernel then passes the calling user
+    /// only with requests that create a file, whether or not the mount is idmapped; so the option is ignored for a file
+    /// system that [needs](vfs::Controls::needs_callers) the user. Only for mounts where the kernel checks permissions
     /// ([`crate::MountOptions::default_permissions`]); it refuses others.
     pub idmap: bool,
-    /// The kernel keeps nothing of a file's contents from one opening to the next, so that the file system hears of
-    /// readers of what was read before: for times of access that are always right. With `zero_open` it cannot be had.
+    /// The kernel drops a file's cached contents at each opening, so that every read reaches the file system: for exact
+    /// access times. Not available with `zero_open`.
     pub tells_each_reader: bool,
-    /// How requests come and replies go.
+    /// The transport of requests and replies.
     pub transport: Transport,
-    /// Where requests come fast and nobody else wants the processor, a worker polls for the next one
-    /// for a while before it sleeps.
+    /// If requests follow each other quickly and a processor is idle, a worker polls for the next one for a while
+    /// before it sleeps.
     pub busy_poll: bool,
     /// Largest read or write in bytes.
     pub request_bytes_max: u32,
-    /// How long the kernel believes that a name leads (or does not lead) to a node.
+    /// How long the kernel may cache that a name leads to a node, or to none.
     pub entry_timeout: Duration,
-    /// How long the kernel believes attributes.
+    /// How long the kernel may cache attributes.
     pub attr_timeout: Duration,
 }
 
@@ -85,13 +85,13 @@ impl Default for ServerOptions {
     }
 }
 
-/// Workers that wait for a commit or for a disk need no processor, but requests that could be answered at once wait
+/// Workers that wait for a commit or a disk need no processor, but requests that could be answered at once would wait
 /// for a worker: so there are some more than processors.
 const WORKERS_WAITING: usize = 8;
 
-/// How many threads answer requests where nobody says: twice as many as processors, and at most 8 more. While fourteen
-/// threads did everything at once on two processors, names were looked up and files read 1.6 times as often with four
-/// workers as with two, and the slowest hundredth took less than half as long; with eight, syncs took longer.
+/// Default number of threads that answer requests: twice as many as processors, and at most 8 more. With fourteen
+/// clients doing everything at once on two processors, four workers looked up names and read files 1.6 times as often
+/// as two, and the slowest hundredth took less than half as long; with eight, syncs took longer.
 pub fn default_workers() -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     processors + processors.min(WORKERS_WAITING)
@@ -121,7 +121,7 @@ impl ServerOptions {
         }
     }
 
-    /// How long a worker polls. With one processor, who is to send the next request would wait for it.
+    /// How long a worker polls. With one processor, polling would delay the program that sends the next request.
     fn poll(&self) -> Duration {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         match self.busy_poll && processors > 1 {
@@ -135,14 +135,13 @@ impl ServerOptions {
     }
 }
 
-/// What a server needs to open, made ahead of time by a process that is about to give up the right
-/// to open anything. What cannot be had is done without: workers share a channel, and instead of
-/// a ring there is the device.
+/// Resources of a server, made ahead of time by a process that is about to give up the right to open files. The server
+/// does without missing ones: workers share a channel, and the device replaces a ring.
 #[derive(Default)]
 pub struct Prepared {
     spares: Vec<OwnedFd>,
     queues: Vec<Queue>,
-    /// How long a worker polls: that depends on the processors, some limits to which are in files.
+    /// How long a worker polls: depends on the processors, and on limits read from files.
     poll: Duration,
     write_back: Option<WriteBack>,
     writer: Arc<AtomicU32>,
@@ -151,7 +150,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What a server with these options needs.
+    /// The resources for a server with these options.
     #[must_use]
     pub fn new(options: &ServerOptions) -> Self {
         let queues = match options.transport {
@@ -174,8 +173,9 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// The same, with what makes the kernel write before a request that takes the contents of files as they are, and
-    /// the number of the thread that does it by `syncfs(2)`, 0 while there is none: its calls make nothing durable.
+    /// The same, with a function that makes the kernel write its dirty pages before a request that needs the contents
+    /// of files, and the number of the thread that calls `syncfs(2)` for that, 0 while there is none: its syncs make
+    /// nothing durable.
     #[must_use]
     pub fn with_write_back(mut self, write_back: WriteBack, writer: Arc<AtomicU32>) -> Self {
         self.write_back = Some(write_back);
@@ -183,15 +183,15 @@ impl Prepared {
         self
     }
 
-    /// The same, and whoever has a directory of the mount open may ask for the [number](crate::socket_number) of the
-    /// socket at which other clients are taken.
+    /// The same; any program with an open directory of the mount may ask for the [number](crate::socket_number) of the
+    /// socket for other clients.
     #[must_use]
     pub const fn with_socket(mut self, number: [u64; 2]) -> Self {
         self.socket = Some(number);
         self
     }
 
-    /// The same, and whoever has a directory of the mount open may ask [which file](crate::served_file) is its image.
+    /// The same; any program with an open directory of the mount may ask [which file](crate::served_file) is its image.
     #[must_use]
     pub const fn with_served_file(mut self, file: ServedFile) -> Self {
         self.served = Some(file);
@@ -209,8 +209,8 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// A mount that is being served.
-#[must_use = "a mount that nobody waits for is not synced in the end"]
+/// A served mount.
+#[must_use = "without a call of `wait` the mount is not synced at the end"]
 pub struct Server {
     fs: Arc<dyn FileSystem>,
     workers: Vec<JoinHandle<()>>,
@@ -225,13 +225,13 @@ impl Server {
     /// Starts to serve. The mount is usable when this returns.
     ///
     /// # Errors
-    /// The kernel's protocol is too old; the mount is gone; threads or memory cannot be had.
+    /// The kernel's protocol is too old; the mount is gone; threads or memory are not available.
     pub fn start(connection: Connection, fs: Arc<dyn FileSystem>, options: ServerOptions) -> Result<Self> {
         let prepared = Prepared::new(&options);
         Self::start_prepared(connection, fs, options, prepared)
     }
 
-    /// The same with what was [prepared](Prepared) for these options.
+    /// The same with [prepared](Prepared) resources for these options.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -286,19 +286,19 @@ impl Server {
         Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity, notifier })
     }
 
-    /// What shows whether requests are answered.
+    /// The counts that show whether requests are answered.
     #[must_use]
     pub fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
     }
 
-    /// What tells the kernel of changes that it did not ask for.
+    /// Tells the kernel of changes that it did not request.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
 
-    /// Waits until the kernel asks for nothing more: who else uses the file system has to end before [`Server::wait`].
+    /// Waits for the end of the kernel's requests: other users of the file system have to end before [`Server::wait`].
     pub fn wait_for_end(&self) {
         self.ending.wait();
     }
@@ -306,13 +306,13 @@ impl Server {
     /// Waits until the mount is gone, then makes everything durable.
     ///
     /// # Errors
-    /// A worker failed; not everything could be written.
+    /// A worker failed; some data could not be written.
     pub fn wait(self) -> Result<()> {
         self.wait_and(|| {})
     }
 
-    /// As [`Server::wait`]; `when_durable` is called once nothing more is going to be written. Where
-    /// unmounting waits for the server, it has been called by then.
+    /// As [`Server::wait`]; `when_durable` is called after the last write. If unmounting waits for the server, it is
+    /// called before unmounting returns.
     ///
     /// # Errors
     /// As [`Server::wait`].
@@ -336,7 +336,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The thread that does the file system's background work, and what ends it.
+/// The thread of the file system's background work, and the flag that ends it.
 struct Background {
     thread: JoinHandle<()>,
     ending: Arc<Ending>,
@@ -354,7 +354,7 @@ impl Background {
         Ok(Self { thread, ending })
     }
 
-    /// True when it ended in an orderly way.
+    /// True if it ended without a panic.
     fn stop(self) -> bool {
         self.ending.end_steps();
         self.thread.join().is_ok()

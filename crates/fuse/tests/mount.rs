@@ -1,4 +1,4 @@
-//! What programs do to a mount, with the file system in memory behind it.
+//! Programs on a mount, with the file system in memory behind it.
 
 mod common;
 #[path = "mount/direct.rs"]
@@ -20,11 +20,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every way of serving that has to behave the same.
+/// Options of serving that must behave the same.
 fn all_ways() -> Vec<ServerOptions> {
     let plain = ServerOptions::default();
     let ring = ServerOptions {
-        // Where the kernel refuses it this is the device once more.
+        // If the kernel refuses the ring, the device is used again.
         transport: Transport::Ring,
         ..plain.clone()
     };
@@ -139,7 +139,7 @@ fn a_removed_file_stays_while_it_is_open() {
 fn space_is_allocated_punched_and_sought() {
     on_all_ways(|mounted| {
         let mut options = OpenOptions::new();
-        // Who may map the file for writing may get less exact answers (see `mapped`).
+        // A descriptor that permits mapping for writing may get less exact answers (see `mapped`).
         let file = options.write(true).create(true).open(mounted.path("f")).unwrap();
         let reader = File::open(mounted.path("f")).unwrap();
         file.write_all_at(&[1; 65536], 0).unwrap();
@@ -147,7 +147,7 @@ fn space_is_allocated_punched_and_sought() {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&file, punch, 8192, 8192).unwrap();
         if mounted.is_writeback || mounted.is_zero_open {
-            // Data that only the kernel has must not pass for a hole.
+            // Data that only the kernel has must not be reported as a hole.
             file.write_all_at(&[1; 4096], 61440).unwrap();
             assert_eq!(rustix::fs::seek(&reader, SeekFrom::Data(61440)), Ok(61440));
         } else {
@@ -342,14 +342,14 @@ fn synchronous_writes_are_durable() {
     });
 }
 
-/// Copies within the file system, as another than its owner.
+/// Copies within the file system, as another user than its owner.
 const COPY: &str = "python3 -c \"
 import os
 f, t = os.open('source', os.O_RDONLY), os.open('program', os.O_WRONLY)
 os.copy_file_range(f, t, 4096)\"";
 
-/// Makes a program of root's with each of some modes, has user and group 65534 run a command that writes to it, and
-/// looks at the mode: command, before, after. The program is of this group.
+/// Makes a program of root's with each of some modes, runs a command as user and group 65534 that writes to it, and
+/// reads the mode: command, before, after. The program has this group.
 fn check_writes_of_another(mounted: &Mounted, group: u32, cases: &[(&str, u32, u32)]) -> std::io::Result<()> {
     let path = mounted.path("program");
     for (command, before, expected) in cases {
@@ -370,7 +370,7 @@ fn check_writes_of_another(mounted: &Mounted, group: u32, cases: &[(&str, u32, u
 fn a_writer_without_rights_clears_set_user_bits() {
     on_all_ways(|mounted| {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can act as somebody else");
+            eprintln!("skipped: only root can act as another user");
             return;
         }
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -402,13 +402,13 @@ fn a_writer_without_rights_clears_set_user_bits() {
     });
 }
 
-/// Whoever is in the file's group keeps a set-group bit that is no privilege, as on any Linux file system; a write took
-/// it from everybody.
+/// A member of the file's group keeps a set-group bit that is no privilege, as on any Linux file system; a write
+/// cleared it for all users.
 #[test]
 fn a_member_who_writes_leaves_set_group_without_group_execution() {
     on_all_ways(|mounted| {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can act as somebody else");
+            eprintln!("skipped: only root can act as another user");
             return;
         }
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -424,13 +424,12 @@ fn a_member_who_writes_leaves_set_group_without_group_execution() {
     });
 }
 
-/// The kernel kept the mode that it knew after a write around its page cache: who may write to a program ran it as its
-/// owner afterwards.
+/// The kernel kept its cached mode after a direct write: a user who may write to a program then ran it as its owner.
 #[test]
-fn a_program_that_a_stranger_wrote_does_not_run_as_its_owner() {
+fn a_program_that_another_user_wrote_does_not_run_as_its_owner() {
     on_all_ways(|mounted| {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can act as somebody else");
+            eprintln!("skipped: only root can act as another user");
             return;
         }
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -460,7 +459,7 @@ fn others_are_kept_out() {
         return;
     };
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can act as somebody else");
+        eprintln!("skipped: only root can act as another user");
         return;
     }
     fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -544,7 +543,7 @@ fn a_mount_on_an_anchor_is_synced_as_a_whole() {
     drop(file);
     let line = fs::read_to_string(format!("/sys/dev/block/7:{}/size", rustix::fs::minor(device)));
     assert_eq!(line.unwrap().trim(), "8", "sectors");
-    // What is synced before unmounting returns was synced because the kernel waited.
+    // Data is durable when unmounting returns only because the kernel waited.
     fuse::unmount(mounted.root(), false).unwrap();
     assert!(mounted.fs.take().contains_key("sync_fs"));
     mounted.wait().unwrap();

@@ -24,7 +24,7 @@ const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 
-/// The side of the kernel: requests are sent into it, replies come out of it.
+/// The kernel's side: sends requests, receives replies.
 #[derive(Debug)]
 struct Queues {
     requests: Mutex<mpsc::Receiver<Vec<u8>>>,
@@ -43,7 +43,7 @@ impl Channel for Queues {
     }
 }
 
-/// A kernel that asks for one thing after the other.
+/// A kernel that sends one request after the other.
 struct Kernel {
     requests: mpsc::Sender<Vec<u8>>,
     replies: mpsc::Receiver<Vec<u8>>,
@@ -95,7 +95,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Has `act` ask a session over `fs` that runs on another thread, and waits for the session's end.
+/// Runs `act` against a session over `fs` on another thread, and waits for the session's end.
 fn asked(fs: &Arc<dyn FileSystem>, act: impl FnOnce(&mut Kernel)) {
     let (requests, received) = mpsc::channel();
     let (replied, replies) = mpsc::channel();
@@ -117,7 +117,7 @@ fn a_file_is_made_written_read_synced_and_forgotten() {
     asked(&fs, |kernel| {
         let agreed = kernel.init();
         assert_eq!((u32_at(&agreed, 0), u32_at(&agreed, 4)), (7, 45));
-        // Found nowhere: node 0, which the kernel remembers.
+        // Missing: node 0, which the kernel caches.
         let entry = kernel.ask(LOOKUP, 1, b"file\0").unwrap();
         assert_eq!(u64_at(&entry, 0), 0);
         // Flags of open(2) (O_RDWR), mode, umask, flags of the kernel.
@@ -161,7 +161,7 @@ fn requests_that_make_no_sense_get_an_error_and_hurt_nothing() {
         assert_eq!(kernel.ask(WRITE, 1, &[0xff; 12]), Err(EINVAL), "too short");
         assert_eq!(kernel.ask(LOOKUP, 1, b"without an end"), Err(EINVAL));
         assert_eq!(kernel.ask(4711, 1, b""), Err(ENOSYS));
-        // The length in the header is not that of the message.
+        // The length in the header differs from that of the message.
         kernel.requests.send([&9_u32.to_ne_bytes()[..], &LOOKUP.to_ne_bytes(), &[0; 32], b"x\0"].concat()).unwrap();
         assert_eq!(-i32::from_ne_bytes(kernel.replies.recv().unwrap()[4..8].try_into().unwrap()), EINVAL);
         // Neither gets a reply: one without a header, and a malformed FORGET.

@@ -1,8 +1,8 @@
-//! What an engine takes from the program and the system it runs in: locks whose order is asserted ([`locks`]), tables
-//! spread over several of them ([`Shards`]), and a clock and randomness that can be simulated ([`Env`]). How locks are
-//! used can be counted ([`statistics`]).
+//! Services that an engine takes from its host: locks with an asserted order ([`locks`]), tables spread over several of
+//! them ([`Shards`]), and a clock and randomness that can be simulated ([`Env`]). The use of locks can be counted
+//! ([`statistics`]).
 //!
-//! It knows no file system. An engine lists its own ranks with [`ranks!`].
+//! It knows no file system. An engine lists its own ranks with [`ranks!`]. Callers: the engines.
 
 pub mod env;
 pub mod locks;

@@ -4,12 +4,11 @@
 //! each other share one order. A rank that is listed as nesting may be held several times by one thread, in an order
 //! that its owner keeps.
 //!
-//! Debug builds assert the order on every acquisition and name both ranks; release builds carry neither rank nor
-//! check. A `try_` acquisition cannot wait, so it may break the order, but what it holds counts for the acquisitions
-//! after it.
+//! Debug builds assert the order on every acquisition and name both ranks; release builds have neither rank nor check.
+//! A `try_` acquisition cannot wait, so it may violate the order, but its lock counts for later acquisitions.
 //!
-//! A lock can be measured ([`crate::statistics`]), with the locks of its rank or, where its owner names a narrower
-//! class, with those of that class. Builds without the feature `lock-statistics` have nothing of it.
+//! A lock can be measured ([`crate::statistics`]), together with the locks of its rank or of a narrower class given by
+//! its owner. Builds without the feature `lock-statistics` have no code for it.
 //!
 //! Guards stay on the thread that took them (they are not `Send`), which is what lets the
 //! check be a thread-local counter. Locks are never poisoned: a panic releases them.
@@ -307,7 +306,7 @@ impl<T> Clone for ArcRwLock<T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// A condition without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
@@ -349,7 +348,7 @@ impl Condvar {
 /// Access to a locked value until dropped.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<G> {
-    /// Ends before the lock is let go: waking those who wait is not part of the time that it was held.
+    /// Ends before the lock is released: waking waiters is not part of the holding time.
     timed: Timed,
     guard: G,
     _held: order::Held,
@@ -367,7 +366,7 @@ pub type ArcReadGuard<T> = Guard<parking_lot::ArcRwLockReadGuard<parking_lot::Ra
 pub type ArcWriteGuard<T> = Guard<parking_lot::ArcRwLockWriteGuard<parking_lot::RawRwLock, Slot<T>>>;
 
 impl<T> WriteGuard<'_, T> {
-    /// Lets those go first who wait for the lock, if anybody does, and takes it again.
+    /// Lets waiters have the lock first, if there are any, and takes it again.
     pub fn bump(this: &mut Self) {
         this.timed.pause();
         parking_lot::RwLockWriteGuard::bump(&mut this.guard);

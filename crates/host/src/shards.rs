@@ -1,8 +1,8 @@
-//! Tables behind several locks, so that threads that look up different keys rarely meet.
+//! Tables behind several locks, so that threads that look up different keys rarely contend.
 //!
-//! What a shard is (a lock around a map, with whatever else its owner keeps there) is the owner's choice, and so is the
-//! rank of the lock. A key has one shard, always the same. An owner that locks several locks one after the other,
-//! never two at once.
+//! The owner chooses the type of a shard (a lock around a map, perhaps with other state) and the rank of its lock. A
+//! key always has the same shard. An owner that needs several shards locks them one after the other, never two at once.
+//! Callers: tables of the engines.
 
 use std::slice;
 
@@ -42,7 +42,7 @@ impl<T> Shards<T> {
         self.of(first.rotate_left(32) ^ second)
     }
 
-    /// All shards, for what concerns the whole table.
+    /// All shards, for operations on the whole table.
     pub fn iter(&self) -> slice::Iter<'_, T> {
         self.shards.iter()
     }

@@ -23,7 +23,7 @@ host::ranks! {
     nests: []
 }
 
-/// Which classes are measured, and what they have counted, is one for the process.
+/// The measured classes, and their counts, are common to the process.
 static ONE_TEST: parking_lot::Mutex<()> = parking_lot::const_mutex(());
 
 const PAUSE: Duration = Duration::from_millis(150);

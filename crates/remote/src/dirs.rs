@@ -28,7 +28,7 @@ impl Dirs {
         Some(dir.at)
     }
 
-    /// Remembers a directory whose reference the caller has, and uses. Returns nodes to be given back.
+    /// Remembers a directory whose reference the caller has, and uses. Returns nodes to be released.
     pub(crate) fn remember(&mut self, path: &[u8], at: NodeAt) -> Vec<NodeId> {
         self.0.push(Dir { path: path.to_vec(), at, uses: 1, is_listed: true });
         let surplus = self.0.iter().filter(|dir| dir.is_listed).count().saturating_sub(DIRS_MAX);

@@ -2,12 +2,12 @@
 
 use std::os::unix::net::UnixStream;
 
-/// The effect of a job, which decides who may ask for it.
+/// The effect of a job, which decides who may run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
     /// Reports facts about a mounted file system that every user may know.
     Tells,
-    /// Reads what it names, whatever the permissions are: for root and the user of the server.
+    /// Reads files independent of permissions: for root and the user of the server.
     Reads,
     /// Changes something: for the same users, where the mount is writable.
     Changes,

@@ -1,4 +1,4 @@
-//! A file system that another process serves: how commands use what is mounted, past the kernel.
+//! A file system served by another process: commands use it to work on a mount, past the kernel.
 //!
 //! ```text
 //!  command                                     server of a mount
@@ -6,31 +6,31 @@
 //!            (client)                             (serve)    (crate access)
 //! ```
 //!
-//! [`Remote`] is a [`vfs::FileSystem`] whose calls are messages; every command that works on a volume works on it.
-//! A request and its answer are one message each, contents of files behind them, so that a small file costs one
-//! message, or a part of one that makes several, where a mount makes seven requests of it. A session has several
-//! streams, one for each thread that asks.
+//! [`Remote`] is a [`vfs::FileSystem`] whose calls are messages; every command that works on a volume works on it. A
+//! request and its answer are one message each, with contents of files behind them, so that a small file costs one
+//! message, or a part of one that makes several, where a mount needs seven requests. A session has several streams, one
+//! for each calling thread.
 //!
 //! Invariants
-//! * A client may do what the kernel would permit its user on the mount: [`access::Permitted`] decides.
-//! * A node or handle that a client names is one that it was given: its session keeps the list, and gives all of it
-//!   back when the client goes.
-//! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew; that a program has
-//!   lost its privileges, before its contents change.
-//! * A message has a longest length, a session a largest number of nodes, openings and streams.
+//! * A client may do everything that the kernel would permit its user on the mount: [`access::Permitted`] decides.
+//! * A client can name only nodes and handles that it got: its session keeps the list, and releases all of them at the
+//!   client's end.
+//! * Changes are reported to [`Watch`], so that the kernel invalidates its caches; cleared privileges of a program
+//!   before its contents change.
+//! * Messages have a maximal length, a session a maximal number of nodes, openings and streams.
 //!
-//! Failure: a client that makes no sense loses its stream, and nothing else happens; nobody waits for one at the end
-//! that sent what does not end. Who waits for a server that is gone gets `EIO`. Callers: the server of a mount, and the
-//! commands; who the user is and where it may begin is theirs to find out.
+//! Failure: a malformed request closes the client's stream, without other effects; the end of the mount does not wait
+//! for a client that sends an endless message. Calls to a server that is gone fail with `EIO`. Callers: the server of a
+//! mount, and the commands; they determine the user and the starting directory.
 
 mod wire;
 
+mod batch;
 mod client;
 mod dirs;
-mod held;
 mod jobs;
 mod list;
-mod many;
+mod references;
 mod serve;
 mod streams;
 mod subvolume_call;

@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// Streams at the same time, of all clients.
 pub const STREAMS_MAX: usize = 96;
-/// Streams of all who are not root.
+/// Most streams of all users except root.
 const STREAMS_OF_USERS_MAX: usize = 64;
-/// Streams of one user who is not root.
+/// Most streams of one user except root.
 const STREAMS_OF_USER_MAX: usize = 32;
 /// How long a stream may take to end that was shut down: its client can have a call of the system last for ever.
 const END_MAX: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl List {
 }
 
 impl Streams {
-    /// Writes a stream down, until what is returned is dropped.
+    /// Registers a stream until the returned guard is dropped.
     pub(crate) fn register(self: &Arc<Self>, stream: &UnixStream, uid: u32) -> io::Result<Ended> {
         let other = stream.try_clone()?;
         let mut list = self.list.lock();

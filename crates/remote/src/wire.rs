@@ -30,10 +30,10 @@ pub(crate) const LIST_BYTES_MAX: usize = 64 << 10;
 /// Extents in one answer.
 pub(crate) const EXTENTS_MAX: usize = 2048;
 
-/// What a client begins with. The directory that is to be its root comes with it, as a descriptor.
+/// First bytes of a client. A descriptor of its root directory comes with them.
 pub(crate) const HELLO: [u8; 8] = *b"spinney2";
 
-/// Who asks for something to be made, as a client says it.
+/// The owner of a new file, as the client gives it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Encoded<'a> {
     pub(crate) compression: &'a str,
 }
 
-/// What a client has no use for any more. It waits for the next request.
+/// References and handles that a client releases, sent with the next request.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Gone {
     Node(NodeId, u64),
@@ -87,7 +87,7 @@ pub(crate) enum Gone {
 pub(crate) enum Request<'a> {
     /// The descriptor that comes with it is one more stream of this session.
     Join,
-    /// The descriptor that comes with it is what is read, or written, by a job that only a format knows.
+    /// A job of a format; the descriptor that comes with it is read or written by it.
     Job {
         words: Vec<String>,
     },
@@ -284,7 +284,7 @@ pub(crate) enum Copy {
     Dedupe,
 }
 
-/// A request with what has to be given back before it.
+/// A request with the releases before it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Call<'a> {
     pub(crate) gone: Vec<Gone>,
@@ -338,11 +338,11 @@ impl From<&Extent> for Placed {
     }
 }
 
-/// What a call returns.
+/// The result of a call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Done,
-    /// What is behind the header.
+    /// Data behind the header.
     Data,
     Entry(Entry),
     Attr(Attr),
@@ -387,7 +387,7 @@ pub(crate) enum Reply {
 pub(crate) struct Refusal {
     errno: Errno,
     blame: Blame,
-    /// What the format says of it.
+    /// Text of the format.
     text: Option<String>,
 }
 
@@ -427,7 +427,7 @@ pub(crate) struct Wire {
     begin: Vec<u8>,
 }
 
-/// What the last message brought.
+/// The last received message.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(crate) header: Vec<u8>,
@@ -480,7 +480,7 @@ impl Wire {
     /// Waits for a message; `None` when the other side is gone. Contents go to `into` where that is given: so many
     /// bytes of it.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox, into: Option<&mut [u8]>) -> io::Result<Option<usize>> {
-        // Messages go to and fro: what is there belongs to one.
+        // Messages alternate, so that the received bytes belong to one.
         let Some((count, descriptor)) = receive_with(&self.stream, &mut self.begin)? else { return Ok(None) };
         inbox.descriptor = descriptor;
         let mut come = Come { stream: &self.stream, begun: self.begin.get(..count).unwrap_or_default() };
@@ -506,7 +506,7 @@ impl Wire {
 /// A message that is coming.
 struct Come<'a> {
     stream: &'a UnixStream,
-    /// What came with its beginning.
+    /// Bytes received with its beginning.
     begun: &'a [u8],
 }
 
@@ -560,15 +560,15 @@ fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<(usi
     Ok((count > 0).then_some((count, descriptor)))
 }
 
-/// Says which directory is to be the root of what is served over this stream.
+/// Sends the directory that is to be the root of this stream.
 pub(crate) fn send_hello(stream: &UnixStream, root: BorrowedFd<'_>) -> io::Result<()> {
     send_with(stream, &HELLO, root)
 }
 
-/// The directory that a client wants for its root.
+/// Receives the directory that a client wants as its root.
 ///
 /// # Errors
-/// `InvalidData` for what is no client; the stream's.
+/// `InvalidData` for another program; the stream's.
 pub fn receive_hello(stream: &UnixStream) -> io::Result<OwnedFd> {
     let mut bytes = [0; HELLO.len()];
     let Some((count, descriptor)) = receive_with(stream, &mut bytes)? else {

@@ -1,4 +1,4 @@
-//! What every file system has to do, done through a socket by root; and what other users are refused.
+//! The conformance suite through a socket, as root; and refusals for other users.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use vfs::file_system::{
 use vfs::{FileOptions, FileSystem, Volume};
 use vfs_conformance::MemoryFs;
 
-/// Hears what the kernel would be told.
+/// Records notifications to the kernel.
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 
@@ -161,7 +161,7 @@ fn who_may_not_is_refused() {
     refused(user.rename("tmp/of-root", "tmp/mine"), Errno::EPERM);
     refused(user.remove_file("tmp/of-root"), Errno::EPERM);
 
-    // What one makes is one's own, whatever is asked for.
+    // New files belong to their maker, whatever owner is requested.
     user.clone().owner(0, 0).write("team/made", "x").unwrap();
     let made = root.metadata("team/made").unwrap();
     assert_eq!((made.uid, made.gid), (1000, 1000));
@@ -189,7 +189,7 @@ fn who_may_not_is_refused() {
     assert_eq!(root.metadata("tmp/suid").unwrap().permissions, 0o777);
 }
 
-/// Whoever runs a program with its owner's rights finds the contents that its owner gave it.
+/// A program must not run with its owner's rights after another user has changed its contents.
 #[test]
 fn new_contents_take_privileges_away() {
     let served = Served::new();
@@ -217,7 +217,7 @@ fn new_contents_take_privileges_away() {
         // Before the kernel could read other contents, it knew.
         assert_eq!(served.heard.0.lock().first().map(String::as_str), Some("attributes"), "{name}");
     }
-    // Who may not write takes nothing away.
+    // A user who may not write clears nothing.
     root.write("closed", "#!").unwrap();
     root.set_permissions("closed", 0o6755).unwrap();
     let closed = node("closed");
@@ -358,7 +358,7 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
         &[1, 0, 0, 0, 0, 0, 0, 0, 0xff],
         // A header that ends too early.
         &[2, 0, 0, 0, 0, 0, 0, 0, 0, 1],
-        // A list of what is gone that is said to be endless.
+        // A list of releases that claims to be endless.
         &[6, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
     ] {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -367,7 +367,7 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
         ours.write_all(message).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // What it did not read yet makes the end a reset.
+        // Unread bytes turn the end into a reset.
         let _ = ours.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{answer:?}");
     }
@@ -375,7 +375,7 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
     assert_eq!(volume.read("still").unwrap(), b"here");
 }
 
-/// Sends a request for one more stream, with what is to be it, and returns what kind of answer came.
+/// Sends a request for a further stream with this descriptor, and returns the kind of answer.
 fn join(ours: &UnixStream, other: std::os::fd::BorrowedFd<'_>) -> u8 {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     use std::io::Read as _;
@@ -394,7 +394,7 @@ fn join(ours: &UnixStream, other: std::os::fd::BorrowedFd<'_>) -> u8 {
     kind
 }
 
-/// What cannot be shut down would be waited for when the mount ends.
+/// Closing the mount would wait for a descriptor that cannot be shut down.
 #[test]
 fn only_what_can_be_shut_down_becomes_a_stream() {
     use rustix::net::{AddressFamily, SocketType, socket};

@@ -24,7 +24,7 @@ const IMAGE_BYTES: u64 = 256 << 20;
 const TREES: &str = "trees";
 /// The one that is being built.
 const UNFINISHED: &str = "trees/unfinished";
-/// Behind the name of a source, of what is built of it.
+/// Suffix of a built file, after the name of its source.
 const BUILT_SUFFIX: &str = ".built";
 
 fn main() -> Result<()> {
@@ -72,7 +72,7 @@ fn read(dir: &Path) -> Result<Sources> {
     Ok(sources)
 }
 
-/// What a build depends on. A cache that others may fill takes a cryptographic hash.
+/// The inputs of a build. A cache that others may fill needs a cryptographic hash.
 fn key(sources: &Sources) -> String {
     let mut hasher = DefaultHasher::new();
     sources.hash(&mut hasher);
@@ -101,7 +101,7 @@ fn begin(volume: &Volume, newest: Option<&str>) -> Result<Volume> {
     Ok(fork)
 }
 
-/// Builds what is not there yet, and removes what has no source any more; says how many were built.
+/// Builds missing files, and removes those without a source; returns the number of built ones.
 fn build(tree: &Volume, sources: &Sources) -> Result<usize> {
     let mut built = 0;
     for (name, contents) in sources {
@@ -134,7 +134,7 @@ fn with_suffix(name: &OsString) -> OsString {
     name
 }
 
-/// What differs: found from the trees, without looking at what both share.
+/// Shows the differences, found from the trees without reading the shared parts.
 fn show(volume: &Volume, old: &str, new: &str) -> Result<()> {
     for change in volume.diff(old, new)? {
         match change.what {

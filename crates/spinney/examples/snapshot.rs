@@ -1,7 +1,7 @@
 //! Snapshots and clones: `snapshot IMAGE`.
 //!
-//! Makes a subvolume, freezes it, goes on changing it, and shows that the snapshot kept what was
-//! there while both share what did not change.
+//! Makes a subvolume, takes a snapshot, changes the subvolume, and shows that the snapshot kept the old contents while
+//! both share the unchanged ones.
 
 use std::error::Error;
 

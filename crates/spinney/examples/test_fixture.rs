@@ -25,7 +25,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Has `prepare` fill a subvolume of a new volume, and freezes what it made.
+    /// Has `prepare` fill a subvolume of a new volume, and takes a read-only snapshot.
     fn new(volume: Volume, prepare: impl FnOnce(&Volume) -> Result<()>) -> Result<Self> {
         volume.create_subvolume("prepared")?;
         prepare(&volume.open_subvolume("prepared")?)?;
@@ -48,7 +48,7 @@ impl Fixture {
     }
 }
 
-/// What a test does to a volume.
+/// A test on a volume.
 type Test = fn(&Volume) -> Result<()>;
 
 fn main() -> Result<()> {

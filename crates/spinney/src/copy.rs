@@ -11,7 +11,7 @@ use vfs::Result;
 use crate::progress::{Progress, Reporter, Told};
 use crate::volume::Volume;
 
-/// Tells the caller of a copy what the threads of it do.
+/// Reports the progress of the copying threads to the caller.
 struct Watched<'a>(Reporter<'a>);
 
 impl Watch for Watched<'_> {

@@ -67,7 +67,7 @@ pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
     let mut head = vec![0; usize::try_from(device.size_bytes().min(HEAD_BYTES)).unwrap_or_default()];
     device.read_at(0, &mut head).map_err(device_error)?;
     let Some(name) = recognise_bytes(&head) else {
-        // The first format says best what is missing.
+        // The first format gives the best error for the missing superblock.
         return Ok(BUILT_IN[0]);
     };
     let foreign = || not_ours(format!("file system: expected {}, found {name}", format_names()));

@@ -75,7 +75,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Reports the end, whose answer is not asked for any more.
+    /// Reports the end; the result of the callback is ignored.
     pub(crate) fn finish(&self) {
         if !self.is_cancelled() {
             let _ = (self.told.lock().0)(&self.progress());

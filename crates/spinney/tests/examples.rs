@@ -1,4 +1,4 @@
-//! The examples run, one after the other on one image, and say what they should.
+//! Runs the examples, one after the other on one image, and compares their output.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
 //! Simulated devices and checks of btrfs for the tests: never part of a release binary.
 //!
-//! [`property`] is btrfs as the property test of every format sees it; [`hostile`] changes what images say and mends
-//! their checksums; [`lineage`] makes subvolumes of subvolumes, for a model to follow; [`crash`] asks what a power
-//! cut or a failing device leaves of a volume; `reference` calls `btrfs check`.
+//! [`property`] is btrfs for the property test of every format; [`hostile`] edits images and corrects their checksums;
+//! [`lineage`] makes nested subvolumes, compared with a model; [`crash`] tests volumes after power cuts and device
+//! failures; `reference` calls `btrfs check`.
 
 pub mod crash;
 pub mod hostile;

@@ -1,10 +1,9 @@
-//! Random trees of subvolumes, snapshots of snapshots, what is written to them, and what becomes of them, compared with
-//! a model.
+//! Random trees of subvolumes, snapshots of snapshots, and changes of their contents, compared with a model.
 //!
 //! The property test of every format ([`crate::property`]) makes few subvolumes among many files. Here it is the other
 //! way round: subvolumes lie in subvolumes, are copied as a whole with those that they contain, closed, opened, moved,
 //! chosen as the default and deleted. After each commit the trees equal the model's, so does the list of subvolumes,
-//! and `btrfs check`, where it is installed, finds nothing.
+//! and `btrfs check`, if it is installed, finds no error.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use vfs_conformance::property::{compare_trees, drive, is_full, is_refusal};
 use crate::Random;
 use crate::reference::{self, Checked};
 
-/// What a run does.
+/// Length of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Operations of a run.
@@ -36,7 +35,7 @@ impl Default for Settings {
     }
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// Operations that succeeded on both sides.
@@ -311,7 +310,7 @@ impl Run<'_> {
             true => member.path.with_file_name(format!("s{}", self.random.below(12))),
             false => self.new_path(),
         };
-        // What has the name goes with a rename, if it is empty: that is for directories.
+        // A rename replaces an empty subvolume only by a directory.
         if self.volume.symlink_metadata(&to).is_ok() {
             return Ok(());
         }

@@ -33,14 +33,14 @@ const COMPRESSIONS: &[&str] = &["zlib:1", "zlib:9", "lzo", "zstd:-5", "zstd", "z
 
 /// A volume with so many bytes in no chunk has to make a chunk before it says that there is no room.
 const UNALLOCATED_BYTES: u64 = 4 << 20;
-/// Groups of the kind that an operation needs may have so many bytes left beyond what it asked for.
+/// Most bytes that a block group of the needed kind may have beyond the requested ones.
 const LEFT_BYTES: u64 = 1 << 20;
-/// What a file may have that is laid out anew: all of it gets new space.
+/// Most bytes of a file to defragment, all of which get new space.
 const DEFRAG_BYTES: u64 = 8 << 20;
-/// What an operation that changes names or attributes is promised at most, on the way to all trees that it may change.
+/// Most bytes reserved by an operation on names or attributes, for all trees that it may change.
 const PROMISED_BYTES: u64 = 4 << 20;
 
-/// btrfs, by Spinney and by `mkfs.btrfs`; `btrfs check` is asked about what is left.
+/// btrfs, made by Spinney and by `mkfs.btrfs`; `btrfs check` checks the results.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Btrfs;
 
@@ -50,7 +50,7 @@ impl Subject for Btrfs {
     fn make(&self, path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
         let (volume, mut form) = make(path, size_bytes, random)?;
         if random.one_in(3) {
-            // What they count is one of the things that `btrfs check` looks at.
+            // `btrfs check` compares their counts, too.
             volume.enable_quotas(QuotaKind::Shared)?;
             form.push_str(", quotas");
         }

@@ -1,10 +1,10 @@
-//! The reference tools: what btrfs-progs thinks of an image.
+//! The reference tools: `btrfs check` and `mkfs.btrfs`.
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
     /// `btrfs check --check-data-csum` found nothing.
@@ -36,7 +36,7 @@ pub fn is_installed() -> bool {
 /// Checks trees, references and data checksums of an unmounted image.
 ///
 /// # Errors
-/// What `btrfs check` found, or why it could not be run.
+/// The errors found by `btrfs check`, or the reason why it could not be run.
 pub fn check(image: &Path) -> Result<Checked> {
     check_with(Path::new(&btrfs_program()), image)
 }
@@ -72,7 +72,7 @@ pub fn check_with(program: &Path, image: &Path) -> Result<Checked> {
 /// Makes an empty volume with `mkfs.btrfs`.
 ///
 /// # Errors
-/// What it said.
+/// Its messages.
 pub fn mkfs(image: &Path, size_bytes: u64, options: &[&str]) -> Result<()> {
     std::fs::File::create(image)?.set_len(size_bytes)?;
     let output = Command::new(mkfs_program()).arg("--quiet").args(options).arg(image).output()?;

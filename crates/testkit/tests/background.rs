@@ -1,4 +1,4 @@
-//! What is to be compressed is written back beside the programs that make it so, and what goes wrong then is heard of.
+//! Data to be compressed is written back in the background, and its errors are reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn what_is_dirty_is_written_before_writers_have_to() -> Result<()> {
         write(&volume, 1400, &mut contents)?;
         let start = Instant::now();
         if workers == 1 {
-            // Nobody does it but who asks.
+            // Only the caller does it.
             ensure!(disk.device.count(Op::Write) == 0, "{} writes", disk.device.count(Op::Write));
         }
         while workers > 1 && disk.device.count(Op::Write) == 0 {

@@ -13,7 +13,7 @@ use vfs::SnapshotMode;
 
 const IMAGE_BYTES: u64 = 192 << 20;
 const FULL_BYTES: u64 = 96 << 20;
-/// Files whose contents are in the metadata, deleted from a volume that was full.
+/// Inline files, deleted from a volume that was full.
 const INLINE_DELETED: u32 = 60;
 
 const BALANCE: &str = "\

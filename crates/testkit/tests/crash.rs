@@ -6,7 +6,7 @@
 //! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images,
 //! `/dev/shm` where there is one) choose how much is run.
 
-#![expect(clippy::panic, reason = "a test says what broke by panicking")]
+#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use crash_explorer::{Config, Report, explore_all, explore_faults, explore_steps, parse};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("spinney-crash-").tempdir_in(parent).expect("a folder for the images")
 }
 
-/// Runs `one` for each seed, as many at a time as there are processors; prints what they came to.
+/// Runs `one` for each seed, as many at a time as there are processors; prints their results.
 fn run_seeds<R: std::fmt::Debug + Send>(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<R> + Sync) {
     let folder = folder();
     let first = number("SPINNEY_SEED", 0);
@@ -90,7 +90,7 @@ fn a_failed_read_fails_one_operation_whole() {
     run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| run_read_errors(seed, &settings, folder));
 }
 
-/// Fails with what is wrong with the first states, whose images it keeps.
+/// Fails with the first wrong states, whose images it keeps.
 fn assert_no_failure(what: &str, report: &Report) {
     for failure in &report.failures {
         eprintln!("{what}: {}: {}\n{}\nimage: {:?}", failure.state, failure.reason, failure.story, failure.image);
@@ -156,8 +156,7 @@ fn an_fsync_whose_device_fails_is_told_and_leaves_what_a_crash_leaves() {
     assert!(total.faults > 100 && total.told_to_sync > total.faults / 2, "{total:?}");
 }
 
-/// Workloads of which a state was wrong once, and what was. What stands before `reopen` is done before the volume is
-/// opened.
+/// Workloads that once left a wrong state, and the fault. Steps before `reopen` are done before the volume is opened.
 const FOUND_BEFORE: &[(&str, &str)] = &[
     (
         "a name got the position of one that was removed before, and the log could not be replayed",

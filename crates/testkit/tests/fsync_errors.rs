@@ -1,5 +1,5 @@
-//! Who is told of a failed write: every description of a file that was open then, once, whoever met the failure. It
-//! used to be the caller alone whose fsync met it; all others heard that the volume cannot be written, not why.
+//! Reports of a failed write: every description of a file that was open then gets it once, whichever met the failure.
+//! It used to be only the caller whose fsync met it; all others learned that the volume cannot be written, not why.
 
 use std::sync::Arc;
 
@@ -39,9 +39,9 @@ fn every_description_is_told_once(op: Op) -> Result<()> {
     volume.sync()?;
     first.write_at(&[2; 9000], 0)?;
     device.plan(vec![Fault { op, after: 0, kind: FaultKind::Once }]);
-    assert!(is_reported(first.sync_all()), "{op:?}: who met it");
+    assert!(is_reported(first.sync_all()), "{op:?}: the one that met it");
     assert!(is_reported(second.sync_data()), "{op:?}: another description of the file");
-    assert!(is_reported(other.sync_all()), "{op:?}: a file that nobody wrote to");
+    assert!(is_reported(other.sync_all()), "{op:?}: a file that was not written");
     for file in [&first, &second, &other] {
         assert!(is_refused(file.sync_all()), "{op:?}: once");
     }

@@ -1,9 +1,9 @@
-//! A short form of what `fuzz/` does: its functions, called with its seeds and with random changes of them, for a
-//! moment each. No coverage guides it, so it finds what is near the seeds; it needs no nightly compiler and no
-//! cargo-fuzz. Each day has other changes: the number that they follow from is printed.
+//! A short form of `fuzz/`: its functions, called with its seeds and with random changes of them, for a moment each.
+//! Without coverage it finds only faults near the seeds; it needs no nightly compiler and no cargo-fuzz. Each day has
+//! other changes: their seed is printed.
 //!
-//! `SPINNEY_FUZZ_MS` is the time of each target in milliseconds, `SPINNEY_SEED` the number, and only targets with
-//! `SPINNEY_FUZZ` in their names are run where that is set.
+//! `SPINNEY_FUZZ_MS` is the time of each target in milliseconds, `SPINNEY_SEED` the seed, and `SPINNEY_FUZZ` selects
+//! targets by a part of their names.
 
 #![allow(clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
 
@@ -138,7 +138,7 @@ fn change(data: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
     data.truncate(BYTES_MAX);
 }
 
-/// Calls a target and returns how often; a panic is told with what caused it.
+/// Calls a target repeatedly and returns the number of calls; a panic is reported with its input.
 fn fuzz(target: &str, folder: &Path, seed: u64) -> u64 {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

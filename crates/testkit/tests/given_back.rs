@@ -11,7 +11,7 @@ use btrfs::{MakeOptions, Volume};
 use crash_explorer::{Config, explore_given, parse};
 
 const IMAGE_BYTES: u64 = 128 << 20;
-/// What has no room unless metadata gives way.
+/// A workload without enough space unless block groups of metadata are freed.
 const WORKLOAD: &str = "\
 creat a\ncreat b\ncreat c\ncreat d\n\
 write a 0 16000000\nfsync a\nwrite b 0 16000000\nfsync b\nwrite c 0 16000000\nsync\n\
@@ -19,7 +19,7 @@ unlink b\nsync\nwrite c 3000000 100000\nfsync c\n\
 resize min\nwrite a 100 5000\nfsync a\n\
 resize 134217728\nwrite d 0 16000000\nfsync d\nunlink a\nsync\nresize min\n";
 
-/// A volume whose metadata has nearly all of the device, and next to nothing in it.
+/// An almost empty volume whose metadata block groups have nearly all of the device.
 fn emptied() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let volume = Volume::options().make_device(Arc::clone(&device), &MakeOptions::default()).unwrap();

@@ -1,5 +1,5 @@
-//! A sparse image on a host that fills up: programs hear that there is no space, what was promised stays, and all goes
-//! on where it stopped when there is room again.
+//! A sparse image on a host that fills up: programs get ENOSPC, synced data stays, and everything continues once there
+//! is space again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn who_syncs_is_told_and_all_is_there_when_there_is_room() -> Result<()> {
     write(&volume, &kept, &bytes(1, 300_000))?;
     sync(&volume, &kept)?;
     host.device.leave_room(64 << 10);
-    // Large writes go to the device at once, others when somebody syncs.
+    // Large writes go to the device at once, others with a sync.
     assert!(is_full(&write(&volume, &late, &bytes(2, 4 << 20)).unwrap_err()));
     assert_eq!(volume.read(&late)?, b"");
     let file = FileOptions::new().write(true).open(&volume, &late)?;
@@ -99,7 +99,7 @@ fn who_syncs_is_told_and_all_is_there_when_there_is_room() -> Result<()> {
         assert!(is_full(&volume.sync().unwrap_err()), "sync");
     }
     assert!(host.device.refused() > 0);
-    // Reading goes on, of what was written and of what waits to be.
+    // Written and still dirty data can be read.
     assert_eq!(volume.read(&kept)?, bytes(1, 300_000));
     assert_eq!(volume.read(&late)?, bytes(2, 200_000));
     let crashed = host.after_crash()?;
@@ -144,12 +144,12 @@ fn a_commit_without_room_is_made_up_for() -> Result<()> {
     Ok(())
 }
 
-/// What a random program knows of one file.
+/// State of one file of the random workload.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Known {
-    /// What a reader sees.
+    /// Its present contents.
     now: Option<Vec<u8>>,
-    /// What was there when its last sync returned well, and everything that it was since.
+    /// Its contents at its last successful sync, and all later ones.
     after_crash: Vec<Option<Vec<u8>>>,
 }
 
@@ -269,7 +269,7 @@ fn random_programs_lose_nothing_on_a_host_that_fills_up() -> Result<()> {
     Ok(())
 }
 
-/// What was deleted takes room on the host until a write wants it: then it is given back.
+/// Deleted data takes space on the host until a write needs it: then it is discarded.
 #[test]
 fn contents_that_change_take_no_more_of_the_host_than_there_is_at_a_time() -> Result<()> {
     let host = Host::new();
@@ -285,7 +285,7 @@ fn contents_that_change_take_no_more_of_the_host_than_there_is_at_a_time() -> Re
         }
         if round % 20 == 19 {
             let left = host.after_crash()?;
-            ensure!(left.read(&path)? == contents, "round {round}: what was synced is there");
+            ensure!(left.read(&path)? == contents, "round {round}: synced data is there");
         }
     }
     ensure!(host.device.refused() > 0, "the host was never full");

@@ -47,7 +47,7 @@ fn shared() -> Result<(Arc<RecordingDevice>, Volume)> {
     Ok((device, volume))
 }
 
-/// What a crash leaves of `a` and `b` when every write arrived.
+/// Contents of `a` and `b` after a crash, if every write arrived.
 fn after_crash(device: &RecordingDevice, events: usize) -> Result<(Option<Vec<u8>>, Vec<u8>)> {
     let image = Arc::new(device.image_after(events)?);
     let volume = options().open_device(image)?;
@@ -62,7 +62,7 @@ fn check_old(a: &[u8]) -> Result<()> {
 
 fn check_new(b: &[u8]) -> Result<()> {
     let is_new = b.iter().take(NEW_LEN).all(|byte| *byte == NEW);
-    ensure!(is_new && b.iter().skip(NEW_LEN).all(|byte| *byte == OLD), "b is not what was synced");
+    ensure!(is_new && b.iter().skip(NEW_LEN).all(|byte| *byte == OLD), "b differs from the synced data");
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn preallocated_space_of_a_removed_file_still_reads_as_zeros() -> Result<()> {
     let image = Arc::new(device.image_after(device.event_count())?);
     let volume = options().open_device(image)?;
     ensure!(volume.read("p").context("p is not back")? == [0; LEN], "p has foreign bytes");
-    ensure!(volume.read("q")?.starts_with(&[NEW; NEW_LEN]), "q is not what was synced");
+    ensure!(volume.read("q")?.starts_with(&[NEW; NEW_LEN]), "q differs from the synced data");
     Ok(())
 }
 
@@ -220,7 +220,7 @@ fn a_removal_whose_commit_is_under_way_leaves_the_extent_shared() -> Result<()> 
         is_waiting: AtomicBool::new(false),
     });
     let volume = options().open_device(Arc::<Slow>::clone(&slow))?;
-    // What is known of free space is read when it is first needed, and not while a commit is under way.
+    // Free space is read at its first use, which must not be during a commit.
     open(&volume, "w")?.write_at(&[OLD; LEN], 0)?;
     volume.sync()?;
     let b = open(&volume, "b")?;

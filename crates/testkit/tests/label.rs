@@ -41,7 +41,7 @@ fn a_power_cut_leaves_one_of_two_labels() -> Result<()> {
             let label = volume.info()?.label;
             let is_new = label == "new";
             ensure!(is_new || label == "old", "cut {cut}, seed {seed}: {label:?}");
-            ensure!(is_new || cut < to, "seed {seed}: what was set is not there");
+            ensure!(is_new || cut < to, "seed {seed}: the label is lost");
             ensure!(volume.read("before")? == b"committed");
             ensure!(volume.read("synced")? == b"in the log", "cut {cut}, seed {seed}");
             counts[usize::from(is_new)] += 1;

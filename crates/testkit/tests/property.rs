@@ -1,9 +1,9 @@
-//! Random operations on a volume and on a model of it; `btrfs check` on what is left.
+//! Random operations on a volume and on a model of it; `btrfs check` checks the results.
 //!
-//! `SPINNEY_SEEDS` (default 8), `SPINNEY_OPERATIONS` (2000), `SPINNEY_SEED` (first seed, 0) and `SPINNEY_IMAGES`
-//! (a folder for the images, `/dev/shm` where there is one) choose how much is run. `SPINNEY_TRACE` prints operations.
+//! `SPINNEY_SEEDS` (default 8), `SPINNEY_OPERATIONS` (2000), `SPINNEY_SEED` (first seed, 0) and `SPINNEY_IMAGES` (a
+//! directory for the images, `/dev/shm` if it exists) set the length of a run. `SPINNEY_TRACE` prints operations.
 
-#![expect(clippy::panic, reason = "a test says what broke by panicking")]
+#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Power cuts on a volume with quotas: after each, and the replay of its log, what is counted is what counting anew
-//! finds. `SPINNEY_POWER_CUTS` states (default 300).
+//! Power cuts on a volume with quotas: after each, and the replay of its log, the counts equal those of a recount.
+//! `SPINNEY_POWER_CUTS` states (default 300).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ reflink a 0 b 0 65536\nfsync b\nwrite a 1000000 5000\nfsync a\nunlink b\nsync\n\
 mkdir d\ncreat d/c\nwrite d/c 0 9000\nfsync d/c\norder btrfs.balance start data metadata\n\
 write large 0 500000\nfsync large\nunlink a\ncreat e\nwrite e 0 70000\nfsync e\nsync\nwrite e 100 70000\nfsync e\n";
 
-/// btrfs, whose quotas are looked at whenever a state is opened for writing.
+/// btrfs, with a check of quotas whenever a state is opened for writing.
 struct Counted {
     format: btrfs_crash::Btrfs,
     looked_at: AtomicU64,

@@ -1,7 +1,7 @@
 //! Quota groups through random changes: subvolumes, snapshots, clones, deletions, balances, crashes with a log.
 //!
-//! What is counted at each commit is compared with what counting anew finds, and with what `btrfs check` counts.
-//! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0) and `SPINNEY_OPERATIONS` (300) choose how much is run.
+//! The counts at each commit are compared with a recount, and with those of `btrfs check`. `SPINNEY_SEEDS` (default 6),
+//! `SPINNEY_SEED` (first seed, 0) and `SPINNEY_OPERATIONS` (300) set the length of a run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -39,7 +39,7 @@ fn counted(volume: &Volume) -> QuotaReport {
     volume.quotas().unwrap().expect("quotas are on")
 }
 
-/// Fails unless counting anew, here and by `btrfs check`, finds what was counted change by change.
+/// Fails unless a recount, here and by `btrfs check`, equals the counts.
 fn check(story: &str, device: &Arc<MemoryDevice>, volume: &Volume) {
     volume.sync().unwrap();
     let by_changes = counted(volume);
@@ -68,7 +68,7 @@ fn write_out(device: &Arc<MemoryDevice>, path: &Path) {
     }
 }
 
-/// One random volume: what its subvolumes are called, and how many files each was given.
+/// One random volume: names of its subvolumes, and the number of files made in each.
 struct Walk {
     random: Random,
     volume: Volume,
@@ -216,7 +216,7 @@ fn groups_of_groups_are_counted() {
     assert!(parent.excl > 1 << 20 && member.excl < 1 << 20, "{report:?}");
     volume.change_quotas(QuotaChange::Remove { member: groups[0], parent: low }).unwrap();
     check("a member went", &device, &volume);
-    // A member's snapshot is no member: what was the group's alone is unknown, and said to be.
+    // A member's snapshot is not a member: the group's exclusive bytes become unknown, and are marked so.
     volume.snapshot("/b", "/c", SnapshotMode::ReadWrite).unwrap();
     volume.sync().unwrap();
     assert!(counted(&volume).is_inconsistent());

@@ -1,6 +1,6 @@
-//! Who is told of a failed write where a volume is served: each opening that there was, once, by its next sync. It
-//! used to be the request alone that met the failure; whoever else had written heard only that the file system is
-//! read-only, as if that had been so all along.
+//! Reports of a failed write on a served volume: each opening gets it once, by its next sync. It used to be only the
+//! request that met the failure; other writers learned only that the file system is read-only, as if it always had
+//! been.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -60,7 +60,7 @@ fn every_opening_is_told_once() -> Result<()> {
         fs.sync_fs()?;
         write(&*fs, a, first, WriteFlags::empty())?;
         fail_next(&device, op);
-        assert_eq!(fs.sync_file(a, first, what).map_err(Errno::from), EIO, "{op:?}: who met it");
+        assert_eq!(fs.sync_file(a, first, what).map_err(Errno::from), EIO, "{op:?}: the one that met it");
         let late = open(&*fs, a)?;
         let openings = [(a, second), (b, other), (c, unnamed), (NodeId::ROOT, Handle(0)), (b, Handle(0))];
         for (node, handle) in openings {
@@ -81,7 +81,7 @@ fn every_opening_is_told_once() -> Result<()> {
     Ok(())
 }
 
-/// A sync may be begun long before it ends: what fails between is told by its end.
+/// A sync may begin long before it ends: a failure in between is reported at its end.
 #[test]
 fn a_failure_is_told_by_the_end_of_a_sync() -> Result<()> {
     for (op, fails_before) in [(Op::Write, false), (Op::Flush, false), (Op::Write, true)] {
@@ -117,7 +117,7 @@ fn a_failure_in_the_background_is_told_by_the_next_sync() -> Result<()> {
     fail_next(&device, Op::Write);
     assert_eq!(fs.sync_fs().map_err(Errno::from), EIO);
     assert_eq!(fs.sync_fs().map_err(Errno::from), EROFS);
-    // An opening that goes without having asked leaves its share to nobody.
+    // An opening that is closed without a sync passes its report to no other.
     fs.release(node, second);
     assert_eq!(fs.sync_file(node, first, SyncWhat::Data).map_err(Errno::from), EIO);
     assert_eq!(fs.sync_file(node, first, SyncWhat::All).map_err(Errno::from), EROFS);
@@ -159,9 +159,9 @@ fn mounted_files_are_told_once(dir: &Path, device: &FailingDevice, is_writeback:
     first.sync_all()?;
     first.write_all_at(&[2; 9000], 0)?;
     fail_next(device, Op::Flush);
-    assert_eq!(errno(first.sync_all()), eio, "who met it");
+    assert_eq!(errno(first.sync_all()), eio, "the one that met it");
     assert_eq!(errno(second.sync_data()), eio, "another description of the file");
-    assert_eq!(errno(other.sync_all()), eio, "a file that nobody wrote to");
+    assert_eq!(errno(other.sync_all()), eio, "a file that was not written");
     let late = File::open(dir.join("a"))?;
     // A second descriptor of an opening is no opening of its own.
     for file in [&first, &second, &other, &first.try_clone()?, &late] {
@@ -193,7 +193,7 @@ fn a_mount_tells_every_description_once() -> Result<()> {
         let mounted = Unmounted(dir.path());
         mounted_files_are_told_once(dir.path(), &device, writeback)?;
         drop(mounted);
-        // It cannot write what it had, and says so.
+        // It cannot write its data, and reports that.
         assert!(server.wait().is_err());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Subvolumes of a volume that was opened again: what random programs found.
+//! Subvolumes of a reopened volume: faults found by random programs.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ const CUTS: usize = 2;
 /// Names that there can be.
 const NAMES: u64 = 6;
 
-/// What a name leads to.
+/// The expected node of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
     kind: NodeKind,
@@ -150,7 +150,7 @@ impl Run {
         Ok(())
     }
 
-    /// What a power cut at this moment leaves is what there is.
+    /// Checks that a power cut now loses nothing.
     fn cut(&mut self) -> Result<()> {
         let image = self.device.crash_after(self.device.event_count(), &mut self.random)?;
         let volume = Volume::options().open_device(Arc::new(image))?;

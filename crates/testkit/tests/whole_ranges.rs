@@ -1,7 +1,7 @@
 //! Ranges of files that get new contents as a whole: `copy_range`, reflinks, zeroed ranges.
 //!
-//! A copy over data dropped what was there in one transaction and brought the new extents in the next ones: a reader
-//! in between saw zeros that nobody had written, so did a crash, and on a full volume the copy failed and left them.
+//! A copy over data dropped the old extents in one transaction and added the new ones in the next: a reader in between
+//! saw zeros that were never written, so did a crash, and on a full volume the copy failed and left them.
 
 #![allow(clippy::as_conversions, reason = "a test with small numbers")]
 
@@ -54,7 +54,7 @@ fn scattered(volume: &Volume, path: &str, fill: u8) -> Result<File> {
     Ok(file)
 }
 
-/// What `change` does to a file whose bytes are all `OLD`, and the only other bytes that it may bring.
+/// A change of a file whose bytes are all `OLD`, and the only other bytes that it may leave.
 struct Case {
     name: &'static str,
     change: fn(&File, &File) -> Result<(), Error>,
@@ -152,7 +152,7 @@ fn a_crash_leaves_old_bytes_or_new_ones() -> Result<()> {
     Ok(())
 }
 
-/// Fills the volume with what `left` writes into it, until there is no room.
+/// Fills the volume with the writes of `left`, until there is no space.
 fn fill(volume: &Volume) -> Result<()> {
     let is_full = |error: &Error| error.blame() == Blame::Space;
     for (number, len) in [(0, 1 << 20), (1, 64 << 10), (2, 4096)] {
@@ -166,7 +166,7 @@ fn fill(volume: &Volume) -> Result<()> {
             }
         }
     }
-    // A commit gives back what was promised and not used: until nothing more goes in behind one.
+    // A commit returns unused reservations: repeated until nothing more fits after one.
     let mut number = 0;
     loop {
         let before = number;

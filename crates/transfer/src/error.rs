@@ -72,7 +72,7 @@ impl Error {
         self
     }
 
-    /// The same failure of what should have replaced `path`, which is still there.
+    /// The same failure of a file that should have replaced `path`, which still exists.
     #[must_use]
     pub(crate) fn instead_of(self, path: &Path) -> Self {
         Self { path: Some(path.to_owned()), is_kept: true, ..self }

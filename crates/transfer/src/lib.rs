@@ -30,24 +30,24 @@
 //! # }
 //! ```
 
-mod beneath;
 mod contents;
 mod emulation;
 mod error;
 mod estimate;
 mod queue;
+mod root_dirs;
 mod rules;
 mod sink;
 mod source;
 mod walk;
 mod watch;
 
-pub use beneath::path_of;
 pub use contents::{Contents, CopyEnd, copy_data, data_bytes};
 pub use emulation::{Emulator, unloaded_emulator};
 pub use error::{Cause, Error, Result};
 pub use estimate::{Totals, measure, measure_host};
 pub use queue::default_threads;
+pub use root_dirs::path_of;
 pub use rules::{FileId, Rules, SET_ID, file_id};
 pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeOptions, VolumeSink};
 pub use source::{Found, HostSource, Name, Source, VolumeFile, VolumeSource};

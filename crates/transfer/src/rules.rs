@@ -1,5 +1,5 @@
-//! The decisions of a transfer, which need neither source nor target: what is left out, and which owner, permissions
-//! and attributes a copy gets.
+//! The decisions of a transfer, independent of source and target: omitted files, and owner, permissions and attributes
+//! of a copy.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

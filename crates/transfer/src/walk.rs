@@ -33,7 +33,7 @@ use crate::watch::{Loss, Watch};
 const RUN_NAMES: usize = 256;
 /// Files up to this size are made together with others.
 const BATCH_FILE_BYTES_MAX: u64 = 64 << 10;
-/// Contents that are enough to make what waits.
+/// Most bytes of contents in a batch, which then is made.
 const BATCH_BYTES: usize = 384 << 10;
 
 /// How a tree is copied.
@@ -356,7 +356,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
         Ok(())
     }
 
-    /// Makes a node, or has it wait in the batch. Returns a directory whose names are to be copied next. `within` is
+    /// Makes a node, or adds it to the batch. Returns a directory whose names are to be copied next. `within` is
     /// missing for the top of a transfer.
     fn make<'n>(
         &self,
@@ -446,7 +446,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
         Ok(())
     }
 
-    /// Tells what the rules took from a copy.
+    /// Reports what the rules removed from a copy.
     fn count(&self, taken: Taken) {
         if taken.power {
             self.watch.lost(if taken.is_disowned { Loss::DisownedPower } else { Loss::WithheldPower });

@@ -55,7 +55,7 @@ pub trait Watch: Sync {
         Err(error)
     }
 
-    /// True to end the transfer soon. What is half copied is removed.
+    /// True to end the transfer soon. An incomplete copy is removed.
     fn is_cancelled(&self) -> bool {
         false
     }

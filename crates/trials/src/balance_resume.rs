@@ -1,12 +1,12 @@
-//! Does the kernel go on with a balance of ours that was cut short, and we with one of the kernel's?
+//! Trial of interrupted balances: Spinney resumes those of the kernel, and the kernel ours.
 //!
-//! Copies of an image with snapshots ([`crate::cut_short`]) are taken while the kernel balances it, mounted, and
-//! between the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it
-//! left, and the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs
-//! check` finds no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
+//! Copies of an image with snapshots ([`crate::interruption`]) are taken while the kernel balances it, mounted, and
+//! between the steps of our balance. Spinney opens each copy of the kernel's, which drops its unfinished relocation
+//! trees, and resumes the balance; the kernel mounts our copies, and resumes by itself. Afterwards `btrfs check` finds
+//! no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
+use crate::interruption::{self, Options, check_same, copy, walk};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use btrfs::{BalanceEnd, BalanceSpec, Volume};
@@ -19,14 +19,14 @@ use testkit::Random;
 const IMAGE_BYTES: u64 = 1 << 30;
 const SNAPSHOTS: u64 = 20;
 const FILES: u64 = 800;
-/// Between two copies of an image that the kernel balances.
+/// Interval of the copies of an image that the kernel balances.
 const COPY_INTERVAL: Duration = Duration::from_millis(120);
 /// Longest time that a balance may take.
 const BALANCE_MAX: Duration = Duration::from_secs(300);
 
 /// Runs both directions.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    cut_short::on_host(options, "balance-resume", |top| both(options, top))
+    interruption::on_host(options, "balance-resume", |top| both(options, top))
 }
 
 fn both(options: &Options, top: &Path) -> Result<()> {
@@ -60,7 +60,7 @@ fn both(options: &Options, top: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An image with files that snapshots share, and what the kernel shows of it.
+/// An image with files that snapshots share, and the kernel's walk of it.
 fn make(image: &Path, seed: u64) -> Result<Walk> {
     make_image(image, IMAGE_BYTES, &[])?;
     let mount = Mount::new(image, "noatime")?;
@@ -112,7 +112,7 @@ fn cut_kernels(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
                 false => std::fs::remove_file(&to)?,
             }
         }
-        // It fails where the balance has ended.
+        // It fails if the balance has ended.
         let _ = run_program(&btrfs_program(), &["balance", "cancel", &folder.to_string_lossy()]);
         balance.wait()?;
         mount.unmount()?;

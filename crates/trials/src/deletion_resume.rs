@@ -1,12 +1,12 @@
-//! Do we bring deletions of subvolumes to their end that the kernel began?
+//! Trial of deletions of subvolumes that the kernel began, and Spinney has to finish.
 //!
-//! Copies of an image ([`crate::cut_short`]) are taken while the kernel deletes snapshots that share most of their
-//! trees with each other and with some that were deleted before. Each is opened here, which finishes the deletion.
-//! Afterwards no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as
-//! after its own deletion. Needs root, and mkfs.xfs.
+//! Copies of an image ([`crate::interruption`]) are taken while the kernel deletes snapshots that share most of their
+//! trees with each other and with some deleted before. Spinney opens each copy, which finishes the deletion. Afterwards
+//! no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as after its own
+//! deletion. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
+use crate::interruption::{self, Options, check_same, copy, walk};
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, ensure};
 use btrfs::Volume;
@@ -17,11 +17,11 @@ use testkit::Random;
 const IMAGE_BYTES: u64 = 2 << 30;
 const FILES: u64 = 60_000;
 const SNAPSHOTS: u64 = 6;
-/// Files that are written anew between two snapshots: at first, and at most, when a faster kernel deletes what that
-/// makes before a copy can be taken.
+/// Files rewritten between two snapshots: at first, and at most, if a faster kernel finishes the deletion before a copy
+/// can be taken.
 const CHANGED_MIN: u64 = 400;
 const CHANGED_MAX: u64 = 25_600;
-/// Rounds without a copy after which it is given up.
+/// Rounds without a copy after which the trial gives up.
 const EMPTY_ROUNDS_MAX: u32 = 20;
 /// Deleted before copies are taken, so that their blocks are counted by address.
 const GONE_BEFORE: [u64; 2] = [0, 3];
@@ -29,14 +29,14 @@ const GONE_BEFORE: [u64; 2] = [0, 3];
 const DELETED: [u64; 3] = [1, 2, 4];
 /// Copies that are taken of one deletion.
 const COPIES_MAX: u64 = 10;
-/// Copies after which is asked whether the deletion has ended.
+/// Copies between two checks whether the deletion has ended.
 const COPIES_BETWEEN: usize = 20;
-/// Longest time that the kernel may take to end one.
+/// Longest time of a deletion by the kernel.
 const DELETION_MAX: Duration = Duration::from_secs(120);
 
 /// Takes the copies and finishes each.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    cut_short::on_host(options, "deletion-resume", |top| finish_all(options, top))
+    interruption::on_host(options, "deletion-resume", |top| finish_all(options, top))
 }
 
 fn finish_all(options: &Options, top: &Path) -> Result<()> {
@@ -56,9 +56,9 @@ fn finish_all(options: &Options, top: &Path) -> Result<()> {
         for image in &cut {
             let volume = Volume::open(image)?;
             volume.close()?;
-            let what = || format!("seed {}, {}", options.seed + round, image.display());
-            ensure!(dead(image)?.is_empty(), "deletions are left: {}", what());
-            check_same(image, &expected).with_context(what)?;
+            let image_name = || format!("seed {}, {}", options.seed + round, image.display());
+            ensure!(dead(image)?.is_empty(), "deletions are left: {}", image_name());
+            check_same(image, &expected).with_context(image_name)?;
             std::fs::remove_file(image)?;
             count += 1;
         }
@@ -80,7 +80,7 @@ fn subvolume(action: &str, paths: &[&Path]) -> Result<()> {
 
 /// An image with snapshots whose trees have three levels.
 fn make(image: &Path, seed: u64, changed: u64) -> Result<()> {
-    // What was there before is no empty image.
+    // Existing data must not end up in the image.
     let _ = std::fs::remove_file(image);
     make_image(image, IMAGE_BYTES, &["-n", "4096"])?;
     let mount = Mount::new(image, "noatime,commit=1")?;
@@ -112,7 +112,7 @@ fn make(image: &Path, seed: u64, changed: u64) -> Result<()> {
     mount.unmount()
 }
 
-/// Copies taken while the kernel deletes, and what it shows when it has done so.
+/// Copies taken while the kernel deletes, and its walk after the deletion.
 fn cut_short_deletions(base: &Path, top: &Path, count: u64) -> Result<(Vec<PathBuf>, Walk)> {
     let mut copies = Vec::new();
     let mount = Mount::new(base, "noatime,commit=1")?;
@@ -122,7 +122,7 @@ fn cut_short_deletions(base: &Path, top: &Path, count: u64) -> Result<(Vec<PathB
     }
     let begin = Instant::now();
     let mut all = Vec::new();
-    // A commit makes the kernel note how far it came. What that is shows afterwards: reading it takes too long.
+    // A commit makes the kernel save its progress. The progress is read later, since that takes too long now.
     while all.len() % COPIES_BETWEEN != 0 || is_under_way(&folder)? {
         let to = top.join(format!("cut-{}.img", all.len()));
         run_program("sync", &["-f", &folder.to_string_lossy()])?;
@@ -147,7 +147,7 @@ fn is_under_way(folder: &Path) -> Result<bool> {
     Ok(!list.trim().is_empty())
 }
 
-/// The deleted subvolumes that are left, and whether their deletion had begun.
+/// The deleted subvolumes that are left, each with whether its deletion had begun.
 fn dead(image: &Path) -> Result<Vec<bool>> {
     let text =
         run_program(&btrfs_program(), &["inspect-internal", "dump-tree", "-t", "root", &image.to_string_lossy()])?;

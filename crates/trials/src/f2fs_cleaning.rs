@@ -1,12 +1,13 @@
-//! A full f2fs volume that is overwritten at random: does it go on, what does cleaning cost, and is all data there?
+//! Trial of a full f2fs volume that is overwritten at random: does it go on, what does cleaning cost, and is all data
+//! intact?
 //!
-//! An image is filled with files, and blocks of them drawn at random are overwritten until the time is over, with a
-//! sync now and then. A device in between counts what is written. Then everything is read and compared with what was
-//! written last, before and after it is opened anew, and `fsck.f2fs` looks. The same blocks go through [`Simulation`]:
-//! segments cleaned by the kernel's greedy rule (the one with the fewest blocks in use), with data alone, and neither
-//! nodes nor checkpoints, nor writing into the gaps of segments, which the kernel does when it is short of free ones.
+//! An image is filled with files, and random blocks of them are overwritten until the time is over, with syncs in
+//! between. A counting device measures writes. Then all data is compared with the last writes, before and after
+//! reopening the image, and `fsck.f2fs` checks it. The same blocks go through [`Simulation`]: segments cleaned by the
+//! kernel's greedy rule (the one with the fewest blocks in use), with data alone, without nodes, checkpoints, or
+//! writing into the gaps of segments, which the kernel does when it is short of free ones.
 //!
-//! Fails for data that differs, an operation longer than [`SECONDS_MAX`], or what `fsck.f2fs` finds. Needs no root.
+//! Fails if data differs, an operation takes longer than [`SECONDS_MAX`], or `fsck.f2fs` finds an error. Needs no root.
 //! Called by `cargo trials f2fs-cleaning`.
 
 use crate::formats::Kind;
@@ -26,7 +27,7 @@ const SEGMENT_BLOCKS: u64 = 512;
 /// An operation that takes longer hangs.
 const SECONDS_MAX: u64 = 60;
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Seconds of overwriting.
@@ -35,13 +36,13 @@ pub(crate) struct Options {
     /// Bytes of the image.
     #[arg(long, default_value_t = 1 << 30)]
     size: u64,
-    /// Percent of the room for files that is in use.
+    /// Percent of the space for files that is in use
     #[arg(long, default_value_t = 95)]
     full: u64,
     /// Blocks between two syncs.
     #[arg(long, default_value_t = 1000)]
     sync_every: u64,
-    /// What is drawn follows from it.
+    /// Seed of the random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The image.
@@ -107,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(std::fs::remove_file(&options.image)?)
 }
 
-/// What was measured.
+/// Measurements.
 struct Seen {
     segments: u64,
     blocks: u64,
@@ -153,7 +154,7 @@ fn report(options: &Options, seen: &Seen) -> Result<()> {
     Ok(())
 }
 
-/// Writes files until as much of the room is in use as is wanted.
+/// Writes files until the wanted part of the space is in use.
 fn fill(options: &Options, volume: &Volume, opened: &f2fs::F2fs, data: &mut Data) -> Result<()> {
     loop {
         let status = vfs::FileSystem::status(opened)?;
@@ -176,7 +177,7 @@ fn name(file: u64) -> String {
     format!("/file-{file}")
 }
 
-/// The files, and how often each of their blocks was written.
+/// The files, and the number of writes to each of their blocks.
 struct Data {
     files: Vec<File>,
     versions: Vec<u32>,
@@ -204,7 +205,7 @@ impl Data {
             let count = self.file(block)?.read_at(&mut found, block % FILE_BLOCKS * BLOCK)?;
             ensure!(
                 count == found.len() && found == contents(block, *version),
-                "block {} of {} is not what was written last",
+                "block {} of {} differs from the last write",
                 block % FILE_BLOCKS,
                 name(block / FILE_BLOCKS)
             );
@@ -213,7 +214,7 @@ impl Data {
     }
 }
 
-/// What a write of a block puts there, each time something else.
+/// Contents of a block, different for each version.
 fn contents(block: u64, version: u32) -> Vec<u8> {
     let mut word = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(version) << 40);
     let mut bytes = Vec::new();
@@ -224,14 +225,14 @@ fn contents(block: u64, version: u32) -> Vec<u8> {
     bytes
 }
 
-/// Segments of a log that is cleaned greedily.
+/// Simulates segments of a log that is cleaned greedily.
 struct Simulation {
     /// Blocks in use, of each segment.
     used: Vec<Vec<u64>>,
-    /// Where each block is: its segment.
+    /// Segment of each block.
     places: Vec<usize>,
     free: Vec<usize>,
-    /// Segments that are written: what is new, and what was moved.
+    /// Segments being written: of new blocks, and of moved ones.
     logs: [usize; 2],
     filled: [u64; 2],
     moved: u64,

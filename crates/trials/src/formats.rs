@@ -1,4 +1,4 @@
-//! The formats that tasks work on: how Spinney makes an image of each, and which program judges it.
+//! The formats of the trials: how Spinney makes an image of each, and which program checks it.
 
 use crate::system;
 use anyhow::Result;
@@ -6,7 +6,7 @@ use blockdev::backends::{FileDevice, FileOptions};
 use crash_explorer::Format as _;
 use std::path::Path;
 
-/// What `mkfs -t f2fs` is told beyond its defaults: the tests look at births, and checksums find more.
+/// Features beyond the defaults of `mkfs -t f2fs`: trials compare birth times, and checksums find more errors.
 const F2FS_FEATURES: &str = "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum";
 
 /// A format.
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What the command line calls it.
+    /// Name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Btrfs => "btrfs",
@@ -27,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// What `spinney mkfs` is told to make it.
+    /// Arguments of `spinney mkfs`.
     pub(crate) fn mkfs_words(self) -> &'static [&'static str] {
         match self {
             Self::Btrfs => &[],
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// The program that judges images.
+    /// The program that checks images.
     pub(crate) fn judge(self) -> &'static str {
         match self {
             Self::Btrfs => "btrfs check",
@@ -43,12 +43,13 @@ impl Kind {
         }
     }
 
-    /// True where a directory can be a subvolume.
+    /// True if directories can be subvolumes.
     pub(crate) fn has_subvolumes(self) -> bool {
         self == Self::Btrfs
     }
 
-    /// What the format's own program finds wrong with an image, which stays as it is; of f2fs also what ours does.
+    /// Errors that the format's own checker finds in an image, which it does not change; of f2fs also those that ours
+    /// finds.
     ///
     /// # Errors
     /// The program cannot be run.
@@ -77,7 +78,7 @@ fn check_f2fs_by_ours(image: &Path) -> Result<Option<String>> {
     Ok(f2fs_crash::F2fs.check(&device).err().map(|error| format!("spinney check: {error:#}")))
 }
 
-/// `fsck.f2fs` may exit with 0 though it found something; and it may not have looked at an image that is clean.
+/// `fsck.f2fs` may exit with 0 although it found errors; and it may skip a clean image.
 fn check_f2fs(image: &Path) -> Result<Option<String>> {
     let output = std::process::Command::new("fsck.f2fs").args(["-f", "--dry-run"]).arg(image).output()?;
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 //! Applies many hostile send streams to a volume in memory: the fuzz target `apply`, without nightly and without
-//! coverage. An input that ends in a new way is kept and changed again, so that the ways multiply. Or gives a great
-//! many more of them to the decoder alone: the target `stream`.
+//! coverage. An input with a new outcome is kept and mutated, so that outcomes multiply. Or gives many more streams to
+//! the decoder alone: the target `stream`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,30 +39,30 @@ mod stream;
 
 /// Longest input in bytes.
 const BYTES_MAX: usize = 400;
-/// Inputs that are kept to be changed.
+/// Most inputs that are kept to be mutated.
 const POOL_MAX: usize = 4000;
 /// An input that takes longer is a failure.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(20);
 /// Bytes of the device that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials fuzz-streams --executions 100000")]
 pub(crate) struct Options {
-    /// Streams that are applied.
+    /// Number of streams to apply
     #[arg(long, default_value_t = 10_000)]
     executions: u64,
-    /// Give them to the decoder alone, which is a thousand times as fast.
+    /// Only decode them, which is a thousand times as fast
     #[arg(long)]
     decoder: bool,
-    /// What the streams follow from.
+    /// Seed of the streams
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Streams to one volume, which `btrfs check` then looks at, where that is installed.
+    /// Streams to one volume before `btrfs check`, if that is installed
     #[arg(long, default_value_t = 2000)]
     check_every: u64,
-    /// Where the image that is checked, and an input that failed, go.
+    /// Directory for the checked image, and for failing inputs
     #[arg(long, default_value = "target/fuzz-streams")]
     dir: PathBuf,
 }
@@ -98,7 +98,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Gives them to the decoder: commands that are framed rightly half of the time.
+/// Decodes streams, half of which have correct framing.
 fn decode(root: &Path, options: &Options) -> Result<()> {
     let (mut random, start) = (Random::new(options.seed), Instant::now());
     let mut pool = seeds(root, "stream")?;
@@ -108,7 +108,7 @@ fn decode(root: &Path, options: &Options) -> Result<()> {
         let decoded = timed(options, number, &input, || stream::stream(&input))?;
         let times: &mut u64 = commands.entry(decoded).or_default();
         *times += 1;
-        // Streams of another number of commands, or of bytes, are what leads on.
+        // An input with a new number of commands or bytes is worth mutating.
         if *times <= 3 && pool.len() < POOL_MAX {
             pool.push(input);
         }
@@ -123,7 +123,7 @@ fn decode(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What an input gives; a failure where it panics or takes too long.
+/// The result of an input; a failure if it panics or takes too long.
 fn timed<R>(options: &Options, number: u64, input: &[u8], work: impl FnOnce() -> R) -> Result<R> {
     let began = Instant::now();
     let result = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -148,12 +148,12 @@ fn seeds(root: &Path, target: &str) -> Result<Vec<Vec<u8>>> {
     paths.iter().map(|path| Ok(std::fs::read(path)?)).collect()
 }
 
-/// How a stream ended, without the numbers in what was said.
+/// The outcome of a stream, without the numbers in its message.
 fn way(said: &str) -> String {
     said.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// One of the pool, changed some times.
+/// An input of the pool, mutated a few times.
 fn drawn(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = pool.get(random.index(pool.len())).cloned().unwrap_or_default();
     for _ in 0..=random.below(5) {
@@ -190,7 +190,7 @@ fn change(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
     input.truncate(BYTES_MAX);
 }
 
-/// Passes the volume through `btrfs check`; false where that is not installed.
+/// Passes the volume through `btrfs check`; false if that is not installed.
 fn check(applier: apply::Applier, dir: &Path) -> Result<bool> {
     let device = applier.close();
     let path = dir.join("checked.img");

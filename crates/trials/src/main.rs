@@ -3,8 +3,7 @@
 
 mod balance_resume;
 mod crash_explore;
-mod cut_short;
-mod damaged;
+mod damage;
 mod deletion_resume;
 mod diff_walk;
 mod f2fs_cleaning;
@@ -14,6 +13,7 @@ mod fuzz_streams;
 mod guest;
 mod guide;
 mod images;
+mod interruption;
 mod log_replay;
 mod mount;
 mod mutate_images;
@@ -45,7 +45,7 @@ enum Trial {
     /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of
     /// f2fs need qemu, and are walked as they are made.
     Images {
-        /// Of which format.
+        /// Format of the images
         #[arg(long, value_enum, default_value_t = formats::Kind::Btrfs)]
         format: formats::Kind,
         /// Directory for the guest's kernel, which makes images of f2fs.
@@ -54,51 +54,51 @@ enum Trial {
         /// Directory for the images: target/images if not given, or target/f2fs-images.
         #[arg(long)]
         dir: Option<PathBuf>,
-        /// Only those with this in their name.
+        /// Only images with this in their name
         #[arg(long)]
         only: Option<String>,
     },
     /// Make one f2fs image on a block device. Needs root, f2fs-tools and a kernel with f2fs.
     F2fsImage(images::f2fs::inside::Options),
-    /// Have a kernel with f2fs mount, walk and change images of ours, and read what it wrote. Needs qemu.
+    /// Have a kernel with f2fs mount, walk and change images of ours, and compare its writes. Needs qemu
     F2fsGuest(guest::Options),
-    /// Overwrite a full f2fs volume at random, and say what cleaning costs.
+    /// Overwrite a full f2fs volume at random, and measure the cost of cleaning
     F2fsCleaning(f2fs_cleaning::Options),
     /// The part of `f2fs-guest` that runs in the guest.
     #[command(hide = true)]
     F2fsJudge(guest::inside::Options),
-    /// Print what the kernel shows below a directory, one JSON object a line.
+    /// Print the kernel's walk of a directory, one JSON object a line
     Walk {
         /// The directory.
         dir: PathBuf,
     },
     /// Compare Spinney's walk of images with the kernel's. Needs root, unless the kernel's is kept beside the image.
     DiffWalk {
-        /// The images; all of target/images when none is given.
+        /// The images; all of target/images if none is given
         images: Vec<PathBuf>,
-        /// How many differences of an image are printed.
+        /// Most differences of an image that are printed
         #[arg(long, default_value_t = 20)]
         shown: usize,
     },
     /// Put a tree into images, get it out again, and compare with the kernel's view. Needs root.
     RoundTrip(round_trip::Options),
-    /// Receive what the kernel sends of random histories, and compare. Needs root.
+    /// Receive streams that the kernel sends of random histories, and compare. Needs root
     SendReceive(send_receive::Options),
-    /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
+    /// Put a large tree into an image and change two thirds of it, checked at each stage. Needs root
     Rework(rework::Options),
     /// Send histories of subvolumes, and have the kernel receive them. Needs root.
     SendHistories(send_histories::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
     /// Interrupt balances; the kernel resumes ours, and Spinney the kernel's. Needs root, mkfs.xfs.
-    BalanceResume(cut_short::Options),
+    BalanceResume(interruption::Options),
     /// Interrupt deletions of snapshots by the kernel, and finish them with Spinney. Needs root, mkfs.xfs.
-    DeletionResume(cut_short::Options),
-    /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
+    DeletionResume(interruption::Options),
+    /// Try the states that power cuts leave of many workloads; as root the kernel checks some
     CrashExplore(crash_explore::Options),
     /// Cut power during repairs and undos of planted damage.
     RepairCrash(repair_crash::Options),
-    /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
+    /// Run foreign test suites (pjdfstest, fsx, ...) on fresh mounts. Needs root
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
     MountTree(mount::tree::Options),
@@ -107,14 +107,14 @@ enum Trial {
     Guide(guide::Options),
     /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
     MountLong(mount::long::Options),
-    /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
+    /// Kill the server of a mount while files are synced; the kernel verifies them. Needs root
     KillMount(mount::kill::Options),
     /// Cut the power of the disk below a mount's image, many times. Needs root.
     PowerCut(mount::power_cut::Options),
     /// The disk of `power-cut`.
     #[command(hide = true)]
     PowerCutDisk(mount::power_cut::disk::Options),
-    /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
+    /// Run xfstests on a mount, and list the failures that no other system has. Needs root, xfstests
     Xfstests(mount::xfstests::Options),
     /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
     Attack(mount::attack::Options),
@@ -127,8 +127,8 @@ enum Trial {
     /// Check, scrub, rescue and repair many small hostile images in memory.
     FuzzImages(fuzz_images::Options),
     /// Run every read-only command on damaged images.
-    Damaged(damaged::Options),
-    /// Compare what `spinney rescue` and btrfs-progs save of damaged images. Needs root.
+    Damaged(damage::Options),
+    /// Compare the files saved by `spinney rescue` and btrfs-progs from damaged images. Needs root
     RescueTable(rescue_table::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),
@@ -170,7 +170,7 @@ fn main() -> Result<ExitCode> {
         Trial::FuzzImages(options) => fuzz_images::run(&options),
         Trial::MutateImages(options) => mutate_images::run(&root(), &options),
         Trial::RescueTable(options) => rescue_table::run(&root(), &options),
-        Trial::Damaged(options) => damaged::run(&root(), &options),
+        Trial::Damaged(options) => damage::run(&root(), &options),
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::Subvolumes(options) => subvolumes::run(&options),
     }

@@ -1,9 +1,8 @@
-//! Mutated images: fields that the format names get other values, checksums are made right, and each
-//! image is read, changed and read again. Nothing may panic, hang or take memory without bound, and
-//! no change may take what it did not mean.
+//! Mutated images: known fields get other values, checksums are corrected, and each image is read, changed and read
+//! again. No image may cause a panic, a hang or unbounded memory, and no change may destroy other data.
 //!
-//! The images are worked through by child processes of a build with all checks of arithmetic on; this
-//! one watches them. Image NUMBER of a seed is always the same.
+//! Child processes of a build with all checks of arithmetic work through the images; this process watches them. Image
+//! NUMBER of a seed is always the same.
 
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::{FileDevice, FileOptions};
@@ -23,39 +22,39 @@ const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const SECONDS_MAX: u64 = 30;
 /// Images that one child works through before the next takes over.
 const RUN_IMAGES: u64 = 2000;
-/// Failures after which the search ends: they are alike.
+/// Most failures: then the search ends, since they are alike.
 const FAILURES_MAX: usize = 200;
 
-/// What the last panic said, and where.
+/// Message and place of the last panic.
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// What to try.
+/// Options of the trial.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Images; half of them have a log.
+    /// Number of images; half of them have a log
     #[arg(long, default_value_t = 100_000)]
     count: u64,
-    /// Which images.
+    /// Seed of the images
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The first one's number.
+    /// Number of the first image
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Processes.
+    /// Number of processes
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Only this one, with what was changed and what came of it.
+    /// Only this image, with its mutations and their results
     #[arg(long)]
     only: Option<u64>,
-    /// A small image of the caller's besides those that are made, at rest or with a log.
+    /// A small image to mutate, besides the generated ones, clean or with a log
     #[arg(long)]
     base: Vec<PathBuf>,
-    /// Work through the numbers from FROM on, and say so line by line.
+    /// Internal: work through the numbers from FROM on, and report each on a line
     #[arg(long, hide = true)]
     child: bool,
 }
 
-/// What all images came to.
+/// Counts of the results.
 #[derive(Debug, Default)]
 struct Totals {
     tried: u64,
@@ -112,8 +111,8 @@ fn report(options: &Options, totals: &Totals) -> ExitCode {
     if totals.failures.is_empty() && totals.tried > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// This program with all checks: itself, if it was built so, or else a build of the whole workspace, whose parts the
-/// tests share.
+/// This program with all checks: itself if it was built so, or else a build of the whole workspace, which shares its
+/// parts with the tests.
 fn build(root: &Path) -> Result<PathBuf> {
     if cfg!(debug_assertions) {
         return Ok(std::env::current_exe()?);
@@ -154,7 +153,7 @@ fn work(program: &Path, options: &Options, (next, end): (&Mutex<u64>, u64), tota
     }
 }
 
-/// Has a child work through some images; the number of the first that it did not try.
+/// Has a child work through some images; returns the number of the first that it did not try.
 fn watch(program: &Path, options: &Options, (from, to): (u64, u64), totals: &Mutex<Totals>) -> Result<u64> {
     let mut command = Command::new(program);
     command.args(["mutate-images", "--child"]);
@@ -188,7 +187,7 @@ fn watch(program: &Path, options: &Options, (from, to): (u64, u64), totals: &Mut
     told.map(|()| at)
 }
 
-/// The child has ended, or is ended: where it should have gone on, that is a failure.
+/// The child has ended, or is killed: if it should have continued, that is a failure.
 fn end(child: &mut Child, at: &mut u64, (ended, to): (&str, u64), totals: &Mutex<Totals>) -> Result<()> {
     if ended == "hang" {
         child.kill()?;
@@ -209,7 +208,7 @@ fn end(child: &mut Child, at: &mut u64, (ended, to): (&str, u64), totals: &Mutex
     Ok(())
 }
 
-/// Notes what a child says of an image; the number of the next.
+/// Records the child's report of an image; returns the number of the next.
 fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     let mut words = line.splitn(3, ' ');
@@ -233,7 +232,7 @@ fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
     Ok(number.saturating_add(1))
 }
 
-/// Works through the images, and says what each came to.
+/// Works through the images, and reports each.
 fn child(options: &Options) -> Result<ExitCode> {
     let limit = rustix::process::Rlimit { current: Some(MEMORY_BYTES_MAX), maximum: Some(MEMORY_BYTES_MAX) };
     rustix::process::setrlimit(rustix::process::Resource::As, limit)?;

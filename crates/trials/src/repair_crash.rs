@@ -1,15 +1,15 @@
-//! Cuts power during repairs and undos of planted damage, in many places: the test of `btrfs-repair` that does so, with
-//! more states than in a run of all tests. Every state has to be the damaged one or the repaired one, and its undo the
-//! damaged one to the last byte.
+//! Cuts power during repairs and undos of planted damage, at many points: runs the crash test of `btrfs-repair` with
+//! more states than the test suite does. Each state must be the damaged one or the repaired one, and its undo must
+//! restore the damaged one to the last byte.
 
 use anyhow::{Context, Result};
 use clap::Args;
 use std::process::{Command, ExitCode};
 
-/// How many states.
+/// Number of states.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// States that power cuts leave.
+    /// Number of states after power cuts
     #[arg(long, default_value_t = 100_000)]
     states: u64,
 }

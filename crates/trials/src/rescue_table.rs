@@ -1,10 +1,9 @@
-//! What `spinney rescue` and the tools of btrfs-progs save of the same damaged images: the share of files that come out
+//! Files that `spinney rescue` and the tools of btrfs-progs save from the same damaged images: the share of files saved
 //! whole, as a table.
 //!
-//! The image is made by the kernel: plain and compressed files, large ones, snapshots, deletions in between. Copies of
-//! it are damaged in several ways and are never mounted. Of btrfs-progs each way that may help is tried on a copy of
-//! its own (`super-recover`, `chunk-recover`, `btrfs-find-root`), each under a time limit, and the best counts. Needs
-//! root.
+//! The kernel makes the image: plain and compressed files, large ones, snapshots, deletions in between. Copies of it
+//! are damaged in several ways and never mounted. Of btrfs-progs each promising tool is tried on a copy of its own
+//! (`super-recover`, `chunk-recover`, `btrfs-find-root`), with a time limit, and the best result counts. Needs root.
 
 use crate::system::{self, Mount, run as run_program};
 use anyhow::{Context as _, Result, ensure};
@@ -22,26 +21,26 @@ use std::time::Instant;
 use testkit::Random;
 
 const BLOCK: usize = 4096;
-/// Bytes at the start that are overwritten in one of the rows.
+/// Bytes at the start that one of the rows overwrites.
 const HEAD_BYTES: u64 = 100 << 20;
 const SEED: u64 = 20;
-/// The part of all blocks that is overwritten in one of the rows: one in so many.
+/// One of the rows overwrites one block in so many.
 const ONE_IN: u64 = 100;
 
-/// How large, and with what.
+/// Options of the trial.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  sudo cargo trials rescue-table --dir /var/tmp/table")]
 pub(crate) struct Options {
-    /// Where images and saved files go: about four times the size of the image.
+    /// Directory for images and saved files: about four times the size of the image
     #[arg(long, default_value = "/var/tmp/spinney-rescue-table")]
     dir: PathBuf,
-    /// MiB of the image.
+    /// Size of the image in MiB
     #[arg(long, default_value_t = 1536)]
     mebibytes: u64,
-    /// Seconds that a program may take.
+    /// Time limit of a program in seconds
     #[arg(long, default_value_t = 240)]
     seconds: u64,
-    /// Only the rows with this in their name.
+    /// Only rows with this in their name
     #[arg(long)]
     only: Option<String>,
     /// The program, if not target/release/spinney.
@@ -104,7 +103,7 @@ impl Damage {
     }
 }
 
-/// Overwrites every tree block of the file system that is wanted, by its owner and address, with zeros.
+/// Overwrites the tree blocks selected by owner and address with zeros.
 fn wipe(file: &File, fields: &DiskSuperblock, is_wanted: impl Fn(u64, u64) -> bool) -> Result<()> {
     let size = file.metadata()?.len();
     let mut block = vec![0; BLOCK];
@@ -118,7 +117,7 @@ fn wipe(file: &File, fields: &DiskSuperblock, is_wanted: impl Fn(u64, u64) -> bo
     Ok(())
 }
 
-/// Makes the image; a mount of it by the kernel shows what should be saved.
+/// Makes the image, and mounts it with the kernel to read the expected files.
 fn make(image: &Path, mebibytes: u64) -> Result<()> {
     system::make_image(image, mebibytes << 20, &[])?;
     let mount = Mount::new(image, "rw")?;
@@ -135,7 +134,7 @@ fn make(image: &Path, mebibytes: u64) -> Result<()> {
         std::fs::write(at(&format!("large/{index}")), random.noise(32 << 20))?;
         run_program("sync", &["-f", &at("")])?;
     }
-    // What is deleted leaves old blocks behind, which are not to be taken for what is there.
+    // Deletions leave old blocks behind, which a rescue must not mistake for current ones.
     for entry in walkdir::WalkDir::new(at("docs")).sort_by_file_name().into_iter().flatten().skip(1).step_by(7) {
         if entry.file_type().is_file() {
             std::fs::remove_file(entry.path())?;
@@ -146,7 +145,7 @@ fn make(image: &Path, mebibytes: u64) -> Result<()> {
     mount.unmount()
 }
 
-/// Regular files below `truth` with the same contents below `saved`, and all.
+/// Number of regular files below `truth` with equal contents below `saved`, and of all.
 fn share(truth: &Path, saved: &Path) -> Result<(u64, u64)> {
     let (mut whole, mut all) = (0, 0);
     for entry in walkdir::WalkDir::new(truth) {
@@ -163,7 +162,7 @@ fn share(truth: &Path, saved: &Path) -> Result<(u64, u64)> {
     Ok((whole, all))
 }
 
-/// Runs a program under the time limit; whatever it says, what it saved counts.
+/// Runs a program with the time limit; its exit status is ignored, only saved files count.
 fn limited(seconds: u64, words: &[&str]) -> Result<String> {
     let mut command = Command::new("timeout");
     command.arg(seconds.to_string()).args(words).stdin(Stdio::null());
@@ -213,7 +212,7 @@ impl Table<'_> {
         Ok((share(&self.truth, &self.saved)?, seconds))
     }
 
-    /// The best that btrfs-progs save, and how.
+    /// The best result of btrfs-progs, and the tool.
     fn theirs(&self, damage: Damage) -> Result<(u64, String)> {
         let copy = self.copy.to_string_lossy().into_owned();
         let saved = self.saved.to_string_lossy().into_owned();
@@ -255,7 +254,7 @@ impl Table<'_> {
     }
 }
 
-/// Of all bytes of an image.
+/// Digest of all bytes of an image.
 fn digest(path: &Path) -> Result<u64> {
     let device = FileDevice::open(path, &FileOptions { read_only: true, ..FileOptions::default() })?;
     let (mut piece, mut sum) = (vec![0; 1 << 20], 0_u64);

@@ -1,10 +1,9 @@
-//! The main job, checked at each stage: a large tree goes into an image and is changed there.
+//! Trial of the main use: a large tree is copied into an image and changed there, with checks at each stage.
 //!
-//! The tree goes in by `spinney mkfs --rootdir` or `spinney put`. Then, through the library, a
-//! snapshot is taken, a third of the files is removed, a third renamed, a third rewritten in
-//! place, and the snapshot is deleted. After each stage `btrfs check --check-data-csum` (each
-//! program given) must be silent, and what the kernel finds through a mount must be what a
-//! model of the tree says. Needs root.
+//! `spinney mkfs --rootdir` or `spinney put` copies the tree. Then, through the library, a snapshot is taken, a third
+//! of the files is removed, a third renamed, a third rewritten in place, and the snapshot is deleted. After each stage
+//! `btrfs check --check-data-csum` (each program given) must report nothing, and the kernel's walk of a mount must
+//! equal a model of the tree. Needs root.
 
 use crate::diff_walk::kernel;
 use crate::system::{Mount, run as run_program};
@@ -17,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vfs::{FileOptions, SnapshotMode};
 
-/// How the tree gets into the image.
+/// How the tree is copied into the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum By {
     /// `spinney mkfs --rootdir`.
@@ -26,7 +25,7 @@ pub(crate) enum By {
     Put,
 }
 
-/// What is run on what.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The tree.
@@ -35,7 +34,7 @@ pub(crate) struct Options {
     /// The image; written anew.
     #[arg(long)]
     image: PathBuf,
-    /// How the tree gets in.
+    /// How the tree is copied
     #[arg(long, default_value = "mkfs")]
     by: By,
     /// The `spinney` program.
@@ -49,18 +48,18 @@ pub(crate) struct Options {
     size: u64,
 }
 
-/// What is known of a path.
+/// Expected properties of a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     mode: u32,
     owner: (u32, u32),
     target: Option<Vec<u8>>,
     sha256: Option<[u8; 32]>,
-    /// Absent where the work itself sets it.
+    /// `None` if the change itself sets it.
     mtime: Option<(i64, u32)>,
 }
 
-/// What is expected under each path.
+/// The expected entry of each path.
 type Model = BTreeMap<Vec<u8>, Entry>;
 
 /// Runs all stages; fails with the first difference.
@@ -108,7 +107,7 @@ fn fill(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The programs' and the kernel's judgement of the image.
+/// Checks the image with the programs and the kernel.
 fn stage(options: &Options, name: &str, model: &Model) -> Result<()> {
     let image = options.image.to_string_lossy().into_owned();
     for program in &options.btrfs {
@@ -168,7 +167,7 @@ fn model_of(source: &Path) -> Result<Model> {
     Ok(model)
 }
 
-/// Removes, renames or rewrites each file in turn; how many of each.
+/// Removes, renames or rewrites each file in turn; returns the number of each.
 fn change(volume: &Volume, source: &Path, model: &mut Model) -> Result<[usize; 3]> {
     let is_file = |entry: &Entry| entry.sha256.is_some();
     let files: Vec<Vec<u8>> = model.iter().filter(|(_, e)| is_file(e)).map(|(p, _)| p.clone()).collect();
@@ -212,7 +211,7 @@ fn rewrite(volume: &Volume, name: &Path, mut contents: Vec<u8>, entry: &mut Entr
         contents[start..start + count].copy_from_slice(&piece);
     }
     entry.sha256 = Some(Sha256::digest(&contents).into());
-    // A write sets the time, which the model does not know.
+    // A write sets the time, which the model cannot know.
     entry.mtime = None;
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Are volumes on several devices read as the kernel reads them?
+//! Trial of volumes on several devices: Spinney reads them as the kernel does.
 //!
 //! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
-//! walks it, alone and with every set of devices missing that its profile survives, and with the contents of a device
-//! destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same contents, a
-//! mount of the program shows them, and no byte of the devices changes. Writing is refused.
+//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of a
+//! device destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
+//! contents, a mount shows them, and no byte of the devices changes. Writing is refused.
 //!
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
 use crate::diff_walk::record::{self, Record, Walk};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::{Mount, attach, btrfs_program, is_root, mkfs_program, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, Device, Locator};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use testkit::Random;
 
-/// Bytes of the devices of a volume, as many of them as it has.
+/// Sizes of the devices in bytes; a volume has the first few.
 const DEVICE_BYTES: [u64; 4] = [300 << 20, 450 << 20, 330 << 20, 280 << 20];
 const FILES: u64 = 70;
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -53,7 +53,7 @@ const LAYOUTS: &[Layout] = &[
     layout("raid1c4", "raid1c4", 4, 3),
 ];
 
-/// The program under test.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Only layouts with this in their name.
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Seed of the files' contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the images are for a while.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
     /// The `spinney` program, if not target/release/spinney.
@@ -125,7 +125,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Makes and fills a volume; what the kernel shows of it.
+    /// Makes and fills a volume; returns the kernel's walk of it.
     fn make(&self, images: &[PathBuf], seed: u64) -> Result<Walk> {
         for (image, bytes) in images.iter().zip(DEVICE_BYTES) {
             std::fs::File::create(image)?.set_len(bytes)?;
@@ -152,19 +152,19 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Contents that a rescue finds are those that the kernel shows.
+    /// Asserts that a rescue finds the contents of the kernel's walk.
     fn rescue(&self, images: &[PathBuf], expected: &Walk) -> Result<()> {
         let rescue = btrfs_rescue::Rescue::open(&open(images)?, 2, Arc::new(()))?;
         let volume = rescue.view(None)?.volume();
         for (path, record) in expected.iter().filter(|(_, record)| record.sha256.is_some()) {
-            let found = ours::sha256(&volume, path, record.size);
+            let found = library::sha256(&volume, path, record.size);
             let name = || format!("a rescue: /{}", path.escape_ascii());
             ensure!(Some(found.with_context(name)?) == record.sha256, "{}: other contents", name());
         }
         Ok(())
     }
 
-    /// A mount of the program shows the same contents.
+    /// Asserts that a mount of the program shows the same contents.
     fn mounted(&self, list: &Path, expected: &Walk) -> Result<()> {
         let point = self.folder.join("mnt");
         std::fs::create_dir_all(&point)?;
@@ -175,7 +175,7 @@ impl Trial<'_> {
         same_contents(expected, &walked?).context("a mount")
     }
 
-    /// A part of the devices is refused, and so is writing, also by a mount.
+    /// Asserts that a part of the devices is refused, and so is writing, also by a mount.
     fn refusals(&self, images: &[PathBuf]) -> Result<()> {
         let first = &images[..1];
         let error = Volume::options().read_only(true).open(joined(first)).err().context("one device was enough")?;
@@ -206,7 +206,7 @@ impl Trial<'_> {
     }
 }
 
-/// Loop devices of images.
+/// Loop devices of images, detached when dropped.
 struct Attached(Vec<String>);
 
 impl Attached {
@@ -218,7 +218,7 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Mounts the volume that they hold.
+    /// Mounts the volume on these devices.
     fn mount(self, options: &str) -> Result<OnLoop> {
         let (first, others) = self.0.split_first().context("no device")?;
         let others = others.iter().map(|device| format!(",device={device}")).collect::<String>();
@@ -237,7 +237,7 @@ impl Drop for Attached {
     }
 }
 
-/// A mount of the kernel's, and the loop devices below it, which go afterwards.
+/// A mount by the kernel and its loop devices, which are detached afterwards.
 struct OnLoop {
     mount: Mount,
     _devices: Attached,
@@ -282,7 +282,7 @@ fn open(images: &[PathBuf]) -> Result<Vec<Arc<dyn Device>>> {
 
 fn walk(list: &Path, degraded: bool) -> Result<Walk> {
     let options = Volume::options().read_only(true).degraded(degraded).subvolume_id(TreeId::FS);
-    ours::walk_volume(&*options.open(list)?)
+    library::walk_volume(&*options.open(list)?)
 }
 
 fn compare(expected: &Walk, found: &Walk) -> Result<()> {
@@ -308,7 +308,7 @@ fn lost_sets(count: usize) -> impl Iterator<Item = Vec<usize>> {
     (1..(1usize << count) - 1).map(move |bits| (0..count).filter(|n| bits >> n & 1 == 1).collect())
 }
 
-/// Overwrites what a device holds but for its superblocks.
+/// Overwrites the contents of a device except its superblocks.
 fn destroy(image: &Path, seed: u64) -> Result<()> {
     let device = blockdev::open(&Locator::parse(image)?, Access::WRITE)?;
     let noise = Random::new(seed).noise(PIECE);

@@ -1,4 +1,4 @@
-//! Random trees of subvolumes, compared with a model at each commit: the long run of what tests do with a few seeds.
+//! Random trees of subvolumes, compared with a model at each commit: the tests do the same with a few seeds.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -9,28 +9,28 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::lineage::{self, Report, Settings};
 
-/// How much is tried.
+/// Options of the trial.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cargo trials subvolumes --seeds 200 --operations 500")]
 pub(crate) struct Options {
-    /// Histories.
+    /// Number of histories
     #[arg(long, default_value_t = 20)]
     seeds: u64,
-    /// The first one's number.
+    /// Number of the first
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Operations of each.
+    /// Operations of each
     #[arg(long, default_value_t = 500)]
     operations: u64,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Where the images are.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm/spinney-subvolumes")]
     dir: PathBuf,
 }
 
-/// What all came to.
+/// Counts of the results.
 #[derive(Default)]
 struct Totals {
     seeds: u64,

@@ -49,7 +49,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// How often a loop device is asked for: another process may take the free one first.
+/// Most attempts to get a loop device: another process may take the free one first.
 const LOOP_ATTEMPTS_MAX: usize = 10;
 
 /// An empty directory to mount `image` at.
@@ -60,11 +60,11 @@ fn mount_point(image: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// An image that is mounted; unmounted when dropped.
+/// A mounted image; unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {
     folder: PathBuf,
-    /// The loop device; none where a server of ours reads the image itself.
+    /// The loop device; `None` if a server of ours reads the image itself.
     device: Option<String>,
     is_mounted: bool,
 }
@@ -93,7 +93,7 @@ impl Mount {
         Ok(self)
     }
 
-    /// Mounts `image` with `program`, the one that is being built here.
+    /// Mounts `image` with `program`, the built one.
     pub(crate) fn served(program: &Path, image: &Path, options: &str) -> Result<Self> {
         let mut mount = Self { folder: mount_point(image)?, device: None, is_mounted: false };
         let image = image.to_string_lossy();
@@ -108,7 +108,7 @@ impl Mount {
         &self.folder
     }
 
-    /// Unmounts and reports what went wrong, which dropping cannot.
+    /// Unmounts and reports failures, which dropping cannot.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let mut unmounted = run("umount", &[&self.folder]);
         // Another process that reads all mounts of the system may keep one busy for a moment.

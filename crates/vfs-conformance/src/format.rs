@@ -62,7 +62,7 @@ impl Format for MemoryFormat {
         Ok(Arc::new(MemoryEngine { fs, owner: wanted.owner }))
     }
 
-    /// A tree whose checksum is right is whole, so to open it is to check it.
+    /// A tree with a right checksum is consistent, so opening it is the check.
     fn check(&self, devices: Devices, _: &CheckOptions, watch: &dyn Watch) -> Answer<CheckReport> {
         let device = single(devices, "memory volumes")?;
         watch.set_total(device.size_bytes());

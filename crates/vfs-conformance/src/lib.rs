@@ -1,10 +1,9 @@
-//! What every [`vfs::FileSystem`] has to do, as cases with names, and a file system in memory that does it.
+//! The conformance suite of every [`vfs::FileSystem`], as named cases, and a file system in memory that passes it.
 //!
-//! [`run`] gives each case a file system of its own and reports what it expected and what it found. [`MemoryFs`] is
-//! the plainest complete implementation: the tests of a server run on it, and whatever is written for any format is
-//! tried on it first. [`paths`] is what a [`vfs::Volume`] has to do over any of them; [`model`]
-//! and [`property`] compare one with plain maps after random operations. None of it is
-//! ever part of a release binary.
+//! [`run`] gives each case a file system of its own and reports expected and found results. [`MemoryFs`] is the
+//! simplest complete implementation: the tests of a server run on it, and tests for all formats are developed on it.
+//! [`paths`] tests a [`vfs::Volume`] over any of them; [`model`] and [`property`] compare one with plain maps after
+//! random operations. None of it is ever part of a release binary.
 
 pub mod format;
 mod memory;

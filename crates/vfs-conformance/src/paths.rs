@@ -1,4 +1,4 @@
-//! What a [`vfs::Volume`] has to do over any format: one story through all of its methods.
+//! Test of a [`vfs::Volume`] over any format: one scenario through all of its methods.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,10 +10,10 @@ use vfs::{Errno, File, FileOptions, Result, Times, Volume};
 /// A part of the story: true where all answers are right.
 type Step = fn(&Volume) -> Result<bool>;
 
-/// Goes through the methods of an empty volume.
+/// Calls the methods of an empty volume.
 ///
 /// # Errors
-/// What was expected and what was found, of the first difference.
+/// Expected and found result of the first difference.
 pub fn check(volume: &Volume) -> std::result::Result<(), String> {
     let steps: [(&str, Step); 8] = [
         ("directories", directories),

@@ -15,7 +15,7 @@ use vfs_conformance::property::{Settings, Subject, run, run_threads};
 use vfs_conformance::{MemoryFs, MemoryOptions};
 
 const IMAGE_BYTES: u64 = 16 << 20;
-/// Free bytes that an operation may leave unused, of what it asked for.
+/// Most free bytes that an operation may leave unused of its request.
 const SLACK_BYTES: u64 = 8192;
 
 struct Memory;

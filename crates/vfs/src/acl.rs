@@ -1,8 +1,8 @@
 //! POSIX access control lists, as Linux keeps them in `system.posix_acl_access` and
 //! `system.posix_acl_default` (version 2, little endian).
 //!
-//! Pure functions: a file system stores the bytes as it likes and asks here what a list means for
-//! the permission bits. Whom a list lets in is the kernel's business.
+//! Pure functions: a file system stores the bytes, and asks here for the permission bits that a list implies. The
+//! kernel decides about access.
 //!
 //! Invariants of an [`Acl`]: exactly one entry each for the owner, the owning group and all
 //! others; entries for named users stand behind the owner's, those for named groups behind the
@@ -19,7 +19,7 @@ pub const DEFAULT_NAME: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// Stands in entries that name nobody, and never names anybody.
+/// Id in entries without a user or group, and never the id of one.
 const NO_ID: u32 = u32::MAX;
 const PERMISSION_MASK: u16 = 0o7;
 /// The bits of a mode that a list stands for.
@@ -54,7 +54,7 @@ enum Who {
     Others,
 }
 
-/// What a new node gets from its directory.
+/// Permission bits and access lists that a new node inherits from its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
     /// The permission bits, with set-user, set-group and sticky as they were asked for.
@@ -102,8 +102,7 @@ impl Acl {
         bytes
     }
 
-    /// The nine permission bits that the list stands for: what `stat` shows of it. Where there
-    /// is a mask, it is the group's bits.
+    /// The nine permission bits of the list, as `stat` shows them. If there is a mask, it is the group's bits.
     #[must_use]
     pub fn mode_bits(&self) -> u32 {
         let group = if self.has_mask() { Who::Mask } else { Who::OwningGroup };
@@ -119,15 +118,15 @@ impl Acl {
         shown.fold(0, |bits, part| bits | part)
     }
 
-    /// `permissions` with what the list says in place of the nine bits.
+    /// `permissions` with the nine bits of the list.
     #[must_use]
     pub fn apply_to(&self, permissions: u32) -> u32 {
         (permissions & !MODE_MASK) | self.mode_bits()
     }
 
-    /// True where the list surely grants `wanted` (read 4, write 2, search 1) on a node of the group
-    /// `owning_group` to a caller who is not its owner, has no privileges, is in `group`, and may be in
-    /// any other group too: FUSE does not tell a server.
+    /// True if the list surely grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to a
+    /// caller who is not its owner, has no privileges, is in `group`, and may be in any other group too: FUSE does not
+    /// tell a server.
     #[must_use]
     pub fn surely_grants(&self, uid: u32, group: u32, owning_group: u32, wanted: u16) -> bool {
         let mask = self.permissions_of(Who::Mask).unwrap_or(PERMISSION_MASK);
@@ -140,13 +139,13 @@ impl Acl {
             Who::Group(id) => Some((id, entry.permissions & mask)),
             _ => None,
         });
-        // One group that lets in is enough; being in none of them leaves what others may.
+        // One granting group is enough; without any matching group the entry for others counts.
         let mut groups = groups.map(|(id, permissions)| (id == group, grants(permissions)));
         let others = self.permissions_of(Who::Others).is_some_and(grants);
         groups.clone().any(|group| group == (true, true)) || (others && groups.all(|(_, lets_in)| lets_in))
     }
 
-    /// True where the list grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to one who
+    /// True if the list grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to a user who
     /// is not its owner, has no privileges, and is in the groups for which `is_in` holds.
     #[must_use]
     pub fn grants(&self, uid: u32, owning_group: u32, is_in: impl Fn(u32) -> bool, wanted: u16) -> bool {
@@ -160,7 +159,7 @@ impl Acl {
             Who::Group(id) => Some((id, entry.permissions & mask)),
             _ => None,
         });
-        // One group that lets in is enough; being in any of them leaves nothing of what others may.
+        // One granting group is enough; with any matching group the entry for others does not count.
         let mut own = groups.filter(|(id, _)| is_in(*id)).map(|(_, permissions)| grants(permissions)).peekable();
         match own.peek() {
             Some(_) => own.any(|lets_in| lets_in),
@@ -186,8 +185,8 @@ impl Acl {
         self.map_classes(|class, _| class.of(permissions))
     }
 
-    /// What a new node gets whose directory has this default list: no more than was asked for.
-    /// The caller's mask plays no part.
+    /// The inheritance of a new node from a directory with this default list: no more than requested. The caller's
+    /// umask is not applied.
     #[must_use]
     pub fn inherit(&self, requested: u32) -> Inherited {
         let access = self.map_classes(|class, own| own & class.of(requested));
@@ -276,7 +275,7 @@ impl Who {
     }
 }
 
-/// What has been read of a list so far.
+/// Progress of parsing a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Nothing,

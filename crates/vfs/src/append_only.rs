@@ -1,16 +1,16 @@
-//! What the kernel's page cache may write back to an append-only file.
+//! Write-back from the kernel's page cache to append-only files.
 //!
-//! The kernel does not know which nodes of a server are append-only, so it lets a program that may
-//! append also store into a shared mapping, which Linux's own file systems refuse. Such bytes arrive
-//! later, as a write from the cache, and are judged here by what they would change.
+//! The kernel does not know which nodes of a server are append-only, so it lets a program that may append also store
+//! into a shared mapping, which Linux's own file systems refuse. Such bytes arrive later, as a write from the cache,
+//! and are judged here by the bytes that they would change.
 
 use crate::file_system::WriteFlags;
 
-/// True where `new` may be written over `old`, the bytes that an append-only file has in the same place. (Bytes behind
-/// the end of the file may always be written.)
+/// True if `new` may be written over `old`, the bytes of an append-only file at the same offset. (Bytes behind the end
+/// of the file may always be written.)
 ///
-/// A cache that collects writes sends whole pages, in any order: what was appended second may come first, and what it
-/// left out then reads as zeros. So zeros may be filled, except by what is known to be a store into a mapping.
+/// A cache that collects writes sends whole pages, in any order: a later append may come first, and omitted bytes then
+/// read as zeros. So zeros may be overwritten, except by a store into a mapping, if that is known.
 #[must_use]
 pub fn may_overwrite(old: &[u8], new: &[u8], flags: WriteFlags) -> bool {
     let fills_zeros = !flags.contains(WriteFlags::FROM_MAPPING);

@@ -62,7 +62,7 @@ pub fn is_allowed(flags: NodeFlags, changes: &SetAttr) -> bool {
     !is_refused
 }
 
-/// Whose a node is, and what its bits say.
+/// Owner and permission bits of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Guarded {
     /// Kind of file.
@@ -75,12 +75,12 @@ pub struct Guarded {
     pub gid: u32,
 }
 
-/// False for a change of nothing (`chown(path, -1, -1)`) that would take set-user or set-group bits from another's
-/// file: a stranger could disarm `sudo`. Linux wants an owner or `CAP_FOWNER` for that, but leaves it to the server,
-/// which hears of no capabilities; root is taken to have it.
+/// False for an empty change (`chown(path, -1, -1)`) that would clear set-user or set-group bits of another user's
+/// file: any user could disarm `sudo`. Linux requires an owner or `CAP_FOWNER` for that, but leaves it to the server,
+/// which is not told of capabilities; root is taken to have it.
 ///
-/// A write that takes the bits away asks for the same thing, in a request that looks the same. Who may write to the
-/// file takes them away in any case.
+/// A write that clears the bits sends a request that looks the same. A user who may write to the file clears them in
+/// any case.
 #[must_use]
 pub fn may_clear(caller: &Caller, node: &Guarded, changes: &SetAttr) -> bool {
     let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };

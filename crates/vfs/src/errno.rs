@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 
-/// What a server's own decisions, and rules that know no format, come to.
+/// Result of a server's own decisions, and of rules common to all formats.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 macro_rules! errnos {
@@ -20,7 +20,7 @@ macro_rules! errnos {
                 pub const $name: Self = Self($number);
             )*
 
-            /// What the number means, in words; `None` for one that no file system here uses.
+            /// The meaning of the number; `None` for one that no file system here uses.
             #[must_use]
             pub const fn text(self) -> Option<&'static str> {
                 match self.0 {

@@ -1,4 +1,4 @@
-//! Why an operation on a file system failed: a number, whose fault it is, where, and the cause as the format tells it.
+//! Errors of a file system: number, party at fault, place, and the format's cause.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::errno::Errno;
 
-/// What operations on a volume return.
+/// Result of operations on a volume.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Whose fault a failure is.
+/// The party at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Blame {
-    /// The caller's: what it asked for does not fit what is there.
+    /// The caller: the request does not fit the present state.
     Caller,
     /// The device's or the host's.
     Device,
     /// The image's: it is damaged.
     Image,
-    /// This program's: it lacks what the image or the caller wants.
+    /// This program: it lacks a feature that the image or the caller needs.
     Program,
     /// This program's: it contradicts itself.
     Bug,
@@ -82,7 +82,7 @@ impl Error {
         self.errno
     }
 
-    /// Whose fault it is.
+    /// The party at fault.
     #[must_use]
     pub const fn blame(&self) -> Blame {
         self.blame

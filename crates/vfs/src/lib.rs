@@ -1,11 +1,10 @@
-//! What every file system has in common, whatever its format on disk.
+//! The common part of all file systems, independent of the format on disk.
 //!
-//! The trait [`FileSystem`] is the border between servers and formats; [`Volume`] and [`File`] use any of them by
-//! paths, as `std::fs` does. Rules that are the same
-//! for every format are pure functions: access control lists, the privileges that a write takes
-//! away, when an access time changes. The passive page cache holds file bytes which are newer
-//! than the disk, and the budget that bounds them. Nothing here starts I/O, knows a format or
-//! calls up; the file system above decides when pages are written and what an address on disk is.
+//! The trait [`FileSystem`] is the interface between servers and formats; [`Volume`] and [`File`] use any of them by
+//! paths, like `std::fs`. Rules common to all formats are pure functions: access control lists, privileges that a write
+//! clears, changes of access times. The passive page cache holds file bytes that are newer than the disk, and the
+//! budget that limits them. Nothing here starts I/O, knows a format or calls up; the file system above decides when
+//! pages are written, and the meaning of addresses on disk.
 
 pub mod acl;
 pub mod append_only;

@@ -1,4 +1,4 @@
-//! Builds what a benchmark needs, and runs it; what its workloads call is installed by it.
+//! Builds the programs of a benchmark, and runs it; the benchmark installs the programs of its workloads.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -10,7 +10,7 @@ use crate::system::is_root;
 /// Which benchmark, with its options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What `bench` gets: `seeds --quick`, say; `--help` tells.
+    /// Arguments of `bench`, such as `seeds --quick`; `--help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     words: Vec<String>,
 }
@@ -18,13 +18,13 @@ pub(crate) struct Options {
 /// Where the program with the older ways is built.
 const ABLATION: &str = "target/ablation";
 
-/// Where the programs are built that also count what locks do.
+/// Directory of the programs with lock statistics.
 const LOCKS: &str = "target/lock-statistics";
 
-/// Does it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// What cannot be built, and what cannot be run. A benchmark that fails is the answer.
+/// A program that cannot be built or run. The status of the benchmark is the result.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = |words: &[&str]| -> Result<()> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::system::{is_root, run};
 
-/// What is packaged.
+/// Options of the package.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The program, built for release.
@@ -19,7 +19,7 @@ pub(crate) struct Options {
     dir: PathBuf,
 }
 
-/// Where `mount(8)` looks for who mounts the type `fuse.spinney`.
+/// The path at which `mount(8)` looks for the helper of the type `fuse.spinney`.
 const MOUNT_LINK: &str = "usr/sbin/mount.fuse.spinney";
 /// Shells, with the place where each looks for completions.
 const COMPLETIONS: &[(&str, &str)] = &[
@@ -28,10 +28,10 @@ const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "usr/share/fish/vendor_completions.d/spinney.fish"),
 ];
 
-/// Makes the package, and as root tries it.
+/// Makes the package, and as root tests it.
 ///
 /// # Errors
-/// What is missing, or what of the installed package does not work.
+/// A missing file, or a failing test of the installed package.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     let tree = options.dir.join("tree");
     if tree.exists() {
@@ -89,7 +89,7 @@ fn control(version: &str, architecture: &str) -> String {
     )
 }
 
-/// Installs the package into a folder of its own, and makes, fills and reads an image with what is there.
+/// Installs the package into a directory, and makes, fills and reads an image with the installed program.
 fn install(package: &Path, dir: &Path) -> Result<()> {
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;

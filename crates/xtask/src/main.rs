@@ -23,7 +23,7 @@ struct Arguments {
 enum Task {
     /// Check the rules of the source tree that the compiler does not know.
     Tidy {
-        /// Takes the public interface as it is now for the list of it.
+        /// Record the present public interface in its list, and lower the limits on prose.
         #[arg(long)]
         bless: bool,
     },

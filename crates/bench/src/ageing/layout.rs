@@ -1,6 +1,6 @@
-//! How an image is laid out: read from what is on it, by the same code whoever wrote it.
+//! Layout of an image: read by the same code for every system.
 //!
-//! Files are looked at through a mount of the kernel's (FIEMAP), free space through the library.
+//! Files are read through a mount of the kernel's (FIEMAP), free space through the library.
 
 use std::fs::File;
 use std::path::Path;
@@ -26,8 +26,8 @@ const PARTS: u64 = 320;
 pub(super) struct Layout {
     pub(super) files: u64,
     pub(super) bytes: u64,
-    /// Runs of each file that lie in a row on disk, all together: what a reader from the start to the end needs
-    /// requests for, were there no limit to them.
+    /// Contiguous runs of all files together: the number of requests of a sequential reader, if their size were not
+    /// limited.
     pub(super) runs: u64,
     /// Extents of data, which the trees know of.
     pub(super) extents: u64,
@@ -60,7 +60,7 @@ impl Layout {
         as_float(self.free_bytes_in_large) / as_float(self.free_bytes.max(1))
     }
 
-    /// Adds what the kernel says of a file.
+    /// Adds the extents of a file, from the kernel.
     pub(super) fn add_file(&mut self, path: &Path) -> Result<()> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let mut before = None;
@@ -78,7 +78,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Adds where the extents on an image lie, and what is free between them.
+    /// Adds the positions of extents on an image, and the free space between them.
     pub(super) fn add_space(&mut self, image: &Path) -> Result<()> {
         let volume = Volume::options().read_only(true).open(image)?;
         let mut extents = Vec::new();

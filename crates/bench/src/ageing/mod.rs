@@ -29,7 +29,7 @@ use crate::table::append;
 use layout::{Layout, class_kib};
 use plan::{Op, Plan};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 As root. `cargo xtask bench` builds what it needs, and runs this:
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Size of each image, in GiB.
     #[arg(long, default_value_t = 2)]
     size: u64,
-    /// How full it is made, in percent of what `df` says is available on the one that has less.
+    /// Fill level in percent of the space that `df` reports on the system with less.
     #[arg(long, default_value_t = 80)]
     fill: u64,
     /// Times that half of the files go and others come.
@@ -77,10 +77,10 @@ const SYSTEMS: [&str; 2] = ["spinney", "btrfs"];
 /// Bytes of one write.
 const WRITE_BYTES: usize = 128 << 10;
 
-/// What ours may be worse by: less is no difference.
+/// Tolerated difference for ours.
 const SAME: f64 = 0.02;
 
-/// What became of one system, round by round: the first is before anything was deleted.
+/// Results of one system, round by round: the first is before any deletion.
 #[derive(Debug, Serialize)]
 struct Aged {
     system: &'static str,
@@ -89,10 +89,10 @@ struct Aged {
     rounds: Vec<Layout>,
 }
 
-/// Runs everything, and gives tables.
+/// Runs everything, and returns tables.
 ///
 /// # Errors
-/// What fails.
+/// The first failure.
 pub(crate) fn run(options: &Options) -> Result<String> {
     fs::create_dir_all(&options.dir)?;
     let sides = SYSTEMS.map(|system| Side::new(options, system));
@@ -209,7 +209,7 @@ impl Side {
     fn carry_out(&self, ops: &[Op]) -> Result<()> {
         let mut data = vec![0; WRITE_BYTES];
         Env::seeded(1, (0, 0)).fill_random(&mut data);
-        // Files that grow are held open meanwhile, as by those who write logs.
+        // Growing files are held open meanwhile, as by programs that write logs.
         let mut open: BTreeMap<u64, File> = BTreeMap::new();
         for (index, op) in ops.iter().enumerate() {
             match *op {

@@ -1,4 +1,4 @@
-//! What is done to a file system to make it old: the same for every system, from a seed.
+//! Changes that age a file system: the same for every system, from a seed.
 //!
 //! Files of mixed sizes in several directories fill it to a number of bytes; a random half of them goes, and others
 //! take its place, again and again. Some files come in pieces, while others grow beside them.
@@ -22,7 +22,7 @@ const PIECES_MAX: u64 = 16;
 /// After so many bytes everything is made durable, as a commit does that comes by itself.
 const SYNC_BYTES: u64 = 64 << 20;
 
-/// What a file's last sector costs beyond its bytes.
+/// Most bytes lost in a file's last sector.
 const SECTOR: u64 = 4096;
 
 /// One operation.
@@ -48,7 +48,7 @@ pub(super) fn directories() -> impl Iterator<Item = u64> {
     0..DIRECTORIES
 }
 
-/// Which files there are, and what comes next.
+/// The existing files, and the next changes.
 #[derive(Debug)]
 pub(super) struct Plan {
     random: Env,

@@ -1,4 +1,4 @@
-//! The kinds of operations, and what is kept of those that one thread did.
+//! The kinds of operations, and the times of one thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::histogram::Histogram;
 
-/// What is timed.
+/// A timed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Syncfs,
     Snapshot,
     Delete,
-    /// A balance from its beginning to its end: nobody waits for that.
+    /// A whole balance: no program waits for it.
     Balance,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Slow {
 /// Slow operations that are kept of each thread.
 const SLOW_KEPT: usize = 64;
 
-/// What a thread, or all, did.
+/// Times of one thread, or of all.
 #[derive(Debug, Clone)]
 pub(super) struct Times {
     begin: Instant,
@@ -123,7 +123,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What a thread needs to know which operation failed.
+/// Adds the kind of the failed operation to its error.
 pub(super) fn named(kind: Kind) -> impl FnOnce(io::Error) -> anyhow::Error {
     move |error| anyhow::Error::new(error).context(kind.name())
 }

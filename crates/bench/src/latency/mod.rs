@@ -30,7 +30,7 @@ use crate::table::append;
 use kind::{Kind, Slow, Times};
 use work::{LOADS, Load, Stand};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 As root. `cargo xtask bench` builds what it needs, and runs this:
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Rounds, each on fresh file systems.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Who is measured: spinney, spinney-OPTION,OPTION (parted by `+`), and btrfs, the kernel's.
+    /// Systems: spinney, spinney-OPTION,OPTION (separated by `+`), and btrfs, the kernel's
     #[arg(long, value_delimiter = ',', default_values = ["spinney"])]
     systems: Vec<String>,
     /// Only these loads.
@@ -62,13 +62,13 @@ pub(crate) struct Options {
     /// Milliseconds that each thread pauses after an operation; 1 takes all that two processors have.
     #[arg(long, default_value_t = 4)]
     pause_ms: u64,
-    /// What p99.99 of no kind of operation is to exceed on Spinney, in milliseconds.
+    /// Limit of p99.99 for each kind of operation on Spinney, in milliseconds
     #[arg(long, default_value_t = 100)]
     limit_ms: u64,
     /// Prints JSON instead of tables.
     #[arg(long)]
     json: bool,
-    /// A picture of how many operations took longer than what, as SVG.
+    /// A picture of the number of operations over their duration, as SVG
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     #[command(flatten)]
@@ -78,23 +78,23 @@ pub(crate) struct Options {
 /// Snapshots are made through the mount.
 const OPTIONS: &str = "user_subvol_ioctls";
 
-/// What is waited for the last operations to end.
+/// Longest wait for the last operations.
 const END_MAX: Duration = Duration::from_secs(180);
 
 /// Shares of the operations in the table, of 10,000.
 const SHARES: [(u64, &str); 4] = [(5_000, "p50"), (9_900, "p99"), (9_990, "p99.9"), (9_999, "p99.99")];
 
-/// What one system did in all rounds.
+/// Results of one system in all rounds.
 #[derive(Debug)]
 struct Measured {
     system: String,
     times: Times,
 }
 
-/// Runs everything, and gives tables.
+/// Runs everything, and returns tables.
 ///
 /// # Errors
-/// What fails, and an operation that does not end.
+/// The first failure, and an operation that does not end.
 pub(crate) fn run(options: &Options) -> Result<String> {
     let systems: Vec<&str> = options.systems.iter().map(String::as_str).collect();
     mounts::check_tools(&options.place, &[], &systems)?;
@@ -144,7 +144,7 @@ fn one_round(options: &Options, system: &str) -> Result<Times> {
     words.push(dir.display().to_string());
     let pause = Duration::from_millis(options.pause_ms);
     let mut stand = Stand { dir, begin: Instant::now(), is_over: AtomicBool::new(false), balance: words, pause };
-    stand.prepare().context("what the threads find")?;
+    stand.prepare().context("preparing the files")?;
     stand.begin = Instant::now();
     let stand = Arc::new(stand);
     let ended = work(options, &stand);
@@ -167,7 +167,7 @@ fn work(options: &Options, stand: &Arc<Stand>) -> Result<Times> {
             running.push(load);
             thread::spawn(move || {
                 let done = stand.work(load, u64::try_from(number).unwrap_or(0));
-                // Nobody hears it where another failed before.
+                // The receiver is gone if another thread failed before.
                 let _ = told.send(done);
             });
         }

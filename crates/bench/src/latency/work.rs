@@ -1,8 +1,8 @@
-//! The threads that work at once, each with its own kind of load, until they are told to stop.
+//! The threads that work at once, each with its own kind of load, until they are stopped.
 //!
-//! Each pauses between operations: a system is to be kept busy, and not to be measured by how long its queue becomes.
-//! (With pauses of 1 ms they keep two processors busy, and what is measured is the queue.)
-//! Everything but the snapshots happens in one subvolume, `live`, of which these are taken.
+//! Each pauses between operations: the systems should be busy, but not measured by the length of their queues. (With
+//! pauses of 1 ms two processors are saturated, and the queue is measured.) Everything but the snapshots happens in one
+//! subvolume, `live`, of which these are taken.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ use rustix::fs::Advice;
 use super::asker::Asker;
 use super::kind::{Kind, Times, named};
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Load {
     /// Writes 4 to 64 KiB at random places of a file of its own.
@@ -68,7 +68,7 @@ const SNAPSHOTS_KEPT: usize = 4;
 const PAUSE_OF_SYNCFS: Duration = Duration::from_millis(250);
 const PAUSE_OF_SNAPSHOTS: Duration = Duration::from_millis(500);
 
-/// Where the work is done, and by whose commands.
+/// Directory and commands of a system.
 #[derive(Debug)]
 pub(super) struct Stand {
     pub(super) dir: PathBuf,
@@ -85,7 +85,7 @@ impl Stand {
         self.dir.join("live")
     }
 
-    /// What the threads find: a subvolume with a directory and a file that was not read yet.
+    /// Makes the files for the threads: a subvolume with a directory and a file that was not read yet.
     pub(super) fn prepare(&self) -> Result<()> {
         Asker::start()?.make(&self.live()).context("a subvolume")?;
         fs::create_dir(self.live().join("names"))?;
@@ -99,7 +99,7 @@ impl Stand {
         Ok(())
     }
 
-    /// Works until it is over; what was timed.
+    /// Works until it is stopped; returns the times.
     pub(super) fn work(self: &Arc<Self>, load: Load, number: u64) -> Result<Times> {
         let mut worker = Worker {
             stand: Arc::clone(self),
@@ -126,7 +126,7 @@ impl Stand {
     }
 }
 
-/// What is written: nothing that compresses to nothing.
+/// The written data, which compresses little.
 fn data() -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
     Env::seeded(1, (0, 0)).fill_random(&mut bytes);

@@ -28,7 +28,7 @@ use crate::mounts::{self, Medium};
 use crate::row::as_float;
 use crate::table::{append, median, shuffled, spread};
 
-/// What is run.
+/// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
 cargo xtask bench builds what it needs, and runs this (as root, for the mounts):
@@ -41,10 +41,10 @@ pub(crate) struct Options {
     /// Times the counter and reservations alone, with 1, 2, 4 and 8 threads, and simulates more.
     #[arg(long)]
     micro: bool,
-    /// Supposes that a cache line takes so many nanoseconds to another processor; without it, what was measured here.
+    /// Assume that a cache line takes this many nanoseconds to another processor; by default the measured time
     #[arg(long, value_name = "NS")]
     transfer_ns: Option<f64>,
-    /// Prints JSON: medians of each way and class, and what was simulated.
+    /// Print JSON: medians of each way and class, and the simulation
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ const LESS_MIN: f64 = 20.0;
 /// How long the server may take to write its table after the mount is gone.
 const TABLE_WAIT: Duration = Duration::from_secs(20);
 
-/// What one class of locks did in one run; see `host::statistics::Row`.
+/// Counts of one class of locks in one run; see `host::statistics::Row`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Lock {
     class: String,
@@ -120,7 +120,7 @@ struct Run {
     locks: Vec<Lock>,
 }
 
-/// Runs what is asked for, and gives the tables.
+/// Runs the selected parts, and returns the tables.
 pub(crate) fn run(options: &Options) -> Result<String> {
     if options.micro {
         ensure!(cfg!(feature = "ablation"), "build it with --features ablation: cargo xtask bench pinned --micro");
@@ -154,7 +154,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     Ok(text)
 }
 
-/// What the simulation is to start from.
+/// Initial values of the simulation.
 fn supposed(options: &Options, measured: &micro::Measured) -> micro::Measured {
     let transfer_ns = options.transfer_ns.unwrap_or(measured.transfer_ns);
     micro::Measured { transfer_ns, ..measured.clone() }
@@ -208,7 +208,7 @@ fn read(file: &Path) -> Result<Vec<Lock>> {
 }
 
 impl Run {
-    /// What a class did; nothing where it is not listed.
+    /// Counts of a class; zeros if it is not listed.
     fn lock(&self, class: &str) -> Lock {
         let nothing = || Lock { class: class.to_owned(), ..Lock::default() };
         self.locks.iter().find(|lock| lock.class == class).cloned().unwrap_or_else(nothing)
@@ -255,7 +255,7 @@ fn times_less(runs: &[Run]) -> f64 {
     shared(Way::Batch32) / shared(Way::OurBatch)
 }
 
-/// What the workload does between two changes of the counters, for the simulation.
+/// Work between two changes of the counters, for the simulation.
 fn work(runs: &[Run]) -> simulation::Work {
     let taken = |way| middle(runs, way, PINNED).acquisitions.saturating_add(middle(runs, way, EXPECTED).acquisitions);
     let seconds = as_float(WRITES) / median(iops(runs, Way::OurBatch));

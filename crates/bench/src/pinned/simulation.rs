@@ -1,14 +1,14 @@
-//! What more processors would see than this machine has: a simulation, not a measurement.
+//! Simulates more processors than this machine has.
 //!
 //! Each of N processors works for a time, and then adds to the counter. With one lock, every addition takes it; with
-//! shards, one of so many. Who holds the lock needs it for all of the time of an addition (measured with one thread),
-//! and where another processor had it before, for the time that its cache line takes on top. Who comes later waits in
-//! line. Events happen in the order of their times; the lengths of work vary by a fixed sequence of numbers, so that
-//! every run is the same.
+//! shards, a fraction of them. The lock is held for the time of an addition (measured with one thread), and, if another
+//! processor held it before, also for the time of its cache line's transfer. Later processors wait in line. Events
+//! happen in the order of their times; the lengths of work vary by a fixed sequence of numbers, so that every run is
+//! the same.
 //!
-//! What it leaves out makes the lock look better than it is: those who wait at a spinlock pull at its line, a line's
-//! way between sockets is longer, and no other lock is in the way. The two processors of a virtual machine may be
-//! threads of one core, which pass a line faster than cores do: `--transfer-ns` says what to suppose instead.
+//! The simplifications favour the lock: waiters at a spinlock contend for its line, a line's way between sockets is
+//! longer, and no other lock is involved. The two processors of a virtual machine may be threads of one core, which
+//! pass a line faster than cores do: `--transfer-ns` sets another time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -26,12 +26,12 @@ const ADDS_PER_CORE: u64 = 4_000;
 /// Processors that the workload was measured on.
 const MEASURED_CORES_DEFAULT: usize = 2;
 
-/// What the workload did on a mount.
+/// The work of the workload on a mount.
 pub(super) struct Work {
     pub(super) seconds: f64,
     /// Additions to the counters.
     pub(super) adds: u64,
-    /// How often each way went to what is shared.
+    /// How often each way accessed the shared counter.
     pub(super) shared: BTreeMap<Way, u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Load {
     adds_per_lock: u64,
 }
 
-/// What N processors see.
+/// The result for N processors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Seen {
     way: Way,
@@ -71,7 +71,7 @@ fn ps(ns: f64) -> u64 {
 
 impl Load {
     fn new(measured: &Measured, way: Way, work_ns: f64, adds_per_lock: u64) -> Self {
-        // What moves its shard to the total does the same, however seldom.
+        // Moving a shard to the total does the same, however seldom.
         let shared = if way == Way::OurBatch { Way::Batch32 } else { way };
         Self {
             way,

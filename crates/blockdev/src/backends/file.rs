@@ -1,6 +1,6 @@
 //! A device that is a regular file or a block device.
 
-use super::direct::{self, Direct};
+use super::direct_io::{self, Direct};
 use super::holders::{SYS_BLOCK, loop_device_of};
 use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are written to a file, at most, before its file system is asked again what it has left.
+/// Most bytes written to a file before its file system is asked again for its free space.
 const UNASKED_BYTES_MAX: u64 = 64 << 20;
 
 /// How to open a file as a device. The default opens all of an existing file for writing.
@@ -42,22 +42,20 @@ pub struct FileOptions {
 
 /// A regular file or block device, locked for as long as this value lives.
 ///
-/// A writer excludes everybody else who opens the file this way; readers share it. A block device
-/// is claimed from the kernel as well, so that a mounted one is refused, and so is a regular file
-/// behind a loop device.
+/// A writer excludes all other programs that open the file this way; readers share it. A block device is also claimed
+/// in the kernel, so that a mounted one is refused, and so is a regular file behind a loop device.
 ///
-/// A block device that is opened for writing is read and written past the page cache (`O_DIRECT`), where its blocks
-/// and the part of it that is meant allow that: what is read is kept above, and what is written is on its way at once.
+/// A block device opened for writing is read and written past the page cache (`O_DIRECT`), if its blocks and the given
+/// part of it allow that: data is cached above, and writes begin at once.
 #[derive(Debug)]
 pub struct FileDevice {
     raw: RawFile,
     size_bytes: AtomicU64,
     read_only: bool,
     can_grow: bool,
-    /// What takes the place of a block device that is let go.
+    /// Replaces a block device that is closed.
     nothing: Option<OwnedFd>,
-    /// Bytes that may be written before the file system is asked again what it has left; `None` for a
-    /// block device.
+    /// Bytes that may be written before the file system is asked again for its free space; `None` for a block device.
     unasked: Option<AtomicU64>,
     /// For a file that is opened past the page cache.
     direct: Option<Direct>,
@@ -111,7 +109,7 @@ impl FileDevice {
     pub(super) fn past_the_cache(mut self) -> Option<Self> {
         let flags = rustix::fs::fcntl_getfl(&self.raw.file).ok()?;
         rustix::fs::fcntl_setfl(&self.raw.file, flags | OFlags::DIRECT).ok()?;
-        self.direct = Some(Direct::new(direct::BLOCK_BYTES_MAX));
+        self.direct = Some(Direct::new(direct_io::BLOCK_BYTES_MAX));
         Some(self)
     }
 
@@ -156,7 +154,7 @@ impl Device for FileDevice {
     fn will_read(&self, offset: u64, len: u64) {
         let (Some(len), None) = (NonZeroU64::new(len), &self.direct) else { return };
         if check_range(self, Op::Read, offset, len.get()).is_ok() {
-            // Advice: where the kernel does not take it, the read itself fetches what it wants.
+            // If the kernel ignores the advice, the read itself fetches the data.
             let _ = rustix::fs::fadvise(&self.raw.file, self.raw.position(offset), Some(len), Advice::WillNeed);
         }
     }
@@ -216,7 +214,7 @@ impl Device for FileDevice {
     }
 
     fn queue_depth(&self) -> usize {
-        if self.uses_rings() { direct::QUEUE_DEPTH_HINT } else { 1 }
+        if self.uses_rings() { direct_io::QUEUE_DEPTH_HINT } else { 1 }
     }
 
     fn flush(&self) -> Result<()> {
@@ -260,7 +258,7 @@ impl Device for FileDevice {
             unasked.store((left / 2).min(UNASKED_BYTES_MAX), Ordering::Relaxed);
             return Ok(());
         }
-        // What has room already needs none.
+        // Allocated ranges need no space.
         let position = self.raw.start.saturating_add(offset);
         match rustix::fs::seek(&self.raw.file, rustix::fs::SeekFrom::Hole(position)) {
             Ok(hole) if hole < position.saturating_add(len) => {
@@ -296,7 +294,7 @@ impl Device for FileDevice {
             return Ok(());
         }
         let Some(end) = self.raw.start.checked_add(size_bytes) else { return Ok(()) };
-        // First, so that nobody reads behind the end of the file.
+        // First, so that no read goes behind the end of the file.
         self.size_bytes.store(size_bytes, Ordering::Release);
         self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Shrink, size_bytes, size - size_bytes, error))
     }
@@ -331,7 +329,7 @@ fn open_error(name: &str, error: impl Into<io::Error>) -> Error {
 fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
     let found = look_at(path, name, options)?;
     let is_block = found.as_ref().is_some_and(|(_, is_block)| *is_block);
-    // What was looked at, even if the path leads elsewhere by now.
+    // The opened file, even if the path leads elsewhere by now.
     let seen = found.as_ref().map(|(file, _)| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
     let path = seen.as_deref().filter(|seen| seen.exists()).unwrap_or(path);
     let mut open = OpenOptions::new();
@@ -354,7 +352,7 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
 /// Opens a disk past the page cache, where the device begins and ends with whole blocks of it.
 fn pass_the_cache(file: &File, start: u64, size_bytes: u64) -> Option<Direct> {
     let block = u64::from(rustix::fs::ioctl_blksszget(file).ok()?);
-    let fits = block.is_power_of_two() && block <= direct::BLOCK_BYTES_MAX;
+    let fits = block.is_power_of_two() && block <= direct_io::BLOCK_BYTES_MAX;
     if !fits || !start.is_multiple_of(block) || !size_bytes.is_multiple_of(block) {
         return None;
     }
@@ -442,7 +440,7 @@ fn window(name: &str, file_bytes: u64, options: &FileOptions) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// As root, `spinney umount` opened any path that the mounting user had named as the source: for example a watchdog
+    /// As root, `spinney umount` opened any path that the mounting user had given as the source: for example a watchdog
     /// device, whose timer starts when it is opened.
     #[test]
     fn what_is_no_device_is_not_opened() {
@@ -477,8 +475,8 @@ mod tests {
         assert!(matches!(FileDevice::open(&link, &own), Err(Error::NotADevice { .. })));
     }
 
-    /// Four threads with an image each ran a checker at once, and one of them found its image in
-    /// use: by a child that was between fork and exec, and had everybody's files.
+    /// Four threads with an image each ran a checker at once, and one of them found its image in use: by a child
+    /// between fork and exec, which had the files of all threads.
     #[test]
     fn the_lock_goes_with_the_device_even_if_a_child_has_the_file() {
         let dir = tempfile::tempdir().unwrap();

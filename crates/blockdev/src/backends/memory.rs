@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const CHUNK_BYTES: usize = 64 << 10;
 /// Neighbouring chunks lie behind different locks, so that writers rarely meet.
 const SHARD_COUNT: usize = 64;
-/// What files are limited to as well: offsets stay positive as signed numbers.
+/// The size limit of files: offsets stay positive as signed numbers.
 const MEMORY_BYTES_MAX: u64 = u64::MAX >> 1;
 
 type Shard = RwLock<BTreeMap<u64, Box<[u8]>>>;
@@ -58,8 +58,7 @@ impl MemoryDevice {
         self
     }
 
-    /// An independent, writable copy of what the device holds now. Writes that run meanwhile may
-    /// be in it in part.
+    /// An independent, writable copy of the present contents. Concurrent writes may be in it in part.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self {

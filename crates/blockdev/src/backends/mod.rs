@@ -1,4 +1,4 @@
-//! Where the bytes really are.
+//! The backends of a device: files, memory, overlays.
 //!
 //! - [`FileDevice`]: a regular file (an image), through positioned system calls on the page cache, or a block
 //!   device, which is written past the page cache, several requests at a time. It owns the lock that keeps a
@@ -14,15 +14,15 @@
 //! How they fail: with an [`Error`](crate::Error) that names the device, the operation and the
 //! range. There is no retry, except for interrupted and short system calls.
 //!
-//! Who calls them: front ends open one and hand it on as `Arc<dyn Device>`.
+//! Callers: front ends open one and pass it on as `Arc<dyn Device>`.
 
-mod around;
-mod direct;
+mod direct_io;
 pub mod file;
 mod holders;
 pub mod memory;
 pub mod overlay;
 mod raw;
+mod read_ahead;
 mod ring;
 
 pub use file::{FileDevice, FileOptions};

@@ -11,8 +11,7 @@ use std::sync::Arc;
 /// Granularity of the copy in bytes: the first write to a page copies the whole page into memory.
 const PAGE_BYTES: usize = 4096;
 
-/// What is written to it is read back from it, and never reaches the device below. "Durable" are
-/// its writes until it is dropped.
+/// Writes stay in memory and never reach the device below. They are "durable" until it is dropped.
 #[derive(Debug)]
 pub struct OverlayDevice {
     below: Arc<dyn Device>,

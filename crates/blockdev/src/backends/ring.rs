@@ -1,6 +1,6 @@
-//! Several writes of one thread under way at the same time: a ring shared with the kernel (io_uring).
+//! Concurrent writes of one thread, by a ring shared with the kernel (io_uring).
 //!
-//! What a ring is given, the kernel reads until it says that it is done: nothing here ends before that.
+//! The kernel reads the buffers of a job until its completion: no function here returns before that. Caller: `direct`.
 
 use crate::buffer::PooledBuffer;
 use crate::convert::to_usize;
@@ -14,7 +14,7 @@ pub(super) const QUEUE_DEPTH: u32 = 16;
 
 /// Bytes on their way to a place of a file.
 pub(super) struct Job<'a> {
-    /// Whose they are: a number of the caller's.
+    /// A number of the caller's.
     pub(super) owner: usize,
     /// Where they begin in the file.
     pub(super) position: u64,
@@ -31,7 +31,7 @@ pub(super) enum Bytes<'a> {
     Copied(PooledBuffer),
 }
 
-/// What became of a job.
+/// The result of a job.
 pub(super) enum Outcome {
     /// So many of its bytes were written, maybe not all.
     Written(usize),
@@ -50,17 +50,17 @@ pub(super) struct WriteRing {
 
 impl WriteRing {
     /// # Errors
-    /// The kernel's: it may have no rings, or let nobody but root have one.
+    /// The kernel's: it may have no rings, or permit them only to root.
     pub(super) fn new() -> io::Result<Self> {
         let ring = IoUring::builder().setup_r_disabled().build(QUEUE_DEPTH)?;
-        // No filter of system calls sees what goes through a ring.
+        // Seccomp filters do not see operations of a ring.
         let mut allowed = [Restriction::sqe_op(opcode::Write::CODE), Restriction::sqe_op(opcode::Writev::CODE)];
         ring.submitter().register_restrictions(&mut allowed)?;
         ring.submitter().register_enable_rings()?;
         Ok(Self { ring, is_broken: false })
     }
 
-    /// Writes `jobs` to `file`, each at its place and in no order, and tells what became of each.
+    /// Writes `jobs` to `file`, each at its offset and in no order, and reports the result of each.
     pub(super) fn write<'a>(
         &mut self,
         file: BorrowedFd<'_>,
@@ -125,7 +125,7 @@ impl<'a> Flight<'_, 'a> {
         Ok(())
     }
 
-    /// Hands over what was pushed, and waits until something is done.
+    /// Submits pushed jobs, and waits for a completion.
     fn wait(&mut self) {
         if self.ring.is_broken {
             // Completions appear by themselves.
@@ -154,14 +154,14 @@ impl<'a> Flight<'_, 'a> {
         if !self.ring.is_broken || self.ring.ring.submission().len() < self.in_kernel {
             return None;
         }
-        // Nobody will hand them over any more: the ring goes with them.
+        // They will not be submitted any more: the ring is closed with them.
         let job = self.slots.iter_mut().find_map(Option::take)?;
         self.in_kernel = 0;
         Some((job, Outcome::NotTried))
     }
 }
 
-/// What the kernel is asked for; `None` where its numbers do not hold the job.
+/// The entry of a job; `None` if its fields cannot represent it.
 fn entry_of(file: BorrowedFd<'_>, job: &Job<'_>) -> Option<squeue::Entry> {
     let file = types::Fd(file.as_raw_fd());
     Some(match &job.bytes {

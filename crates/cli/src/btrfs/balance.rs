@@ -15,7 +15,7 @@ use spinney::btrfs::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, Ca
 use spinney::{Blame, Errno as Number, Error as VolumeError};
 
 use super::format;
-use super::told::{self, told};
+use super::server_report::{self, read_reply};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::human;
 use crate::commands::image::{ImageArgs, ReadArgs};
@@ -25,15 +25,15 @@ use crate::commands::output::Output;
 use crate::commands::polling::Polling;
 use crate::commands::progress::{Bar, Progress};
 
-/// Why another balance does not begin.
+/// Shown if an interrupted balance prevents a new one.
 const CUT_SHORT: &str = "a balance was cut short here: `balance resume` goes on with it, `balance cancel` forgets it";
 
-/// Write block groups anew: gather what is scattered, give room back, change how often things are stored
+/// Rewrite block groups: compact them, return space, convert profiles
 ///
-/// Everything in the block groups that are chosen is moved to others, and the groups are given back. What snapshots and
-/// clones share stays shared. After each step the image is whole: a balance that was cut short, by a crash too, can be
-/// resumed with `balance resume`; a kernel that mounts the image does so by itself. Images without a free-space tree
-/// cannot be balanced.
+/// All extents of the chosen block groups are moved to others, and the groups are returned to free space. Extents that
+/// snapshots and clones share stay shared. The image is consistent after each step: an interrupted balance, even by a
+/// crash, can be resumed with `balance resume`; a kernel that mounts the image resumes it by itself. Images without a
+/// free-space tree cannot be balanced.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Filters are those of `btrfs balance`, parted by commas; `all` for none:\n",
@@ -55,7 +55,7 @@ pub(crate) struct Balance {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Balance an image or a mount; without filters everything is written anew
+    /// Balance an image or a mount; without filters all block groups are rewritten
     #[command(after_help = concat!(
         "A mount goes on by itself when this is stopped; an image is left as it is, to be resumed.\n\n",
         "Examples:\n",
@@ -77,13 +77,13 @@ enum Command {
         /// Groups of the chunk tree
         #[arg(short, long, value_name = "FILTERS")]
         system: Option<String>,
-        /// Metadata may be stored in fewer copies than before
+        /// Allow metadata to be stored in fewer copies than before
         #[arg(short, long)]
         force: bool,
         #[command(flatten)]
         how: How,
     },
-    /// Go on with a balance that was cut short
+    /// Resume an interrupted balance
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney balance resume site.img\n",
@@ -95,7 +95,7 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Tell whether there is a balance that has not ended, and how far it has come
+    /// Show whether a balance is unfinished, and its progress
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney balance status ./mnt\n",
@@ -108,9 +108,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Have a mount stop its balance, to be resumed
+    /// Pause the balance of a mount, to be resumed
     #[command(after_help = concat!(
-        "Of an image nobody balances but `balance start` itself: a signal (Ctrl-C) pauses that.\n\n",
+        "A balance of an image runs in `balance start` itself: a signal (Ctrl-C) pauses it.\n\n",
         "Examples:\n",
         "  spinney balance pause ./mnt\n",
         "  spinney balance pause --json ./mnt"
@@ -122,7 +122,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Forget a balance that has not ended: what it did stays done
+    /// Forget an unfinished balance; completed work stays
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney balance cancel site.img\n",
@@ -137,10 +137,10 @@ enum Command {
     },
 }
 
-/// How it is carried out and told.
+/// How it is run and reported.
 #[derive(Debug, Clone, Copy, Args)]
 struct How {
-    /// Of a mount: do not wait for the end
+    /// Of a mount: do not wait for the balance to end
     #[arg(short, long)]
     background: bool,
     /// No progress bar and no summary
@@ -154,13 +154,13 @@ struct How {
 #[derive(Serialize)]
 struct Report {
     state: &'static str,
-    /// What it is to do, where there is one that has not ended.
+    /// Types and filters of an unfinished balance.
     spec: Option<String>,
-    /// Block groups that are balanced altogether.
+    /// Number of block groups to be balanced.
     expected: u64,
     considered: u64,
     completed: u64,
-    /// Block groups that there was no room for.
+    /// Number of block groups that could not be moved for lack of space.
     without_room: u64,
     moved_bytes: u64,
     failure: Option<String>,
@@ -263,7 +263,7 @@ fn name(image: &ImageArgs) -> String {
     names::escaped(image.image.as_os_str().as_bytes()).to_string()
 }
 
-/// What hears of the progress of a balance here.
+/// Receives the progress of a balance that runs in this process.
 type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>;
 
 /// Balances an image.
@@ -304,7 +304,7 @@ fn show(shown: &Progress, progress: &BalanceProgress) {
     shown.bytes_total.store(progress.bytes, Ordering::Relaxed);
 }
 
-/// Gives a mount's server an order, and watches it being carried out.
+/// Sends an order to the server of a mount, and shows the progress.
 fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result<()> {
     order(dir, text)?;
     let shown = Arc::new(Progress::default());
@@ -325,7 +325,7 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
 }
 
 fn order(dir: &Path, text: &str) -> Result<()> {
-    told::order(dir, BalanceStatus::XATTR, text, "balance", |error| {
+    server_report::order(dir, BalanceStatus::XATTR, text, "balance", |error| {
         let text = match error {
             Errno::BUSY => "a balance is under way: `balance status` tells how far it is",
             Errno::EXIST => CUT_SHORT,
@@ -333,7 +333,7 @@ fn order(dir: &Path, text: &str) -> Result<()> {
             Errno::INVAL => "metadata would be stored in fewer copies (-f does that), or mixed groups differ",
             _ => return None,
         };
-        Some(told::refusal(dir, text))
+        Some(server_report::refusal(dir, text))
     })
 }
 
@@ -354,9 +354,9 @@ fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
     Failure::refused(format!("{}: {text}", name(image))).into()
 }
 
-/// What the server of a mount tells.
+/// The status that the server of a mount reports.
 fn of_mount(dir: &Path) -> Result<BalanceStatus> {
-    told(dir, BalanceStatus::XATTR, "balance")
+    read_reply(dir, BalanceStatus::XATTR, "balance")
 }
 
 fn of_image(volume: &Volume) -> Result<BalanceStatus> {

@@ -17,7 +17,8 @@ use crate::commands::names::JsonPath;
 use crate::commands::on_mount::OnMount;
 use crate::commands::output::Output;
 
-/// Show what differs between two subvolumes or snapshots, from their trees: in the time that the difference takes
+/// Show the differences between two subvolumes or snapshots, from their trees: takes time in proportion to the
+/// difference
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Lines:\n",
@@ -40,7 +41,7 @@ pub(crate) struct Diff {
     image: ReadArgs,
     /// A subvolume in the image
     old: PathBuf,
-    /// The subvolume that it is compared with
+    /// The subvolume to compare with it
     new: PathBuf,
     /// Report as JSON: [{ino, kind, change, path, data, size, metadata, names: [{old, new}]}, ...]
     #[arg(long)]
@@ -92,7 +93,7 @@ impl Diff {
     }
 }
 
-/// Either side's failure.
+/// The failure of the comparison, or of the output.
 struct Failed(Error);
 
 impl From<spinney::Error> for Failed {

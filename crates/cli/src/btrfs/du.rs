@@ -15,7 +15,7 @@ use spinney::NodeKind;
 use spinney::btrfs::{FileSharing, Volume};
 
 use super::format;
-use super::told::{read, told};
+use super::server_report::{read, read_reply};
 use crate::commands::failures::Failures;
 use crate::commands::human;
 use crate::commands::image::ReadArgs;
@@ -26,11 +26,11 @@ use crate::commands::progress::{Bar, Progress};
 /// Show how much of files is shared with others: what `btrfs filesystem du` shows of a mounted file system
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "Total is what the file extents add up to; exclusive is that without the extents which something else refers to\n",
-    "too: another file, another place of the same one, or another subvolume. Set shared is what these take together,\n",
-    "each once: of a directory that was named, not of each file in it. As in `btrfs filesystem du`, files that lie\n",
-    "with their metadata and holes count nothing, preallocated space and compressed data count as long as they are\n",
-    "in the file, and an extent is shared as a whole, even where another file refers to a part of it only.\n\n",
+    "Total is the sum of the file extents; exclusive is the sum without extents that have another reference: from\n",
+    "another file, another offset of the same file, or another subvolume. Set shared counts each shared extent once,\n",
+    "for each named directory, not for each file in it. As in `btrfs filesystem du`, inline files and holes count\n",
+    "nothing, preallocated space and compressed data count with their length in the file, and an extent is shared as\n",
+    "a whole, even if another file refers only to a part of it.\n\n",
     "Examples:\n",
     "  spinney du -s site.img:/home\n",
     "  spinney du site.img\n",
@@ -43,7 +43,7 @@ pub(crate) struct Du {
     image: ReadArgs,
     /// Files and directories in the image or below the mount; all of it when none is given
     paths: Vec<PathBuf>,
-    /// Only what is named, not each file in it
+    /// Only the named paths, not each file below them
     #[arg(short, long)]
     summarize: bool,
     /// Sizes in bytes
@@ -54,24 +54,24 @@ pub(crate) struct Du {
     json: bool,
 }
 
-/// Symbolic links that one path leads across, as Linux has it.
+/// Most symbolic links followed for one path, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Where the files are.
+/// The volume or mount that holds the files.
 enum Place {
     Image(Volume),
-    /// A directory of a mount, and the device that it is of.
+    /// A directory of a mount, and its device number.
     Mount(PathBuf, u64),
 }
 
-/// A line of the answer.
+/// A line of the report.
 #[derive(Debug, Serialize)]
 struct Row {
     #[serde(flatten)]
     path: JsonPath,
     total_bytes: u64,
     exclusive_bytes: u64,
-    /// Of what was named on the command line only.
+    /// Only for the paths of the command line.
     set_shared_bytes: Option<u64>,
 }
 
@@ -81,15 +81,15 @@ struct Sum {
     shared: u64,
 }
 
-/// A directory that is being gone through.
+/// An open directory of the walk.
 struct Open {
     path: PathBuf,
-    /// In reverse order.
+    /// Entries left, in reverse order.
     rest: Vec<(PathBuf, NodeKind)>,
     sum: Sum,
 }
 
-/// What was seen of one path of the command line.
+/// Files and extents counted for one path of the command line.
 #[derive(Default)]
 struct Seen {
     /// Subvolume and number of each file.
@@ -158,7 +158,7 @@ impl Du {
         Ok(out.write_all(b"\n")?)
     }
 
-    /// What one path of the command line has, files before the directories that they are in.
+    /// The rows for one path of the command line, files before the directories that hold them.
     fn one(
         &self,
         place: &Place,
@@ -173,7 +173,7 @@ impl Du {
             let end = place.end_of(&top)?;
             let sum =
                 if kind == NodeKind::File { place.file(&end, &mut seen)?.unwrap_or_default() } else { Sum::default() };
-            // Of a file alone, `btrfs filesystem du` adds up what it shares, even where that is the same twice.
+            // For a single file, `btrfs filesystem du` adds up its shared bytes, even if a range occurs twice.
             return show(row(&top, sum, Some(sum.shared)));
         }
         let mut open = vec![place.open(top)?];
@@ -227,7 +227,7 @@ fn row(path: &Path, sum: Sum, set_shared_bytes: Option<u64>) -> Row {
     }
 }
 
-/// Others may remove on a mount what was listed before.
+/// Ignores that a file of a mount was removed after it was listed.
 fn ignoring_gone<T>(found: Result<T>) -> Result<Option<T>> {
     let is_gone = |error: &Error| {
         error
@@ -242,7 +242,7 @@ fn ignoring_gone<T>(found: Result<T>) -> Result<Option<T>> {
 }
 
 impl Place {
-    /// As it is shown, and as the other functions want it.
+    /// The path as it is shown, and as the other functions take it.
     fn path_of(&self, path: &Path) -> PathBuf {
         match self {
             Self::Image(_) => path.to_owned(),
@@ -253,11 +253,11 @@ impl Place {
         }
     }
 
-    /// What a symbolic link at the end of a path leads to, in the end.
+    /// The file that a symbolic link leads to, through further links.
     fn end_of(&self, path: &Path) -> Result<PathBuf> {
         let Self::Image(volume) = self else { return Ok(path.to_owned()) };
         let mut end = path.to_owned();
-        // `kind` was told what is there in the end, so that there is one; this is the most that leads there.
+        // `kind` has followed the links to an existing file, so this limit suffices.
         for _ in 0..SYMLINKS_MAX {
             if volume.symlink_metadata(&end)?.kind != NodeKind::Symlink {
                 break;
@@ -279,7 +279,7 @@ impl Place {
         }
     }
 
-    /// Of another file system that is mounted below, nothing.
+    /// Opens a directory; a file system mounted below it counts as empty.
     fn open(&self, path: PathBuf) -> Result<Open> {
         let mut rest = match self {
             Self::Image(volume) => {
@@ -302,7 +302,7 @@ impl Place {
         Ok(Open { path, rest, sum: Sum::default() })
     }
 
-    /// What a regular file has; none where it was seen under another name.
+    /// Extents of a regular file; `None` if it was counted under another name.
     fn file(&self, path: &Path, seen: &mut Seen) -> Result<Option<Sum>> {
         let mut sum = Sum::default();
         let mut from = Some(0);
@@ -318,7 +318,7 @@ impl Place {
                     seen.shared.add(extent.logical, extent.len);
                 }
             }
-            // A server that lies would have this go on for ever.
+            // A malicious server must not keep this loop running for ever.
             from = sharing.next.filter(|next| *next > at);
         }
         Ok(Some(sum))
@@ -328,7 +328,7 @@ impl Place {
         let name = format!("{}{from}", FileSharing::XATTR_PREFIX);
         match self {
             Self::Image(volume) => read(path, &volume.get_xattr(path, name)?.unwrap_or_default()),
-            Self::Mount(..) => told(path, &name, "tell what is shared"),
+            Self::Mount(..) => read_reply(path, &name, "tell what is shared"),
         }
     }
 }
@@ -339,7 +339,7 @@ fn kind_of(found: std::fs::FileType) -> NodeKind {
     } else if found.is_file() {
         NodeKind::File
     } else {
-        // Nothing of any other kind has extents.
+        // Files of other kinds have no extents.
         NodeKind::Symlink
     }
 }

@@ -9,14 +9,14 @@ use spinney::btrfs::store::MakeOptions;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
 
-/// What a feature's name stands for.
+/// The flags or option that a feature's name stands for.
 #[derive(Clone, Copy)]
 enum Bits {
     Incompat(Incompat),
     CompatRo(CompatRo),
     /// The option `--mixed`.
     Mixed,
-    /// Known, but nothing this program makes.
+    /// A known feature that this program cannot make.
     Unsupported,
 }
 
@@ -94,7 +94,7 @@ fn check(make: &MakeOptions) -> Result<()> {
     Ok(())
 }
 
-/// True when the list asks what there is.
+/// True if the list asks for the known features.
 pub(super) fn asks_for_list(list: &[String]) -> bool {
     list.iter().any(|word| word == "list-all")
 }

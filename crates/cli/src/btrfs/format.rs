@@ -1,4 +1,4 @@
-//! How images of btrfs are opened, and what its errors mean.
+//! How images of btrfs are opened, and explanations of btrfs errors.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -18,13 +18,13 @@ use crate::commands::format::recognise;
 use crate::commands::image::{ImageArgs, ReadArgs, explain, open_devices};
 use crate::commands::output::{Output, warn};
 
-/// What `info` shows of a volume.
+/// Prints the report of `info`.
 pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
     let info = volume.info()?;
     if json { out.json(&info::report(&info)) } else { info::print(out, &info) }
 }
 
-/// The volume as btrfs has it.
+/// The volume as a btrfs volume.
 ///
 /// # Errors
 /// For a volume of another format.
@@ -33,7 +33,7 @@ pub(super) fn own(volume: &spinney::Volume) -> Result<&Volume> {
     Ok(volume.btrfs().ok_or_else(|| Failure::new(Status::Unsupported, format!("a volume of {name}, not of btrfs")))?)
 }
 
-/// The first copy of the superblock, not verified; of a volume in use perhaps in the middle of being written.
+/// The first copy of the superblock, not verified; it may be torn if the volume is in use.
 ///
 /// # Errors
 /// The device's.
@@ -58,12 +58,12 @@ pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
     open_as(&image.image, &image.request())
 }
 
-/// Opens an image for a command that reads it as well as others that write.
+/// Opens an image for a command of which only some uses write.
 pub(super) fn open_image_as(image: &ImageArgs, read_only: bool) -> Result<Volume> {
     open_as(image, &image.request().read_only(read_only))
 }
 
-/// Opens an image for a command that only btrfs has, as it asks for.
+/// Opens an image with the given options, for a command that only btrfs has.
 pub(super) fn open_as(image: &ImageArgs, options: &VolumeOptions) -> Result<Volume> {
     open_with(image, options, |own| own)
 }
@@ -92,7 +92,7 @@ pub(super) fn tell_of_cut(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// The refusal of an image that another format of this program can read: nothing is wrong with it.
+/// The refusal of an image of another known format; `None` for any other file.
 pub(super) fn of_another(path: &Path) -> Option<Error> {
     let name = recognise(Locator::parse_list(path).ok()?.first()?).ok()??;
     let is_other = name != "btrfs" && spinney::format_named(name).is_some();

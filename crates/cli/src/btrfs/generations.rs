@@ -12,11 +12,10 @@ use crate::commands::failure::one_line;
 use crate::commands::image::ImageArgs;
 use crate::commands::output::Output;
 
-/// List earlier states of an image that can be read still
+/// List earlier states of an image that can still be read
 ///
-/// A superblock leads to the states of the last four commits. Their blocks are free to be written over, one by one, by
-/// any commit that follows: an earlier state is whole until then, and what is missing of it is an error when it is
-/// read. With `-o discard` little of it is left.
+/// A superblock points at the states of the last four commits. Later commits may overwrite their blocks at any time: an
+/// earlier state is whole until then, and reading an overwritten block fails. With `-o discard` little of it is left.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Commands that only read take a state with --generation, a mount with `-o ro,generation=N`.\n\n",
@@ -29,7 +28,7 @@ use crate::commands::output::Output;
 pub(crate) struct Generations {
     #[command(flatten)]
     image: ImageArgs,
-    /// Read and verify all metadata of each state, not only what it takes to open it
+    /// Read and verify all metadata of each state, not only the blocks needed to open it
     #[arg(long)]
     check: bool,
     /// Report as JSON: {generations: [{generation, is_last, opens, is_whole, reason}]}
@@ -49,7 +48,7 @@ struct State {
     opens: bool,
     /// Null without --check.
     is_whole: Option<bool>,
-    /// Why it does not open, or is not whole.
+    /// Reason why it does not open, or is not whole.
     reason: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What `info` and `mkfs` report of a btrfs image.
+//! The report of a btrfs image, for `info` and `mkfs`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,7 +27,7 @@ pub(crate) struct Report {
     features: Vec<String>,
     /// Bytes on the devices that belong to no chunk.
     unallocated_bytes: u64,
-    /// How much more file data fits, estimated.
+    /// Estimated bytes of file data that still fit.
     free_bytes: u64,
     space: Vec<Space>,
     devices: Vec<Device>,
@@ -127,7 +127,7 @@ fn profile_name(flags: BlockGroupFlags) -> String {
     if is_single { format!("{text}, single") } else { text }
 }
 
-/// `part` of `whole` in numbers, and as a bar for those who look.
+/// `part` of `whole` in numbers, and as a bar on a terminal.
 pub(crate) fn print_use(out: &mut Output, what: &str, part: u64, whole: u64) -> Result<()> {
     let title = format!("{what}:");
     let (a, b, share) = (human::bytes(part), human::bytes(whole), human::percent(part, whole));

@@ -1,7 +1,7 @@
-//! Commands that the server of a mount carries out, for who asks it to: `commands::on_mount` is the other side.
+//! Commands that the server of a mount runs for its clients; the client is `commands::on_mount`.
 //!
-//! The words of a job are those of the command line, with paths from the root of what is mounted. What a command prints
-//! goes back through the stream.
+//! A job has the words of the command line, with paths from the root of the mount. The output of the command goes back
+//! through the stream.
 
 use std::io::{BufWriter, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use clap::Args;
 use spinney::btrfs::Volume;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
-use super::check::mounted as check;
+use super::check::mount as check;
 use super::diff::Diff;
 use super::label::Label;
 use super::map::Map;
@@ -26,7 +26,7 @@ use crate::commands::info::{self, Info};
 use crate::commands::on_mount::TERMINAL;
 use crate::commands::output::Output;
 
-/// Jobs on a volume that is mounted.
+/// Jobs on a mounted volume.
 pub(crate) struct OfVolume {
     volume: Volume,
     scrubbing: Scrubbing,
@@ -53,7 +53,7 @@ impl OfVolume {
         }
     }
 
-    /// Carries out a command that prints something.
+    /// Runs a command that prints a report.
     fn report(&self, name: &str, words: &[String], stream: UnixStream) -> Result<()> {
         let is_terminal = words.get(1).is_some_and(|word| word == TERMINAL);
         let words = without_terminal(words);
@@ -80,7 +80,7 @@ fn unknown() -> anyhow::Error {
     Failure::new(Status::Unsupported, "the server of the mount does not know this command").into()
 }
 
-/// The words as they are given for an image.
+/// The words without the options that concern a terminal, as for an image.
 fn without_terminal(words: &[String]) -> Vec<String> {
     let is_mark = |(at, word): &(usize, &String)| *at == 1 && *word == TERMINAL;
     words.iter().enumerate().filter(|pair| !is_mark(pair)).map(|(_, word)| word.clone()).collect()

@@ -17,10 +17,10 @@ use crate::commands::names;
 use crate::commands::on_mount::OnMount;
 use crate::commands::output::Output;
 
-/// Show or change the label of an image, or of what is mounted
+/// Show or change the label of an image or a mount
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "Of a mount everybody may read it; root, and the user who mounted it, may change it.\n\n",
+    "Any user may read the label of a mount; root, and the user who mounted it, may change it.\n\n",
     "Examples:\n",
     "  spinney label site.img              print it\n",
     "  spinney label site.img \"Site 2026\"  set it\n",
@@ -48,7 +48,7 @@ struct Report {
 
 impl Label {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        // Before the image is opened, whose log that might replay.
+        // Checked before the image is opened, since opening may replay its log.
         self.new.as_ref().map_or(Ok(()), |new| check("label", new.as_bytes()))?;
         if let Some(dir) = self.image.mounted_dir()? {
             return OnMount::connect(&dir)?.run("label", self.words()?, out);
@@ -99,7 +99,7 @@ impl Label {
     }
 }
 
-/// Refuses what no image can have as its label; `name` is that of the argument.
+/// Refuses a label that is too long or malformed; `name` is the argument's name.
 pub(super) fn check(name: &str, label: &[u8]) -> Result<()> {
     if label.len() < LABEL_SIZE && !label.contains(&0) {
         return Ok(());

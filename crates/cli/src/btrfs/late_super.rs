@@ -1,9 +1,8 @@
-//! A device that becomes a file system in its last moment.
+//! A device whose superblocks are written last, for `mkfs`.
 //!
-//! While a file system is being made, nothing on the device is worth keeping: a crash leaves
-//! rubbish either way. What must not be left is a file system that looks whole and is not. So the superblocks that were
-//! there are overwritten first, new ones are held back, and so are the flushes of the commits in between;
-//! [`LateSuper::finish`] flushes everything, then writes the superblocks, then flushes those.
+//! A crash while a file system is being made must not leave one that looks whole and is not. So the old superblocks are
+//! overwritten first; new superblocks, and the flushes of the commits in between, are held back. [`LateSuper::finish`]
+//! flushes everything, writes the superblocks, and flushes again.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,10 @@ use parking_lot::RwLock;
 use spinney::blockdev::{Device, Kind, Result, Tag, tagged};
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_SIZE, mirror_offsets};
 
-/// What its own writes are for.
+/// Tag of its own writes.
 const SUPERBLOCK: Tag = Tag { kind: Kind::Superblock, mirror: 0 };
 
-/// Passes everything on but flushes and superblocks.
+/// Passes all requests on except flushes and writes of superblocks.
 #[derive(Debug)]
 pub(super) struct LateSuper<D> {
     device: D,
@@ -23,7 +22,7 @@ pub(super) struct LateSuper<D> {
 }
 
 impl<D: Device> LateSuper<D> {
-    /// Wraps a device whose contents are given up: it has no superblock from here on.
+    /// Wraps a device and overwrites its superblocks.
     ///
     /// # Errors
     /// When the device cannot be written.
@@ -36,7 +35,7 @@ impl<D: Device> LateSuper<D> {
         Ok(Self { device, held: RwLock::default() })
     }
 
-    /// Makes everything durable that was written, the superblocks last.
+    /// Makes all writes durable, the superblocks last.
     pub(super) fn finish(&self) -> Result<()> {
         self.device.flush()?;
         for (offset, bytes) in std::mem::take(&mut *self.held.write()) {

@@ -23,19 +23,19 @@ use crate::commands::picture::{self, Anchor, Svg};
 const SIDE: u32 = 128;
 /// Pixels of a cell.
 const CELL: u32 = 4;
-/// Rows of the table at most: those of the fullest kinds of images fit.
+/// Most rows of the table; enough for the kinds of images with the most chunks.
 const ROWS_MAX: usize = 56;
 const ROW_HEIGHT: u32 = 16;
 const TOP: u32 = 64;
-/// Where the table begins, and how wide it is.
+/// Left edge of the table.
 const TABLE_LEFT: u32 = SIDE * CELL + 40;
 const TABLE_WIDTH: u32 = 560;
 const BAR_WIDTH: f64 = 110.0;
 
 /// Draw where data and metadata are on the device
 ///
-/// The picture shows the device along a Hilbert curve, on which what is near each other on the device is near each
-/// other in the picture; the darker, the fuller. Beside it is a table of the chunks.
+/// The picture shows the device along a Hilbert curve, so that neighbours on the device are neighbours in the picture;
+/// the darker, the fuller. Beside it is a table of the chunks.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Of a mount root, and the user who mounted it, may ask.\n\n",
@@ -55,7 +55,7 @@ pub(crate) struct Map {
     json: bool,
 }
 
-/// What a chunk is for.
+/// The use of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Data,
@@ -118,7 +118,7 @@ struct Stripe {
     offset: u64,
 }
 
-/// What a cell of the picture stands for.
+/// A cell of the picture.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     /// Bytes that belong to chunks, by kind.
@@ -136,7 +136,7 @@ impl Map {
         let mount = OnMount::connect(&dir)?;
         let words = |option: Option<&str>| option.into_iter().chain(["IMAGE"]).map(str::to_owned).collect::<Vec<_>>();
         if let Some(path) = &self.output {
-            // A server writes no files: the picture comes as what it prints.
+            // A server writes no files: it prints the picture.
             let mut picture = Vec::new();
             mount.take(["map".to_owned()].into_iter().chain(words(Some("--output=-"))).collect(), &mut picture)?;
             picture::write(path, &String::from_utf8_lossy(&picture))?;
@@ -169,7 +169,7 @@ impl Map {
     }
 }
 
-/// What there is to be shown.
+/// The chunks and cells to draw.
 struct Seen {
     title: String,
     device_bytes: u64,
@@ -223,7 +223,7 @@ fn count(volume: &Volume, chunks: &[ChunkInfo], cells: &mut Cells) -> Result<Vec
         let behind = chunks.partition_point(|chunk| chunk.logical <= logical);
         let Some(at) = behind.checked_sub(1) else { return };
         let Some((chunk, used)) = chunks.get(at).zip(used.get_mut(at)) else { return };
-        // An extent that lies ends with its chunk.
+        // A malformed extent is cut at the end of its chunk.
         let within = logical.saturating_sub(chunk.logical);
         let bytes = bytes.min(chunk.bytes.saturating_sub(within));
         *used = used.saturating_add(bytes).min(chunk.bytes);
@@ -263,7 +263,7 @@ impl Cells {
         }
     }
 
-    /// Kind and shade of a cell; `None` for one that no chunk has a part of.
+    /// Kind and shade of a cell; `None` if no chunk covers it.
     fn look(&self, cell: &Cell) -> Option<(Kind, usize)> {
         let (kind, allocated) = Kind::ALL.into_iter().zip(cell.allocated).max_by_key(|(_, bytes)| *bytes)?;
         if allocated == 0 {

@@ -30,13 +30,13 @@ use spinney::transfer::Totals;
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; incompressible data is stored as it is
     #[arg(long, value_name = "ALGO[:LEVEL]", value_parser = compression, requires = "rootdir")]
     compress: Option<Compression>,
     /// Bytes of a tree block: 4K to 64K
     #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
     nodesize: Option<u64>,
-    /// Checksum of everything: crc32c if not given, xxhash64, sha256 or blake2b
+    /// Checksum algorithm: crc32c by default, xxhash64, sha256 or blake2b
     #[arg(long, value_name = "TYPE", value_parser = parse_csum)]
     csum: Option<ChecksumType>,
     /// Copies of file contents
@@ -48,12 +48,12 @@ pub(crate) struct Own {
     /// Keep contents and metadata in the same block groups, for very small images
     #[arg(short = 'M', long)]
     mixed: bool,
-    /// Cut the image after what its contents take: `resize` makes room again
+    /// Shrink the image to its contents; `spinney resize` grows it again
     #[arg(long, requires = "rootdir")]
     shrink: bool,
 }
 
-/// How many copies there are, on one device.
+/// Number of copies on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Profile {
     Single,
@@ -66,7 +66,7 @@ struct Made {
     device: Arc<LateSuper<Arc<dyn Device>>>,
 }
 
-/// What was asked for.
+/// The arguments of one run.
 struct Job<'a> {
     common: &'a Common,
     own: &'a Own,
@@ -99,7 +99,7 @@ impl Job<'_> {
         let make = self.make_options()?;
         let target = self.common.target()?;
         if let Some(rootdir) = &self.common.rootdir {
-            // Known before anything is overwritten.
+            // Checked before anything is overwritten.
             std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
         }
         let made = self.make(&target, &make).and_then(Made::finish);
@@ -226,7 +226,7 @@ fn is_no_space(error: &spinney::Error) -> bool {
     error.blame() == Blame::Space
 }
 
-/// True where a larger image would have helped, as a larger disk of the host would not.
+/// True if a larger image would help; false if the host's disk is full.
 fn is_image_full(error: &Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(spinney::btrfs::Error::NoSpace(_)))

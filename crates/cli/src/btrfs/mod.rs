@@ -1,13 +1,11 @@
-//! The commands that only btrfs has, one file (or folder) each: making a file system,
-//! subvolumes and snapshots, its size and what takes it, what its trees look like on disk, and what power cuts leave of
-//! it.
+//! The commands that only btrfs has, one file (or folder) each: making a file system, subvolumes and snapshots,
+//! resizing and space usage, the trees on disk, crash tests.
 //!
-//! Each has its arguments as a struct and a `run`, like those of the crate `commands`, and uses what
-//! is shared there; [`row`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
-//! `verify_crash` look below the library's `Volume`, at the store and the device.
+//! Each has its arguments as a struct and a `run`, like those of `commands`, and uses the shared modules there; [`row`]
+//! is its row in `formats`, with the functions of [`mount`] and [`place`]. Only `dump` and `verify_crash` use the store
+//! and the device below the library's `Volume`.
 //!
-//! Failure: as there; `mkfs` takes away the file that a failed attempt has made. Caller:
-//! `args`.
+//! Failure: as in `commands`; `mkfs` removes the file that a failed attempt has made. Caller: `args`.
 
 pub(crate) mod backup;
 pub(crate) mod balance;
@@ -20,7 +18,6 @@ pub(crate) mod format;
 pub(crate) mod generations;
 pub(crate) mod info;
 mod jobs;
-mod kept;
 pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod map;
@@ -35,8 +32,9 @@ pub(crate) mod resize;
 pub(crate) mod row;
 pub(crate) mod scrub;
 pub(crate) mod send;
+mod server_report;
 pub(crate) mod sizing;
+mod state_file;
 pub(crate) mod subvolume;
-mod told;
 pub(crate) mod usage;
 pub(crate) mod verify_crash;

@@ -1,4 +1,4 @@
-//! Subvolumes beneath a mount: where a further mount of the same image finds the one that it asks for.
+//! The place of a subvolume beneath a mount, for a second mount of the same image that asks for it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -10,12 +10,12 @@ use crate::commands::failure::{Failure, Status};
 use spinney::VolumeOptions;
 use spinney::btrfs::subvolume_id;
 
-/// Attribute of every file of a mount, which tells the number of its subvolume.
+/// Attribute of every file of a mount: the number of its subvolume.
 const SUBVOLUME_NAME: &str = "btrfs.subvolid";
-/// Longest number.
+/// Longest number, in bytes.
 const NUMBER_BYTES_MAX: usize = 32;
 
-/// What a mount shows.
+/// The subvolume that a mount shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Choice {
     subvol: Option<PathBuf>,
@@ -38,7 +38,7 @@ impl Choice {
     }
 }
 
-/// A path without what says nothing. What leads upwards stays, and is refused when it is walked.
+/// Removes `.` and leading `/`; `..` is kept, and refused when the path is walked.
 fn plain(path: &OsStr) -> PathBuf {
     let parts = Path::new(path).components();
     parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir)).collect()
@@ -81,7 +81,7 @@ pub(crate) fn check(found: &Path, above: Option<&Path>, second: &VolumeOptions) 
     if let Some(above) = above
         && subvolume_of(above)? == id
     {
-        let text = format!("option `subvol=/{}`: what is there is no subvolume", shown());
+        let text = format!("option `subvol=/{}`: not a subvolume", shown());
         return Err(Failure::refused(text).into());
     }
     match wanted.subvolid {

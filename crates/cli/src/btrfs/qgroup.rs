@@ -9,7 +9,7 @@ use serde::Serialize;
 use spinney::btrfs::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport, Volume};
 
 use super::format;
-use super::told::told;
+use super::server_report::read_reply;
 use crate::commands::failure::Failure;
 use crate::commands::human;
 use crate::commands::image::{ImageArgs, ReadArgs};
@@ -34,10 +34,10 @@ pub(crate) struct Qgroup {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show what the groups refer to, hold alone and may, of an image or a mount
+    /// Show referenced and exclusive bytes and limits of the groups, of an image or a mount
     #[command(after_help = concat!(
-        "Referenced is what a group's subvolumes reach, exclusive what no other subvolume does: file data as it\n",
-        "lies on disk, and tree blocks.\n\n",
+        "Referenced are the bytes that a group's subvolumes refer to, exclusive those that no other subvolume refers\n",
+        "to: file data as it is on disk, and tree blocks.\n\n",
         "Examples:\n",
         "  spinney qgroup show site.img\n",
         "  spinney qgroup show ./mnt\n",
@@ -53,9 +53,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Limit what a group refers to, or what it holds alone
+    /// Limit the bytes that a group refers to, or holds exclusively
     #[command(after_help = concat!(
-        "Who writes beyond it is told `disk quota exceeded`; deleting goes on.\n\n",
+        "Writes beyond it fail with `disk quota exceeded`; files can still be deleted.\n\n",
         "Examples:\n",
         "  spinney qgroup limit site.img /home 10G\n",
         "  spinney qgroup limit ./mnt /home 10G              of what is mounted there\n",
@@ -72,7 +72,7 @@ enum Command {
         /// Bytes, or `none`
         #[arg(value_name = "SIZE", value_parser = limit)]
         size: Limit,
-        /// Limit what it holds alone
+        /// Limit its exclusive bytes
         #[arg(short, long)]
         exclusive: bool,
         /// Report as JSON: {id, referenced, exclusive, max_referenced, max_exclusive, ...}
@@ -100,7 +100,7 @@ struct Relation {
     /// The member: a group, or the path of a subvolume in the image
     #[arg(value_name = "MEMBER")]
     member: PathBuf,
-    /// What it is a member of, as 1/100
+    /// The group to join, as 1/100
     parent: QgroupId,
     /// Report as JSON: {id, referenced, exclusive, parents, members, ...}, of the group of higher level
     #[arg(long)]
@@ -118,7 +118,7 @@ struct One {
     json: bool,
 }
 
-/// What a group may take.
+/// Limit in bytes; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limit(Option<u64>);
 
@@ -184,7 +184,7 @@ impl Qgroup {
 
     /// The command line for the server of a mount.
     fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
-        // What is no group is a path, which begins elsewhere there.
+        // An argument that is not a group is a path, which begins at another directory there.
         let group_or_path = |group: &Path| match group.to_str().filter(|text| text.parse::<QgroupId>().is_ok()) {
             Some(text) => Ok(text.to_owned()),
             None => mount.word(group),
@@ -205,7 +205,7 @@ impl Qgroup {
         Ok(words.chain(rest).collect())
     }
 
-    /// Makes a change, durably, and reports what is then.
+    /// Makes a durable change, and reports the result.
     pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         match &self.command {
             Command::Show { .. } => Err(Failure::refused("a mount tells of quota groups in another way").into()),
@@ -251,7 +251,7 @@ impl One {
     }
 }
 
-/// The group that is meant: by its number, or as the one of a subvolume.
+/// The group, by its number or by the path of a subvolume.
 fn group_at(volume: &Volume, group: &Path) -> Result<QgroupId> {
     if let Some(id) = group.to_str().and_then(|text| text.parse().ok()) {
         return Ok(id);
@@ -259,7 +259,7 @@ fn group_at(volume: &Volume, group: &Path) -> Result<QgroupId> {
     Ok(QgroupId::of(volume.subvolume_at(group)?))
 }
 
-/// Makes a change durable and reports the group that it was about.
+/// Makes a change durable and reports the group.
 fn end(volume: &Volume, id: QgroupId, json: bool, out: &mut Output) -> Result<()> {
     volume.sync()?;
     if !json {
@@ -281,7 +281,7 @@ fn report(quotas: Option<&QuotaReport>) -> Report {
 
 fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()> {
     let quotas = match image.mounted_dir()? {
-        Some(dir) => told_quotas(&dir)?,
+        Some(dir) => read_quotas(&dir)?,
         None => format::open_read_only(image)?.quotas()?,
     };
     if json {
@@ -296,22 +296,22 @@ fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()>
     print(out, &quotas, raw)
 }
 
-pub(super) fn told_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
+pub(super) fn read_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
     let ask = |line: u64| -> Result<QuotaPage> {
-        told(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
+        read_reply(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
     };
     let mut all = ask(0)?;
     while let Some(line) = all.next {
         let page = ask(line)?;
         if page.next.is_some_and(|next| next <= line) {
-            return Err(anyhow!("{}: what its server says of quota groups has no end", dir.display()));
+            return Err(anyhow!("{}: the server's list of quota groups does not end", dir.display()));
         }
         all.add(page);
     }
     Ok(all.is_on.then_some(all.report))
 }
 
-/// A line of words, each in a column.
+/// A row of the table.
 type Row = [String; 7];
 
 fn print(out: &mut Output, quotas: &QuotaReport, raw: bool) -> Result<()> {
@@ -338,7 +338,7 @@ fn print(out: &mut Output, quotas: &QuotaReport, raw: bool) -> Result<()> {
     for row in &rows {
         let mut line = String::new();
         for (index, (word, width)) in row.iter().zip(widths).enumerate() {
-            // Numbers to the right, names to the left.
+            // Numbers are aligned to the right, names to the left.
             line.push_str(&match index {
                 1..=4 => format!("{word:>width$}  "),
                 _ => format!("{word:<width$}  "),

@@ -12,10 +12,10 @@ use crate::commands::image::ImageArgs;
 use crate::commands::on_mount::OnMount;
 use crate::commands::output::Output;
 
-/// Turn quotas on or off, or count anew
+/// Turn quotas on or off, or recount them
 ///
-/// With quotas on, it is counted what each subvolume refers to and what it holds alone; `spinney qgroup` shows that,
-/// and limits it.
+/// With quotas on, btrfs counts the bytes that each subvolume refers to, and those that it holds exclusively; `spinney
+/// qgroup` shows and limits them.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Of a mount root, and the user who mounted it, may do so.\n\n",
@@ -31,7 +31,7 @@ pub(crate) struct Quota {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Turn quotas on, and count what there is
+    /// Turn quotas on, and count the existing data
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney quota enable site.img\n",
@@ -40,14 +40,14 @@ enum Command {
     Enable {
         #[command(flatten)]
         change: Change,
-        /// Simple quotas: an extent counts for the subvolume that made it, as long as anybody keeps it
+        /// Simple quotas: an extent counts for the subvolume that wrote it, as long as any subvolume refers to it
         #[arg(long)]
         simple: bool,
     },
     /// Turn quotas off: groups and limits are forgotten
     #[command(after_help = "Example:\n  spinney quota disable site.img")]
     Disable(Change),
-    /// Count everything anew
+    /// Recount all groups
     #[command(after_help = "Example:\n  spinney quota rescan site.img")]
     Rescan(Change),
 }
@@ -56,7 +56,7 @@ enum Command {
 struct Change {
     #[command(flatten)]
     image: ImageArgs,
-    /// Report as JSON: {enabled, inconsistent, groups}, groups being how many there are
+    /// Report as JSON: {enabled, inconsistent, groups}, groups being their number
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +79,7 @@ impl Quota {
         Ok(volume.close()?)
     }
 
-    /// Name, option, and what all have.
+    /// Name, option, and the arguments common to all.
     fn parts(&self) -> (&'static str, Option<&'static str>, &Change) {
         match &self.command {
             Command::Enable { change, simple } => ("enable", simple.then_some("--simple"), change),
@@ -95,7 +95,7 @@ impl Quota {
         words.map(str::to_owned).collect()
     }
 
-    /// Makes the change, durably, and tells what is then.
+    /// Makes a durable change, and reports the result.
     pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         match &self.command {
             Command::Enable { simple: true, .. } => volume.enable_quotas(QuotaKind::Simple)?,

@@ -31,13 +31,13 @@ const NOTED_MAX: usize = 16;
 ///
 /// Reads streams of versions 1 and 2, as `btrfs send` writes them, and makes their subvolumes in DIR: read-only, with
 /// the UUID of the sender as received UUID, so that the next incremental stream finds its parent. A subvolume stays
-/// writable and without a received UUID until its stream is complete. What a failure leaves can be deleted with
-/// `spinney subvolume delete`, or at once with --delete-partial.
+/// writable and without a received UUID until its stream is complete. After a failure, `spinney subvolume delete`
+/// deletes the incomplete subvolume; --delete-partial does so at once.
 ///
-/// With --resume a receipt that is cut short can go on. The subvolume is built as NAME.receiving; after a failure
-/// NAME.resume-N stays, which has the first N commands of the stream in it and a token in its attribute
-/// user.spinney.unfinished. The same stream again, with --resume, skips what is there; the rest of it alone is what
-/// `spinney send --resume TOKEN` sends. After a crash the last such state is at most 64 MiB of the stream ago.
+/// With --resume an interrupted receive can continue. The subvolume is built as NAME.receiving; after a failure
+/// NAME.resume-N stays, which holds the first N commands of the stream, and a token in its attribute
+/// user.spinney.unfinished. Repeated with --resume, the same stream skips those commands; `spinney send --resume TOKEN`
+/// sends only the rest. After a crash, at most 64 MiB of the stream have to be received again.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -58,10 +58,10 @@ pub(crate) struct Receive {
     /// Read the streams from FILE instead of the standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Stop behind the first end command; otherwise streams are read until the input ends
+    /// Stop after the first end command; otherwise streams are read until the input ends
     #[arg(short = 'e', long)]
     end_cmd: bool,
-    /// Give up after COUNT failed commands, 0 for never; a subvolume of which one failed stays unfinished
+    /// Give up after COUNT failed commands, 0 for never; a subvolume with a failed command stays unfinished
     #[arg(short = 'E', long, value_name = "COUNT", default_value_t = 1)]
     max_errors: u64,
     /// Decompress compressed data instead of writing it as it is
@@ -70,7 +70,7 @@ pub(crate) struct Receive {
     /// Delete an unfinished subvolume after a failure
     #[arg(long)]
     delete_partial: bool,
-    /// Leave what a receipt can go on from when it fails, and go on with what an earlier one left
+    /// Keep a partial subvolume when the receive fails, and resume one that was kept
     #[arg(long, conflicts_with_all = ["max_errors", "delete_partial"])]
     resume: bool,
     /// Use a parent or clone source that was changed after it was received, if there is no unchanged one
@@ -88,10 +88,10 @@ pub(crate) struct Receive {
     json: bool,
 }
 
-/// The image, which `--dump` does without.
+/// The image; `--dump` needs none.
 #[derive(Debug, Args)]
 struct OptionalImage {
-    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N
     #[arg(value_name = "IMAGE", required_unless_present = "dump")]
     image: Option<PathBuf>,
     /// Take the subvolume at PATH for the root, instead of the default subvolume
@@ -108,16 +108,16 @@ struct OptionalImage {
 #[derive(Serialize)]
 struct Report {
     subvolumes: Vec<Entry>,
-    /// Subvolumes of which commands failed.
+    /// Subvolumes with failed commands.
     incomplete: Vec<JsonPath>,
-    /// Subvolumes that were received before.
+    /// Subvolumes that had been received earlier.
     present: Vec<JsonPath>,
     /// Warnings: the reasons why the result may be wrong.
     warnings: Vec<String>,
     commands: u64,
-    /// Of the streams.
+    /// Length of the streams.
     bytes: u64,
-    /// What the receipt can go on from that failed.
+    /// The partial subvolume that a later receive can resume.
     left: Option<LeftEntry>,
 }
 
@@ -131,7 +131,7 @@ struct LeftEntry {
 #[derive(Serialize)]
 struct Entry {
     id: u64,
-    /// In the image, with the directory as it was given.
+    /// Path in the image, with the directory as it was given.
     #[serde(flatten)]
     path: JsonPath,
     received_uuid: String,
@@ -158,7 +158,7 @@ impl Receive {
             None => {
                 let volume = format::open_to_fill(&image)?;
                 let (received, report) = self.receive(&volume, input, &mut Shown(&progress))?;
-                // What is whole stays, whatever became of the rest.
+                // Complete subvolumes are kept even if a later one failed.
                 let closed = volume.close();
                 (received.and_then(|()| Ok(closed?)), serde_json::to_value(&report)?)
             }
@@ -176,7 +176,8 @@ impl Receive {
         received
     }
 
-    /// Whether the streams could be received, and what was. What cannot even begin is an error of its own.
+    /// Receives the streams. The inner result is the outcome of the streams; a receive that cannot begin fails as a
+    /// whole.
     fn receive(&self, volume: &Volume, input: impl Read, watch: &mut dyn Watch) -> Result<(Result<()>, Report)> {
         let options = Options {
             stops_at_end: self.end_cmd,
@@ -211,7 +212,7 @@ impl Receive {
         Ok(words)
     }
 
-    /// As the server of a mount: from who asked. The report is that of `--json`.
+    /// As the server of a mount: receives from a client. Returns the report of `--json`.
     pub(super) fn receive_from(&self, volume: &Volume, input: impl Read, changed: &mut Vec<Vec<u8>>) -> Result<String> {
         use std::os::unix::ffi::OsStrExt as _;
         let input = BufReader::with_capacity(READ_BYTES, input);
@@ -219,7 +220,7 @@ impl Receive {
         let (received, report) = self.receive(volume, input, &mut failed)?;
         let made = report.subvolumes.iter().map(|made| &made.path).chain(&report.incomplete);
         changed.extend(made.map(|path| path.0.clone()));
-        // What a failure left, whatever its name is.
+        // A failure leaves an entry of unknown name.
         changed.push([self.dir.as_os_str().as_bytes(), b"/?"].concat());
         let synced = volume.sync();
         received.map_err(|error| {
@@ -230,7 +231,7 @@ impl Receive {
         Ok(serde_json::to_string(&report)?)
     }
 
-    /// Says what a failure leaves, or deletes it.
+    /// Names the partial subvolume that a failure leaves, or deletes it.
     fn clear_up(&self, receiver: &mut Receiver<'_>, error: anyhow::Error) -> Result<()> {
         let status = crate::commands::failure::status_of(&error);
         if let Some(left) = &receiver.report().left {
@@ -265,7 +266,7 @@ impl Receive {
         }
     }
 
-    /// The streams, and how many bytes they have where that is known.
+    /// The streams, and their length in bytes if it is known.
     fn input(&self) -> Result<(Box<dyn Read + Send>, u64)> {
         let Some(path) = &self.file else {
             if std::io::stdin().is_terminal() {
@@ -296,7 +297,7 @@ impl Receive {
     }
 }
 
-/// Tells the progress bar, and the standard error what failed.
+/// Shows progress in the bar, and failures on the standard error.
 struct Shown<'a>(&'a Progress);
 
 impl Watch for Shown<'_> {
@@ -313,7 +314,7 @@ impl Watch for Shown<'_> {
     }
 }
 
-/// Keeps warnings, and passes everything else on.
+/// Keeps warnings, and passes all other events on.
 struct Warned<'a> {
     inner: &'a mut dyn Watch,
     warnings: Vec<String>,
@@ -339,7 +340,7 @@ impl Watch for Warned<'_> {
     }
 }
 
-/// Keeps what failed, for the answer.
+/// Keeps failures, for the answer.
 struct Noted(Vec<String>);
 
 impl Watch for Noted {
@@ -368,7 +369,8 @@ impl<R: Read> Read for Passed<R> {
     }
 }
 
-/// The failure of a receipt with its exit status: what the volume says has its own, the stream's faults are refusals.
+/// The failure of a receive with its exit status: errors of the volume have their own, faults of the stream are
+/// refusals.
 pub(super) fn failure(error: Error) -> anyhow::Error {
     let is_own = match &error {
         Error::Stream(spinney::btrfs::stream::Error::Read { .. }) => {

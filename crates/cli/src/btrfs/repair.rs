@@ -20,14 +20,14 @@ use crate::commands::image::explain;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 
-use crate::checked::{Ended, Shown};
+use crate::check_report::{Ended, Shown};
 
 /// Repair an image that is not mounted: shows the plan, and carries it out with --apply
 ///
-/// Checks the image, works the repair out in memory, and checks what would come of it: so the plan says what would be
-/// mended, what may be lost by it, and what would stay broken, before anything is written. --apply first saves every
-/// byte that will change in an undo file, then writes the repair beside the state that is there, and switches to it by
-/// the superblock. --undo brings every byte back.
+/// Checks the image, computes the repair in memory, and checks its result: the plan lists the repairs, the data that
+/// may be lost by them, and the errors that would remain, before anything is written. --apply first saves every byte
+/// that will change in an undo file, then writes the repair beside the present state, and switches to it by the
+/// superblock. --undo restores every byte.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -45,7 +45,7 @@ use crate::checked::{Ended, Shown};
     "  16  the arguments make no sense"
 ))]
 pub(crate) struct Repair {
-    /// Image file or unmounted block device, or IMAGE?offset=N for what starts at byte N of it
+    /// Image file or unmounted block device, or IMAGE?offset=N for a file system that starts at byte N
     #[arg(value_name = "IMAGE", required_unless_present = "list_steps")]
     image: Option<PathBuf>,
     /// Carry the plan out; without it nothing is written
@@ -57,7 +57,7 @@ pub(crate) struct Repair {
     /// Carry the plan out even if it leaves errors, or goes back to an earlier commit
     #[arg(long, requires = "apply")]
     partial: bool,
-    /// Where to save what brings every byte back; the image's name with .undo without it. Must not exist
+    /// Undo file to create (default: IMAGE.undo); must not exist
     #[arg(long, value_name = "FILE", requires = "apply")]
     undo_file: Option<PathBuf>,
     /// Take a repair back with its undo file
@@ -66,7 +66,7 @@ pub(crate) struct Repair {
     /// Take only this step; may be given several times
     #[arg(long = "step", value_name = "ID", value_parser = parse_step)]
     steps: Vec<Step>,
-    /// List the steps: what each does, what may be lost by it, and which codes of `spinney check` it mends
+    /// List the steps: what each does, which data may be lost by it, and which codes of `spinney check` it repairs
     #[arg(long)]
     list_steps: bool,
     /// Memory for the changes, which are kept until they are written
@@ -171,7 +171,7 @@ impl Repair {
     fn carry_out(&self, image: &Path, plan: &Plan) -> Result<PathBuf> {
         let is_file = std::fs::metadata(image).is_ok_and(|about| about.is_file());
         if self.undo_file.is_none() && !is_file {
-            // Beside a device there is only memory.
+            // A device has no directory beside it for an undo file on disk.
             return Err(anyhow::anyhow!("{} is no file: name an undo file with --undo-file", image.display()));
         }
         let path = self.undo_file.clone().unwrap_or_else(|| {
@@ -184,7 +184,7 @@ impl Repair {
         let file = File::options().write(true).create_new(true).open(&path).with_context(named)?;
         let saved = plan.write_undo(&mut BufWriter::new(&file)).map_err(Error::from);
         if let Err(error) = saved.and_then(|()| Ok(file.sync_all()?)) {
-            // What there is of it is of no use. The image is as it was.
+            // An incomplete undo file is of no use: the image has not been changed yet.
             let _ = std::fs::remove_file(&path);
             return Err(error.context(named()));
         }
@@ -218,7 +218,7 @@ impl Repair {
 
 fn take_back(image: &Path, path: &Path) -> Result<u64> {
     let named = || format!("the undo file {}", path.display());
-    // What is no file is not even opened: a pipe would wait for who writes to it.
+    // Only regular files are opened: opening a pipe would wait for a writer.
     if !std::fs::metadata(path).with_context(named)?.is_file() {
         return Err(anyhow::anyhow!("{}: not a file", named()));
     }
@@ -234,7 +234,7 @@ struct Row {
     id: &'static str,
     about: &'static str,
     loses: &'static str,
-    /// With how often each was found, in a plan.
+    /// Codes, in a plan with their counts.
     codes: Vec<(&'static str, Option<u64>)>,
 }
 
@@ -249,9 +249,9 @@ struct JsonPlan<'a> {
     /// Bytes that the repair writes.
     bytes: u64,
     steps: Vec<Row>,
-    /// Where it goes back to an earlier commit: the one that is lost, and that one.
+    /// Where it goes back to an earlier commit: the generation that is lost, and the earlier one.
     older: Option<[u64; 2]>,
-    /// What would be left: codes, and how many of each.
+    /// Errors that would remain: codes and counts.
     left: BTreeMap<&'static str, u64>,
     refusals: &'a [String],
 }
@@ -303,7 +303,7 @@ fn print(out: &mut Output, image: &Path, plan: &Plan) -> Result<()> {
         let lost = from.saturating_sub(to);
         writeln!(
             out,
-            "This goes back from generation {from} to {to}: what the last {lost} commits changed is lost. It takes \
+            "This goes back from generation {from} to {to}: the changes of the last {lost} commits are lost. It takes \
              --partial. To save files of generation {from} first: `spinney rescue get {} DIRECTORY`.",
             image.display()
         )?;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use spinney::btrfs::SpaceUsage;
 
 use super::format;
-use super::told::{self, told};
+use super::server_report::{self, read_reply};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::human;
 use crate::commands::image::ImageArgs;
@@ -21,11 +21,11 @@ use crate::commands::output::Output;
 
 /// Make an image larger or smaller
 ///
-/// An image file becomes as long as its file system; on a disk only the file system changes. What lies beyond the new
-/// end is moved before it, as far as there is room.
+/// An image file becomes as long as its file system; on a disk only the file system changes. Data beyond the new end is
+/// moved before it, if there is space.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "The size of a mounted image is changed where it is mounted: its directory is what to name then.\n\n",
+    "To change the size of a mounted image, name the directory of the mount.\n\n",
     "Examples:\n",
     "  spinney resize 4G site.img\n",
     "  spinney resize +512M site.img               so much more; -512M so much less\n",
@@ -35,7 +35,7 @@ use crate::commands::output::Output;
     "  spinney resize --json min site.img | jq .total_bytes"
 ))]
 pub(crate) struct Resize {
-    /// The new size; with + or - by how much it changes; `min` or `max`
+    /// The new size; a change with + or -; `min` or `max`
     #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true)]
     size: Size,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct Resize {
     json: bool,
 }
 
-/// What size is wanted.
+/// The requested size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
     Bytes(u64),
@@ -101,9 +101,10 @@ impl Resize {
         Ok((before, total))
     }
 
-    /// Has a mount's server do it.
+    /// Asks the server of a mount to resize.
     fn resize_mount(&self, dir: &Path) -> Result<(u64, u64)> {
-        let size = || -> Result<u64> { Ok(told::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
+        let size =
+            || -> Result<u64> { Ok(read_reply::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
         let before = size()?;
         let word = match self.size {
             Size::Max => "max".to_owned(),
@@ -112,8 +113,8 @@ impl Resize {
                 spinney::vfs::Size::Bytes(bytes) => bytes.to_string(),
             },
         };
-        told::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
-            Errno::BUSY => Some(told::refusal(dir, "a balance, or another change of its size, is under way")),
+        server_report::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
+            Errno::BUSY => Some(server_report::refusal(dir, "a balance, or another change of its size, is under way")),
             Errno::NOSPC => Some(no_room(&dir.display().to_string(), &word)),
             _ => None,
         })?;
@@ -129,7 +130,7 @@ impl Resize {
         }
     }
 
-    /// Says which room is missing.
+    /// Adds how much space is missing.
     fn explain(&self, error: spinney::vfs::Error, wanted: spinney::vfs::Size) -> Error {
         let is_full = error.blame() == spinney::vfs::Blame::Space;
         let error = Error::from(error);
@@ -150,7 +151,7 @@ impl Resize {
         }
     }
 
-    /// Refuses a size that no image has, or this one cannot have.
+    /// Refuses a size that is invalid, or impossible for this image.
     fn check(&self, before: u64, wanted: Option<u64>) -> Result<spinney::vfs::Size> {
         let name = names::escaped(self.image.image.as_os_str().as_bytes());
         let Some(wanted) = wanted else {
@@ -166,7 +167,8 @@ impl Resize {
 }
 
 fn no_room(name: &str, bytes: &str) -> Error {
-    let text = format!("{name}: cannot have {bytes} bytes: what lies beyond has no room before them");
+    let text =
+        format!("{name}: cannot have {bytes} bytes: not enough free space below that size for the data beyond it");
     Failure::new(Status::NoSpace, text).into()
 }
 

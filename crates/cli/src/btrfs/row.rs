@@ -1,4 +1,4 @@
-//! The face of btrfs: what the program says and does for it alone.
+//! The face of btrfs: the commands and texts that the program has for btrfs alone.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ use crate::commands::progress::{Bar, Progress};
 /// Bytes of the stream that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Write a read-only subvolume, or what changed since an earlier one, as a stream for `receive`
+/// Write a read-only subvolume, or the changes since an earlier one, as a stream for `receive`
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "The stream is that of `btrfs send`: `btrfs receive` takes it, and `spinney receive` does. Only read-only\n",
@@ -43,7 +43,7 @@ pub(crate) struct Send {
     /// Read-only subvolumes in the image
     #[arg(required = true, value_name = "SUBVOL")]
     subvolumes: Vec<PathBuf>,
-    /// Send what differs from this one, which the receiver has
+    /// Send the differences from this one, which the receiver has
     #[arg(short, long, value_name = "PARENT")]
     parent: Option<PathBuf>,
     /// Clone data from this one, which the receiver has; may be given several times. Without -p, the nearest relative
@@ -53,8 +53,8 @@ pub(crate) struct Send {
     /// Write the stream to FILE instead of the standard output
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Send the rest of the first stream alone, from where `receive --resume` failed and printed TOKEN; with the
-    /// options that the whole one was sent with
+    /// Send only the rest of the first stream, from where `receive --resume` failed and printed TOKEN; with the options
+    /// of the whole stream
     #[arg(long, value_name = "TOKEN")]
     resume: Option<ResumePoint>,
     /// Version of the stream: 1, which every kernel takes, or 2
@@ -63,7 +63,7 @@ pub(crate) struct Send {
     /// Send compressed data as it is on disk; needs --proto 2
     #[arg(long)]
     compressed_data: bool,
-    /// Say which bytes differ, without the data; `receive` does not take such a stream
+    /// Send which bytes differ, without the data; `receive` does not take such a stream
     #[arg(long)]
     no_data: bool,
     /// Send subvolumes that were changed after they were received, under their received UUIDs
@@ -74,7 +74,7 @@ pub(crate) struct Send {
     quiet: bool,
 }
 
-/// Where the subvolumes are.
+/// The image or mount that holds the subvolumes.
 enum Source {
     Image(Volume),
     Mount(Box<OnMount>),
@@ -112,7 +112,7 @@ impl Send {
             None => Source::Image(format::open_read_only(&self.image)?),
         };
         let Some(path) = &self.file else { return self.send(&source, io::stdout()) };
-        // A stream that was cut short is of no use, but what was there before is not ours to remove.
+        // A partial stream is removed, but not a file that existed before.
         let existed = path.exists();
         let file = Replaced::open(path)?;
         let is_regular = !file.is_empty;
@@ -212,7 +212,7 @@ impl Send {
     }
 }
 
-/// A file that keeps what was in it until there is something to write.
+/// A file whose old contents are kept until the first write.
 struct Replaced {
     file: File,
     is_empty: bool,
@@ -222,7 +222,7 @@ impl Replaced {
     fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| path.display().to_string())?;
-        // What is no file has no length.
+        // Only regular files have a length.
         let is_empty = file.metadata().is_ok_and(|found| !found.is_file());
         Ok(Self { file, is_empty })
     }

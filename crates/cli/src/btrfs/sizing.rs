@@ -13,10 +13,10 @@ const IMAGE_BYTES_STEP: u64 = 1 << 20;
 const SECTOR_BYTES: u64 = 4096;
 /// Extent item, its header and the reference inside it.
 const EXTENT_ITEM_BYTES: u64 = 25 + 24 + 29;
-/// Larger files have an extent for each of these.
+/// Largest extent in bytes.
 const EXTENT_BYTES: u64 = 16 << 20;
 
-/// What decides the size beside the contents.
+/// Properties of the file system that its size depends on, beside the contents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     /// Bytes of a checksum.

@@ -9,18 +9,18 @@ use serde::Serialize;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{GroupUsage, SpaceUsage};
 
-use super::told::told;
+use super::server_report::read_reply;
 use super::{format, info};
 use crate::commands::human;
 use crate::commands::image::ReadArgs;
 use crate::commands::names;
 use crate::commands::output::Output;
 
-/// Show what takes the space of an image or a mount: what `btrfs filesystem usage` shows of a mounted one
+/// Show how the space of an image or a mount is used: what `btrfs filesystem usage` shows of a mounted one
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "Allocated is what belongs to a block group, whether or not anything lies there; used is what does. Of data and\n",
-    "metadata that are stored twice each copy counts for the device, and one of them for the block groups.\n\n",
+    "Allocated bytes belong to a block group; used bytes are those of extents in it. If data or metadata is stored\n",
+    "twice, the device counts both copies, the block groups one.\n\n",
     "Examples:\n",
     "  spinney usage site.img\n",
     "  spinney usage ./mnt                         of a mount, as it is now\n",
@@ -39,18 +39,18 @@ struct Report {
     device_bytes: u64,
     allocated_bytes: u64,
     unallocated_bytes: u64,
-    /// Each copy counted.
+    /// Bytes of all copies.
     used_bytes: u64,
-    /// How much more file data fits, estimated.
+    /// Estimated bytes of file data that still fit.
     free_bytes: u64,
-    /// The same, if what no block group has is to be stored as often as anything is.
+    /// The same, if unallocated space is stored with the most copies of any profile in use.
     free_min_bytes: u64,
-    /// Bytes on the devices for a hundred bytes of data.
+    /// Bytes on the devices per hundred bytes of data.
     data_percent: u64,
     metadata_percent: u64,
-    /// Kept back so that a full volume can still be emptied.
+    /// Global reserve, so that files of a full volume can still be deleted.
     global_reserve_bytes: u64,
-    /// Freed, and out of use while somebody reads an earlier state.
+    /// Freed bytes held back for open views of earlier states.
     held_bytes: u64,
     has_multiple_profiles: bool,
     groups: Vec<Group>,
@@ -62,17 +62,17 @@ struct Group {
     kind: String,
     profile: String,
     count: u64,
-    /// In such groups, each copy once.
+    /// Logical bytes of such groups.
     total_bytes: u64,
     used_bytes: u64,
-    /// What they take on the devices.
+    /// Bytes on the devices.
     device_bytes: u64,
 }
 
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (usage, name) = match self.image.mounted_dir()? {
-            Some(dir) => (told(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
+            Some(dir) => (read_reply(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
             None => (format::open_read_only(&self.image)?.usage(), self.image.image.image.clone()),
         };
         let report = report(&usage);
@@ -127,7 +127,7 @@ impl Group {
     }
 }
 
-/// Bytes on the devices for a hundred bytes of this kind.
+/// Bytes on the devices per hundred bytes of this kind.
 fn percent_on_devices(groups: &[GroupUsage], kind: BlockGroupFlags) -> u64 {
     let sum = |bytes: fn(&GroupUsage) -> u64| {
         groups.iter().filter(|group| group.flags.contains(kind)).map(bytes).fold(0, u64::saturating_add)
@@ -136,13 +136,13 @@ fn percent_on_devices(groups: &[GroupUsage], kind: BlockGroupFlags) -> u64 {
     on_devices.saturating_mul(100).checked_div(all).unwrap_or(100)
 }
 
-/// How much fits so many bytes of a device, where a hundred take `percent`.
+/// Logical bytes that fit into `bytes` of a device, where a hundred take `percent`.
 fn share(bytes: u64, percent: u64) -> u64 {
     let fits = u128::from(bytes) * 100 / u128::from(percent.max(1));
     u64::try_from(fits).unwrap_or(u64::MAX)
 }
 
-/// Columns of what a line is about.
+/// Width of the first column.
 const TITLE_WIDTH: usize = 24;
 
 fn print(out: &mut Output, report: &Report, device: &str) -> Result<()> {

@@ -16,12 +16,12 @@ use crate::commands::image::explain;
 use crate::commands::names;
 use crate::commands::output::Output;
 
-/// A text of operations is short.
+/// Longest workload, in bytes.
 const WORKLOAD_BYTES_MAX: u64 = 4 << 20;
 const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {eta} left";
 const STATES: u64 = 2000;
 
-/// Try what power cuts leave of a workload, on a copy of an image
+/// Test the states that a power cut can leave of a workload, on a copy of an image
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  spinney verify-crash site.img --workload rename.txt",
@@ -31,19 +31,19 @@ pub(crate) struct VerifyCrash {
     /// Image file or unmounted block device; it is copied into memory piece by piece, never written
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The operations, one a line; --help has the language
+    /// The operations, one a line; --help describes the language
     #[arg(long, value_name = "FILE")]
     workload: PathBuf,
-    /// How many states are tried at most, each once
+    /// Most states that are tried, each once
     #[arg(long, value_name = "N", default_value_t = STATES)]
     states: u64,
-    /// Seed of the states that are drawn
+    /// Seed of the random choice of states
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Try only this state, as a failure names it
     #[arg(long, value_name = "NAME")]
     state: Option<String>,
-    /// Save the images of states that are wrong in DIR
+    /// Save the images of wrong states in DIR
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Report as JSON: {states, failure_count, failures: [{state, reason, story}], seed, ...}
@@ -140,7 +140,7 @@ impl VerifyCrash {
         }
         match report.failure_count {
             0 => Ok(()),
-            count => bail!(Failure::refused(format!("{count} states break what was promised"))),
+            count => bail!(Failure::refused(format!("{count} states break a promise of durability"))),
         }
     }
 
@@ -158,7 +158,7 @@ impl VerifyCrash {
         Ok(steps)
     }
 
-    /// The image's fault, or the workload's.
+    /// The error, as a fault of the image or of the workload.
     fn blame(&self, error: Error) -> Error {
         match error.to_string().starts_with("line ") {
             true => error.context(self.workload.display().to_string()),

@@ -13,7 +13,7 @@ pub(crate) struct JsonTime {
     nsec: u32,
 }
 
-/// What `ls -l`, `tree` and `stat` say about a file.
+/// Metadata of a file in the reports of `ls -l`, `tree` and `stat`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct JsonMetadata {
     /// `file`, `directory`, `symlink`, `char_device`, `block_device`, `fifo` or `socket`.

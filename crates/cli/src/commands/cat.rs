@@ -27,7 +27,7 @@ pub(crate) struct Cat {
     /// Files in the image, one after the other
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Write to a terminal even what is not text
+    /// Write to a terminal even data that is not text
     #[arg(short, long)]
     force: bool,
 }
@@ -38,10 +38,10 @@ impl Cat {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_read_only()?;
-        // Our own buffer would only be in the way of the holes.
+        // Later writes bypass the program's buffer, so that they can leave holes.
         out.finish()?;
         check_open()?;
         let mut sink = Sink::new();
@@ -64,7 +64,7 @@ impl Cat {
         sink.finish()
     }
 
-    /// Refuses to speak to a terminal in what may be its control language.
+    /// Refuses to write control sequences to a terminal.
     fn check_terminal(&self, part: &[u8]) -> Result<()> {
         let is_harmful = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
         if !self.force && std::io::stdout().is_terminal() && part.iter().any(is_harmful) {
@@ -79,7 +79,7 @@ impl Cat {
 struct Sink {
     out: std::io::Stdout,
     can_skip: bool,
-    /// Ends in a hole that the file's length does not cover yet.
+    /// True if it ends in a hole that the length does not yet cover.
     has_open_hole: bool,
 }
 

@@ -35,8 +35,8 @@ use super::trust::{Allowed, Trust, Withheld};
 /// extents of its source until one of them is changed, so it takes no time and no space. Between images, and to and
 /// from this machine, directories are merged into existing ones.
 ///
-/// From an image or a mount that another user may have written (it belongs neither to you nor to root, or everybody
-/// may write it), device nodes, set-user and set-group bits and capabilities are left out, as with --no-devices and
+/// From an image or a mount that another user may have written (it belongs neither to you nor to root, or others may
+/// write to it), device nodes, set-user and set-group bits and capabilities are left out, as with --no-devices and
 /// --no-setid; --trust copies them. A file that becomes yours by the copy gets none of these bits.
 #[derive(Debug, Args)]
 #[command(
@@ -129,7 +129,7 @@ impl Cp {
     /// Runs the command.
     ///
     /// # Errors
-    /// How many files could not be copied, or the only failure; `failure::status_of` says of what kind it is.
+    /// The number of files that could not be copied, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (progress, failures) = (Arc::new(Progress::default()), Arc::new(Failures::default()));
         let report = match self.image_first() {
@@ -167,7 +167,7 @@ impl Cp {
         let is_first = match &place {
             Place::Image { .. } => false,
             _ if rest.iter().any(|other| matches!(other, Place::Image { .. })) => false,
-            // If the destination is on the host, only a first argument that is an image gives the command a meaning.
+            // If the destination is on the host, only an image as first argument gives the command a meaning.
             Place::Host(path) => matches!(rest.last(), Some(Place::Host(_))) && is_image(path),
             Place::Mount { .. } => first.is_dir() && !rest.iter().all(|other| other.is_beside(&place)),
         };
@@ -275,7 +275,7 @@ enum Source {
 struct Another {
     volume: Volume,
     image: PathBuf,
-    /// Only the caller and root could have written it.
+    /// True if only the caller and root could have written it.
     is_own: bool,
 }
 
@@ -300,11 +300,11 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Returns where the sources went.
+    /// Returns the paths of the copies.
     fn copy(&self, source: &Source, dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
         let (volume, image, is_own, is_within) = match source {
             Source::Host(paths) => return self.copy_in(paths, dest, report),
-            // A copy within an image gives no user more than the image has.
+            // A copy within an image gives no user more rights than before.
             Source::Itself(_) => (self.volume, self.image, true, true),
             Source::Other(other, _) => (&other.volume, other.image.as_path(), other.is_own, false),
         };

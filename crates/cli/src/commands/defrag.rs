@@ -21,17 +21,17 @@ use super::output::Output;
 use super::progress::{Bar, Progress};
 use super::report::json_path;
 
-/// Bytes of a file that are laid out with one call, between which the bar moves.
+/// Bytes of a file that are rewritten by one call; the bar moves between calls.
 const PART_BYTES: u64 = 64 << 20;
-/// What `-c` means without a value.
+/// Compression of `-c` without a value.
 const COMPRESSION_DEFAULT: &str = "zstd";
 
-/// Lay out the contents of files anew: in few large extents, or compressed
+/// Rewrite the contents of files in few large extents, or compressed
 ///
-/// Without -c, what is compressed stays as it is. Files that are overwritten in place (nodatacow) stay as they are.
+/// Without -c, compressed data stays as it is. Files that are overwritten in place (nodatacow) stay as they are.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "What a file shares with snapshots and reflinks it has for itself afterwards: that takes space.\n\n",
+    "Rewritten extents are no longer shared with snapshots and reflinks: that takes space.\n\n",
     "Examples:\n",
     "  spinney defrag site.img:/var/lib/db.sqlite\n",
     "  spinney defrag site.img /var/lib/db.sqlite\n",
@@ -44,13 +44,13 @@ pub(crate) struct Defrag {
     image: ImageArgs,
     #[command(flatten)]
     files: FilesArgs,
-    /// Compress: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    /// Compress: zlib[:1-9], lzo or zstd[:-15-15]; incompressible data is stored as it is
     #[arg(
         short, long, value_name = "ALGO[:LEVEL]", num_args = 0..=1, require_equals = true,
         default_missing_value = COMPRESSION_DEFAULT
     )]
     compress: Option<String>,
-    /// Extents from this length on stay where they are
+    /// Keep extents of at least this length
     #[arg(short, long, value_name = "SIZE", value_parser = human::parse_bytes, default_value_t = EXTENT_BYTES_DEFAULT,
         hide_default_value = true)]
     target: u64,
@@ -65,11 +65,11 @@ pub(crate) struct Defrag {
     json: bool,
 }
 
-/// Where the contents of a file are.
+/// Layout of the contents of a file.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Usage {
     extents: usize,
-    /// What they take on disk.
+    /// Bytes on disk.
     disk_bytes: u64,
 }
 
@@ -92,10 +92,9 @@ impl Defrag {
     /// Runs the command.
     ///
     /// # Errors
-    /// How many files could not be laid out, or the only failure; `failure::status_of` says of what kind it
-    /// is.
+    /// The number of files that could not be rewritten, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        // The options are also set for each file, because a mount receives them only so.
+        // The options are also set for each file, because a mount takes them in no other way.
         let volume = match self.image.mounted_dir()? {
             Some(_) => self.image.open_writable()?,
             None => self.image.open_to_compress(self.compress.clone())?,
@@ -111,7 +110,7 @@ impl Defrag {
             moved.extend(failures.note(laid_out, false)?.flatten());
             Ok::<_, anyhow::Error>(())
         });
-        // What was laid out before a failure is kept.
+        // Files rewritten before a failure are kept.
         let closed = volume.close();
         drop(bar);
         done?;
@@ -126,7 +125,7 @@ impl Defrag {
         let before = usage(&extents);
         let mut bytes_moved = 0_u64;
         let mut done = 0;
-        // Where there is nothing there is nothing to do, however long the file may be.
+        // Holes are skipped, however long the file may be.
         for extent in &extents {
             while done < extent.offset.saturating_add(extent.len) {
                 let start = done.max(extent.offset);

@@ -1,4 +1,4 @@
-//! The last argument of a copy or a move: a directory that names go into, or a name.
+//! The last argument of a copy or a move: an existing directory, or a new name.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use spinney::vfs::{Errno, Volume};
 
 use super::failure::Failure;
 
-/// Where files go.
+/// The destination of files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dest<'a> {
     path: &'a Path,
@@ -16,7 +16,7 @@ pub(crate) struct Dest<'a> {
 }
 
 impl<'a> Dest<'a> {
-    /// Takes `path`, at which there is a directory or not, for the destination of `count` files.
+    /// The destination of `count` files is `path`, which is a directory or not.
     ///
     /// # Errors
     /// Several files need a directory.
@@ -29,10 +29,10 @@ impl<'a> Dest<'a> {
         Ok(Self { path, is_directory })
     }
 
-    /// Takes `path` of `volume`, where a link to a directory is one, for the destination of `count` files.
+    /// The destination of `count` files is `path` of `volume`; a link to a directory counts as one.
     ///
     /// # Errors
-    /// As [`Dest::new`]; and what cannot be looked at.
+    /// As [`Dest::new`]; those of reading the path.
     pub(crate) fn find(volume: &Volume, path: &'a Path, count: usize) -> Result<Self> {
         let is_directory = match volume.metadata(path) {
             Ok(found) => found.is_dir(),
@@ -46,11 +46,10 @@ impl<'a> Dest<'a> {
         self.is_directory
     }
 
-    /// Where `source` goes.
+    /// Path of the copy of `source`.
     ///
     /// # Errors
-    /// A source without a name, such as `..`; and a name that ends in a slash, for what is no
-    /// directory.
+    /// A source without a name, such as `..`; a name that ends in a slash for a source that is not a directory.
     pub(crate) fn target(&self, source: &Path, is_source_directory: bool) -> Result<PathBuf> {
         if self.is_directory {
             let name = source.file_name();

@@ -1,4 +1,4 @@
-//! What the program's exit status says, and how an error becomes one line.
+//! Exit statuses of the program, and errors as one line.
 
 use std::fmt;
 use std::io;
@@ -8,18 +8,18 @@ use anyhow::Chain;
 use spinney::transfer::Cause;
 use spinney::{Blame, Errno, Error as VolumeError, OptionError};
 
-/// Why the program ends. The numbers are documented in `--help` and in the manual.
+/// Exit status. The numbers are documented in `--help` and in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Everything was done.
+    /// Success.
     Done = 0,
-    /// The file system says no: not found, exists, not a directory, not permitted.
+    /// The file system refuses: not found, exists, not a directory, not permitted.
     Refused = 1,
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     Usage = 2,
-    /// The image is damaged, or no image at all.
+    /// The image is damaged, or the file is not an image.
     Corrupt = 3,
-    /// The image, or the request, needs something this program does not do.
+    /// The image or the request needs a feature that this program lacks.
     Unsupported = 4,
     /// No space in the image or on the host.
     NoSpace = 5,
@@ -56,24 +56,24 @@ impl Status {
         }
     }
 
-    /// The status with this number, as another process of the program told it.
+    /// The status with this number, as another process of the program reported it.
     pub(crate) fn from_code(code: u8) -> Self {
         let all = [Self::Done, Self::Refused, Self::Usage, Self::Corrupt, Self::Unsupported, Self::NoSpace, Self::Busy];
         all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Io)
     }
 }
 
-/// The status for an error that formats alone know.
+/// Gives the status of errors that only formats know.
 type Classifier = fn(&(dyn std::error::Error + 'static)) -> Option<Status>;
 
 static CLASSIFIER: OnceLock<Classifier> = OnceLock::new();
 
-/// Says who knows the errors of formats; to be called once, first.
+/// Sets the classifier of the formats' errors; called once, first.
 pub(crate) fn classify_by(classifier: Classifier) {
     let _ = CLASSIFIER.set(classifier);
 }
 
-/// A failure of the program's own, with its status.
+/// A failure of the program itself, with its status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: Status,
@@ -81,17 +81,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that says `text` and ends the program with `status`.
+    /// A failure with the message `text` and the exit status `status`.
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 
-    /// The arguments make no sense together.
+    /// A combination of arguments that is invalid.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Status::Usage, text)
     }
 
-    /// The file system, or the host, says no.
+    /// A refusal by the file system or the host.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self::new(Status::Refused, text)
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The status that tells best what happened: the first error in the chain that has one.
+/// The status of the first error in the chain that has one.
 pub(crate) fn status_of(error: &anyhow::Error) -> Status {
     status_of_cause(&**error)
 }
@@ -123,14 +123,14 @@ pub(crate) fn is_host_full(error: &anyhow::Error) -> bool {
     error.chain().filter_map(of_device).any(|kind| kind == io::ErrorKind::StorageFull)
 }
 
-/// True when the reader of our output went away, which is no failure.
+/// True if the reader of the output closed it, which is no failure.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe))
 }
 
-/// The error and its causes on one line; a cause that its error repeats is told once.
+/// The error and its causes on one line, without repetitions.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -146,7 +146,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The line without its first part, where a device's error names the image that its caller names.
+/// The line without its first part, if a device's error repeats the name of the image.
 fn without_echo(line: &str) -> &str {
     let mut rest = line;
     while let Some((first, behind)) = rest.split_once(": ") {
@@ -180,7 +180,7 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     cause.downcast_ref::<io::Error>().map(|error| of_kind(error.kind()))
 }
 
-/// The status for what only a copy meets; the others have a cause that decides.
+/// The status of an error that only copies have; `None` if its cause decides.
 fn of_transfer(cause: &Cause) -> Option<Status> {
     match cause {
         Cause::BadName(_) | Cause::Cycle => Some(Status::Corrupt),
@@ -190,7 +190,7 @@ fn of_transfer(cause: &Cause) -> Option<Status> {
     }
 }
 
-/// The status for an error of a volume; that of its cause, where a device is to blame.
+/// The status of an error of a volume, or of its cause if a device is to blame.
 fn of_volume(error: &VolumeError) -> Option<Status> {
     Some(match error.blame() {
         Blame::Caller if error.errno() == Errno::EINVAL && error.cause::<OptionError>().is_some() => Status::Usage,

@@ -12,7 +12,7 @@ use crate::commands::failure::{Failure, Status, one_line, status_of, status_of_c
 use crate::commands::interrupt::is_interruption;
 use crate::commands::output::warn;
 
-/// Failures that are told; further ones are counted.
+/// Most failures that are reported; further ones are counted.
 const TOLD_MAX: usize = 1000;
 
 /// Failures of single files and directories.
@@ -48,7 +48,7 @@ impl Failures {
         }
     }
 
-    /// How many there were.
+    /// Number of failures.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -56,12 +56,12 @@ impl Failures {
     /// Reports every recorded failure. `count_done` names were `done`: "copied", "removed".
     ///
     /// # Errors
-    /// The only one; or how many there were, with the status of the first.
+    /// The only failure; or their number, with the status of the first.
     pub(crate) fn tell(&self, count_done: u64, done: &str) -> Result<()> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Relaxed);
         if (count, count_done) == (1, 0) {
-            // There is nothing to sum up.
+            // A single failure needs no summary.
             return told.pop().map_or(Ok(()), Err);
         }
         for error in &*told {
@@ -84,7 +84,7 @@ pub(crate) fn ends(error: &(dyn StdError + 'static)) -> bool {
     has_no_room || is_interruption(error)
 }
 
-/// True for a file that is larger than any can be on the host: others may fit.
+/// True if a file exceeds the largest size on the host: other files may fit.
 fn is_of_one_file(error: &(dyn StdError + 'static)) -> bool {
     Chain::new(error).any(|cause| {
         let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);

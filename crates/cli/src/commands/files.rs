@@ -1,4 +1,4 @@
-//! The files that a command is to work on.
+//! The arguments of commands that work on files, and the files found by them.
 
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -10,13 +10,13 @@ use spinney::vfs::Volume;
 use super::failure::Failure;
 use super::failures::Failures;
 
-/// Which files.
+/// Paths of files.
 #[derive(Debug, Args)]
 pub(crate) struct FilesArgs {
     /// Files in the image
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Directories and all files below that are in the same subvolume
+    /// Also all files below directories that are in the same subvolume
     #[arg(short, long)]
     recursive: bool,
 }
@@ -26,10 +26,10 @@ impl FilesArgs {
         &self.paths
     }
 
-    /// Refuses what these arguments do not mean.
+    /// Refuses paths of the wrong kind.
     ///
     /// # Errors
-    /// For a directory without `--recursive`, and for what is neither a directory nor a file.
+    /// For a directory without `--recursive`, and for paths that are neither directory nor file.
     pub(crate) fn check_kind(&self, path: &Path, is_file: bool, is_dir: bool) -> Result<()> {
         let path = path.display();
         match (is_file, is_dir) {
@@ -41,7 +41,7 @@ impl FilesArgs {
     }
 }
 
-/// Paths in an image, with the sizes that the files have.
+/// Paths in an image, with the sizes of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Vec<(PathBuf, u64)>);
 
@@ -96,7 +96,7 @@ impl Files {
         self.0.iter()
     }
 
-    /// Their sizes together.
+    /// Sum of the sizes.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().fold(0, |sum, (_, size)| sum.saturating_add(*size))
     }

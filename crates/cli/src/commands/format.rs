@@ -19,19 +19,19 @@ use super::output::Output;
 
 pub(crate) use spinney::format_names;
 
-/// The words of the program for one format.
+/// Commands and texts of the program for one format.
 pub(crate) struct Face {
     /// The name of the format.
     pub(crate) name: &'static str,
     /// Prints the report of `info`, as JSON or for people.
     pub(crate) report: fn(&Volume, bool, &mut Output) -> Result<()>,
-    /// Warns of what a user should know who reads the volume.
+    /// Warns of facts that a reader of the volume should know.
     pub(crate) warn: fn(&Volume) -> Result<()>,
-    /// The exit status for an error of the format's own; `None` for one that it does not know.
+    /// The exit status of an error of the format; `None` for other errors.
     pub(crate) status: fn(&(dyn StdError + 'static)) -> Option<Status>,
-    /// Commands of the format that the server of a mount carries out.
+    /// Commands of the format that the server of a mount runs.
     pub(crate) jobs: fn(&Volume) -> Option<Arc<dyn Jobs>>,
-    /// True for mount options that choose what of an image is shown.
+    /// True for mount options that choose the visible part of an image.
     pub(crate) chooses: fn(&str) -> bool,
     /// For a second mount of an image that is mounted already. Takes the root of the first mount and the options of the
     /// first and the second; returns the path below that root to bind, or an error if it is not visible there.
@@ -39,7 +39,7 @@ pub(crate) struct Face {
     /// Refuses that directory if it is not the one that the further mount asks for; the second path is the directory
     /// above it, unless that is the root of the mount.
     pub(crate) check_place: fn(&Path, Option<&Path>, &VolumeOptions) -> Result<()>,
-    /// True where `spinney rescue` reads damaged images of it.
+    /// True if `spinney rescue` reads damaged images of the format.
     pub(crate) is_rescued: bool,
     /// True if the root of a mount is the root that its image has when it is opened without options.
     pub(crate) shows_image: fn(&Path) -> bool,
@@ -52,7 +52,7 @@ impl fmt::Debug for Face {
 }
 
 impl Face {
-    /// The face of a format without words of its own.
+    /// The face of a format without commands or texts of its own.
     pub(crate) const PLAIN: Self = Self {
         name: "",
         report,
@@ -67,7 +67,7 @@ impl Face {
     };
 }
 
-/// Prints the facts that every format has of a volume.
+/// Prints the facts common to all formats.
 fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
     use std::io::Write as _;
     let info = volume.info()?;
@@ -89,7 +89,7 @@ fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
 
 static KNOWN: OnceLock<&'static [Face]> = OnceLock::new();
 
-/// Makes the program's faces known to all commands; to be called once, first.
+/// Registers the program's faces; called once, first.
 pub(crate) fn know(faces: &'static [Face]) {
     let _ = KNOWN.set(faces);
     failure::classify_by(|cause| known().iter().find_map(|face| (face.status)(cause)));
@@ -118,7 +118,7 @@ pub(crate) fn of(device: &dyn Device) -> Result<&'static dyn Format> {
     }
 }
 
-/// The format of a volume on several devices, as the first one says it.
+/// The format of a volume on several devices, by the first one.
 ///
 /// # Errors
 /// As [`of`].
@@ -127,7 +127,7 @@ pub(crate) fn of_all(devices: &[Arc<dyn Device>]) -> Result<&'static dyn Format>
     of(&**devices.first().ok_or_else(missing)?)
 }
 
-/// Name of what begins on the device that a locator names; `None` where nothing is recognised.
+/// Name of the format on the device that a locator names; `None` if it is not recognised.
 ///
 /// # Errors
 /// The host's.
@@ -147,7 +147,7 @@ pub(crate) fn look(image: &Locator) -> spinney::blockdev::Result<Look> {
     Ok(relative.map_or_else(|| magic::look(&head), |(name, _)| Look::Like(name)))
 }
 
-/// Refuses mount options that no format takes.
+/// Refuses mount options of no known format.
 ///
 /// # Errors
 /// `Usage`, with the name of the option.

@@ -25,20 +25,18 @@ use super::trust::{Trust, Withheld};
 
 /// Copy files and directories out of an image
 ///
-/// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
-/// and holes are kept. Nothing is written outside DEST, whatever the image says. What cannot be
-/// copied is reported at the end, and the rest is copied.
+/// Directories are copied with their contents. Owners (as root), modes, times, attributes, hard links and holes are
+/// kept. Nothing is written outside DEST, whatever the image contains. Files that cannot be copied are reported at the
+/// end, and the others are copied.
 ///
-/// Of an image that somebody else may have written (its file belongs neither to you nor to root,
-/// or everybody may write it), --no-devices and --no-setid are meant, unless --trust says that
-/// the image is to be believed. Give both for an image that comes from elsewhere.
+/// For an image that another user may have written (its file belongs neither to you nor to root, or others may write to
+/// it), --no-devices and --no-setid are implied, unless --trust is given. Give both for an image from an untrusted
+/// source.
 ///
-/// A copy that SIGINT, SIGTERM or SIGHUP interrupts removes the file that it has begun, finishes
-/// the directories that it has made, and says how it can be continued. One that was killed is
-/// continued in the same way: files with the size and time of modification that the image says
-/// are left as they are, and what was begun (private files of mode 0600, whose contents are those
-/// of the image as far as they go) is replaced. To continue the copy of a directory that DEST was
-/// made of, write PATH/. for it.
+/// If SIGINT, SIGTERM or SIGHUP interrupts a copy, it removes the incomplete file, finishes the directories that it has
+/// made, and says how to continue. A killed copy is continued in the same way: files whose size and modification time
+/// match the image are kept, and incomplete files (mode 0600, with a prefix of the contents) are replaced. To continue
+/// the copy of a directory that DEST was made from, write PATH/. for it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -53,10 +51,10 @@ use super::trust::{Trust, Withheld};
 pub(crate) struct Get {
     #[command(flatten)]
     image: ReadArgs,
-    /// What to copy, in the image; a path that ends in /. means what is inside
+    /// Files and directories in the image; a path that ends in /. means its contents
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Where to, on this machine: an existing directory, or a new name
+    /// Destination on this machine: an existing directory, or a new name
     dest: PathBuf,
     #[command(flatten)]
     copy: CopyOut,
@@ -65,19 +63,19 @@ pub(crate) struct Get {
     json: bool,
 }
 
-/// How files are copied out of an image: the options of `get`, which other commands that do the same have as well.
+/// How files are copied out of an image: options shared by `get` and similar commands.
 #[derive(Debug, Args)]
 pub(crate) struct CopyOut {
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
-    /// Go on with a copy that was interrupted: leave files that are whole, replace what was begun
+    /// Continue an interrupted copy: keep complete files, replace incomplete ones
     #[arg(short, long = "continue")]
     continues: bool,
     /// Stop at the first file that cannot be copied, instead of copying the others
     #[arg(long)]
     fail_fast: bool,
-    /// Let everything belong to the caller; files get no set-user and set-group bits then
+    /// Give all copies to the caller; files then get no set-user and set-group bits
     #[arg(long, visible_alias = "no-same-owner")]
     no_owner: bool,
     #[command(flatten)]
@@ -88,26 +86,26 @@ pub(crate) struct CopyOut {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Of a copy by `cp`: whether the part of a file that failed stays. `get` keeps it for `--continue`.
+    /// Of a copy by `cp`: true if the copied part of a failed file is kept. `get` keeps it for `--continue`.
     #[arg(skip)]
     cp_keeps_partial: Option<bool>,
 }
 
-/// What a copy did.
+/// Result of a copy.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Files, directories and others that were copied, or were there already.
+    /// Entries that were copied, or existed already.
     pub(crate) entries: u64,
-    /// Of contents that were copied.
+    /// Bytes of copied contents.
     pub(crate) bytes: u64,
-    /// Files that --continue found whole.
+    /// Files that --continue found complete.
     pub(crate) present: u64,
-    /// What could not be copied; the standard error has the reasons.
+    /// Entries that could not be copied; the standard error has the reasons.
     pub(crate) failed: u64,
     left_out: LeftOut,
 }
 
-/// What files and directories did not get, or were not made, each counted.
+/// Number of omitted owners, attributes, device nodes and set-user bits.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     owners: u64,
@@ -138,7 +136,7 @@ impl Get {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
         let image = &self.image.image.image;
@@ -150,27 +148,27 @@ impl Get {
     }
 }
 
-/// A copy that is over.
+/// A finished copy.
 pub(crate) struct Copied {
-    /// What it did.
+    /// Its counts.
     pub(crate) report: Report,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub(crate) result: Result<()>,
     failures: Failures,
 }
 
 impl Copied {
-    /// Tells what could not be copied.
+    /// Reports the entries that could not be copied.
     ///
     /// # Errors
-    /// What ended the copy, or how many entries could not be copied.
+    /// The failure that ended the copy, or the number of entries that could not be copied.
     pub(crate) fn finish(self) -> Result<()> {
         let told = self.failures.tell(self.report.entries, "copied");
         self.result.and(told)
     }
 }
 
-/// Where a copy is from and goes to.
+/// Source and destination of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct FromTo<'a> {
     pub(crate) volume: &'a Volume,
@@ -178,14 +176,14 @@ pub(crate) struct FromTo<'a> {
     pub(crate) to: &'a Path,
 }
 
-/// How it is copied, and who watches.
+/// Options of a copy, and the observers of its progress.
 struct Copying<'a> {
     options: Options,
     host: HostOptions,
     tally: &'a Tally<'a>,
 }
 
-/// Ends an estimate that is not needed any more.
+/// Ends an estimate that is no longer needed.
 struct Estimate<'a>(&'a AtomicBool);
 
 impl Watch for Estimate<'_> {
@@ -209,16 +207,16 @@ impl CopyOut {
         }
     }
 
-    /// Whether a progress bar is wanted.
+    /// True if a progress bar is wanted.
     #[must_use]
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet
     }
 
-    /// Copies paths of a volume, whose image is at `image` and may belong to the caller, to a directory or name.
+    /// Copies paths of a volume to a directory or name. `is_own` is true if the image belongs to the caller.
     ///
     /// # Errors
-    /// Where signals cannot be caught; what fails of the copy is in the answer.
+    /// If signals cannot be caught; failures of the copy are in the result.
     pub(crate) fn run(
         &self,
         volume: &Volume,
@@ -228,7 +226,7 @@ impl CopyOut {
         emulation::check()?;
         let allowed = self.trust.allowed(is_own);
         let interrupt = Interrupt::catch()?;
-        // New files get exactly the modes that the image says.
+        // New files get exactly the modes of the image.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
         let rules = Rules { makes_devices: allowed.devices, keeps_setid: allowed.setid, ..Rules::default() };
         let host = HostOptions {
@@ -246,7 +244,7 @@ impl CopyOut {
         let is_over = AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
             if bar.is_shown() {
-                // A failure is left to the copy, which meets it too.
+                // The copy meets the same failures, and reports them.
                 scope.spawn(|| estimate(from_to, &progress, &is_over));
             }
             let result = self.copy(from_to, &copying, &failures);
@@ -260,7 +258,7 @@ impl CopyOut {
         self.trust.tell_withheld((image, is_own), withheld);
         let report = Report::of(&tally, &failures);
         if result.as_ref().is_err_and(|error| is_interruption(&**error)) {
-            // The failures before it are told first; they end in nothing then.
+            // Earlier failures are reported first.
             let _ = failures.tell(report.entries, "copied");
             self.tell_interrupted(report.entries, from_to);
             interrupt.end_by_it();
@@ -314,7 +312,7 @@ impl Copying<'_> {
     }
 }
 
-/// The only path, where the destination was made of it or will be: as something in that it would be another copy.
+/// The only source, if the destination itself is its copy; a copy inside the destination would be another one.
 fn made_dest<'a>(FromTo { paths, to, .. }: FromTo<'a>) -> Option<&'a Path> {
     let [path] = paths else { return None };
     let inside = to.join(path.file_name()?);
@@ -322,7 +320,7 @@ fn made_dest<'a>(FromTo { paths, to, .. }: FromTo<'a>) -> Option<&'a Path> {
     is_dest.then_some(path)
 }
 
-/// Finds out how much there is to copy, until the copy is over.
+/// Adds up the bytes to copy, until the copy is over.
 pub(crate) fn estimate(FromTo { volume, paths, .. }: FromTo<'_>, progress: &Progress, is_over: &AtomicBool) {
     let options = Options { thread_count: 1, ..Options::default() };
     let watch = Estimate(is_over);

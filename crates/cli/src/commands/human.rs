@@ -1,4 +1,4 @@
-//! Numbers and times as people read them.
+//! Numbers and times in human-readable form.
 
 pub(crate) use spinney::size::{bytes, parse_bytes};
 use spinney::vfs::file_system::{NodeKind, Time};
@@ -9,7 +9,7 @@ pub(crate) fn bar(part: u64, whole: u64, width: u32) -> String {
         0
     } else {
         let cells = u128::from(part) * u128::from(width) / u128::from(whole);
-        // Something is shown for anything that is there.
+        // A part greater than zero has at least one cell.
         usize::try_from(cells).unwrap_or(usize::MAX).max(usize::from(part > 0))
     };
     let width = usize::try_from(width).unwrap_or_default();
@@ -87,8 +87,8 @@ pub(crate) fn time_full(time: Time) -> String {
     format!("{}.{:09} UTC", time_short(time), time.nsec)
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. The years are
-/// counted from March, so that the day that is sometimes missing is the last.
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last day.
 fn civil(day: i64) -> (i64, i64, i64) {
     let day = day.saturating_add(719_468);
     let era = day.div_euclid(146_097);

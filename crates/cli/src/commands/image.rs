@@ -52,12 +52,11 @@ pub(crate) struct ReadArgs {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
 
-    /// Show the last commit, without what a crash left in the log
+    /// Show the last commit, without the log that a crash left
     #[arg(long, visible_alias = "norecovery")]
     nologreplay: bool,
 
-    /// Show the state that an earlier transaction committed, as far as it was not written over; `spinney generations`
-    /// lists them
+    /// Show the state of an earlier commit, as far as it was not overwritten; `spinney generations` lists them
     #[arg(long, value_name = "N")]
     generation: Option<u64>,
 }
@@ -80,18 +79,18 @@ impl ReadArgs {
     pub(crate) fn mounted_dir(&self) -> Result<Option<PathBuf>> {
         let dir = self.image.mounted_dir()?;
         if dir.is_some() && (self.nologreplay || self.generation.is_some()) {
-            let text = "--nologreplay and --generation choose a state of an image; a mount shows what it shows";
+            let text = "--nologreplay and --generation choose a state of an image; a mount shows only its own";
             return Err(Failure::usage(text).into());
         }
         Ok(dir)
     }
 
-    /// As [`ReadArgs::open_read_only`], with what its format says of it.
+    /// As [`ReadArgs::open_read_only`]; with the volume of the format.
     pub(crate) fn open(&self) -> Result<Opened> {
         self.image.open_as(&self.request())
     }
 
-    /// How it is opened.
+    /// Options for opening it read-only.
     pub(crate) fn request(&self) -> VolumeOptions {
         let mut options = self.image.request().read_only(true);
         if self.nologreplay {
@@ -103,13 +102,13 @@ impl ReadArgs {
         }
     }
 
-    /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
+    /// As [`ReadArgs::open_read_only`]. The flag is true if only the caller, root, or the user of `sudo` could have
     /// written the image.
     pub(crate) fn open_with_trust(&self) -> Result<(Files, bool)> {
         let path = &self.image.image;
         if let Some(dir) = self.image.mounted_dir()? {
             let is_own = mounts::of(&std::fs::metadata(&dir)?)?.is_some_and(|row| {
-                // The name of the image is what the user says who mounted it.
+                // The mounting user chose the name of the image.
                 if !row.user.is_some_and(is_trusted) {
                     return false;
                 }
@@ -129,35 +128,35 @@ impl ReadArgs {
     }
 }
 
-/// Owner and group of new files and directories that a command creates in an image: those of the caller.
+/// Owner and group of new files and directories in an image: those of the caller.
 #[must_use]
 pub(crate) fn maker() -> (u32, u32) {
     let uid = rustix::process::geteuid();
     if uid.is_root() { (0, 0) } else { (uid.as_raw(), rustix::process::getegid().as_raw()) }
 }
 
-/// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
-/// Groups are not looked at: many systems give each user one of his own and let it write.
+/// True for a file of the caller, of root, or of the user of `sudo`, that others may not write. Groups are ignored:
+/// many systems give each user a group of his own with write permission.
 pub(crate) fn is_own(found: &std::fs::Metadata) -> bool {
     is_trusted(found.uid()) && found.mode() & 0o002 == 0
 }
 
-/// True for the caller, root, and the user that `sudo` says the caller is.
+/// True for the caller, root, and the user who ran `sudo`.
 fn is_trusted(uid: u32) -> bool {
     let asked_by = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
     uid == rustix::process::geteuid().as_raw() || uid == 0 || asked_by == Some(uid)
 }
 
 impl ImageArgs {
-    /// Whether anything is said of the image besides where it is.
+    /// True if options restrict the image.
     pub(crate) fn has_options(&self) -> bool {
         self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() || !self.device.is_empty()
     }
 
-    /// The directory of a mount that is named in place of an image; `None` for what is no directory.
+    /// The directory of a mount, if it is named in place of an image; `None` for a file.
     ///
     /// # Errors
-    /// For a directory of something else, and for options that only an image has.
+    /// For a directory outside a mount, and for options that apply only to an image.
     pub(crate) fn mounted_dir(&self) -> Result<Option<PathBuf>> {
         let dir = &self.image;
         let Ok(found) = std::fs::metadata(dir) else { return Ok(None) };
@@ -168,19 +167,18 @@ impl ImageArgs {
             return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
         }
         if self.has_options() {
-            let text =
-                "--subvolume, --subvolume-id, --super and --device are about images; a mount shows what it shows";
+            let text = "--subvolume, --subvolume-id, --super and --device apply to images, not to a mount";
             return Err(Failure::usage(text).into());
         }
         Ok(Some(dir.clone()))
     }
 
-    /// Opens the image for reading and writing, and keeps others away from it.
+    /// Opens the image for reading and writing, and locks it.
     pub(crate) fn open_writable(&self) -> Result<Files> {
         self.open_to_compress(None)
     }
 
-    /// As [`Self::open_writable`]; new contents are compressed as the format's words say.
+    /// As [`Self::open_writable`]; new contents are compressed as given, in the format's notation.
     pub(crate) fn open_to_compress(&self, compression: Option<String>) -> Result<Files> {
         let options = match compression {
             Some(text) => self.request().option("compress", text),
@@ -189,7 +187,7 @@ impl ImageArgs {
         Ok(self.open_as(&options)?.volume)
     }
 
-    /// How it is opened, to read and write.
+    /// Options for opening it to read and write.
     pub(crate) fn request(&self) -> VolumeOptions {
         let (uid, gid) = maker();
         let mut options = VolumeOptions::new().owner(uid, gid);
@@ -214,10 +212,10 @@ impl ImageArgs {
     }
 }
 
-/// The server of the mount that has the directory `dir`, and where that is, from the root of the volume.
+/// The server of the mount that contains the directory `dir`, and the path of `dir` in the volume.
 ///
 /// # Errors
-/// When it takes no commands; the system's.
+/// If it takes no commands; the system's.
 pub(crate) fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
     let remote = connect_to(dir)?;
     let real = dir.canonicalize()?;
@@ -228,17 +226,17 @@ pub(crate) fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
     Ok((remote, base))
 }
 
-/// The image that the mount serves which has the directory `dir`.
+/// The image of the mount that contains the directory `dir`.
 ///
 /// # Errors
-/// For a directory of no mount of this program; the system's.
+/// If the directory is in no mount of this program; the system's.
 pub(crate) fn served_image(dir: &Path) -> Result<PathBuf> {
     let row = mounts::of(&std::fs::metadata(dir)?)?;
     Ok(row.with_context(|| format!("{}: a directory, and of no mount of spinney", dir.display()))?.image())
 }
 
-/// Where the kernel serves file systems of a type: the mount that has the directory `path`, or that may write to the
-/// image at `path` meanwhile.
+/// The kernel's mount of a file-system type that contains the directory `path`, or that may write to the image at
+/// `path`.
 ///
 /// # Errors
 /// The system's.
@@ -270,7 +268,7 @@ fn connect_to(dir: &Path) -> Result<Remote> {
 fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     let shown = dir.display();
     if request.own.iter().any(|(name, _)| ["compress", "nologreplay"].contains(&name.as_str())) {
-        let text = "how new contents are compressed, and what a log says, is decided when an image is opened";
+        let text = "options for compression and log replay apply when an image is opened, not to a mount";
         return Err(Failure::usage(format!("{shown}: a directory of a mount; {text}")).into());
     }
     let remote = connect_to(dir)?;
@@ -309,17 +307,16 @@ fn open_on(devices: Devices, request: &VolumeOptions) -> Result<Opened> {
     Ok(Opened { volume: Files::clone(&volume), own: Some(volume) })
 }
 
-/// An image, or a mount in its place, that was opened.
+/// An opened image, or a mount in its place.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Used by paths.
+    /// The volume by paths.
     pub(crate) volume: Files,
     /// The volume itself; `None` for a mount.
     pub(crate) own: Option<Volume>,
 }
 
-/// Adds to the failure of opening an image its name, and what it seems to be where it is none of
-/// ours.
+/// Adds the name of the image to the failure of opening it, and the kind of the file if it is no image of ours.
 pub(crate) fn explain(path: &Path, error: Error) -> Error {
     let error = if error.to_string().contains(&*path.to_string_lossy()) {
         error
@@ -351,7 +348,7 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
     }
 }
 
-/// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
+/// Reports that a file is no image, and the kind of file that it looks like.
 fn no_image(path: &Path, part: &Locator, error: Error) -> Error {
     let (path, known) = (path.display(), format::format_names());
     let looks = match format::look(part) {
@@ -364,7 +361,7 @@ fn no_image(path: &Path, part: &Locator, error: Error) -> Error {
     Failure::new(Status::Corrupt, format!("{path}: no {known} image: {looks}")).into()
 }
 
-/// Adds to the failure of opening an image what else may be tried.
+/// Adds remedies to the failure of opening an image.
 fn with_remedies(image: &Locator, error: Error) -> Error {
     let Ok(device) = spinney::blockdev::open(image, Access::READ) else { return error };
     let devices: [Arc<dyn Device>; 1] = [device];

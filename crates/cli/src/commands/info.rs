@@ -8,10 +8,10 @@ use super::image::ReadArgs;
 use super::on_mount::OnMount;
 use super::output::Output;
 
-/// What the server of a mount is asked for.
+/// Name of the job on a mount.
 pub(crate) const NAME: &str = "info";
 
-/// Show what an image is and how full it is
+/// Show the properties of an image, and how full it is
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -31,7 +31,7 @@ impl Info {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         if let Some(dir) = self.image.mounted_dir()? {
             let json = self.json.then(|| "--json".to_owned());
@@ -42,7 +42,7 @@ impl Info {
         (format::face(volume.format()).report)(&volume, self.json, out)
     }
 
-    /// Reports are to be JSON.
+    /// True if the report is JSON.
     #[must_use]
     pub(crate) fn is_json(&self) -> bool {
         self.json

@@ -1,4 +1,4 @@
-//! Signals that ask a long copy to stop, so that it ends in an orderly way.
+//! Signals that ask a long copy to stop at a consistent point.
 
 use std::error::Error;
 use std::fmt;
@@ -10,21 +10,21 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 use spinney::transfer::Cause;
 
-/// Whether a signal has asked for the end. The first one is noted, a second one ends the program at once.
+/// Notes a signal that asks for the end. The first one is noted, a second one ends the program at once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     is_asked: Arc<AtomicBool>,
-    /// The signal; 0 before there was one.
+    /// Number of the signal; 0 if none came.
     signal: Arc<AtomicUsize>,
 }
 
-/// The failure of what stopped because a signal asked for it.
+/// The failure of an operation that stopped because of a signal.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 
 impl Interrupt {
-    /// From here on, SIGINT, SIGTERM and SIGHUP are noted, but for those that the caller has this program ignore
-    /// (`nohup`, jobs in the background of a script).
+    /// Notes SIGINT, SIGTERM and SIGHUP from here on, except those that the process inherited as ignored (`nohup`,
+    /// background jobs of a script).
     pub(crate) fn catch() -> Result<Self> {
         let noted = Self::default();
         let ignored = ignored();
@@ -32,7 +32,7 @@ impl Interrupt {
             if ignored & (1 << (signal - 1)) != 0 {
                 continue;
             }
-            // They act in this order, so that the first signal does not meet its own note.
+            // Handlers run in this order, so that the first signal does not see its own note.
             flag::register_conditional_default(signal, Arc::clone(&noted.is_asked))?;
             flag::register(signal, Arc::clone(&noted.is_asked))?;
             flag::register_usize(signal, Arc::clone(&noted.signal), usize::try_from(signal)?)?;
@@ -40,10 +40,10 @@ impl Interrupt {
         Ok(noted)
     }
 
-    /// For a loop, before each piece of its work.
+    /// Called by a loop before each piece of work.
     ///
     /// # Errors
-    /// One that says so, once a signal came.
+    /// [`Interrupted`], once a signal came.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_asked() { Err(Interrupted.into()) } else { Ok(()) }
     }
@@ -53,24 +53,24 @@ impl Interrupt {
         self.is_asked.load(Ordering::Relaxed)
     }
 
-    /// Ends this program by the signal that was noted, so that a shell sees what ended it (status 128 and the
-    /// signal's number). Returns where there was none.
+    /// Ends this program by the noted signal, so that a shell sees the cause (status 128 and the signal's number).
+    /// Returns if there was none.
     pub(crate) fn end_by_it(&self) {
         let signal = i32::try_from(self.signal.load(Ordering::Relaxed)).unwrap_or_default();
         if signal != 0 {
-            // It returns only where the signal has another default; then the caller's status has to do.
+            // Returns only if the default action of the signal differs; then the caller's status is used.
             let _ = low_level::emulate_default_handler(signal);
         }
     }
 }
 
-/// True for a failure that is a signal's.
+/// True for a failure caused by a signal.
 pub(crate) fn is_interruption(error: &(dyn Error + 'static)) -> bool {
     let is_cancelled = |cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(Cause::Cancelled));
     Chain::new(error).any(|cause| cause.is::<Interrupted>() || is_cancelled(cause))
 }
 
-/// The set of signals that this program was told to ignore, one bit a signal; none where `/proc` is missing.
+/// Signals that this process ignores, one bit a signal; none if `/proc` is missing.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -54,7 +54,7 @@ impl Ln {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let is_into = volume.metadata(&self.link).is_ok_and(|found| found.is_dir());

@@ -32,7 +32,7 @@ pub(crate) struct Ls {
     listing: Listing,
 }
 
-/// What is listed, and how: the options of `ls`, which other commands that do the same have as well.
+/// Path and form of a listing: options shared by `ls` and similar commands.
 #[derive(Debug, Args)]
 pub(crate) struct Listing {
     /// Directory or file in the image
@@ -71,7 +71,7 @@ struct Entry {
     target: Option<JsonTarget>,
 }
 
-/// A name that is listed.
+/// A listed name.
 struct Listed {
     name: Vec<u8>,
     path: PathBuf,
@@ -82,7 +82,7 @@ impl Ls {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         self.listing.run(&self.image.open_read_only()?, out)
     }
@@ -123,7 +123,7 @@ impl Listing {
         failures.tell(count, "listed")
     }
 
-    /// The names of a directory, sorted, and those of them that are listed next.
+    /// The sorted names of a directory, and the subdirectories to list next.
     fn read(&self, volume: &Volume, dir: &Path) -> Result<(Vec<Listed>, Vec<PathBuf>)> {
         let mut entries = sorted(volume, dir)?;
         let mut below = Vec::new();
@@ -135,7 +135,7 @@ impl Listing {
             }
             let needs_metadata = self.long || self.json;
             let metadata = match needs_metadata.then(|| volume.symlink_metadata(&path)) {
-                // Of a damaged image the name alone is known.
+                // In a damaged image only the name may be readable.
                 Some(Err(error)) if error.blame() == Blame::Image => None,
                 found => found.transpose()?,
             };

@@ -25,7 +25,7 @@ pub(crate) struct Mkdir {
     /// Directories in the image
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Make those above as well; no failure when a directory exists
+    /// Make missing parents too; no failure if a directory exists
     #[arg(short, long)]
     parents: bool,
     /// Permission bits of the new directories, in octal
@@ -45,7 +45,7 @@ impl Mkdir {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let mut made = Vec::new();

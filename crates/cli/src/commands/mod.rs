@@ -1,17 +1,16 @@
 //! The commands on files and directories, which every format has, and the parts that all commands share.
 //!
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
-//! [`spinney::Files`], whatever format is behind it: the words of the program for a format are in its face
-//! ([`format::Face`]), and nothing here names one. Shared by the commands: [`image`] opens the image that the user
-//! names, `place` parses an argument to a path on the host, in an image or in a mount, [`short`] rewrites arguments
-//! to one form, `dest` decides where copies go, [`on_mount`] has the server of a mount carry out a command,
-//! [`output`], [`names`] and `report` write reports, [`human`] makes numbers readable, [`failure`] decides the exit
-//! status, `tally` and [`progress`] watch the copies that the library makes, [`interrupt`] notes signals for them,
-//! and [`picture`] draws. [`mount`] and [`trace`] are folders.
+//! [`spinney::Files`], for every format: texts for one format are in its face ([`format::Face`]), and nothing here
+//! names one. Shared modules: [`image`] opens the image that the user names, `place` parses an argument to a path on
+//! the host, in an image or in a mount, [`short_form`] rewrites arguments to one form, `dest` decides the targets of
+//! copies, [`on_mount`] asks the server of a mount to run a command, [`output`], [`names`] and `report` write reports,
+//! [`human`] formats numbers, [`failure`] decides the exit status, `tally` and [`progress`] watch the copies that the
+//! library makes, [`interrupt`] notes signals for them, and [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
-//! Failure: the first one ends the command. A command that changes an image makes its changes
-//! durable before it reports success; one that fails leaves the image consistent, with a part of
-//! its changes. Callers: programs, with the formats that they know.
+//! Failure: the first one ends the command. A command that changes an image makes its changes durable before it reports
+//! success; if it fails, the image is consistent and may have a part of the changes. Callers: programs, with their list
+//! of formats.
 
 pub(crate) mod attributes;
 pub(crate) mod cat;
@@ -47,7 +46,7 @@ pub(crate) mod progress;
 pub(crate) mod put;
 mod report;
 pub(crate) mod rm;
-pub(crate) mod short;
+pub(crate) mod short_form;
 mod socket;
 pub(crate) mod stat;
 mod tally;

@@ -1,4 +1,5 @@
-//! The kernel's table of mounts.
+//! The kernel's table of mounts: which mount contains a directory, and which serves an image. Callers: commands that
+//! accept a mount in place of an image.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -19,10 +20,10 @@ use spinney::fuse::ServedFile;
 const TYPES: [&str; 2] = ["fuse.spinney", TYPE_SYNCED];
 const TYPE_SYNCED: &str = "fuseblk.spinney";
 
-/// Where the kernel lists the mounts of this process's view.
+/// The mounts in this process's namespace.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
-/// How long a mount may take to say that it is dead, which the kernel does by itself.
+/// Longest wait for the answer of a mount; the kernel answers at once for a dead one.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// `STATX_MNT_ID_UNIQUE`.
@@ -31,51 +32,51 @@ const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// `major:minor` of what is mounted; two mounts of the same thing share it.
+    /// `major:minor` of the mounted file system; two mounts of it share the number.
     pub(crate) device: String,
-    /// What of it, from its root.
+    /// The mounted directory, from the root of the file system.
     pub(crate) root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub(crate) dir: PathBuf,
     /// Type, as `tmpfs`.
     pub(crate) kind: String,
-    /// What.
+    /// The source: a device, an image or a name.
     pub(crate) source: PathBuf,
-    /// True when it was mounted for reading only.
+    /// True for a read-only mount.
     pub(crate) read_only: bool,
-    /// Who mounted it, of a FUSE mount.
+    /// User who made the mount, of FUSE mounts.
     pub(crate) user: Option<u32>,
 }
 
 impl Row {
-    /// The two numbers of the device.
+    /// Major and minor number of the device.
     pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.device.split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// True for a mount that is served by this program.
+    /// True for a mount that this program serves.
     pub(crate) fn is_ours(&self) -> bool {
         TYPES.contains(&self.kind.as_str())
     }
 
-    /// True for a mount that this process's user made. What another user's FUSE mount is called, that user chose, and
-    /// its server may keep for ever who asks it.
+    /// True for a mount made by this process's user. Another user chooses the name of his FUSE mounts, and his server
+    /// may block a caller for ever.
     pub(crate) fn is_own(&self) -> bool {
         self.user == Some(rustix::process::geteuid().as_raw())
     }
 
-    /// True for one of ours where the kernel waits for the server when it unmounts.
+    /// True for a mount of ours whose unmounting waits for the server.
     pub(crate) fn is_synced(&self) -> bool {
         self.kind == TYPE_SYNCED
     }
 
-    /// True for two mounts of one file system, while both are there.
+    /// True for two existing mounts of one file system.
     pub(crate) fn is_of_the_same(&self, other: &Self) -> bool {
         (&self.device, &self.kind, &self.source) == (&other.device, &other.kind, &other.source)
     }
 
-    /// What the server reads: of a mount on a block device the file behind that.
+    /// The image that the server reads: of a mount on a block device the file behind it.
     pub(crate) fn image(&self) -> PathBuf {
         if !self.is_synced() || !self.shows_anchor() {
             return self.source.clone();
@@ -83,7 +84,7 @@ impl Row {
         behind_loop(&self.source).unwrap_or_else(|| self.source.clone())
     }
 
-    /// True where the source of a mount on a block device is that device, and not the one that is served.
+    /// True if the source is the block device of the mount itself, not the served image.
     fn shows_anchor(&self) -> bool {
         std::fs::metadata(&self.source).is_ok_and(|source| {
             let number = source.rdev();
@@ -91,15 +92,15 @@ impl Row {
         })
     }
 
-    /// Where the kernel keeps what concerns writing back to it.
+    /// The kernel's directory of write-back settings of this mount.
     pub(crate) fn backing_info(&self) -> PathBuf {
         let suffix = if self.is_synced() { "-fuseblk" } else { "" };
         Path::new("/sys/class/bdi").join(format!("{}{suffix}", self.device))
     }
 }
 
-/// A number that tells the mount seen at `dir` from all others, earlier and later ones too, where
-/// the kernel has such numbers. The file system that is mounted there is not asked for it.
+/// A number that identifies the mount seen at `dir` among all others, earlier and later ones too, if the kernel has
+/// such numbers. The mounted file system is not asked.
 pub(crate) fn identity(dir: &Path) -> Option<u64> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
@@ -107,7 +108,7 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
     has_it.then_some(found.stx_mnt_id)
 }
 
-/// True where a mount is seen at `dir` whose server is gone. Who does not say so soon is somebody's server.
+/// True if the server of the mount seen at `dir` is gone. No answer within `ANSWER_MAX` counts as alive.
 pub(crate) fn is_dead(dir: &Path) -> bool {
     let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
     matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
@@ -122,20 +123,20 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
     told.recv_timeout(ANSWER_MAX).ok()
 }
 
-/// Identifies an image whatever its name is, as its server tells.
+/// Identity of an image independent of its name, as its server reports it.
 pub(crate) fn served_file(image: &std::fs::Metadata) -> ServedFile {
     let Identity { device, inode, number } = Identity::of(image);
     ServedFile { device, inode, number }
 }
 
-/// Whether the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
-/// by now. `None` where it does not tell. The mount is one that the user made.
+/// Whether the server of the mount at `dir` has `image` open; the name in the table of mounts may by now lead to
+/// another file. `None` if the server does not answer. The mount must be the user's own.
 pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
     let served = spinney::fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
     Some(served.is_same(&served_file(image)))
 }
 
-/// The one of our mounts that a file is of.
+/// The mount of ours that contains a file.
 pub(crate) fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Row>> {
     let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
     let text = std::fs::read(MOUNTINFO)?;
@@ -143,22 +144,21 @@ pub(crate) fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Row>> {
     Ok(rows.find(|row| row.is_ours() && row.device == device))
 }
 
-/// The mount that is seen at `dir`, which is absolute and free of links; the last one where
-/// several lie on top of each other.
+/// The mount that is seen at `dir`, which is absolute and free of links: the last of several.
 pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
     Ok(find_in(&text, dir))
 }
 
-/// The last one of our mounts that the user made and for which `is_it` is true; those of others are not looked at.
+/// The last mount of ours, made by this user, for which `is_it` is true; those of others are not accessed.
 pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
     Ok(rows.rfind(|row| is_it(row)))
 }
 
-/// The last one of our mounts whose image is `file`, a regular file or a block device, of those that the user made. A
-/// server that does not answer is believed to serve what its image's name leads to.
+/// The last mount of ours, made by this user, whose image is `file`, a regular file or a block device. If a server does
+/// not answer, the name of its image decides.
 pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;
     let kind = wanted.file_type();
@@ -167,7 +167,7 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     }
     let own = Identity::of(&wanted);
     serving(|row| {
-        // Where another user's mount lies on top, that one would be asked.
+        // A path below a mount of another user that covers this one would reach that user's server.
         if !find(&row.dir).is_ok_and(|seen| seen.as_ref() == Some(row)) {
             return false;
         }
@@ -175,7 +175,7 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
         let is_it =
             |image: &Locator| image.identity().is_ok_and(|found| found.is_some_and(|found| found.is_same(&own)));
         if images.len() > 1 {
-            // A server tells of its first device alone.
+            // A server reports only its first device.
             return images.iter().any(is_it);
         }
         let wanted = wanted.clone();
@@ -183,16 +183,16 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     })
 }
 
-/// The mount that has the directory `dir`, which is absolute and free of links, whoever serves it.
+/// The mount that contains the directory `dir`, which is absolute and free of links, of any program.
 pub(crate) fn with(dir: &Path) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| dir.starts_with(&row.dir));
-    // Of several that lie on top of each other, the last is seen.
+    // Of several on the same directory, the last is visible.
     Ok(rows.max_by_key(|row| row.dir.as_os_str().len()))
 }
 
-/// A mount that may write to `file`, of a type that the kernel serves itself: of the block device, or through a loop
-/// device of the regular file.
+/// A mount of the kernel's own file systems that may write to `file`: of the block device, or of a loop device over the
+/// regular file.
 pub(crate) fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Row>> {
     let wanted = std::fs::metadata(file)?;
     let text = std::fs::read(MOUNTINFO)?;
@@ -216,7 +216,7 @@ fn behind_loop(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())))
 }
 
-/// All mounts of the file system that `row` is one of, in the order in which they were mounted.
+/// All mounts of the file system of `row`, in the order in which they were made.
 pub(crate) fn alike(row: &Row) -> std::io::Result<Vec<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(self::row);

@@ -27,10 +27,10 @@ use super::report::json_path;
 pub(crate) struct Mv {
     #[command(flatten)]
     image: ImageArgs,
-    /// What to move, in the image
+    /// Files and directories in the image
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Where to, in the image: an existing directory, or a name
+    /// Destination in the image: an existing directory, or a name
     dest: PathBuf,
     /// Do not replace an existing file
     #[arg(short, long)]
@@ -58,7 +58,7 @@ impl Mv {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let flags = match (self.no_clobber, self.exchange) {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
-/// The bytes of a name as text that cannot harm a terminal, and from which they can be told.
+/// The bytes of a name as text without control characters, from which the bytes can be restored.
 pub(crate) fn escaped(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(needs_escape) => Cow::Borrowed(text),
@@ -27,7 +27,7 @@ pub(crate) fn escaped_text(text: &str) -> Cow<'_, str> {
 }
 
 fn needs_escape(c: char) -> bool {
-    // The last two ranges hold the marks that turn the direction of writing.
+    // The last two ranges are the marks that change the direction of writing.
     c.is_control()
         || c == '\\'
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,5 @@
-//! Commands that the server of a mount carries out, as a client asks for them: it passes on what goes in or comes out.
+//! Commands that a client asks the server of a mount to run; their input and output pass through a stream. Callers:
+//! commands that accept a mount in place of an image.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -19,10 +20,10 @@ const PASSED_BYTES: usize = 256 << 10;
 /// Longest line that is shown on a terminal at once.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Behind the name of a command whose report a person looks at.
+/// Added to a command if a person reads its report.
 pub(crate) const TERMINAL: &str = "--terminal";
 
-/// A directory of a mount, connected, with its path from the root of what is mounted.
+/// A connection to the server of a mount, and the path of the named directory from the root of the mount.
 #[derive(Debug)]
 pub(crate) struct OnMount {
     remote: spinney::remote::Remote,
@@ -30,16 +31,16 @@ pub(crate) struct OnMount {
 }
 
 impl OnMount {
-    /// Connects to the server of the mount that has the directory `dir`.
+    /// Connects to the server of the mount that contains the directory `dir`.
     ///
     /// # Errors
-    /// When it takes no commands.
+    /// If the server takes no commands.
     pub(crate) fn connect(dir: &Path) -> Result<Self> {
         let (remote, base) = connect_mount(dir)?;
         Ok(Self { remote, base })
     }
 
-    /// A path as the server takes it.
+    /// A path in the form that the server takes.
     ///
     /// # Errors
     /// `Unsupported` for one that is not UTF-8.
@@ -49,7 +50,7 @@ impl OnMount {
         whole.map_err(|path| Failure::new(Status::Unsupported, format!("{}: not UTF-8", path.display())).into())
     }
 
-    /// Has the server write a stream, and passes it on to `output`.
+    /// Asks the server to write a stream, and passes it on to `output`.
     ///
     /// # Errors
     /// The server's; those of the output.
@@ -57,7 +58,7 @@ impl OnMount {
         self.ask(words, |stream| pass(stream, &mut output))
     }
 
-    /// Has the server carry out the command `name`, and prints what it reports.
+    /// Asks the server to run the command `name`, and prints its report.
     ///
     /// # Errors
     /// The server's; those of the output.
@@ -73,29 +74,29 @@ impl OnMount {
 
     fn ask(&self, words: Vec<String>, read: impl FnOnce(&UnixStream) -> io::Result<()>) -> Result<String> {
         let (done, passed) = self.talk_while(words, read)?;
-        // A reader that is gone is the cause of what the server says.
+        // If the reader is gone, that is also the cause of the server's error.
         passed.context("the stream")?;
         done
     }
 
-    /// Has the server carry out a command for as long as `talk` takes, which asks and is answered through the stream.
+    /// Asks the server to run a command while `talk` exchanges questions and answers with it through the stream.
     ///
     /// # Errors
     /// The server's; those of `talk`.
     pub(crate) fn converse<T>(&self, words: Vec<String>, talk: impl FnOnce(&UnixStream) -> Result<T>) -> Result<T> {
         let (done, said) = self.talk_while(words, talk)?;
-        // A server that ended is the cause of a stream that ended.
+        // If the server ended, that is also the cause of the stream's end.
         done?;
         said
     }
 
-    /// How the command ended, and what came of `talk`.
+    /// Returns how the command ended, and the result of `talk`.
     fn talk_while<T>(&self, words: Vec<String>, talk: impl FnOnce(&UnixStream) -> T) -> Result<(Result<String>, T)> {
         let (ours, theirs) = UnixStream::pair().context("a stream")?;
         let (done, said) = std::thread::scope(|scope| {
             let asking = scope.spawn(move || self.remote.job(words, theirs));
             let said = talk(&ours);
-            // After a failure here the server is to stop, too.
+            // After a failure here the server has to stop, too.
             let _ = ours.shutdown(Shutdown::Both);
             (asking.join(), said)
         });
@@ -113,12 +114,12 @@ impl OnMount {
         let (done, passed) = std::thread::scope(|scope| {
             let passing = scope.spawn(move || {
                 let passed = fill(&mut input, &ours);
-                // The end of the stream, also where it came too early.
+                // Marks the end of the stream, even if it came too early.
                 let _ = ours.shutdown(Shutdown::Write);
                 passed
             });
             let done = self.remote.job(words, theirs);
-            // What is not wanted any more waits for nobody.
+            // Ends a reader that would wait for input.
             let _ = end.shutdown(Shutdown::Both);
             (done, passing.join())
         });
@@ -132,7 +133,7 @@ fn told(failure: JobFailure) -> anyhow::Error {
     Failure::new(Status::from_code(failure.status), failure.text).into()
 }
 
-/// Passes all of `input` on, for as long as somebody reads it.
+/// Passes all of `input` on, until the server stops reading.
 fn fill(input: &mut impl Read, mut to: &UnixStream) -> io::Result<()> {
     let mut buffer = vec![0; PASSED_BYTES];
     loop {
@@ -143,7 +144,7 @@ fn fill(input: &mut impl Read, mut to: &UnixStream) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         match to.write_all(buffer.get(..count).unwrap_or_default()) {
-            // The server has what it wants, or says why not.
+            // The server needs no more input, or reports an error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }
@@ -163,7 +164,7 @@ fn pass(mut from: &UnixStream, output: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Passes lines on to a terminal, which a server has nothing to say to.
+/// Passes lines on to a terminal. They are escaped: a server must not control it.
 fn show(from: &UnixStream, output: &mut impl Write) -> io::Result<()> {
     let mut from = BufReader::with_capacity(PASSED_BYTES, from);
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! Where reports go: text or JSON on the standard output, recordings and pictures into files.
+//! Destinations of reports: text or JSON on the standard output, recordings and pictures in files.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -13,8 +13,8 @@ use spinney::fuse::stdout_was_closed;
 use super::failure::Failure;
 use super::names;
 
-/// The standard output, buffered, or what stands for it. Unlike `println!`, a reader that went away is an error here,
-/// which `main` recognises as none; and writing to an output that was closed from the start fails.
+/// The buffered standard output, or a replacement for it. Unlike with `println!`, a closed reader is an error here,
+/// which `main` does not count as a failure; and writing to an output that was closed from the start fails.
 pub(crate) struct Output {
     out: BufWriter<Box<dyn Write>>,
     is_terminal: bool,
@@ -35,19 +35,19 @@ impl Output {
         Self::to(Stdout(io::stdout().lock()), is_terminal)
     }
 
-    /// Reports go to `out`, behind which a person may look at them.
+    /// Writes reports to `out`; `is_terminal` is true if a person reads them.
     #[must_use]
     pub(crate) fn to(out: impl Write + 'static, is_terminal: bool) -> Self {
         Self { out: BufWriter::with_capacity(64 << 10, Box::new(out)), is_terminal, outlives_reader: false }
     }
 
-    /// For commands whose exit status says more than their report: where its reader goes away, the rest is not written,
-    /// and the command goes on to its end.
+    /// For commands whose exit status matters more than their report: if the reader closes the output, the rest is
+    /// discarded, and the command runs to its end.
     pub(crate) fn outlive_reader(&mut self) {
         self.outlives_reader = true;
     }
 
-    /// What became of writing; without the reader that it is given up for.
+    /// The result of a write, or `without_reader` if the output is abandoned.
     fn written<T>(&mut self, result: io::Result<T>, without_reader: T) -> io::Result<T> {
         match result {
             Err(error) if self.outlives_reader && error.kind() == io::ErrorKind::BrokenPipe => {
@@ -58,12 +58,12 @@ impl Output {
         }
     }
 
-    /// True when a person looks at it.
+    /// True if a person reads it.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// A name as it is to be written here: escaped for a terminal only.
+    /// A name as it is written here: escaped for a terminal only.
     pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         if !self.is_terminal {
             return Cow::Borrowed(bytes);
@@ -80,14 +80,14 @@ impl Output {
         Ok(self.write_all(&name)?)
     }
 
-    /// Writes a report as JSON, indented, with a newline behind it.
+    /// Writes a report as indented JSON and a newline.
     pub(crate) fn json(&mut self, report: &impl Serialize) -> Result<()> {
         serde_json::to_writer_pretty(&mut *self, report).map_err(io::Error::from)?;
         self.write_all(b"\n")?;
         self.finish()
     }
 
-    /// Writes everything out, so that a failure is seen.
+    /// Flushes the buffer, and reports a failure to do so.
     pub(crate) fn finish(&mut self) -> Result<()> {
         Ok(self.flush()?)
     }
@@ -105,7 +105,7 @@ impl Write for Output {
     }
 }
 
-/// The standard output as the caller gave it.
+/// The standard output of the process.
 struct Stdout(StdoutLock<'static>);
 
 impl Write for Stdout {
@@ -119,11 +119,11 @@ impl Write for Stdout {
     }
 }
 
-/// For those who are about to write to the standard output.
+/// Checks that the standard output is open.
 ///
 /// # Errors
-/// When the program was started without one (`>&-`): Rust's runtime has put `/dev/null` there, which takes all that
-/// is written.
+/// If the program was started without one (`>&-`): Rust's runtime then opens `/dev/null` in its place, which would
+/// swallow all output.
 pub(crate) fn check_open() -> io::Result<()> {
     if stdout_was_closed() {
         return Err(io::Error::other("the standard output is closed"));
@@ -131,17 +131,17 @@ pub(crate) fn check_open() -> io::Result<()> {
     Ok(())
 }
 
-/// Tells the user something that is no failure, on the standard error.
+/// Prints a message that is no failure on the standard error.
 pub(crate) fn warn(text: &str) {
-    // Nothing can be done when even this fails.
+    // A failure of the standard error cannot be reported.
     let _ = writeln!(io::stderr().lock(), "spinney: {text}");
 }
 
-/// Opens a file that a command writes beside an image, to be written anew. What is there already is replaced only where
-/// it begins as that does which is to come: it may be anything else, the image itself included.
+/// Opens a file beside an image for writing. An existing file is replaced only if it has the same beginning as the new
+/// contents: any other may be precious, or the image itself.
 ///
 /// # Errors
-/// `Refused` for another file, and a block device; what keeps it from being opened.
+/// `Refused` for another file, and a block device; the host's.
 pub(crate) fn replace(path: &Path, beginning: &[u8]) -> Result<File> {
     let about = || path.display().to_string();
     let refused = || Failure::refused(format!("{}: is there already, and is something else", path.display()));

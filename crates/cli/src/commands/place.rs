@@ -1,9 +1,9 @@
 //! The path that an argument names: on the host, in an image, or below a mount.
 //!
 //! `IMAGE:/PATH` is a path in an image, as is `IMAGE?offset=N:/PATH`; a path below a mount of this program is a path in
-//! the mounted image. If a host file of the whole name exists, it is meant; an argument that begins with `./` is always
-//! a host path. Of several colons the first one after the name of an existing file separates, so that host paths and
-//! names in an image may have colons.
+//! the mounted image. If a host file with the whole name exists, that is used; an argument that begins with `./` is
+//! always a host path. Of several colons the first one after the name of an existing file separates, so that host paths
+//! and names in an image may have colons.
 //!
 //! This module opens no image. Callers: `short`, which rewrites the arguments of all commands to IMAGE PATH,
 //! and `cp`.
@@ -74,7 +74,7 @@ impl Place {
 /// The parts before and after each colon of an argument.
 fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
     let bytes = word.as_bytes();
-    // Colons of a scheme separate nothing, unless there is a file in front of them.
+    // A colon of a scheme does not separate, unless a file with that name exists.
     let has_file =
         |at: usize| std::fs::symlink_metadata(OsStr::from_bytes(bytes.get(..at).unwrap_or_default())).is_ok();
     let scheme_len = Locator::scheme_len(word);
@@ -92,7 +92,7 @@ fn in_image(word: &OsStr) -> Option<Place> {
         let devices = Locator::parse_list(image).ok()?;
         let in_image = || Place::Image { image: image.to_owned(), path: from_root(rest) };
         let Some(host) = devices.iter().map(Locator::path).collect::<Option<Vec<_>>>() else {
-            // Whether a device of another backend exists is found out in opening it.
+            // Other backends report a missing device when it is opened.
             return rest.as_bytes().starts_with(b"/").then(in_image);
         };
         let is_dir = |path: &&Path| Some(std::fs::metadata(path).ok()?.is_dir());
@@ -183,8 +183,8 @@ pub(crate) fn is_image(path: &Path) -> bool {
     known.is_ok_and(|name| name.and_then(spinney::format_named).is_some())
 }
 
-/// The mount point of an image, if the caller has mounted it whole and writable, so that it shows the same as the
-/// image. Mounts by other users do not count: they chose the name of the image in the mount table.
+/// The mount point of an image, if the caller has mounted it whole and writable, so that the mount shows all of it.
+/// Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     // A volume on several devices is mounted for reading only.
     let [part] = <[Locator; 1]>::try_from(Locator::parse_list(image).ok()?).ok()?;
@@ -203,7 +203,7 @@ pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
     });
     let row = row.ok()??;
     let is_whole = row.root == Path::new("/") && !row.read_only && mounts::find(&row.dir).ok()? == Some(row.clone());
-    // Another file may have the image's name by now.
+    // By now another file may have the image's name.
     if !is_whole || mounts::serves(&row.dir, &found) != Some(true) {
         return None;
     }

@@ -1,12 +1,12 @@
-//! Asking a server again and again how far it is: soon at first, as what is small ends at once, and then less often.
+//! Intervals for polling a server: short at first, since small jobs end at once, then longer.
 
 use std::time::Duration;
 
-/// Time between two questions: the first, and the longest.
+/// Shortest and longest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const INTERVAL_MAX: Duration = Duration::from_millis(200);
 
-/// Times to wait between questions.
+/// The interval of a poll.
 #[derive(Debug)]
 pub(crate) struct Polling(Duration);
 
@@ -17,13 +17,13 @@ impl Default for Polling {
 }
 
 impl Polling {
-    /// How long to wait before the next question.
+    /// The time to wait before the next poll.
     pub(crate) fn interval(&mut self) -> Duration {
         let longer = self.0.saturating_mul(2).min(INTERVAL_MAX);
         std::mem::replace(&mut self.0, longer)
     }
 
-    /// Waits before the next question.
+    /// Waits before the next poll.
     pub(crate) fn wait(&mut self) {
         std::thread::sleep(self.interval());
     }

@@ -1,5 +1,4 @@
-//! How far a long copy has come: counters that the copying threads add to, and the bar that a
-//! person sees when it takes longer than a moment.
+//! Progress of a long copy: counters that the copying threads add to, and a bar on the terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,40 +7,40 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is over sooner needs no bar.
+/// A bar appears only after this time.
 const QUIET_TIME: Duration = Duration::from_secs(2);
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Counters of a copy. Adding to them is cheap and needs no lock.
+/// Counters of a copy, without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Names done.
+    /// Finished names.
     pub(crate) names: AtomicU64,
-    /// Bytes of file contents done.
+    /// Copied bytes of file contents.
     pub(crate) bytes: AtomicU64,
-    /// Bytes of file contents to do; 0 when nobody knows.
+    /// Bytes of file contents to copy; 0 if unknown.
     pub(crate) bytes_total: AtomicU64,
 }
 
 impl Progress {
-    /// More bytes are to be done.
+    /// Adds bytes to copy.
     pub(crate) fn add_total(&self, count: u64) {
         let before = self.bytes_total.load(Ordering::Relaxed);
         self.bytes_total.store(before.saturating_add(count), Ordering::Relaxed);
     }
 
-    /// One more name is done.
+    /// Adds a finished name.
     pub(crate) fn add_name(&self) {
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// More bytes are done.
+    /// Adds copied bytes.
     pub(crate) fn add_bytes(&self, count: u64) {
         self.bytes.fetch_add(count, Ordering::Relaxed);
     }
 }
 
-/// A bar on the terminal for as long as this value lives, beginning after two seconds.
+/// A bar on the terminal while this value lives, beginning after two seconds.
 pub(crate) struct Bar {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -58,12 +57,12 @@ impl Bar {
         Self { ends, thread }
     }
 
-    /// True when a bar that is wanted could be seen: the standard error is a terminal.
+    /// True if a bar is wanted and the standard error is a terminal.
     pub(crate) fn would_show(is_wanted: bool) -> bool {
         is_wanted && std::io::IsTerminal::is_terminal(&std::io::stderr())
     }
 
-    /// True when the bar goes to a terminal, so that finding out how much there is to do is worth it.
+    /// True if the bar is on a terminal, so that computing the total is worth it.
     pub(crate) fn is_shown(&self) -> bool {
         self.thread.is_some()
     }
@@ -74,7 +73,7 @@ impl Drop for Bar {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A bar that failed is no reason to fail the copy.
+            // A failure of the bar does not fail the copy.
             let _ = thread.join();
         }
     }
@@ -82,7 +81,7 @@ impl Drop for Bar {
 
 fn draw(progress: &Progress, ends: &AtomicBool) {
     let start = Instant::now();
-    // It counts from the start, so that it knows the rate when it appears.
+    // It counts from the start, so that the rate is known when it appears.
     let bar = ProgressBar::hidden();
     set_style(&bar, false);
     while !ends.load(Ordering::Acquire) {

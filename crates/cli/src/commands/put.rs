@@ -25,8 +25,8 @@ use super::tally::{Counted, Tally};
 
 /// Copy files and directories into an image
 ///
-/// Directories are copied with all below, and merged into existing ones. Owners, modes, times,
-/// attributes, hard links, holes, device nodes, sockets, pipes and symbolic links are kept.
+/// Directories are copied with their contents, and merged into existing ones. Owners, modes, times, attributes, hard
+/// links, holes, device nodes, sockets, pipes and symbolic links are kept.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -41,10 +41,10 @@ use super::tally::{Counted, Tally};
 pub(crate) struct Put {
     #[command(flatten)]
     image: ImageArgs,
-    /// What to copy, on this machine; a path that ends in /. means what is inside
+    /// Files and directories on this machine; a path that ends in /. means its contents
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Where to, in the image: an existing directory, or a new name
+    /// Destination in the image: an existing directory, or a new name
     dest: PathBuf,
     /// Replace existing files
     #[arg(short, long)]
@@ -52,7 +52,7 @@ pub(crate) struct Put {
     /// Give everything this owner and group
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
-    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; incompressible data is stored as it is
     #[arg(long, value_name = "ALGO[:LEVEL]")]
     compress: Option<String>,
     /// Stay on the file system that SOURCE is on
@@ -74,9 +74,9 @@ pub(crate) struct Put {
 
 #[derive(Serialize)]
 struct Report {
-    /// Files, directories and others that were copied.
+    /// Number of copied entries.
     entries: u64,
-    /// Of contents.
+    /// Copied bytes of contents.
     bytes: u64,
     made: Vec<Made>,
 }
@@ -85,7 +85,7 @@ impl Put {
     /// Runs the command.
     ///
     /// # Errors
-    /// How many files could not be copied, or the only failure; `failure::status_of` says of what kind it is.
+    /// The number of files that could not be copied, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
         let copy = self.copy()?;
@@ -100,7 +100,7 @@ impl Put {
         let copied = Dest::find(&volume, &self.dest, self.sources.len())
             .and_then(|dest| copy.run(&volume, &self.sources, Target { path: &self.dest, dest }, &tally))
             .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
-        // What was copied before a failure is kept.
+        // Files copied before a failure are kept.
         let closed = volume.close();
         drop(bar);
         let made = copied?;
@@ -124,13 +124,13 @@ impl Put {
     }
 }
 
-/// How files of this machine are copied into an image.
+/// Copies files of this machine into an image.
 pub(crate) struct CopyIn {
     pub(crate) options: Options,
     pub(crate) volume: VolumeOptions,
 }
 
-/// Where they go.
+/// Destination of a source.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) path: &'a Path,
@@ -138,7 +138,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl CopyIn {
-    /// For a copy into the image at `image`; in a mount, the files of an unprivileged user belong to that user.
+    /// For a copy into the image at `image`; in a mount, files copied by an unprivileged user belong to that user.
     pub(crate) fn new(image: &Path, is_user: bool, replaces: bool) -> Self {
         let image = Locator::parse(image).ok().and_then(|image| rustix::fs::stat(image.path()?).ok());
         let rules = Rules {
@@ -152,7 +152,7 @@ impl CopyIn {
         Self { options: Options { rules, ..Options::default() }, volume }
     }
 
-    /// Copies files and directories of this machine; returns where each went.
+    /// Copies files and directories of this machine; returns the path of each copy.
     ///
     /// # Errors
     /// The first failure that is not recorded.
@@ -175,7 +175,7 @@ impl CopyIn {
         Ok(targets)
     }
 
-    /// Returns where a source went, unless it was left out.
+    /// Returns the path of a copy, unless the source was left out.
     fn one(&self, volume: &Volume, path: &Path, target: Target<'_>, tally: &Tally<'_>) -> Result<Option<PathBuf>> {
         let Target { path: into, dest } = target;
         if means_contents(path) {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(parse_owner("0:100"), Ok((0, 100)));
         assert_eq!(parse_owner("root:root"), Ok((0, 0)));
         assert_eq!(parse_owner("12:root"), Ok((12, 0)));
-        assert!(parse_owner("nobody-of-this-name:root").is_err());
+        assert!(parse_owner("no-user-of-this-name:root").is_err());
         assert!(parse_owner("0").is_err());
     }
 

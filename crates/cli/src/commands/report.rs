@@ -1,4 +1,4 @@
-//! What commands that change an image, or copy out of one, report as JSON.
+//! Entries of JSON reports: names that a command made in an image, and paths.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -9,25 +9,25 @@ use spinney::vfs::Volume;
 
 use super::names::JsonPath;
 
-/// A name that was made in an image.
+/// A name made in an image.
 #[derive(Debug, Serialize)]
 pub(crate) struct Made {
     #[serde(flatten)]
     path: JsonPath,
-    /// The subvolume that it is in; of a new subvolume the one that it is.
+    /// The subvolume that contains it; of a new subvolume its own number.
     subvolume: u64,
     ino: u64,
 }
 
 impl Made {
-    /// What is at `path`.
+    /// The entry for the file at `path`.
     pub(crate) fn at(volume: &Volume, path: &Path) -> Result<Self> {
         let found = volume.symlink_metadata(path)?;
         Ok(Self { path: json_path(path), subvolume: found.home.subvolume, ino: found.home.ino })
     }
 }
 
-/// A path as JSON has it.
+/// A path for JSON.
 pub(crate) fn json_path(path: &Path) -> JsonPath {
     JsonPath(path.as_os_str().as_bytes().to_vec())
 }

@@ -26,13 +26,13 @@ use super::report::json_path;
 pub(crate) struct Rm {
     #[command(flatten)]
     image: ImageArgs,
-    /// What to remove, in the image; a symbolic link is removed itself
+    /// Files and directories in the image; of a symbolic link the link itself
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Directories and all below
+    /// Directories with their contents
     #[arg(short, long)]
     recursive: bool,
-    /// No failure when there is nothing to remove
+    /// No failure if a file does not exist
     #[arg(short, long)]
     force: bool,
     /// Report as JSON: {removed: [{path}]}
@@ -49,7 +49,7 @@ impl Rm {
     /// Runs the command.
     ///
     /// # Errors
-    /// How many names could not be removed, or the only failure; `failure::status_of` says of what kind it is.
+    /// The number of names that could not be removed, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let mut removed = Vec::new();

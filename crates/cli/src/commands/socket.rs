@@ -1,4 +1,4 @@
-//! The socket at which the server of a mount takes commands, as a client finds it.
+//! Connects a client to the socket at which the server of a mount takes commands.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) fn address([upper, lower]: [u64; 2]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("spinney-{upper:016x}{lower:016x}"))
 }
 
-/// What the server of a mount shows of one of its directories, past the kernel; `None` where it takes no clients.
+/// Connects to the server of the mount of a directory, past the kernel; `None` if it takes no clients.
 ///
 /// # Errors
 /// The system's; the server's.

@@ -16,7 +16,7 @@ use super::image::ReadArgs;
 use super::names::{self, JsonName, JsonPath, JsonTarget};
 use super::output::Output;
 
-/// Show all that is known about files
+/// Show all metadata of files
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -27,13 +27,13 @@ use super::output::Output;
 pub(crate) struct Stat {
     #[command(flatten)]
     image: ReadArgs,
-    /// Files in the image; a symbolic link is shown itself
+    /// Files in the image; of a symbolic link the link itself
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Follow a symbolic link
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Where the contents are
+    /// Show the extents of the contents
     #[arg(short, long)]
     extents: bool,
     /// Report as JSON: {files: [{path, kind, mode, size, ..., xattrs, extents}]}
@@ -52,7 +52,7 @@ struct FileReport {
     path: JsonPath,
     #[serde(flatten)]
     metadata: JsonMetadata,
-    /// Names of inode flags, as the on-disk format has them.
+    /// Names of inode flags in the on-disk format.
     flags: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     target: Option<JsonTarget>,
@@ -79,19 +79,19 @@ struct Extent {
     kind: &'static str,
     /// Logical address; null for inline data.
     logical: Option<u64>,
-    /// Bytes of the whole extent on disk.
+    /// Length in bytes of the whole extent on disk.
     disk_len: u64,
     /// `none`, `zlib`, `lzo` or `zstd`.
     compression: &'static str,
 }
 
-/// What a format says of a file without flags.
+/// Text of a format for a file without flags.
 const NO_FLAGS: &str = "none";
 
-/// What is known about one file.
+/// Facts about one file.
 struct Facts {
     metadata: Metadata,
-    /// By the names that the format has for them.
+    /// In the notation of the format.
     flags: String,
     target: Option<PathBuf>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -102,7 +102,7 @@ impl Stat {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_read_only()?;
         let mut files = Vec::new();

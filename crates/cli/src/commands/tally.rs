@@ -1,4 +1,4 @@
-//! The counts of a copy, and its failures: how commands watch a transfer.
+//! The counts of a copy, and its failures: the observer that commands pass to a transfer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,23 +25,23 @@ pub(crate) struct Losses {
     pub(crate) disowned: AtomicU64,
 }
 
-/// Which names the progress counts.
+/// The names that the progress counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// All that were tried; the failures among them are subtracted at the end.
+    /// All attempts; failures are subtracted at the end.
     Tried,
-    /// Those that were copied.
+    /// Successful copies.
     Done,
 }
 
-/// A copy as a command watches it.
+/// Observes a copy for a command.
 pub(crate) struct Tally<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) counted: Counted,
     pub(crate) losses: Losses,
     /// Bytes of contents that are shared with their source.
     pub(crate) shared: AtomicU64,
-    /// Files that were whole before, of a copy that continues another.
+    /// Files that an earlier, interrupted copy had completed.
     pub(crate) found: AtomicU64,
     /// Records failures, so that the others are copied; without it the first failure ends the copy.
     pub(crate) failures: Option<&'a Failures>,

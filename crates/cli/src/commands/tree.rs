@@ -18,7 +18,7 @@ use super::ls::sorted;
 use super::names::{JsonName, JsonTarget};
 use super::output::Output;
 
-/// Draw a directory and what is below
+/// Draw a directory and its contents
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -47,8 +47,7 @@ pub(crate) struct Tree {
     json: bool,
 }
 
-/// No directory is deeper in most trees. What is deeper is not shown, so that no image takes the
-/// stack, and the command says so and fails.
+/// Most levels shown, so that no image exhausts the stack. If there are more, the command reports it and fails.
 const LEVELS_MAX: usize = 512;
 
 #[derive(Serialize)]
@@ -68,7 +67,7 @@ struct Node {
 struct Counts {
     dirs: u64,
     files: u64,
-    /// Directories on level [`LEVELS_MAX`] that are not empty, though nobody asked to stop there.
+    /// Non-empty directories on level [`LEVELS_MAX`] that were cut off without `--levels`.
     cut: u64,
     /// Directories that could not be read.
     failures: Failures,
@@ -78,7 +77,7 @@ impl Tree {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_read_only()?;
         let levels = self.levels.unwrap_or(usize::MAX).min(LEVELS_MAX);
@@ -105,7 +104,7 @@ impl Tree {
         whole(&counts)
     }
 
-    /// The entries of a directory; none below the last level to show, or if it cannot be read, which is recorded.
+    /// The entries of a directory; `None` below the last level to show, or if it cannot be read, which is recorded.
     fn inner(&self, volume: &Volume, dir: &Path, levels: usize, counts: &Counts) -> Result<Option<Vec<DirEntry>>> {
         let is_wanted = self.levels.is_some_and(|levels| levels <= LEVELS_MAX);
         if levels == 0 && is_wanted {
@@ -205,12 +204,12 @@ impl Tree {
     }
 }
 
-/// Fails when something was not shown that nobody asked to leave out.
+/// Fails if levels were cut off that `--levels` did not exclude.
 fn whole(counts: &Counts) -> Result<()> {
     counts.failures.tell(counts.dirs.saturating_add(counts.files), "read")?;
     if counts.cut == 0 {
         return Ok(());
     }
-    let text = format!("what is deeper than {LEVELS_MAX} levels is not shown: below {} directories", counts.cut);
+    let text = format!("levels below {LEVELS_MAX} are not shown: below {} directories", counts.cut);
     Err(Failure::new(Status::Unsupported, text).into())
 }

@@ -13,10 +13,10 @@ use super::image::ImageArgs;
 use super::output::Output;
 use super::progress::{Bar, Progress};
 
-/// Give the room of what is free in an image back to the host
+/// Return free space in an image to the host (punch holes)
 ///
-/// What was deleted stays in an image file until it is overwritten, or until this punches a hole there; a disk is told
-/// that it need not keep it. No file changes. On a mount fstrim(8) does the same.
+/// Deleted data stays in an image file until it is overwritten, or until this command punches a hole there; on a disk
+/// the blocks are discarded. No file changes. On a mount fstrim(8) does the same.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -27,7 +27,7 @@ use super::progress::{Bar, Progress};
 pub(crate) struct Trim {
     #[command(flatten)]
     image: ImageArgs,
-    /// Leave shorter runs as they are
+    /// Skip shorter runs of free space
     #[arg(short, long, value_name = "SIZE", value_parser = human::parse_bytes, default_value_t = 0,
         hide_default_value = true)]
     minimum: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Trim {
 
 #[derive(Serialize)]
 struct Report {
-    /// Free, each once however many copies the format keeps.
+    /// Bytes of free space; each counts once, however many copies the format keeps.
     bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl Trim {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let progress = Arc::new(Progress::default());

@@ -1,4 +1,4 @@
-//! Which files of an image give power to who runs or opens them, and whether a copy makes them.
+//! Files of an image that give privileges to users who run or open them, and whether a copy keeps them.
 //!
 //! Device nodes, set-user and set-group bits and capabilities are copied from the caller's own images and mounts, and
 //! from those of root. Callers: `get`, `cp` and `rescue`.
@@ -9,21 +9,21 @@ use clap::Args;
 
 use super::output::warn;
 
-/// The options with which the caller decides this.
+/// The options that decide it.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Trust {
     /// Make no device nodes
     #[arg(long)]
     pub(crate) no_devices: bool,
-    /// Give no file set-user and set-group bits or capabilities, with which programs act for others
+    /// Drop set-user and set-group bits and capabilities, which run programs with other rights
     #[arg(long)]
     pub(crate) no_setid: bool,
-    /// Make device nodes, and programs that act for others, also from an image that others may have written
+    /// Keep device nodes and such bits also from an image that others may have written
     #[arg(long, conflicts_with_all = ["no_devices", "no_setid"])]
     trust: bool,
 }
 
-/// Whether a copy keeps device nodes, and the bits with which a file acts for its owner.
+/// Whether a copy keeps device nodes, and set-user bits and the like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     pub(crate) devices: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Allowed {
     pub(crate) setid: bool,
 }
 
-/// Counts of files that a copy left out, or made without their power.
+/// Counts of files that a copy left out, or made without these bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Withheld {
     pub(crate) devices: u64,
@@ -45,7 +45,7 @@ impl Trust {
         Allowed { devices: is_believed && !self.no_devices, setid: is_believed && !self.no_setid }
     }
 
-    /// Warns of what was left out without an option that says so.
+    /// Warns of files left out by default, not by an option.
     pub(crate) fn tell_withheld(self, (image, is_own): (&Path, bool), withheld: Withheld) {
         if is_own || self.trust {
             return;

@@ -10,7 +10,7 @@ use crate::commands::output::Output;
 
 const ABOUT: &[(Features, &str)] = &[
     (Features::ENCRYPT, "files may be encrypted"),
-    (Features::EXTRA_ATTR, "inodes have room for what the others keep there"),
+    (Features::EXTRA_ATTR, "inodes have space for the fields of the other features"),
     (Features::PRJQUOTA, "inodes have project numbers; needs extra_attr"),
     (Features::INODE_CHKSUM, "inodes have checksums; needs extra_attr"),
     (Features::FLEXIBLE_INLINE_XATTR, "inodes say how much room attributes have; needs extra_attr"),
@@ -48,7 +48,7 @@ pub(super) fn parse(list: &[String]) -> Result<Features> {
     Ok(features)
 }
 
-/// True when the list asks what there is.
+/// True if the list asks for the known features.
 pub(super) fn asks_for_list(list: &[String]) -> bool {
     list.iter().any(|word| word == "list-all")
 }

@@ -1,4 +1,4 @@
-//! What `info` reports of an f2fs image, with the usage that its quota files count.
+//! The report of `info` for an f2fs image, with the usage counted by its quota files.
 
 use std::io::Write as _;
 
@@ -17,14 +17,14 @@ pub(super) struct Report<'a> {
     format: String,
     features: &'a [String],
     total_bytes: u64,
-    /// Bytes that files and their metadata may take.
+    /// Bytes available to files and their metadata.
     user_bytes: u64,
     used_bytes: u64,
-    /// The checkpoint that is shown.
+    /// Version of the checkpoint.
     checkpoint: u64,
     is_clean: bool,
     needs_check: bool,
-    /// Files with fsynced changes behind the checkpoint, which are shown.
+    /// Files recovered from fsyncs after the checkpoint.
     recovered_files: u64,
     orphans: u64,
     segments: u32,
@@ -33,11 +33,11 @@ pub(super) struct Report<'a> {
     ssr_logs: u32,
     nodes: u32,
     inodes: u32,
-    /// What the quota files count; none of a mount, whose users need not know it of each other.
+    /// Usage counted by quota files; `None` of a mount, whose users need not see each other's.
     quotas: Option<Vec<Quota>>,
 }
 
-/// What a user, group or project has and may have; a limit of 0 is none.
+/// Usage and limits of a user, group or project; a limit of 0 is none.
 #[derive(Serialize)]
 struct Quota {
     kind: &'static str,
@@ -111,7 +111,7 @@ pub(super) fn print(out: &mut Output, info: &Info, quotas: Option<&spinney::f2fs
     Ok(())
 }
 
-/// What the quota files of a volume say.
+/// The usage that the quota files of a volume count.
 pub(super) fn quotas(fs: &F2fs) -> spinney::f2fs::Result<Quotas> {
     fs.quotas()
 }
@@ -142,7 +142,7 @@ fn listed(quotas: &Quotas) -> Vec<Quota> {
     quotas.files.iter().flat_map(|(kind, entries)| entries.iter().map(move |entry| of(*kind, entry))).collect()
 }
 
-/// Lines of quotas for people; JSON has all of them.
+/// Most lines of quotas in text; JSON has all.
 const QUOTA_LINES_MAX: usize = 20;
 
 fn print_quotas(out: &mut Output, quotas: &spinney::f2fs::Result<Quotas>) -> Result<()> {
@@ -161,8 +161,8 @@ fn print_quotas(out: &mut Output, quotas: &spinney::f2fs::Result<Quotas>) -> Res
         let limit = |limit: u64, shown: String| if limit == 0 { String::new() } else { format!(" of {shown}") };
         let space = limit(quota.bytes_hard_limit, human::bytes(quota.bytes_hard_limit));
         let inodes = limit(quota.inodes_hard_limit, quota.inodes_hard_limit.to_string());
-        let who = format!("{} {}", quota.kind, quota.id);
-        writeln!(out, "  {who:<20} {}{space}, {} inodes{inodes}", human::bytes(quota.bytes), quota.inodes)?;
+        let owner = format!("{} {}", quota.kind, quota.id);
+        writeln!(out, "  {owner:<20} {}{space}, {} inodes{inodes}", human::bytes(quota.bytes), quota.inodes)?;
     }
     if all.len() > QUOTA_LINES_MAX {
         writeln!(out, "  ... (--json has all)")?;

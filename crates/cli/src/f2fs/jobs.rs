@@ -1,4 +1,4 @@
-//! Commands that the server of an f2fs mount carries out: what it is asked for is told as of an image.
+//! Commands that the server of an f2fs mount runs for its clients, as for an image.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::commands::info::{self, Info};
 use crate::commands::on_mount::TERMINAL;
 use crate::commands::output::Output;
 
-/// Jobs on a volume that is mounted.
+/// Jobs on a mounted volume.
 pub(crate) struct OfVolume(pub(crate) Arc<F2fs>);
 
 impl OfVolume {

@@ -17,9 +17,9 @@ use crate::make::Make;
 use crate::target::{Common, Target};
 use spinney::transfer::Totals;
 
-/// What an inode takes, and its name.
+/// Estimated bytes of an inode and its name.
 const ENTRY_BYTES: u64 = 4200;
-/// What the format takes, and what it keeps for cleaning.
+/// Bytes for the metadata areas, and for cleaning.
 const SPARE_BYTES: u64 = 100 << 20;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
@@ -27,16 +27,16 @@ const SEGMENT_BYTES: u64 = 2 << 20;
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Percent of the segments that are kept for cleaning; if not given, what leaves the most room for files
+    /// Percent of the segments reserved for cleaning (default: the value that leaves the most space for files)
     #[arg(short, long, value_name = "PERCENT")]
     overprovision: Option<f64>,
-    /// Segments of a section, the unit of cleaning: 1 if not given
+    /// Segments per section, the unit of cleaning (default: 1)
     #[arg(short = 's', long, value_name = "COUNT")]
     section_segments: Option<u32>,
-    /// Sections of a zone, in which no two logs write: 1 if not given
+    /// Sections per zone, in which no two logs write (default: 1)
     #[arg(short, long, value_name = "COUNT")]
     zone_sections: Option<u32>,
-    /// Refuse names that are no text in directories that ignore case; needs -O casefold
+    /// Refuse names that are not UTF-8 in directories that ignore case; needs -O casefold
     #[arg(long)]
     strict_names: bool,
 }
@@ -60,7 +60,7 @@ impl Make for Own {
         let target = common.target()?;
         let made = match &common.rootdir {
             Some(rootdir) => {
-                // Known before anything is overwritten.
+                // Checked before anything is overwritten.
                 std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
                 Filling { common, target: &target, make: &make, rootdir }.fill_grown()
             }
@@ -107,13 +107,13 @@ impl Own {
     }
 }
 
-/// What there is then.
+/// The new volume.
 struct Made {
     info: Info,
     quotas: spinney::f2fs::Result<Quotas>,
 }
 
-/// What a directory's contents are copied into.
+/// The directory to copy, and the target.
 struct Filling<'a> {
     common: &'a Common,
     target: &'a Target,
@@ -122,7 +122,7 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Fills it; a file that may become larger does so until there is room.
+    /// Fills the volume; an image without a fixed size grows until the contents fit.
     fn fill_grown(&self) -> Result<Made> {
         let size_of = |totals: &Totals| {
             let entries = totals.names.saturating_mul(ENTRY_BYTES);
@@ -150,14 +150,14 @@ impl Filling<'_> {
     }
 }
 
-/// True where a larger image would have had room.
+/// True if a larger image would have helped.
 fn is_full(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<spinney::vfs::Error>().is_some_and(|cause| cause.blame() == spinney::vfs::Blame::Space)
     })
 }
 
-/// Where time comes from: `SOURCE_DATE_EPOCH`, where it is set, and then it stands still.
+/// The clock: fixed at `SOURCE_DATE_EPOCH` if that is set.
 fn env() -> Result<Env> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(Env::system()) };
     let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
@@ -183,7 +183,7 @@ fn made(opened: &F2fs) -> Result<Made> {
     Ok(Made { info: opened.info().map_err(spinney::vfs::Error::from)?, quotas: info::quotas(opened) })
 }
 
-/// The failure with its status; of a size that is too small, with the least one.
+/// The failure with its status; for a size that is too small, with the least one.
 fn explain(target: &Target, size: u64, make: &MakeOptions, error: MakeError) -> anyhow::Error {
     let least = || target.too_small(size, |size| make.check(size).is_ok());
     let status = match &error {

@@ -1,9 +1,8 @@
-//! What f2fs is to the program: its row in `formats`, how an image is made, opened and mounted, what `info` shows.
+//! The program's part for f2fs: its face, `mkfs`, `info`, and the jobs of a mount.
 //!
-//! What the engine does not change (devices of zones) is refused by name when an image is opened for
-//! writing.
+//! Unsupported features (zoned devices) are refused by name when an image is opened for writing.
 //!
-//! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
+//! Failure: as in `commands`. Callers: `formats` and `mkfs`.
 
 mod features;
 mod info;

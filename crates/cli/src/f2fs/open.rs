@@ -1,4 +1,4 @@
-//! The program's report and warnings for an f2fs image that it opens.
+//! The report and warnings for an opened f2fs image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::info;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::{Output, warn};
 
-/// Mount options that choose the state that is shown.
+/// Mount options that choose the visible state.
 const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];
 
-/// The volume as f2fs has it.
+/// The volume as an f2fs volume.
 fn own(volume: &Volume) -> Result<&Arc<F2fs>> {
     let name = volume.format().name();
     Ok(volume.f2fs().ok_or_else(|| Failure::new(Status::Unsupported, format!("a volume of {name}, not of f2fs")))?)
@@ -32,12 +32,12 @@ pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()
 pub(super) fn warn_of_cut(volume: &Volume) -> Result<()> {
     let missing = own(volume)?.missing_bytes();
     if missing > 0 {
-        warn(&format!("warning: {missing} bytes are missing at the end of the image; what lies there cannot be read"));
+        warn(&format!("warning: {missing} bytes are missing at the end of the image; data there cannot be read"));
     }
     Ok(())
 }
 
-/// A further mount shows what the first one does, or nothing.
+/// The place for a further mount: the root, if both mounts show the same state.
 pub(super) fn place(_root: &Path, first: &VolumeOptions, second: &VolumeOptions) -> Result<PathBuf> {
     let skips = |options: &VolumeOptions| options.own.iter().any(|(name, _)| SKIPS_RECOVERY.contains(&name.as_str()));
     if skips(first) == skips(second) {

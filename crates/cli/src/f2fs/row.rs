@@ -1,4 +1,4 @@
-//! The face of f2fs: what the program says and does for it alone.
+//! The face of f2fs: the commands and texts that the program has for f2fs alone.
 
 use std::sync::Arc;
 

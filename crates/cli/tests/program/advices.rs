@@ -93,7 +93,7 @@ fn damage_to_a_log_is_left_behind() {
     repair(&bench);
 }
 
-/// Contents that no other file begins with.
+/// Contents with a unique beginning.
 fn data() -> Vec<u8> {
     pattern(200_000).iter().map(|byte| byte ^ 0x5a).collect()
 }
@@ -152,7 +152,7 @@ fn leaves_of_files(bench: &Bench) -> Vec<u64> {
 fn one_copy(bench: &Bench) {
     let bytes = std::fs::read(bench.path("a.img")).unwrap();
     let mut seen = BTreeSet::new();
-    // Blocks of earlier states are among them, which no reader uses.
+    // Blocks of earlier states are among them, which are no longer read.
     for at in leaves_of_files(bench) {
         if seen.insert(number(&bytes, usize::try_from(at).unwrap() + 48)) {
             bench.rot("a.img", at);

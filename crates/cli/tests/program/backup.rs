@@ -1,4 +1,4 @@
-//! `spinney backup` and `spinney restore`: what they make, keep, let go of and refuse.
+//! `spinney backup` and `spinney restore`: the states that they make, keep, delete and refuse.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn backup(bench: &Bench, hours: i64, line: &str) -> Value {
     bench.json(&format!("backup --json --time {} {line}", DAY + hours * 3600))
 }
 
-/// The states that were touched in this way.
+/// The states with this action on this side.
 fn done(report: &Value, action: &str, side: &str) -> Vec<String> {
     let actions = report["actions"].as_array().unwrap().iter();
     let found = actions.filter(|found| found["action"] == action && found["side"] == side);
@@ -36,7 +36,7 @@ fn states(bench: &Bench, from: &str) -> Vec<String> {
     list["states"].as_array().unwrap().iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a command says that must fail.
+/// The error output of a command that must fail.
 fn refused(bench: &Bench, line: &str) -> String {
     let run = bench.run(line);
     assert!(run.status != 0, "{line} succeeds");
@@ -47,7 +47,7 @@ fn at(hour: i64) -> String {
     format!("home.2026-11-{:02}T{:02}0000Z", 25 + hour / 24, hour % 24)
 }
 
-/// What is at a path of an image is what was put into the subvolume.
+/// Asserts that a path of an image has the contents of the subvolume.
 fn assert_restored(bench: &Bench, image: &str, path: &str) {
     let out = format!("out-{}", path.trim_start_matches('/'));
     bench.ok(&format!("get {image} {path} {out}"));
@@ -81,7 +81,7 @@ fn states_go_to_another_image_and_come_back() {
     assert_eq!(bench.ok("ls a.img /").lines().filter(|line| line.contains("restoring")).count(), 0);
     let run = bench.run("restore b.img a.img /newest");
     assert_eq!(run.status, 1, "{}", run.err);
-    // The parents that a backup needs are found again from what was restored.
+    // A backup finds its parents again among restored states.
     bench.check("a.img");
     bench.check("b.img");
 }
@@ -108,7 +108,7 @@ fn a_rule_lets_states_go_on_both_sides() {
 fn a_backup_that_was_cut_short_is_finished_by_the_next() {
     let bench = bench();
     backup(&bench, 0, "a.img /home b.img");
-    // The snapshots were made, and nothing was sent; of the last, a part was.
+    // The snapshots were made but not sent, except a part of the last.
     bench.ok("mkdir a.img /home/new");
     for hour in [1, 2] {
         bench.ok(&format!("subvolume snapshot -r a.img /home /.spinney-backups/{}", at(hour)));
@@ -118,7 +118,7 @@ fn a_backup_that_was_cut_short_is_finished_by_the_next() {
     let stream = std::fs::read(bench.path("s")).unwrap();
     std::fs::write(bench.path("s"), &stream[..stream.len() - 20]).unwrap();
     assert_eq!(bench.run("receive --resume -f s b.img").status, 1);
-    // And one of a state that is gone.
+    // And a partial receive of a state that no longer exists.
     bench.ok("subvolume create b.img /home.2026-11-24T000000Z.receiving");
     let report = backup(&bench, 3, "a.img /home b.img");
     assert_eq!(done(&report, "delete", "source"), [at(1)]);
@@ -138,7 +138,7 @@ fn streams_in_a_directory_build_on_each_other() {
     bench.ok("mkdir a.img /home/new");
     backup(&bench, 1, "a.img /home d");
     bench.ok("rm -r a.img /home/new");
-    // The last needs the others, so that none can go.
+    // The last stream depends on the others, so none can be deleted.
     let report = backup(&bench, 2, "--keep last=1 a.img /home d");
     assert!(done(&report, "delete", "destination").is_empty());
     assert_eq!(done(&report, "delete", "source"), [at(0), at(1)]);
@@ -146,7 +146,7 @@ fn streams_in_a_directory_build_on_each_other() {
     assert_restored(&bench, "b.img", "/back");
     // The state stays beside it, for the next backup.
     assert_eq!(subvolume_count(&bench), 2);
-    // What a break leaves: a stream that the manifest does not know, and half a one.
+    // An interrupted backup leaves a stream that is not in the manifest, and a partial one.
     let stray = format!("{}.{}.stream", at(3), "00".repeat(16));
     std::fs::write(bench.path("d").join(&stray), "x").unwrap();
     std::fs::write(bench.path("d").join(format!("{stray}.partial")), "x").unwrap();
@@ -188,7 +188,7 @@ fn a_directory_that_lies_is_refused_by_name() {
         assert!(run.err.contains(expected), "{expected}: {}", run.err);
         assert_eq!(subvolume_count(&bench), 0, "{expected}");
     };
-    // Swapped, damaged, cut, longer, a link, none.
+    // Streams that are swapped, damaged, truncated, longer, a link, missing.
     std::fs::write(&first, &two).unwrap();
     refused("its length: expected");
     let mut changed = one.clone();
@@ -203,7 +203,7 @@ fn a_directory_that_lies_is_refused_by_name() {
     refused("symbolic link");
     std::fs::remove_file(&first).unwrap();
     std::fs::write(&first, &one).unwrap();
-    // A manifest that says the wrong things.
+    // A manifest with wrong entries.
     let manifest = dir.join("manifest.json");
     let right = std::fs::read_to_string(&manifest).unwrap();
     let parsed: Value = serde_json::from_str(&right).unwrap();
@@ -273,7 +273,7 @@ fn nothing_builds_on_a_stream_that_was_lost() {
     assert_eq!((sent["state"].as_str(), sent["parent"].as_str()), (Some(&*at(2)), Some(&*at(0))));
     bench.ok("restore streams b.img /home");
     assert_restored(&bench, "b.img", "/home");
-    // One that was cut short is no better, and is not deleted in the source either.
+    // An incomplete stream cannot be restored, and its state is not deleted in the source.
     let all = streams(&bench.path("streams"));
     let cut = std::fs::File::options().write(true).open(&all[0]).unwrap();
     cut.set_len(cut.metadata().unwrap().len() - 5).unwrap();
@@ -321,16 +321,16 @@ fn two_subvolumes_do_not_share_a_name() {
     }
     assert_eq!(states(&bench, "b.img"), [at(0)]);
     backup(&bench, 1, "--name bob --keep last=1 a.img /bob/home b.img");
-    // A snapshot that somebody made of something else is none of ours to delete.
+    // The backup must not delete a snapshot of another subvolume made by the user.
     bench.ok("subvolume snapshot -r a.img /bob/home /.spinney-backups/home.2002-01-01T000000Z");
     let report = backup(&bench, 2, "--keep last=1 a.img /home b.img");
     assert_eq!(done(&report, "delete", "source"), [at(0)]);
-    // What was rolled back is still the one.
+    // A subvolume that was rolled back keeps its backups.
     bench.ok("subvolume snapshot -r a.img /home /good");
     bench.ok("subvolume delete a.img /home");
     bench.ok("subvolume snapshot a.img /good /home");
     backup(&bench, 3, "a.img /home b.img");
-    // What was brought back is another subvolume, with which one may go on.
+    // A restored subvolume is a new one, and backups continue with it.
     bench.ok("mv a.img /home /broken");
     bench.ok("restore --name home b.img a.img /home");
     refused(&bench, "backup a.img /home b.img");
@@ -366,20 +366,20 @@ fn a_backup_after_a_restoration_sends_what_differs() {
         assert_restored(&bench, "c.img", "/home");
         std::fs::remove_dir_all(bench.path("out-home")).unwrap();
         bench.check("c.img");
-        // The subvolume alone is lost: its states are there, and it shares with them what it is made of.
+        // Only the subvolume is lost: the restored one shares extents with its states.
         bench.ok("subvolume delete a.img /home");
         let before = used(&bench, "a.img");
         bench.ok(&format!("restore --state {} {dest} a.img /home", at(1)));
-        assert!(used(&bench, "a.img") < before + 500_000, "{dest}: restored from what is there");
+        assert!(used(&bench, "a.img") < before + 500_000, "{dest}: restored from the existing states");
         bench.ok("put a.img small /home/other");
         let (bytes, parent) = sent(&backup(&bench, 3, &format!("--adopt a.img /home {dest}")));
         assert!(bytes < whole / 100 && parent == at(1), "{dest}: {bytes} of {whole}, {parent}");
         bench.check("a.img");
-        // Without the state there is nothing to build on, as was asked for.
+        // Without the state there is no parent, as requested.
         bench.ok("mkfs -q -f --size 160M c.img");
         bench.ok(&format!("restore --no-snapshot --state {} {dest} c.img /home", at(0)));
         assert_eq!(bench.json("subvolume list --json c.img")["subvolumes"].as_array().unwrap().len(), 1);
-        // A newer state comes as what differs from an older one that is there.
+        // A newer state is sent as the difference from an older one that exists.
         bench.ok("mkfs -q -f --size 160M c.img");
         bench.ok(&format!("restore --state {} {dest} c.img /old", at(1)));
         let before = used(&bench, "c.img");
@@ -407,7 +407,7 @@ fn a_state_that_was_changed_is_none_of_the_backup_any_more() {
     assert_eq!(sent(&report).1, at(0), "{report}");
     assert!(refused(&bench, &format!("restore --state {} b.img a.img /x", at(1))).contains("was changed"));
     assert!(!states(&bench, "b.img").contains(&at(1)));
-    // And one of the source.
+    // And a state of the source.
     crate::receive::change(&bench, "a.img", &format!(".spinney-backups/{}", at(2)), "a.txt");
     let run = bench.run_words(&["backup", "--json", "--time", &(DAY + 10_800).to_string(), "a.img", "/home", "b.img"]);
     assert!(run.status == 0 && run.err.contains("was changed since it was made"), "{} {}", run.status, run.err);

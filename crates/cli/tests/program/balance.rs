@@ -1,4 +1,4 @@
-//! Block groups written anew, on images and on mounts.
+//! Balances of images and of mounts.
 
 use crate::harness::Bench;
 use crate::mounted::Mounted;
@@ -20,7 +20,7 @@ fn an_image_is_balanced_with_the_words_of_btrfs() {
     assert_eq!(bench.ok("cat a.img /a.txt /sub/again.txt"), "hello\nhello\n");
     let none = bench.json("balance start --json a.img -dusage=0 -m usage=0..0,limit=2");
     assert_eq!(none["expected"].as_u64(), Some(0), "{none}");
-    // Copies are not lost unawares.
+    // Reducing the number of copies has to be requested.
     let run = bench.run("balance start a.img -m convert=single");
     assert_eq!(run.status, 1, "{}", run.err);
     assert!(run.err.contains("fewer copies") && run.err.contains("-f"), "{}", run.err);

@@ -98,7 +98,7 @@ fn mkfs_asks_before_it_overwrites() {
     assert!(run.err.contains("holds xfs"), "{}", run.err);
 }
 
-/// It knew other file systems alone: any other file was emptied, even where nothing could be made in its place.
+/// It recognised only file systems: any other file was emptied, even if no file system could be made in it.
 #[test]
 fn mkfs_destroys_nothing_unasked() {
     let bench = Bench::new();
@@ -112,7 +112,7 @@ fn mkfs_destroys_nothing_unasked() {
         }
         assert!(std::fs::read(&path).unwrap() == contents);
     }
-    // What cannot be done is known before the first byte is touched.
+    // Impossible requests fail before the first byte is overwritten.
     for words in ["--force --size 10M", "-f --rootdir missing", "-f -O nonsense"] {
         let line = &format!("mkfs {words} precious");
         let run = bench.run(line);
@@ -147,7 +147,7 @@ fn an_image_that_is_not_finished_is_none() {
             .current_dir(&bench.dir)
             .spawn()
             .unwrap();
-        // The superblock that was there goes first.
+        // The old superblock is overwritten first.
         let has_magic = || {
             let mut magic = [0; 8];
             let file = std::fs::File::open(bench.path(image)).unwrap();
@@ -226,7 +226,7 @@ fn a_label_is_shown_and_set_in_every_superblock() {
     assert_eq!(bench.run_words(&["label".as_ref(), "a.img".as_ref(), odd]).status, 0);
     assert_eq!(bench.json("label --json a.img")["label_hex"], "ff0a");
     bench.check("a.img");
-    // What another program shows.
+    // As other programs show it.
     bench.ok("label a.img last");
     let mut other = std::process::Command::new("btrfs");
     if let Ok(output) = other.args(["filesystem", "label"]).arg(bench.path("a.img")).output() {
@@ -252,7 +252,7 @@ fn the_label_of_a_mounted_image_is_changed_by_its_server() {
     mounted.bench.check("a.img");
 }
 
-/// Copies share their contents, unless they are not to; all else is as with what they were copied from.
+/// Copies share their contents unless told otherwise; the rest is as in the source.
 #[test]
 fn copies_within_an_image_share_their_contents() {
     let bench = Bench::new();
@@ -276,7 +276,7 @@ fn copies_within_an_image_share_their_contents() {
     let never = bench.json("cp --reflink=never --json a.img /middle /middle.copy");
     assert!(never["bytes_copied"].as_u64() > Some(0), "{never}");
     assert_eq!(bench.run("cat a.img /middle").out, bench.run("cat a.img /middle.copy").out);
-    // A directory goes into itself once.
+    // A directory is copied into itself once.
     bench.ok("cp -r a.img /copy /copy");
     assert_eq!(bench.run("ls a.img /copy/copy/copy").status, 1);
     for (line, said) in [
@@ -294,7 +294,7 @@ fn copies_within_an_image_share_their_contents() {
     bench.check("a.img");
 }
 
-/// A copy that fails leaves what was there, and no part of itself.
+/// A failed copy leaves existing files as they were, and no partial file.
 #[test]
 fn copies_that_fail_leave_everything_as_it_was() {
     const HALF: usize = 70 << 20;
@@ -329,7 +329,7 @@ fn copies_that_fail_leave_everything_as_it_was() {
     assert_eq!(bench.run("cat a.img /old").out, crate::harness::pattern(HALF));
 }
 
-/// Names of one file stay names of one file, whatever had the names before.
+/// Hard links stay hard links, even over existing names.
 #[test]
 fn links_are_copied_over_what_is_there() {
     let bench = Bench::new();

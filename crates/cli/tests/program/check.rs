@@ -1,4 +1,4 @@
-//! `spinney check`: what it says of sound and of damaged images, and how it ends.
+//! `spinney check`: reports and exit statuses for sound and damaged images.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn what_is_wrong_is_told_with_a_code_and_a_path() {
     std::fs::write(bench.path("wide"), b"wide ".repeat(20_000)).unwrap();
     bench.ok("put -q a.img wide /wide");
     bench.rot("a.img", bench.sectors_of("a.img", b"wide wide")[0]);
-    // Data is read only where that is asked for.
+    // Data is read only on request.
     bench.ok("check a.img");
     let run = bench.run("check --data a.img");
     assert_eq!(run.status, 4, "{}", run.err);
@@ -75,7 +75,7 @@ fn an_f2fs_image_is_checked_as_well() {
     let report: serde_json::Value = serde_json::from_slice(&run.out).unwrap();
     assert_eq!(report["counts"], serde_json::json!({ "dir-links": 1 }), "{report}");
     assert_eq!((&report["findings"][0]["path"], &report["findings"][0]["inode"]), (&"/".into(), &3.into()));
-    // The first superblock is gone: the second says what it is, and counts.
+    // The first superblock is damaged: the second one is used.
     damaged = bytes;
     damaged[1024..1028].fill(0);
     std::fs::write(bench.path("c.img"), &damaged).unwrap();
@@ -92,7 +92,7 @@ fn an_f2fs_image_is_checked_as_well() {
     assert!(bench.ok("check --explain dir-hash").contains("(f2fs, files)"));
 }
 
-/// An image whose data takes a check a while, and the file that marks of its checks are kept in.
+/// An image whose data takes a while to check, and the file for the progress of checks.
 fn image_for_marks() -> (Bench, PathBuf) {
     let bench = Bench::in_memory();
     bench.ok("mkfs -q --size 512M --nodesize 4096 a.img");
@@ -105,7 +105,7 @@ fn image_for_marks() -> (Bench, PathBuf) {
     (bench, marks)
 }
 
-/// Ends a check when it has kept how far it is; false where it came to its end before.
+/// Interrupts a check after it has saved its progress; false if it ended before.
 fn cut_short(bench: &Bench, marks: &Path) -> bool {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spinney"))
         .args(["check", "--data", "--quiet", "--threads", "1", "a.img"])
@@ -121,7 +121,7 @@ fn cut_short(bench: &Bench, marks: &Path) -> bool {
             return false;
         }
     }
-    // It keeps how far it is when some time has passed, and goes on in the middle of the data.
+    // Progress is saved at intervals; resuming starts in the middle of the data.
     kill(process, Signal::STOP);
     std::thread::sleep(Duration::from_millis(200));
     kill(process, Signal::CONT);
@@ -155,12 +155,12 @@ fn a_check_that_was_ended_in_the_data_goes_on() {
     assert_eq!(resumed["findings"], whole["findings"]);
     let bytes = |report: &serde_json::Value| report["bytes_read"].as_u64().unwrap();
     assert_eq!(bytes(&resumed) + skipped, bytes(&whole), "{resumed}");
-    assert!(!marks.exists(), "what is done is not kept");
-    // Who does not ask for it begins at the beginning, and is told.
+    assert!(!marks.exists(), "a finished check leaves no progress");
+    // Without --resume it starts from the beginning, and says so.
     std::fs::write(&marks, &kept).unwrap();
     let (said, anew) = report_of("check --data --json a.img");
     assert!(said.contains("--resume") && bytes_skipped(&anew) == 0 && bytes(&anew) == bytes(&whole), "{said}");
-    // A copy may hold other data in the same state, and so may the image itself once somebody wrote to it.
+    // A copy may hold other data in the same state, and so may the image itself after other writes.
     std::fs::copy(bench.path("a.img"), bench.path("copy.img")).unwrap();
     std::fs::write(&marks, &kept).unwrap();
     let (said, anew) = report_of("check --data --resume --json copy.img");
@@ -170,7 +170,7 @@ fn a_check_that_was_ended_in_the_data_goes_on() {
     file.set_modified(std::time::SystemTime::now()).unwrap();
     let (said, anew) = report_of("check --data --resume --json a.img");
     assert!(said.contains("begins at the beginning") && bytes_skipped(&anew) == 0, "{said}");
-    // What was kept is of another state, or makes no sense.
+    // The saved progress is of another state, or malformed.
     bench.ok("mkdir a.img /later");
     let text = String::from_utf8(kept.clone()).unwrap();
     let lies = [text.replace("\"leaves\":", "\"leaves\":9"), "[]".to_owned(), text[..text.len() / 2].to_owned()];
@@ -184,7 +184,7 @@ fn a_check_that_was_ended_in_the_data_goes_on() {
     assert!(run.status == 16 && run.err.contains("--data"), "{} {}", run.status, run.err);
 }
 
-/// Without a reader the exit status is all that is told.
+/// Without a reader only the exit status is left.
 #[test]
 fn a_reader_that_went_away_changes_no_verdict() {
     let bench = Bench::new();

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::mounted::{KernelMount, Mounted, kill};
 
-/// Checks while others write.
+/// Number of checks while files are written.
 const CHECKS: usize = 10;
 const WRITERS: usize = 4;
 
@@ -79,7 +79,7 @@ fn what_rots_beneath_a_mount_is_found_as_in_the_image() {
     };
     let of_mount = found("mnt");
     assert!(of_mount["findings"][0]["path"].as_str().unwrap().contains("wide"), "{of_mount}");
-    // A copy of the superblock that nobody reads but for want of a better one.
+    // A mirror of the superblock, which is read only if the first is bad.
     bench.rot("a.img", 64 << 20);
     let both = found("mnt");
     assert!(both["counts"]["super-copy"].as_u64() == Some(1), "{both}");
@@ -88,7 +88,7 @@ fn what_rots_beneath_a_mount_is_found_as_in_the_image() {
     assert_eq!(run.status, 16, "{}", run.err);
     fs::write(mounted.dir().join("more"), "x").unwrap();
     mounted.unmount();
-    // The end of the mount has written the superblocks anew.
+    // Unmounting has rewritten the superblocks.
     assert_eq!(found("a.img")["findings"], of_mount["findings"]);
     bench.ok("mount -o ro a.img mnt");
     assert_eq!(found("mnt")["findings"], of_mount["findings"]);
@@ -115,10 +115,10 @@ fn a_mount_of_f2fs_is_to_be_unmounted_first() {
     bench.ok("check f.img");
 }
 
-/// Bytes that a check has read when it is stopped: more than all metadata, less than what there is.
+/// Bytes that a check has read when it is stopped: more than all metadata, less than all data.
 pub(crate) const READ_BYTES: u64 = 16 << 20;
 
-/// A check that has read much of the data, and cannot go on. Nothing where it came to its end before.
+/// A check stopped in the middle of the data; `None` if it ended before.
 fn stopped_check(mounted: &Mounted) -> Option<Child> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spinney"))
         .args(["check", "--data", "--threads", "1", "mnt"])
@@ -135,7 +135,7 @@ fn stopped_check(mounted: &Mounted) -> Option<Child> {
     None
 }
 
-/// Bytes that a process has read; none where it has ended.
+/// Bytes read by a process; `None` if it has ended.
 pub(crate) fn bytes_read(process: u32) -> u64 {
     let said = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
     said.lines().find_map(|line| line.strip_prefix("rchar: ")).map_or(0, |bytes| bytes.parse().unwrap())
@@ -155,7 +155,7 @@ fn a_checker_that_is_killed_holds_nothing_back() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };
     let victim = mounted.dir().join("victim");
     fs::write(mounted.dir().join("large"), vec![7; 100 << 20]).unwrap();
-    // Where it came to its end before it could be stopped, it holds nothing.
+    // A check that ended before it could be stopped holds nothing.
     for _ in 0..30 {
         fs::write(&victim, vec![8; 10 << 20]).unwrap();
         commit(&mounted);
@@ -178,9 +178,9 @@ fn a_checker_that_is_killed_holds_nothing_back() {
     panic!("no check was stopped in the middle");
 }
 
-/// A state whose blocks writers need is given up: what was read of it does not count, and the next one is checked.
+/// A held state whose space writers need is given up: its report does not count, and the next state is checked.
 #[test]
-fn a_state_that_others_need_the_room_of_is_given_up() {
+fn a_held_state_is_given_up_when_writers_need_its_space() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };
     let (large, victim) = (mounted.dir().join("large"), mounted.dir().join("victim"));
     let noise = |seed: u32, bytes: u32| -> Vec<u8> {
@@ -198,7 +198,7 @@ fn a_state_that_others_need_the_room_of_is_given_up() {
             checker.wait().unwrap();
             continue;
         }
-        // There is no room for it but where the victim was.
+        // The only free space is that of the deleted victim.
         fs::write(mounted.dir().join("new"), noise(3, 80 << 20)).unwrap();
         commit(&mounted);
         assert_eq!(held_bytes(&mounted), 0, "round {round}: writers came first");

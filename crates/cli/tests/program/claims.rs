@@ -13,7 +13,7 @@ fn commands() -> Vec<String> {
     names.flat_map(|names| names.split(", ")).map(ToOwned::to_owned).collect()
 }
 
-/// True for words that deny something.
+/// True for words of denial.
 fn denies(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     text == "no" || text == "-" || text.contains("not yet") || text.contains("not implemented")

@@ -1,4 +1,4 @@
-//! Trees go in and come out as they were.
+//! Trees copied into an image and out again are unchanged.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -145,7 +145,7 @@ fn a_partition_of_a_disk_is_an_image() {
 
 #[test]
 fn a_file_whose_size_is_said_too_large_arrives_as_it_is_read() {
-    // Every file of sysfs is said to have 4096 bytes.
+    // Every file of sysfs has a reported size of 4096 bytes.
     let source = "/sys/devices/system/cpu/online";
     let contents = std::fs::read(source).unwrap();
     let said = std::fs::metadata(source).unwrap().len();

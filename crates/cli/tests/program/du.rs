@@ -1,6 +1,6 @@
-//! `spinney du` and `btrfs filesystem du` say the same of the same image.
+//! `spinney du` and `btrfs filesystem du` report the same for the same image.
 //!
-//! Where the kernel's btrfs cannot mount the image these tests compare with nothing but themselves.
+//! If the kernel's btrfs cannot mount the image, these tests compare only their own results.
 
 use std::process::Command;
 
@@ -85,7 +85,7 @@ fn du_says_what_btrfs_progs_say() {
     assert_eq!(of_image(&[&["-s"][..], &each].concat()), sums);
     let of_all = of_image(&["."]);
     assert_eq!(of_all.iter().map(|line| line.replace(" ./", " ")).collect::<Vec<_>>(), without_dots(&all));
-    // A server tells the same of a mount.
+    // The server of a mount reports the same.
     bench.ok("mount -o noatime a.img mnt");
     let said = bench.ok("du --raw mnt");
     let of_mount: Vec<String> = lines(&said).iter().map(|line| line.replace(" mnt/", " ")).collect();

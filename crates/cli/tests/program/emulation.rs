@@ -7,11 +7,11 @@ use std::process::Command;
 
 use crate::harness::Bench;
 
-/// An account that owns nothing.
-const NOBODY: &str = "65534";
+/// A user without files.
+const USER: &str = "65534";
 
-/// Makes a tree under the emulator, copies it into images in three ways and out of one, and prints what `stat` says of
-/// the tree, what `ls` says of the images, and what `stat` says of the copy.
+/// Makes a tree under the emulator, copies it into images in three ways and out of one, and prints the output of `stat`
+/// for the tree, of `ls` for the images, and of `stat` for the copy.
 const SCRIPT: &str = r#"
 set -e
 mkdir t t/d t/e
@@ -36,7 +36,7 @@ fn under(emulator: &[&str], bench: &Bench) {
     let mut command = match rustix::process::geteuid().is_root() {
         true => {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+            command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]);
             command.args(emulator);
             command
         }

@@ -1,4 +1,4 @@
-//! What goes wrong is told in one line, with a status that says what it was.
+//! Failures are reported in one line, with the status of their kind.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -64,7 +64,7 @@ fn messages_say_what_is_wrong_and_what_to_do() {
         ("mv a.img /d /d/e", 1, "/d: a directory cannot move to /d/e/d, which is in itself"),
         ("ln a.img /d /f", 1, "/d: a directory has one name only"),
         ("subvolume delete a.img /d", 1, "/d: no subvolume; `rm -r` removes directories"),
-        ("mkfs -q --owner nobody-of-this-name:0 --size 256M b.img", 2, "as numbers or names of this machine"),
+        ("mkfs -q --owner no-user-of-this-name:0 --size 256M b.img", 2, "as numbers or names of this machine"),
     ] {
         let run = bench.run(line);
         assert_eq!(run.status, status, "{line}: {}", run.err);
@@ -121,7 +121,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
-/// The runtime puts `/dev/null` in the place of what is closed, so everything seemed to have been written.
+/// The runtime opens `/dev/null` in place of a closed output, so everything seemed to have been written.
 #[test]
 fn a_closed_output_is_told() {
     let bench = Bench::new();
@@ -153,7 +153,7 @@ fn a_closed_output_is_told() {
             assert_eq!(run(line, null), (Some(0), String::new()), "{line} {null}");
         }
     }
-    // What has nothing to say needs no output.
+    // A command without output needs none.
     assert_eq!(run("mkdir a.img /new", ">&-"), (Some(0), String::new()));
     assert_eq!(run("nonsense", ">&-").0, Some(2));
 }
@@ -295,7 +295,7 @@ fn a_drawing_that_is_not_whole_says_so() {
         let run = bench.run(line);
         assert_eq!(run.status, 4, "{line}");
         assert!(!run.out.is_empty(), "{line}");
-        let said = "what is deeper than 512 levels is not shown: below 1 directories";
+        let said = "levels below 512 are not shown: below 1 directories";
         assert!(run.err.contains(said), "{line}: {}", run.err);
     }
     bench.ok("tree -L 512 a.img");

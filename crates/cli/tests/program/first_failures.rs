@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::Bench;
 
 const OTHER_WAY: &str = "`spinney get` and `spinney put` need no mount";
-/// An account that owns nothing, without groups.
+/// A user without files and groups.
 const AS_NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 /// A FUSE device open to every user, as on most distributions, independent of the settings of this machine.
 const OPEN_DEVICE: &str = "mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse";

@@ -1,9 +1,9 @@
-//! Whether an image file is flushed at all, and when: seen at the system calls, as a kill keeps what the kernel's cache
-//! has and a simulated device is no file.
+//! When an image file is flushed. Only system calls show it: after a kill the kernel's cache keeps unflushed writes,
+//! and a simulated device is no file.
 //!
-//! A program runs under `strace`. Its writes to the image and its calls of fdatasync have to come in the order that
-//! `docs/media.md` relies on: what a superblock leads to is flushed before it is written, the superblock before
-//! anything else is, and all of it before a sync returns.
+//! A program runs under `strace`. Its writes to the image and its calls of fdatasync must have the order that
+//! `docs/media.md` requires: blocks are flushed before the superblock that points at them is written, the superblock
+//! before anything else is, and all of it before a sync returns.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,17 +13,17 @@ use spinney::btrfs::Volume;
 use crate::harness::Bench;
 use spinney::OpenOptions;
 
-/// Where the superblock is.
+/// Offset of the superblock.
 const SUPERBLOCK_AT: u64 = 64 << 10;
-/// Its mirror, which is written when the superblock is durable, and need not be so itself.
+/// Its mirror, which is written after the superblock is durable, and need not be durable itself.
 const MIRROR_AT: u64 = 64 << 20;
 const TRACED: &str = "trace=pwrite64,pwritev,pwritev2,write,fdatasync,fsync,io_uring_enter";
 /// The image that [`worker`] works on.
 const IMAGE: &str = "SPINNEY_FLUSHED_IMAGE";
-/// What the worker prints when a sync has returned.
+/// The worker prints this when a sync has returned.
 const MARK: &str = "a sync has returned";
 
-/// What happened to the image.
+/// A system call on the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Write,
@@ -33,7 +33,7 @@ enum Event {
     Returned,
 }
 
-/// The calls of a program, which have to succeed; none where there is no `strace`.
+/// The calls of a program, which have to succeed; `None` without `strace`.
 fn traced(bench: &Bench, program: &Path, arguments: &[&str]) -> Option<Vec<Event>> {
     let image = std::fs::canonicalize(bench.path("a.img")).unwrap();
     let run = Command::new("strace")
@@ -84,7 +84,7 @@ fn event(line: &str, image: &str) -> Option<Event> {
     }
 }
 
-/// What is wrong with the order of events.
+/// The first violation of the order of events.
 fn wrong(events: &[Event]) -> Option<String> {
     // Writes, and superblocks, since the last flush.
     let (mut writes, mut superblocks) = (0, 0);
@@ -119,7 +119,7 @@ fn a_command_flushes_the_image_before_and_after_the_superblock() {
         assert!(count(&events, Event::Superblock) > 0 && count(&events, Event::Write) > 0, "{line}: {events:?}");
         let flushes = count(&events, Event::Flush);
         assert!(flushes >= 2 * count(&events, Event::Superblock), "{line}: {events:?}");
-        // Threads of an import write for the next transaction meanwhile.
+        // Threads of an import already write for the next transaction.
         assert!(line.starts_with("put") || wrong(&events).is_none(), "{line}: {events:?}");
     }
 }
@@ -135,7 +135,7 @@ fn a_sync_returns_after_the_flush() {
     assert_eq!(wrong(&events), None, "{events:?}");
 }
 
-/// Not a test of its own: what [`a_sync_returns_after_the_flush`] traces.
+/// Not a test of its own: traced by [`a_sync_returns_after_the_flush`].
 #[test]
 #[ignore = "run under strace by another test"]
 fn worker() {

@@ -1,4 +1,4 @@
-//! Earlier states of an image: listed, read, mounted, and refused by name where they are gone.
+//! Earlier states of an image: listed, read, mounted, and refused by name if they are gone.
 
 use crate::harness::Bench;
 use crate::mounted::Mounted;
@@ -33,7 +33,7 @@ fn an_earlier_state_is_read_as_it_was() {
         assert!(run.status == status && run.err.contains(why), "{line}: {} {}", run.status, run.err);
     }
     assert!(std::fs::read(bench.path("a.img")).unwrap() == last, "something was written");
-    // Until its blocks are written over.
+    // Until its blocks are overwritten.
     for number in 0..12 {
         bench.ok(&format!("mkdir a.img /d{number}"));
     }

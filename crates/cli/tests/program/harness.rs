@@ -14,7 +14,7 @@ pub(crate) struct Bench {
     pub(crate) dir: tempfile::TempDir,
 }
 
-/// What a run of the program left behind.
+/// The result of a run of the program.
 pub(crate) struct Run {
     pub(crate) status: i32,
     pub(crate) out: Vec<u8>,
@@ -36,7 +36,7 @@ impl Bench {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    /// In memory where there is a place for it: what others write to the disk delays nothing there.
+    /// In memory if possible, so that other writes to the disk delay nothing.
     pub(crate) fn in_memory() -> Self {
         tempfile::tempdir_in("/dev/shm").map_or_else(|_| Self::new(), |dir| Self { dir })
     }
@@ -61,7 +61,7 @@ impl Bench {
 
     fn run_in<S: AsRef<std::ffi::OsStr> + Debug>(&self, words: &[S], variables: &[(&str, &str)]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
-        // What programs keep of a test goes with it.
+        // State files of programs are deleted with the test directory.
         command.env("XDG_STATE_HOME", self.dir.path().join("state"));
         let output = command.args(words).envs(variables.iter().copied()).current_dir(&self.dir).output().unwrap();
         let Output { status, stdout, stderr } = output;
@@ -138,14 +138,14 @@ impl Bench {
         }
     }
 
-    /// Where the sectors of an image are that begin so.
+    /// The sectors of an image that begin with these bytes.
     pub(crate) fn sectors_of(&self, image: &str, wanted: &[u8]) -> Vec<u64> {
         let bytes = std::fs::read(self.path(image)).unwrap();
         let sectors = (0u64..).step_by(4096).zip(bytes.chunks(4096));
         sectors.filter(|(_, sector)| sector.starts_with(wanted)).map(|(at, _)| at).collect()
     }
 
-    /// Changes a few bytes of the sector there.
+    /// Changes a few bytes of the sector.
     pub(crate) fn rot(&self, image: &str, sector: u64) {
         let file = std::fs::File::options().write(true).open(self.path(image)).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"rot", sector + 100).unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 251) % 251).unwrap()).collect()
 }
 
-/// All that a copy must keep, of all files below a directory, by their paths.
+/// All properties that a copy must keep, of all files below a directory, by their paths.
 pub(crate) fn snapshot(base: &Path) -> BTreeMap<OsString, String> {
     let mut found = BTreeMap::new();
     let mut names = BTreeMap::new();

@@ -21,11 +21,11 @@ fn bench() -> Bench {
     bench
 }
 
-/// How often a copy is begun that is over before the signal comes.
+/// Most attempts, if copies end before the signal comes.
 const TRIES_MAX: usize = 20;
 
-/// Begins a copy to `out`, lets it come to the middle of the large file, and ends it by a signal; returns what it said.
-/// On a busy machine a copy may be over first: then it is begun anew.
+/// Begins a copy to `out`, waits until it is in the middle of the large file, and interrupts it by a signal; returns
+/// its output. If the copy ends before, it is begun again.
 fn interrupt(bench: &Bench, line: &str, (out, big): (&str, &str), signal: rustix::process::Signal) -> String {
     for _ in 0..TRIES_MAX {
         let mut child = begin(bench, line, big);
@@ -43,8 +43,8 @@ fn interrupt(bench: &Bench, line: &str, (out, big): (&str, &str), signal: rustix
 }
 
 fn begin(bench: &Bench, line: &str, big: &str) -> Child {
-    // Where others are at work, too, the copy has to wait for them, and not the one who watches it; and what a shell
-    // runs in the background ignores the signal, unless it is told not to.
+    // With a low priority, so that the copy and not the test has to wait on a busy machine. Background jobs of a shell
+    // ignore the signal, unless told otherwise.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=INT,TERM", "nice", "-n", "19", env!("CARGO_BIN_EXE_spinney")])
@@ -67,7 +67,7 @@ fn modes_of_dirs(base: &Path) -> Vec<u32> {
     ["sub", "empty"].map(|name| std::fs::metadata(base.join(name)).map_or(0, |found| found.mode() & 0o7777)).to_vec()
 }
 
-/// It left the large file half, the directories for their maker alone, and nothing but `-f` could go on.
+/// It left a partial file and private directories, and only `-f` could continue.
 #[test]
 fn a_copy_that_a_signal_ends_is_whole_so_far_and_goes_on() {
     let bench = bench();
@@ -81,7 +81,7 @@ fn a_copy_that_a_signal_ends_is_whole_so_far_and_goes_on() {
         assert!(made.iter().all(|mode| meant.contains(mode)), "{made:?} {meant:?}");
         let a_dir = std::fs::metadata(out.join("sub")).unwrap();
         assert_eq!(a_dir.mtime(), std::fs::metadata(src.join("sub")).unwrap().mtime());
-        // Without the option, what is there is in the way; with it, what was whole is the same file as before.
+        // Without the option existing files are refused; with it complete files stay the same inodes.
         let deep = std::fs::metadata(out.join("a.txt")).map(|found| found.ino());
         let run = bench.run("get -q --continue a.img / out");
         assert_eq!(run.status, 0, "{}", run.err);
@@ -107,7 +107,7 @@ fn a_copy_that_was_killed_goes_on() {
     assert_same(&bench.path("whole"), &bench.path("copy"));
 }
 
-/// What a killed copy may leave at any moment, made by hand.
+/// Every state that a killed copy can leave, made by hand.
 #[test]
 fn every_piece_of_a_copy_is_told_from_what_is_not_one() {
     let bench = Bench::new();
@@ -137,7 +137,7 @@ fn every_piece_of_a_copy_is_told_from_what_is_not_one() {
     std::fs::remove_file(out.join("sub/again.txt")).unwrap();
     bench.ok("get -q -c --threads 1 a.img / out");
     assert_same(&src, &out);
-    // What is no piece of the copy stays, and is told.
+    // Files that are not part of the copy stay, and are reported.
     std::fs::write(out.join("middle"), "mine").unwrap();
     set_mode("middle", 0o640);
     for (name, target) in [("a.txt", "../mine"), ("sub/deep", "../../mine-dir")] {

@@ -1,4 +1,4 @@
-//! Where contents are: compressed, laid out anew, recorded and drawn.
+//! Layout of contents: compressed, defragmented, recorded and drawn.
 
 use crate::harness::Bench;
 use crate::mounted::Mounted;
@@ -69,7 +69,7 @@ fn equal_contents_become_shared() {
     assert_eq!(report["bytes_shared"].as_u64(), Some(2 * size), "{report}");
     assert_eq!((&report["files"], &report["files_skipped"]), (&3.into(), &0.into()));
     assert_eq!(bench.ok("dedupe -r a.img /dir"), "0 B shared, in 3 files\n");
-    // The snapshot has the old ones; without it, one copy is left.
+    // The snapshot has the old extents; without it, one copy is left.
     bench.ok("subvolume delete a.img /before");
     bench.check("a.img");
     assert_ne!(used(), before);
@@ -152,7 +152,7 @@ fn an_image_is_drawn_as_a_map() {
     assert!(bench.ok("map a.img").contains("metadata"));
 }
 
-/// The image itself, say.
+/// For instance the image itself.
 #[test]
 fn what_is_no_recording_and_no_picture_is_not_written_over() {
     let bench = Bench::new();
@@ -181,7 +181,7 @@ fn what_is_no_recording_and_no_picture_is_not_written_over() {
     assert!(bench.ok("map a.img -o /dev/stdout").starts_with("<svg"));
 }
 
-/// A file that says it is as long as files can be, with nothing in it, keeps nobody busy.
+/// A sparse file of the largest length takes no time.
 #[test]
 fn holes_take_no_time() {
     let bench = Bench::new();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::Bench;
 
-/// Passes an image through `fsck.f2fs`, where that is installed.
+/// Passes an image through `fsck.f2fs`, if that is installed.
 fn check(bench: &Bench, image: &str) {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("fsck.f2fs");
@@ -48,7 +48,7 @@ fn a_directory_becomes_an_image_and_the_same_one_again() {
         assert_eq!(run.status, 0, "{}", run.err);
         std::fs::read(bench.path(image)).unwrap()
     };
-    // Times of access are kept too, and the first reader may set them.
+    // Access times are kept too, and reading may set them.
     make("first.img");
     assert!(make("a.img") == make("b.img"), "the same contents make the same image");
     check(&bench, "a.img");
@@ -109,7 +109,7 @@ fn quotas_are_counted_and_told() {
     }
 }
 
-/// The first superblock lost its magic number, as does what is overwritten at its start.
+/// The first superblock lost its magic number, as a volume does whose start is overwritten.
 #[test]
 fn the_second_superblock_is_enough() {
     let bench = Bench::new();
@@ -153,7 +153,7 @@ fn nothing_is_overwritten_without_being_asked() {
     bench.ok("mkfs -q -f b.img");
     check(&bench, "a.img");
     bench.check("b.img");
-    // Blocks that stay are blocks with something in them.
+    // Kept blocks have contents.
     bench.ok("mkfs -q -f -K -t f2fs b.img");
     check(&bench, "b.img");
     assert_eq!(bench.ok("ls b.img"), "");

@@ -1,7 +1,6 @@
 //! Mounts: usable when the command returns, gone without a trace when they end, however they end.
 //!
-//! Where nothing can be mounted (no FUSE device, neither root nor `fusermount3`) these tests say
-//! so and pass.
+//! If nothing can be mounted (no FUSE device, neither root nor `fusermount3`) these tests say so and pass.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -60,7 +59,7 @@ fn what_cannot_be_mounted_says_why() {
         ("mount -o remount,ro a.img mnt", 4, "`remount`"),
         ("mount -o subvol=/missing a.img mnt", 1, "missing"),
         ("mount -o subvol=missing a.img mnt", 1, "option `subvol=missing`: nothing is there"),
-        ("mount -o subvol=file a.img mnt", 1, "option `subvol=file`: what is there is no subvolume"),
+        ("mount -o subvol=file a.img mnt", 1, "option `subvol=file`: not a subvolume"),
         ("mount -o subvol=file/x a.img mnt", 1, "option `subvol=file/x`"),
         ("mount -o subvolid=99999 a.img mnt", 1, "`subvolid=99999`: no subvolume has that number"),
         ("mount -o subvol=sub,subvolid=5 a.img mnt", 2, "disagree: `sub` has the number 256"),
@@ -217,8 +216,8 @@ fn signals_unmount_and_lose_nothing() {
         let mounted = Mounted::new();
         let mut child = mounted.foreground();
         let path = mounted.dir().join("file");
-        // By a program of its own: a file that this one opens is open, too, in the children that other tests begin,
-        // until they have become the programs that they are to be.
+        // Written by a separate program: a file that this process has open is also open in children that other tests
+        // are starting, until they execute their programs.
         fs::write(mounted.bench.path("pattern"), pattern(100_000)).unwrap();
         let status = Command::new("cp").args([&mounted.bench.path("pattern"), &path]).status();
         assert!(status.unwrap().success());

@@ -23,7 +23,7 @@ fn tree(at: &Path) {
     std::os::unix::fs::FileExt::write_at(&sparse, b"middle", 1 << 20).unwrap();
 }
 
-/// All names beneath a directory, with what `stat` says and the contents.
+/// All names beneath a directory, with the output of `stat` and the contents.
 fn walk(at: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut todo = vec![at.to_owned()];
@@ -55,11 +55,11 @@ fn a_tree_goes_in_and_out_beside_the_kernel() {
         let Some(mounted) = Mounted::mount_if_possible(options) else { return };
         let (bench, dir) = (&mounted.bench, mounted.dir());
         tree(&bench.path("source"));
-        // The kernel remembers that there is nothing.
+        // The kernel caches that the name does not exist.
         assert!(!dir.join("copy").exists());
         bench.ok("put mnt source/a copy");
         assert_eq!(walk(&dir.join("copy")), walk(&bench.path("source/a")), "{options}");
-        // And what was there before.
+        // And existing files.
         bench.ok("rm mnt copy/small");
         assert!(!dir.join("copy/small").exists());
         assert_eq!(fs::metadata(dir.join("copy/b/second")).unwrap().nlink(), 1);
@@ -68,7 +68,7 @@ fn a_tree_goes_in_and_out_beside_the_kernel() {
         fs::write(bench.path("small"), "changed, and longer").unwrap();
         bench.ok("put -f mnt small moved/second");
         assert_eq!(fs::read_to_string(dir.join("moved/second")).unwrap(), "changed, and longer");
-        // What programs wrote, also what the kernel still keeps.
+        // Data written by programs, including dirty pages of the kernel.
         fs::write(dir.join("written"), "by a program").unwrap();
         assert_eq!(bench.ok("cat mnt written"), "by a program");
         bench.ok("get mnt moved back");
@@ -123,7 +123,7 @@ fn streams_go_out_of_mounts_and_into_them() {
     one.unmount();
     from.ok("subvolume snapshot -r a.img / /second");
     from.ok("mount a.img mnt");
-    // A name that the kernel has looked for in vain, and a listing that it remembers.
+    // A negative entry and a listing in the kernel's cache.
     assert!(!two.dir().join("first").exists() && fs::read_dir(two.dir()).unwrap().next().is_none());
     let full = from.path("full");
     from.ok("send -f full mnt /first");
@@ -138,7 +138,7 @@ fn streams_go_out_of_mounts_and_into_them() {
     second.retain(|line| !line.starts_with("first "));
     assert_eq!(walk(&two.dir().join("second")), second);
     assert_eq!(fs::read_dir(two.dir()).unwrap().count(), 2);
-    // What is no snapshot, and what is no stream.
+    // A subvolume that is no snapshot, and a file that is no stream.
     let run = from.run("send -f none mnt /");
     assert!(run.status != 0 && run.err.contains("can be changed"), "{}", run.err);
     let run = to.run("receive -f a.img mnt");
@@ -176,7 +176,7 @@ fn as_nobody(mounted: &Mounted, line: &str) -> Output {
 fn can_be_nobody() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("SKIPPED: only root can be somebody else");
+        eprintln!("SKIPPED: only root can act as another user");
     }
     is_root
 }
@@ -240,7 +240,7 @@ fn what_is_mounted_for_reading_is_not_written() {
     mounted.unmount();
 }
 
-/// Root sees the same server through a second place, which is for reading only.
+/// Root reaches the same server through a second, read-only mount point.
 #[test]
 fn each_place_has_its_own_say_about_writing() {
     if !can_be_nobody() {

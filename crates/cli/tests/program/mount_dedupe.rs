@@ -1,4 +1,4 @@
-//! `spinney dedupe` on a mount: files that are in use share what they have in common.
+//! `spinney dedupe` on a mount: files in use share equal ranges.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
@@ -37,7 +37,7 @@ fn files_of_a_mount_share_what_is_the_same() {
         assert_eq!(times("two"), before, "{options}");
         assert_eq!(mounted.bench.ok("dedupe -r mnt /"), "0 B shared, in 4 files\n");
         assert_eq!(mounted.bench.ok("dedupe mnt one d/three"), "0 B shared, in 2 files\n");
-        // Each of them is on its own afterwards.
+        // Afterwards each file can be changed on its own.
         File::options().write(true).open(dir.join("two")).unwrap().write_all_at(b"changed", 300_000).unwrap();
         mounted.unmount();
         mounted.bench.check("a.img");
@@ -103,7 +103,7 @@ fn nothing_is_shared_where_the_kernel_would_not_write() {
     refused("dedupe -r bound/t");
     refused("dedupe -r bound /");
     Command::new("umount").arg(bench.path("bound")).status().unwrap();
-    // A mount for reading only that begins below the directory.
+    // A read-only bind mount below the directory.
     mount("--bind mnt/t mnt/t/inner");
     mount("-o remount,bind,ro mnt/t/inner");
     let report = bench.json("dedupe --json mnt /t/inner/one /t/inner/two");
@@ -149,7 +149,7 @@ fn what_cannot_be_read_is_named_and_counted() {
     bench.check("a.img");
 }
 
-/// The operation itself, by hand: nothing but ranges of the caller's own files.
+/// The ioctl itself: only ranges of the caller's own files are accepted.
 #[test]
 fn the_server_looks_at_who_asks_for_what() {
     if !rustix::process::geteuid().is_root() {
@@ -220,7 +220,7 @@ expect(1, mine, 0, 'mine2', 0, 131072)
     mounted.bench.check("a.img");
 }
 
-/// What somebody writes while others find that it was the same stays written.
+/// Data written by others during the search is kept.
 #[test]
 fn nothing_is_lost_that_is_written_meanwhile() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };
@@ -280,7 +280,7 @@ fn files_of_read_only_snapshots_share_too() {
     let exclusive = |rows: &serde_json::Value| rows[0]["exclusive_bytes"].as_u64();
     assert_eq!(exclusive(&bench.json("du -s --json a.img /")), Some(0));
     bench.check("a.img");
-    // Both are of the same state still, and one can be sent against the other.
+    // Both are still in the same state, and one can be sent against the other.
     bench.ok("put -q a.img r /v/c");
     bench.ok("subvolume snapshot -r a.img /v /next");
     bench.ok("send -p /snap -f s a.img /next");

@@ -1,5 +1,5 @@
-//! Mounts whose processes die while files are written, and images with damage in them: what was
-//! synced is there, and what is sound can be read.
+//! Mounts whose processes die while files are written, and images with damage: synced data is there, and sound files
+//! can be read.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -15,15 +15,15 @@ use rustix::process::Signal;
 use crate::harness::pattern;
 use crate::mounted::{Mounted, can_mount, kill};
 
-/// A server that has little to write may take so long to end.
+/// Longest time for a server with little to write.
 const SOON: Duration = Duration::from_secs(1);
-/// What a loaded machine adds to that.
+/// Additional time on a loaded machine.
 const SLACK: Duration = Duration::from_secs(2);
 /// Bytes between two syncs.
 const PIECE: usize = 3001;
 const NODE_BYTES: usize = 16 << 10;
 
-/// Writes and syncs, until the mount fails it; how many pieces were promised.
+/// Writes and syncs until the mount fails; returns the number of synced pieces.
 fn write_until_the_end(path: PathBuf) -> JoinHandle<usize> {
     std::thread::spawn(move || {
         let piece = pattern(PIECE);
@@ -52,7 +52,7 @@ fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
             let start = Instant::now();
             kill(mounted.processes(role)[0], signal);
             if (role, signal) == ("supervisor", Signal::KILL) {
-                // Nobody is left to unmount; the server goes on until somebody does.
+                // Without the supervisor the server goes on until the mount is unmounted.
                 mounted.bench.ok("umount --lazy mnt");
                 kill(mounted.processes("server")[0], Signal::TERM);
             }
@@ -82,7 +82,7 @@ fn a_supervisor_that_is_late_leaves_the_mounts_of_others_alone() {
     kill(first.processes("server")[0], Signal::KILL);
     let unmounted = Command::new("umount").arg("--lazy").arg(first.dir()).status().unwrap();
     assert!(unmounted.success());
-    // What it is mounted from often has the number that is free now.
+    // A new mount often gets the device number that is free now.
     let second = Mounted::mount_in_memory();
     kill(supervisor, Signal::CONT);
     first.wait_until_gone();
@@ -153,8 +153,7 @@ fn a_file_made_immutable_just_after_it_was_written_can_be_synced() {
     assert_eq!(mounted.bench.run("cat a.img /file").out, pattern(10_000));
 }
 
-/// An image with two folders of many files and a file with contents that are nowhere else; not mounted, and its
-/// bytes.
+/// An unmounted image with two folders of many files and a file with unique contents; and its bytes.
 fn with_much_in_it() -> Option<(Mounted, Vec<u8>)> {
     let mounted = Mounted::if_possible()?;
     let bench = &mounted.bench;
@@ -177,7 +176,7 @@ fn marked(len: usize) -> Vec<u8> {
     b"<this is nowhere else in the image>".iter().copied().cycle().take(len).collect()
 }
 
-/// Places of `needle` in an image.
+/// Offsets of `needle` in an image.
 fn places(image: &[u8], needle: &[u8]) -> Vec<usize> {
     let is_there = |at: &usize| image.get(*at..).is_some_and(|rest| rest.starts_with(needle));
     places_of_byte(image, needle[0]).filter(is_there).collect()
@@ -188,7 +187,7 @@ fn places_of_byte(image: &[u8], byte: u8) -> impl Iterator<Item = usize> {
     places.map(|(at, _)| at).collect::<Vec<_>>().into_iter()
 }
 
-/// Damages `image` at one place of every copy of something.
+/// Damages `image` at one offset of every copy of a block.
 fn damage(path: &Path, image: &mut [u8], places: &[usize]) {
     assert!(!places.is_empty());
     for place in places {
@@ -278,7 +277,7 @@ fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
     assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));
 }
 
-/// The kernel closes what some programs had a moment after they ended.
+/// The kernel closes the files of programs a moment after they ended.
 #[test]
 fn what_is_busy_for_a_moment_is_unmounted_all_the_same() {
     let Some(mounted) = Mounted::mount_if_possible("") else {

@@ -1,7 +1,7 @@
 //! Servers that hang, and containers that are killed with a mount inside.
 //!
-//! A server of root's that was the last process in its mount namespace had to unmount while it ended, and waited for
-//! its own answer: no signal ended it, and `sync` of the whole machine waited behind it.
+//! A server of root that was the last process in its mount namespace had to unmount while it ended, and waited for its
+//! own answer: no signal ended it, and `sync` of the whole machine waited for it.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -45,7 +45,7 @@ fn a_container_that_is_killed_leaves_no_server() {
             kill(i32::try_from(container.id()).unwrap(), Signal::KILL);
             container.wait().unwrap();
             let start = Instant::now();
-            // A server that cannot end keeps the image locked, whatever the list of processes says.
+            // A server that cannot end keeps the image locked, even if the list of processes lacks it.
             while mounted.bench.run("ls a.img").status == 7 {
                 if start.elapsed() > END_MAX {
                     free_stuck();
@@ -59,7 +59,7 @@ fn a_container_that_is_killed_leaves_no_server() {
     }
 }
 
-/// Ends connections that wait for a server that cannot answer, so that a failure does not stop the machine.
+/// Aborts connections whose server cannot answer, so that a failure does not block the machine.
 fn free_stuck() {
     let dir = "/sys/fs/fuse/connections";
     let _ = Command::new("mount").args(["-t", "fusectl", "none", dir]).stderr(Stdio::null()).status();
@@ -109,7 +109,7 @@ fn a_server_that_works_is_not_given_up() {
     mounted.unmount();
 }
 
-/// On a machine without `/dev/log` nothing said why a server was gone.
+/// Without `/dev/log` the reason why a server ended was lost.
 #[test]
 fn why_a_server_ended_is_found_in_a_file_where_there_is_no_log() {
     if !can_mount_as_root() {
@@ -132,7 +132,7 @@ fn why_a_server_ended_is_found_in_a_file_where_there_is_no_log() {
     assert!(log.contains("killed by signal 9"), "{log}");
 }
 
-/// A connection that was aborted left a mount that was gone, a clean image, and no word.
+/// An aborted connection left no mount, a clean image, and no message.
 #[test]
 fn that_a_connection_was_aborted_is_in_the_log() {
     if !can_mount_as_root() {
@@ -141,7 +141,7 @@ fn that_a_connection_was_aborted_is_in_the_log() {
     for options in ["rw", "nosynced", "io_uring"] {
         let mounted = Mounted::mount(&format!("--log log -o {options}"));
         let file = fs::File::create(mounted.dir().join("file")).unwrap();
-        // It is in use, so this aborts the connection and unmounts nothing.
+        // The mount is in use, so this aborts the connection and unmounts nothing.
         let status = Command::new("umount").arg("-f").arg(mounted.dir()).status().unwrap();
         assert!(!status.success(), "{options}");
         drop(file);

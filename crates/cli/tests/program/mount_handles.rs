@@ -1,6 +1,6 @@
 //! File handles: a number that finds a file again without its name, as NFS servers and backup programs use them.
 //!
-//! Opening by handle is root's; where that is missing these tests say so and pass.
+//! Only root may open by handle; otherwise these tests say so and pass.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::mounted::{Mounted, can_mount};
 
-/// `of PATH...` prints the handles of files; `open DIR HANDLE...` prints for each what is found in the mount at DIR:
+/// `of PATH...` prints the handles of files; `open DIR HANDLE...` prints the file found for each in the mount at DIR:
 /// the contents of a file, the path of a directory or the target of a link; or the error.
 const PROGRAM: &str = r#"
 import ctypes, errno, os, stat, struct, sys
@@ -78,7 +78,7 @@ fn opened_as(command: &str, dir: &Path, handles: &[String]) -> Vec<String> {
     ask(&words)
 }
 
-/// The kernel forgets what nobody uses.
+/// The kernel drops unused inodes.
 fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
 }
@@ -95,7 +95,7 @@ fn drop_caches_works() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "2").is_ok()
 }
 
-/// A subvolume with a file, a snapshot of it where that is another one, and a file in the top level.
+/// A subvolume with a file, a snapshot of it if there is another subvolume, and a file in the top level.
 fn filled(mounted: &Mounted) {
     let bench = &mounted.bench;
     bench.ok("subvolume create a.img /a");
@@ -115,10 +115,10 @@ fn expected(dir: &Path) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// `name_to_handle_at` gave handles that could be opened as long as the kernel happened to remember the file, and were
-/// ESTALE afterwards (xfstests generic/426, 467, 477, 756).
+/// Handles of `name_to_handle_at` could be opened as long as the kernel happened to cache the inode, and were ESTALE
+/// afterwards (xfstests generic/426, 467, 477, 756).
 #[test]
-fn a_handle_finds_its_file_after_everybody_forgot_it() {
+fn a_handle_finds_its_file_after_the_cache_is_dropped() {
     if !can_open_handles() {
         return;
     }
@@ -138,7 +138,7 @@ fn a_handle_finds_its_file_after_everybody_forgot_it() {
         assert_eq!(opened(&dir, &handles), expected(&dir), "{options}, forgotten");
         let refused = opened_as("open-as-stranger", &dir, &handles[..1]);
         assert_eq!(refused, ["EPERM"]);
-        // Whatever name it has.
+        // Independent of its name.
         fs::rename(dir.join("file"), dir.join("dir/moved")).unwrap();
         drop_caches();
         assert_eq!(opened(&dir, &handles[..1]), ["one"], "{options}, moved");
@@ -153,7 +153,7 @@ fn a_handle_finds_its_file_after_everybody_forgot_it() {
     }
 }
 
-/// A number that is used anew must not lead to another file.
+/// A reused number must not lead to another file.
 #[test]
 fn a_handle_of_a_file_that_is_gone_is_stale() {
     if !can_open_handles() {
@@ -187,7 +187,7 @@ fn a_handle_of_a_file_that_is_gone_is_stale() {
         mounted.unmount();
         mounted.bench.ok("subvolume delete a.img /b");
         mounted.bench.ok(&format!("mount {options} a.img mnt"));
-        // The next numbers are those that have become free.
+        // New files get the numbers that have become free.
         fs::write(dir.join("new"), "not this").unwrap();
         fs::write(dir.join("newer"), "nor this").unwrap();
         assert_eq!(inos(&["new", "newer"]), before, "the test does not test");
@@ -200,8 +200,8 @@ fn a_handle_of_a_file_that_is_gone_is_stale() {
     }
 }
 
-/// A handle that leads out of what is mounted opens nothing, and is no other file with the same number: a snapshot's
-/// files have the numbers and generations of their originals.
+/// A handle from outside the mounted subvolume opens nothing, not even a file with the same number: files of a snapshot
+/// have the numbers and generations of their originals.
 #[test]
 fn a_handle_of_one_subvolume_opens_nothing_of_another() {
     if !can_open_handles() {
@@ -228,7 +228,7 @@ fn a_handle_of_one_subvolume_opens_nothing_of_another() {
     }
 }
 
-/// A handle is a number that whoever opens it may have made up.
+/// A caller may make up any handle.
 #[test]
 fn made_up_handles_are_stale() {
     if !can_open_handles() {

@@ -1,4 +1,4 @@
-//! A mount whose sparse image lies on a file system that fills up.
+//! A mount whose sparse image is on a host file system that fills up.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::harness::{Bench, pattern};
 use crate::mounted::{Mounted, can_mount_as_root};
 
-/// A tmpfs with so much room, until the value goes.
+/// A tmpfs of limited size, unmounted when dropped.
 struct Host(PathBuf);
 
 impl Host {
@@ -35,7 +35,7 @@ impl Drop for Host {
     }
 }
 
-/// A sparse image of so many bytes, mounted, on a host of 40 MiB.
+/// A mounted sparse image of the given size, on a host of 40 MiB.
 fn mount_on_host(mode: &str, image_bytes: &str) -> (Mounted, Host) {
     let bench = Bench::new();
     let host = Host::mount(bench.path("host"), "40M");
@@ -72,17 +72,17 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
         };
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{mode}: {error}");
         assert!(written > 8, "{mode}: {written}");
-        // Not only the first one is told that there is no room.
+        // Later writers get the error, too.
         let again = write_synced(&dir.join("other"), &chunk).unwrap_err();
         assert_eq!(again.kind(), std::io::ErrorKind::StorageFull, "{mode}: {again}");
-        assert!(fs::read(dir.join("kept")).unwrap() == kept, "{mode}: what was synced is read");
+        assert!(fs::read(dir.join("kept")).unwrap() == kept, "{mode}: synced data is read");
 
         host.resize("300M");
         write_synced(&dir.join("after"), &kept).unwrap_or_else(|error| panic!("{mode}: {error}"));
         fs::remove_file(dir.join("big")).unwrap();
         let _ = fs::remove_file(dir.join("other"));
         fs::create_dir(dir.join("new")).unwrap();
-        // The kernel kept data in writeback that it had promised nobody, and says so once more.
+        // The kernel kept unsynced data in writeback, and reports it once more.
         let status = mounted.bench.run("umount mnt").status;
         assert!(status == 0 || mode == "writeback" && status == 1, "{mode}: {status}");
         mounted.wait_until_gone();
@@ -96,7 +96,7 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
     }
 }
 
-/// What is refused is not kept: by however many files it was tried.
+/// Refused data takes no memory, however many files try.
 #[test]
 fn what_a_full_host_refuses_takes_no_memory() {
     if !can_mount_as_root() {
@@ -113,7 +113,7 @@ fn what_a_full_host_refuses_takes_no_memory() {
     let refused = |files: std::ops::Range<usize>| {
         files.filter(|index| fs::write(mounted.dir().join(format!("f{index}")), &bytes).is_err()).count()
     };
-    // The host's room, what may be dirty, and somewhat more.
+    // The host's space, the dirty limit, and a margin.
     assert!(refused(0..800) > 100);
     let before = resident_kib();
     assert_eq!(refused(800..1200), 400);
@@ -125,7 +125,7 @@ fn what_a_full_host_refuses_takes_no_memory() {
     drop(host);
 }
 
-/// Files that are written again and again fit on a host that has room for them, and a little more.
+/// Overwritten files fit on a host with space for them and a little more.
 #[test]
 fn what_was_deleted_makes_room_on_a_full_host() {
     if !can_mount_as_root() {
@@ -140,7 +140,7 @@ fn what_was_deleted_makes_room_on_a_full_host() {
             let _ = fs::remove_file(&name);
             write_synced(&name, &chunk).unwrap_or_else(|error| panic!("{mode}, round {round}: {error}"));
         }
-        // What fills the host can be deleted there, and gives its room back.
+        // Files that fill the host can be deleted, and return its space.
         let full = (0..64).position(|n| write_synced(&dir.join(format!("full{n}")), &chunk).is_err());
         let full = full.unwrap_or_else(|| panic!("{mode}: the host does not fill up"));
         (0..=full).for_each(|n| fs::remove_file(dir.join(format!("full{n}"))).unwrap());

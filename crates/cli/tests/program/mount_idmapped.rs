@@ -1,14 +1,14 @@
-//! Idmapped mounts: files of one user appear as those of another, and what is new is stored as if made by the first.
+//! Idmapped mounts: files of one user appear as those of another, and new files are stored for the first.
 //!
-//! Where root's rights or loop devices are missing, or the kernel is older than 6.12, these tests say so and pass.
+//! Without root, loop devices, or Linux 6.12 these tests say so and pass.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::mounted::{Mounted, can_mount};
 
-/// `PROGRAM DIR` makes files on the mount at DIR, an idmapped mount of DIR at DIR/mapped, does things there as several
-/// users, and prints what came of each. Users 1000 to 1009 of the file system are 2000 to 2009 in the mapped mount.
+/// `PROGRAM DIR` makes files on the mount at DIR, an idmapped mount of DIR at DIR/mapped, runs operations there as
+/// several users, and prints their results. Users 1000 to 1009 of the file system are 2000 to 2009 in the mapped mount.
 const PROGRAM: &str = r#"
 import array, ctypes, errno, fcntl, os, platform, stat, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -184,7 +184,7 @@ fn done_in(dir: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-/// What the same program does on the kernel's btrfs; `None` where that cannot be mounted.
+/// The results of the same program on the kernel's btrfs; `None` if that cannot be mounted.
 fn done_by_the_kernel() -> Option<Vec<String>> {
     let mounted = Mounted::new();
     let run = |line: &str| {
@@ -201,8 +201,8 @@ fn done_by_the_kernel() -> Option<Vec<String>> {
     Some(done.unwrap())
 }
 
-/// An idmapped mount could not be made (EINVAL). With `idmap` the kernel tells the server of most requests not who
-/// asks, which nobody may profit from.
+/// An idmapped mount could not be made (EINVAL). With `idmap` the kernel leaves the calling user out of most requests,
+/// which must give no user more rights.
 #[test]
 fn an_idmapped_mount_behaves_as_that_of_the_kernel() {
     if !can_map() {
@@ -222,9 +222,9 @@ fn an_idmapped_mount_behaves_as_that_of_the_kernel() {
     }
 }
 
-/// Where the server has to know who asks, or somebody wants it to, there are no such mounts.
+/// If the server needs the calling user, for its options or by request, idmapped mounts are refused.
 #[test]
-fn a_mount_whose_server_knows_who_asks_cannot_be_idmapped() {
+fn a_mount_whose_server_gets_the_calling_user_cannot_be_idmapped() {
     if !can_map() {
         return;
     }

@@ -1,5 +1,5 @@
-//! A mount in the background held a pipe open that its caller had handed down by chance: a script that
-//! read its output to the end (`$(...)` with `3>&1`, a job server, a test runner) waited for the unmount.
+//! A mount in the background held an inherited pipe open: a script that read its output to the end (`$(...)` with
+//! `3>&1`, a job server, a test runner) waited for the unmount.
 
 use std::fs;
 use std::io::Read as _;
@@ -22,7 +22,7 @@ fn start_with(redirections: &str, words: &str, mounted: &Mounted) -> Child {
         .unwrap()
 }
 
-/// Waits for the end of what a program writes to its pipe.
+/// Waits until the pipe of a program reaches its end.
 fn assert_ends(child: &mut Child, what: &str) {
     let mut pipe = child.stdout.take().unwrap();
     let (tell, told) = mpsc::channel();

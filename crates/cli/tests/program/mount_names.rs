@@ -1,5 +1,5 @@
-//! Names of a mount that are replaced while other programs use them. On other file systems nobody
-//! notices: each call sees the old file or the new one.
+//! Names of a mount that are replaced while other programs use them. As on other file systems, each call must see the
+//! old file or the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -70,7 +70,7 @@ fn check_version(bytes: &[u8]) -> io::Result<()> {
     is_one.then_some(()).ok_or_else(why)
 }
 
-/// Every way of looking at a file by its path.
+/// Every way to examine a file by its path.
 fn look_at(path: &Path, number: usize) -> io::Result<()> {
     match number % 7 {
         0 => fs::metadata(path).map(drop),
@@ -85,7 +85,7 @@ fn look_at(path: &Path, number: usize) -> io::Result<()> {
         4 => OpenOptions::new().append(true).open(path).map(drop),
         5 => {
             let mut file = File::open(path)?;
-            // Whatever has the name by now.
+            // The file that has the name by now.
             fs::metadata(path)?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! An image that is mounted several times: one server, seen at several places.
+//! An image that is mounted several times: one server, several mount points.
 //!
-//! Only root can have that. Where root's rights are missing these tests say so and pass.
+//! Only root can do that; without root these tests say so and pass.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn both_mounts_show_the_same_files_and_one_outlives_the_other() {
         mounted.bench.ok("umount mnt");
         assert!(start.elapsed() < END_MAX && !mounted.is_mounted() && is_mount(&two));
         fs::write(two.join("c"), "afterwards").unwrap();
-        // Where the server is known by, nothing of it is left.
+        // Nothing is left of the server's entries.
         if options.is_empty() {
             let run = mounted.bench.run("mount a.img mnt");
             assert_eq!(run.status, 7, "{}", run.err);
@@ -96,7 +96,7 @@ fn a_further_mount_can_show_a_subvolume_and_be_read_only() {
     }
     assert!(options_of(&one).contains("nosuid"));
     mounted.unmount();
-    // Of what is mounted alone, the rest cannot be seen.
+    // Of a mount of one subvolume, the rest of the image is not visible.
     mounted.bench.ok("mount -o subvol=/sub a.img mnt");
     for (options, file) in [("subvol=/sub", "in sub"), ("subvol=sub/deep", "in deep")] {
         mounted.bench.ok(&format!("mount -o {options} a.img other"));
@@ -145,7 +145,7 @@ fn a_further_mount_that_cannot_be_is_refused_by_name() {
     mounted.bench.check("a.img");
 }
 
-/// What another user mounted says of itself what it likes, and is not shown to others as an image.
+/// Another user chooses the names in his mounts, so these are not used for an image.
 #[test]
 fn only_root_mounts_twice_and_only_what_root_mounted() {
     let Some(mounted) = mounted("") else { return };

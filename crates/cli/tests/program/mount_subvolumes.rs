@@ -1,7 +1,7 @@
-//! Subvolumes of a mount: what its server answers programs is what the kernel's btrfs answers on the same image, and
-//! `spinney subvolume` works on a directory of it.
+//! Subvolumes of a mount: its server answers programs as the kernel's btrfs does for the same image, and `spinney
+//! subvolume` works on a directory of it.
 //!
-//! Where root's rights, loop devices, python3 or the kernel's btrfs are missing, these tests say so and pass.
+//! Without root, loop devices, python3 or the kernel's btrfs these tests say so and pass.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::mounted::{KernelMount, Mounted, can_mount};
 
-/// `PROGRAM DIR` asks for everything that can be read of subvolumes, as root and as user 1000, and prints the answers
-/// with their errors. What differs between two mounts of one image by its nature is left out.
+/// `PROGRAM DIR` queries everything that can be read of subvolumes, as root and as user 1000, and prints the answers
+/// with their errors, except those that necessarily differ between two mounts of one image.
 const PROGRAM: &str = r#"
 import ctypes, errno, fcntl, os, struct, sys
 base = sys.argv[1]
@@ -268,7 +268,7 @@ fn others_do_with_subvolumes_of_a_mount_what_they_may() {
     }
     let mounted = Mounted::mount("-o allow_other");
     let (bench, dir) = (&mounted.bench, mounted.dir());
-    // Where it was built others may not be let in.
+    // Other users may not be able to search the build directory.
     std::fs::copy(env!("CARGO_BIN_EXE_spinney"), bench.path("spinney")).unwrap();
     set_mode(bench.dir.path(), 0o755);
     bench.ok("subvolume create mnt roots");
@@ -319,11 +319,11 @@ fn others_do_with_subvolumes_of_a_mount_what_they_may() {
     bench.ok("subvolume read-only mnt/team/ours off");
     as_user(&mounted, 1001, "subvolume delete mnt/team/ours").unwrap_err();
     as_member(&mounted, 1001, 50, "subvolume delete mnt/team/ours").unwrap();
-    // The owner deletes all, the read-only one with the same command; root deletes anybody's.
+    // The owner deletes all, the read-only one with the same command; root deletes those of all users.
     as_user(&mounted, 1000, "subvolume delete mnt/tmp/copy mnt/sticky/closed").unwrap();
     bench.ok("subvolume read-only mnt/tmp/mine on");
     bench.ok("subvolume delete mnt/tmp/mine");
-    // What is behind a closed directory is not told.
+    // Subvolumes behind a directory without search permission are not listed.
     set_mode(&dir.join("roots"), 0o700);
     let list = as_user(&mounted, 1000, "subvolume list mnt").unwrap();
     assert!(!list.contains("inner") && !list.contains("tmp"), "{list}");

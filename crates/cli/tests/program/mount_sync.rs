@@ -1,6 +1,6 @@
-//! Mounts by root: what `sync` and `umount(8)` promise elsewhere, they promise here.
+//! Mounts by root: `sync` and `umount(8)` keep their promises.
 //!
-//! Where loop devices or root's rights are missing these tests say so and pass.
+//! Without loop devices or root these tests say so and pass.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -23,7 +23,7 @@ fn can_mount_synced() -> bool {
     can
 }
 
-/// What a program of the system says about the mounted directory.
+/// The output of a system program about the mount point.
 fn ask(program: &str, words: &[&str], mounted: &Mounted) -> String {
     let output = Command::new(program).args(words).arg(mounted.dir()).output().unwrap();
     assert!(output.status.success(), "{program}: {output:?}");
@@ -52,8 +52,8 @@ fn syncing_the_file_system_keeps_everything_even_if_the_server_is_killed() {
     }
 }
 
-/// The server held on to a block device for milliseconds after `umount(8)` had returned: what came next found it busy.
-/// And `spinney umount` did not know the device that is mounted.
+/// The server kept a block device open for milliseconds after `umount(8)` had returned: the next command found it busy.
+/// And `spinney umount` did not know the mounted device.
 #[test]
 fn a_block_device_is_free_when_it_is_unmounted() {
     if !can_mount_synced() {
@@ -92,8 +92,7 @@ fn a_block_device_is_free_when_it_is_unmounted() {
     assert!(!mounted.is_mounted());
 }
 
-/// A disk is written past the page cache, by several threads, in the sandbox; what is on it then is what was written,
-/// for whoever reads it next.
+/// A disk is written past the page cache, by several threads, in the sandbox; later readers find the written data.
 #[test]
 fn a_disk_has_what_was_written_to_it() {
     if !can_mount_synced() {
@@ -116,7 +115,7 @@ fn a_disk_has_what_was_written_to_it() {
                     if file % 3 == 0 {
                         File::open(&path).unwrap().sync_all().unwrap();
                     }
-                    // What was read before is not what is there now.
+                    // Data read before must not come from a cache.
                     let changed = File::options().read(true).write(true).open(&path).unwrap();
                     changed.write_all_at(&[file.to_le_bytes()[0]; 9000], 3000).unwrap();
                     changed.sync_data().unwrap();
@@ -191,7 +190,7 @@ fn a_mount_without_a_server_can_be_unmounted_at_once() {
     }
     let mounted = Mounted::mount("");
     fs::write(mounted.dir().join("file"), "x").unwrap();
-    // Nobody is left who would take the mount away.
+    // The supervisor, which would unmount, is gone.
     kill(mounted.processes("supervisor")[0], Signal::KILL);
     kill(mounted.processes("server")[0], Signal::KILL);
     let start = Instant::now();
@@ -207,8 +206,8 @@ fn a_mount_without_a_server_can_be_unmounted_at_once() {
     mounted.wait_until_gone();
 }
 
-/// A supervisor looked at the place of its mount when its server had ended, took the next mount
-/// there for its own (the kernel had used the same number again), and took it away.
+/// A supervisor examined its mount point when its server had ended, mistook the next mount there for its own (the
+/// kernel had reused the device number), and unmounted it.
 #[test]
 fn the_end_of_a_mount_leaves_the_next_one_alone() {
     let Some(mounted) = Mounted::if_possible() else {
@@ -257,7 +256,7 @@ fn unmounting_tells_that_writing_had_failed() {
         let _tmpfs = Tmpfs::mount(&host, "20M");
         bench.ok("mkfs -q --size 256M host/a.img");
         bench.ok(&format!("mount -o {options} host/a.img mnt"));
-        // Others take all the room of the host, so that not even a commit has any.
+        // Other files take all the space of the host, so that not even a commit has any.
         let filled = fs::write(host.join("others"), pattern(40 << 20));
         assert!(filled.is_err(), "{options}: there was room for it");
         for name in 0..100 {
@@ -274,10 +273,10 @@ fn unmounting_tells_that_writing_had_failed() {
     }
 }
 
-/// The kernel tells of data that the volume had no room for once, and forgets that when a program is killed at the
-/// wrong moment; `spinney umount` ended with 0.
+/// The kernel reports data without space once, and forgets that if a program is killed at the wrong moment; `spinney
+/// umount` ended with 0.
 #[test]
-fn unmounting_tells_of_what_was_lost_although_somebody_else_was_told() {
+fn unmounting_reports_lost_data_that_another_program_was_told_of() {
     for options in ["writeback", "writeback,nosynced", "writeback,zero_open"] {
         for is_removed in [false, true] {
             let Some(mounted) = Mounted::mount_if_possible(&format!("-o {options}")) else {
@@ -302,8 +301,8 @@ fn unmounting_tells_of_what_was_lost_although_somebody_else_was_told() {
     }
 }
 
-/// With the writeback cache, a program that is killed while the kernel sends the times of a file for it leaves that
-/// error for whoever syncs next: `spinney umount` took it for data that was lost.
+/// With the writeback cache, a program that is killed while the kernel writes the times of a file leaves that error for
+/// the next sync: `spinney umount` reported it as lost data.
 #[test]
 fn unmounting_after_a_program_was_killed_is_no_failure() {
     let Some(mounted) = Mounted::mount_if_possible("-o writeback") else {
@@ -313,7 +312,7 @@ fn unmounting_after_a_program_was_killed_is_no_failure() {
     fs::write(&path, pattern(10_000)).unwrap();
     let file = File::open(&path).unwrap();
     let server = mounted.processes("server")[0];
-    // Whether times are on their way when the server stops is a matter of luck.
+    // Whether times are being written when the server stops is a matter of luck.
     let is_left = (0..100).any(|round| {
         let links = mounted.dir().join(format!("links{round}"));
         fs::create_dir(&links).unwrap();
@@ -349,8 +348,8 @@ fn unmounting_a_subvolume_that_is_read_only_is_no_failure() {
     mounted.unmount();
 }
 
-/// `remount,ro` and back changed nothing that is not changed back; a mount made with `ro` cannot be written by any way,
-/// which has to be said at once and not by each write.
+/// `remount,ro` and back is possible; a mount made with `ro` cannot become writable, which the remount has to report,
+/// not each write.
 #[test]
 fn a_mount_is_remounted_as_far_as_its_server_can_write() {
     if !can_mount_synced() {
@@ -376,8 +375,8 @@ fn a_mount_is_remounted_as_far_as_its_server_can_write() {
     mounted.bench.check("a.img");
 }
 
-/// What one commit needs is what the one before needed: memory that a server gave back to the system meanwhile would
-/// have to be had from it again, page by page.
+/// Each commit needs the memory of the one before: if a server returned it to the system meanwhile, it would have to be
+/// faulted in again, page by page.
 #[test]
 fn a_server_that_is_busy_keeps_its_memory() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };

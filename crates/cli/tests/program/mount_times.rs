@@ -1,5 +1,5 @@
-//! Times of access. One that was the first change of a mount was lost: for it no room was at hand, and it was kept in
-//! memory alone.
+//! Access times. An access time that was the first change of a mount was lost: nothing was reserved for it, and it
+//! stayed in memory only.
 
 use std::fs::{self, File, FileTimes};
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ fn accessed(mounted: &Mounted, name: &str) -> SystemTime {
     fs::metadata(mounted.dir().join(name)).unwrap().accessed().unwrap()
 }
 
-/// With strictatime each reading sets the time. The second one was answered by what the kernel had kept of the first.
+/// With strictatime each read sets the time. The second read was answered from the kernel's cache of the first.
 #[test]
 fn each_reader_sets_the_time_with_strictatime() {
     if !can_mount() {
@@ -71,8 +71,8 @@ fn times_of_access_are_there_after_the_next_mount() {
     }
 }
 
-/// What `statx(2)` shows beyond `stat(2)` and FUSE passes on: the time of birth. The number of the subvolume it does
-/// not pass on, so that an attribute tells that.
+/// The birth time, which `statx(2)` has beyond `stat(2)` and FUSE passes on. FUSE does not pass on the number of the
+/// subvolume, so an attribute has it.
 #[test]
 fn birth_and_subvolume_of_a_file_are_told() {
     let Some(mounted) = Mounted::if_possible() else { return };
@@ -96,7 +96,7 @@ fn birth_and_subvolume_of_a_file_are_told() {
         };
         assert_eq!([number("."), number("sub"), number(&name)], ["5", "256", "256"]);
         let listed = rustix::fs::listxattr(mounted.dir().join(&name), &mut [0_u8; 64]).unwrap();
-        assert_eq!(listed, 0, "it is not listed, so that nobody copies it");
+        assert_eq!(listed, 0, "it is not listed, so that programs do not copy it");
         let set =
             rustix::fs::setxattr(mounted.dir().join(&name), "btrfs.subvolid", b"5", rustix::fs::XattrFlags::empty());
         assert!(set.is_err());

@@ -1,6 +1,6 @@
-//! Mounts: what emptying files does, and to which it is not done.
+//! Mounts: truncation of files, and files that refuse it.
 //!
-//! Where nothing can be mounted these tests say so and pass.
+//! If nothing can be mounted these tests say so and pass.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::mounted::Mounted;
 
-/// Ways to mount that differ in what a request to empty a file looks like.
+/// Mount options that change the requests of a truncation.
 const WAYS: [&str; 4] = ["", "-o writeback", "-o zero_open", "-o io_uring"];
 
 fn empty(path: &Path, write: bool) -> io::Result<File> {
@@ -31,7 +31,7 @@ fn a_program_that_runs_is_not_emptied() {
         };
         let program = PathBuf::from("/bin/sleep").canonicalize().unwrap();
         let copy = mounted.dir().join("sleep");
-        // Not by this process: a child that another test is just starting would have the copy open for writing.
+        // Not copied by this process: a child that another test is starting would have the copy open for writing.
         let copied = Command::new("cp").args([&program, &copy]).status();
         assert!(copied.unwrap().success());
         let mut running = Command::new(&copy).arg("100").spawn().unwrap();
@@ -48,7 +48,7 @@ fn a_program_that_runs_is_not_emptied() {
     }
 }
 
-/// A kernel with writeback told of the times; without, `ftruncate` to the same size changed none.
+/// A kernel with writeback sent the times; without, `ftruncate` to the same size changed none.
 #[test]
 fn emptying_what_is_empty_changes_its_times() {
     for way in WAYS {

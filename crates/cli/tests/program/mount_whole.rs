@@ -1,5 +1,4 @@
-//! Commands on what is mounted as a whole, which its server carries out: what it is, its label, what differs in it, its
-//! quotas, and backups of it.
+//! Commands on a whole mount, which its server runs: info, label, diff, quotas and backups.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,10 +14,10 @@ const NOBODY: u32 = 65_534;
 /// 2026-11-25, 00:00 UTC.
 const DAY: i64 = 1_795_564_800;
 
-/// A mount that everybody may use; `None` where nobody can be somebody else.
+/// A mount with `allow_other`; `None` if this process cannot act as another user.
 fn for_everybody() -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can be somebody else");
+        eprintln!("SKIPPED: only root can act as another user");
         return None;
     }
     let mounted = Mounted::mount_if_possible("-o allow_other")?;
@@ -49,7 +48,7 @@ fn a_mount_says_what_it_is_and_takes_a_name() {
     let long = bench.run(&format!("label mnt {}", "x".repeat(256)));
     assert!(long.status == 2 && long.err.contains("at most 255 bytes"), "{}", long.err);
     let state = bench.run("info --nologreplay mnt");
-    assert!(state.status == 2 && state.err.contains("a mount shows what it shows"), "{}", state.err);
+    assert!(state.status == 2 && state.err.contains("a mount shows only its own"), "{}", state.err);
     let other = bench.run("info .");
     assert!(other.status != 0 && other.err.contains("of no mount"), "{}", other.err);
     mounted.unmount();
@@ -102,13 +101,13 @@ fn a_mount_tells_what_differs_as_its_image_does() {
     bench.ok("subvolume snapshot -r mnt /home /monday");
     fs::remove_file(dir.join("home/gone")).unwrap();
     fs::rename(dir.join("home/kept"), dir.join("home/moved")).unwrap();
-    // What programs have just written, and the kernel may still have.
+    // Data just written by programs, possibly still in the kernel's cache.
     fs::write(dir.join("home/new\nline"), "new").unwrap();
     let shown = bench.ok("diff mnt /monday /home");
     assert!(shown.contains("R kept -> moved\n") && shown.contains("- gone\n"), "{shown}");
     assert!(shown.contains("+ new\nline\n"), "{shown}");
     let json = bench.json("diff --json mnt /monday /home");
-    // Paths begin at the directory that is named.
+    // Paths begin at the named directory.
     assert_eq!(bench.json("diff --json mnt/home /../monday /"), json);
     let run = bench.run("diff mnt /monday /nothing");
     assert!(run.status == 1 && run.err.contains("nothing"), "{}", run.err);
@@ -166,7 +165,7 @@ fn what_is_mounted_is_backed_up_while_programs_write() {
     bench.ok("subvolume create mnt home");
     bench.fill("src");
     bench.ok("put mnt src/sub src/a.txt src/sparse /home");
-    // The kernel remembers that there is nothing.
+    // The kernel caches that the name does not exist.
     assert!(!dir.join(".spinney-backups").exists());
     let trial = backup(&mounted, 0, "--dry-run mnt /home b.img");
     assert_eq!(done(&trial, "send").len(), 1);
@@ -198,7 +197,7 @@ fn what_is_mounted_is_backed_up_while_programs_write() {
     let refused = bench.run("backup mnt /home/sub b.img");
     assert!(refused.status == 1 && refused.err.contains("no subvolume"), "{}", refused.err);
     mounted.unmount();
-    // An image goes on with what a mount began.
+    // Backups of the image continue those of the mount.
     let third = backup(&mounted, 3, "a.img /home b.img");
     assert_eq!(third["actions"][1]["parent"], "home.2026-11-25T010000Z");
     bench.check("a.img");
@@ -246,19 +245,19 @@ fn a_copy_of_anothers_program_does_not_run_as_who_made_it() {
     }
     let (may, text) = as_nobody(&mounted, "put mnt source /copy");
     assert!(may, "{text}");
-    // The set-group bit of a directory says which group new names get, and gives no power.
+    // The set-group bit of a directory gives new files its group, and no privileges.
     for (name, expected) in [("program", 0o755), ("folder", 0o2755)] {
         let mode = fs::metadata(mounted.dir().join("copy").join(name)).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode, expected, "{name}");
     }
-    // Who may keep owners keeps these.
+    // A user who may set owners keeps these bits.
     mounted.bench.ok("put mnt source /kept");
     let mode = fs::metadata(mounted.dir().join("kept/program")).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o6755);
     mounted.unmount();
 }
 
-/// Another process exchanges a directory for a link while it is emptied.
+/// Another process exchanges a directory for a link while its contents are deleted.
 #[test]
 fn nothing_is_removed_behind_a_link_that_appears() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -283,7 +282,7 @@ fn nothing_is_removed_behind_a_link_that_appears() {
                     let _ = renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE);
                 }
             });
-            // Whether it can remove all depends on who is faster.
+            // The race decides whether it can remove everything.
             let removed =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mounted.bench.run("rm -r mnt /doomed/dir")));
             ends.store(true, Ordering::Relaxed);

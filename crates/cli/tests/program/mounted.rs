@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Bench;
 
-/// No ending may take longer.
+/// Longest time for an ending.
 pub(crate) const END_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn can_mount() -> bool {
@@ -51,7 +51,7 @@ impl Mounted {
         Self::new().mounted(options)
     }
 
-    /// A mount whose time can be taken beside what others write to the disk.
+    /// A mount whose timing is independent of other writes to the disk.
     pub(crate) fn mount_in_memory() -> Self {
         Self::of(Bench::in_memory()).mounted("")
     }
@@ -62,17 +62,17 @@ impl Mounted {
         self
     }
 
-    /// As [`Mounted::new`]; `None` where nothing can be mounted.
+    /// As [`Mounted::new`]; `None` if nothing can be mounted.
     pub(crate) fn if_possible() -> Option<Self> {
         can_mount().then(Self::new)
     }
 
-    /// As [`Mounted::mount`]; `None` where nothing can be mounted.
+    /// As [`Mounted::mount`]; `None` if nothing can be mounted.
     pub(crate) fn mount_if_possible(options: &str) -> Option<Self> {
         can_mount().then(|| Self::mount(options))
     }
 
-    /// Mounts an image anew that is whole.
+    /// Checks the image, and mounts it again.
     pub(crate) fn check_and_mount_again(&self) {
         self.bench.check("a.img");
         self.bench.ok("mount a.img mnt");
@@ -134,7 +134,7 @@ impl Mounted {
 
     pub(crate) fn wait_until_mounted(&self) {
         let start = Instant::now();
-        // The table has it a moment before requests are answered, which then wait.
+        // The mount appears in the table a moment before requests are answered.
         while !self.is_mounted() {
             assert!(start.elapsed() < END_MAX, "it does not mount");
             std::thread::sleep(Duration::from_millis(10));

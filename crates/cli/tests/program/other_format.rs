@@ -1,4 +1,4 @@
-//! A program with one more format: what every command does for a format that it has no words for.
+//! A program with one more format, which has no face: the behaviour of every command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn a_format_that_is_one_row_has_every_command() {
     assert!(status == 2 && printed.contains("only btrfs has it"), "{printed}");
     let (status, printed) = run(dir, "mkfs -t zfs --size 64M c.img");
     assert!(status == 2 && printed.contains("there are btrfs or f2fs or memory"), "{printed}");
-    // The program without it knows nothing of the format.
+    // The program without it does not know the format.
     assert_eq!(bench.run("ls a.img").status, 3);
 }
 

@@ -94,7 +94,7 @@ fn commands_of_subvolumes_take_a_colon() {
     bench.check("b.img");
 }
 
-/// From one image to the other, of either format, and back: nothing is lost on the way.
+/// Copies between images of both formats, and back, lose nothing.
 #[test]
 fn a_copy_between_images_keeps_everything() {
     let bench = Bench::new();
@@ -109,7 +109,7 @@ fn a_copy_between_images_keeps_everything() {
     assert_same(&bench.path("wanted"), &bench.path("got"));
     let sparse = |image: &str| bench.json(&format!("stat --json {image}:/sparse"))["files"][0]["blocks"].as_u64();
     assert!(sparse("b.img") < Some(1000) && sparse("c.img") < Some(1000), "holes stay holes");
-    // Directories are merged; files are replaced only where that is asked for.
+    // Directories are merged; files are replaced only on request.
     let run = bench.run("cp -r a.img:/sub b.img:/");
     assert!(run.status == 1 && run.err.contains("exists already"), "{}", run.err);
     bench.ok("cp -r -f -q a.img:/sub b.img:/");
@@ -158,7 +158,7 @@ fn a_file_that_cannot_be_read_leaves_no_part() {
     assert_eq!(names("got"), ["large", "small", "whole"], "`get --continue` goes on with these");
 }
 
-/// All places of `wanted`.
+/// All offsets of `wanted`.
 fn places_of(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     bytes.windows(wanted.len()).enumerate().filter(|(_, part)| *part == wanted).map(|(at, _)| at).collect()
 }
@@ -190,7 +190,7 @@ fn a_mounted_image_is_used_through_its_mount() {
     let run = bench.run("put --compress zstd a.img notes /x");
     assert!(run.err.contains("use the paths below"), "{}", run.err);
     mounted.unmount();
-    // Another root than the image's: paths of the image are not those of the mount.
+    // With another root than the image's, paths of the image are not those of the mount.
     bench.ok("subvolume create a.img:/part");
     bench.ok("mount -o subvol=part a.img mnt");
     let run = bench.run("ls a.img:/");
@@ -271,7 +271,7 @@ fn a_mount_does_not_stand_for_what_took_the_name_of_its_image() {
     }
 }
 
-/// A mount whose name in the table is another's image, by a user without rights and a server that answers nothing.
+/// A mount by an unprivileged user whose name in the table is another user's image, with a server that does not answer.
 const STRANGER: &str = r"
 import os, sys, time
 fd = os.open('/dev/fuse', os.O_RDWR)
@@ -314,11 +314,11 @@ fn a_mount_of_another_user_is_not_asked_for_an_image() {
     let is_told = run.err.contains("in use by another program") && !run.err.contains("theirs");
     assert!(run.status == 7 && is_told, "{} {}", run.status, run.err);
     drop(holder);
-    // The own mount is found, though the other one came later, or earlier.
+    // The user's own mount is found, though the other one came later, or earlier.
     bench.ok("mount -o nosynced mine.img mnt");
     assert_eq!(bench.ok("ls mine.img"), "here\n");
     bench.ok("umount mine.img");
-    assert!(begun.elapsed() < Duration::from_secs(50), "somebody waited for the stranger");
+    assert!(begun.elapsed() < Duration::from_secs(50), "a command waited for the foreign server");
     drop(stranger.stdin.take());
     assert!(stranger.wait().unwrap().success());
     bench.check("mine.img");

@@ -10,7 +10,7 @@ use crate::mounted::{KernelMount, Mounted};
 /// Numbers of a group: referenced and exclusive bytes.
 type Numbers = BTreeMap<String, (u64, u64)>;
 
-/// The groups that a table with these in its first three columns has.
+/// The groups of a table with these numbers in its first three columns.
 fn numbers(table: &str) -> Numbers {
     let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let rows = rows.filter_map(|words| match words.as_slice() {
@@ -112,7 +112,7 @@ for i in $(seq 1 10 1500); do echo x$i > s1/f$i; done; cp --reflink=always a/big
 btrfs quota rescan -w . > /dev/null; sync
 ";
 
-/// What `btrfs quota enable --simple` of newer programs asks the kernel.
+/// The request of `btrfs quota enable --simple` of newer programs to the kernel.
 const SIMPLE_ON: &str = r#"
 python3 -c "
 import fcntl, os, struct
@@ -161,7 +161,7 @@ fn the_kernel_counts_what_we_counted() {
     assert!(ours.contains_key("1/1") && ours["0/256"].0 > 5_000_000, "{ours:?}");
 }
 
-/// What extents of a volume with simple quotas say of who made them.
+/// Bytes of extents by owner, in a volume with simple quotas.
 fn made(bench: &Bench, node_bytes: u64) -> BTreeMap<u64, u64> {
     let word_after = |line: &str, name: &str| -> Option<u64> {
         let (_, rest) = line.split_once(name)?;

@@ -1,4 +1,4 @@
-//! `spinney receive`: streams become subvolumes, or say why not.
+//! `spinney receive`: streams become subvolumes, or are refused with the reason.
 
 use spinney::btrfs::stream::{Command, Encoder, Version};
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use crate::harness::Bench;
 const UUID: [u8; 16] = *b"0123456789abcdef";
 const UUID_TEXT: &str = "30313233-3435-3637-3839-616263646566";
 
-/// A stream with a subvolume `home`, and what stands between its beginning and its end.
+/// A stream with a subvolume `home`, and these commands between its beginning and its end.
 fn stream(commands: &[Command<'_>]) -> Vec<u8> {
     let mut encoder = Encoder::new(Vec::new(), Version::V1).unwrap();
     encoder.command(&Command::Subvol { path: b"home", uuid: UUID, ctransid: 7 }).unwrap();
@@ -46,7 +46,7 @@ fn a_stream_becomes_a_subvolume() {
     assert_eq!(list["subvolumes"][0]["received_uuid"], UUID_TEXT);
     assert_eq!(list["subvolumes"][0]["read_only"], true);
 
-    // Once more it is in the way of itself, and stays.
+    // A second receive finds the subvolume in its place, which stays.
     let run = bench.run("receive -f a.stream --delete-partial a.img /backups");
     assert_eq!(run.status, 1, "{}", run.err);
     assert!(run.err.contains("already exists"), "{}", run.err);
@@ -81,7 +81,7 @@ fn what_a_failure_leaves_does_not_look_whole() {
     assert!(run.err.contains("/home was deleted"), "{}", run.err);
     assert_eq!(bench.json("subvolume list --json a.img")["subvolumes"].as_array().unwrap().len(), 0);
 
-    // With failures allowed, the rest is done; it is no subvolume that was received all the same.
+    // With failures allowed, the other commands are run; the subvolume does not count as received.
     let run = bench.run("receive -f a.stream -E 0 a.img");
     assert_eq!(run.status, 1, "{}", run.err);
     assert!(bench.ok("ls a.img /home").contains("later"));
@@ -203,7 +203,7 @@ fn a_changed_parent_is_refused_by_name_and_taken_with_a_warning() {
     let run = bench.run("receive --force -f 2.stream b.img");
     assert_eq!(run.status, 0, "{}", run.err);
     assert!(run.err.contains("warning: /s1, which the stream needs"), "{}", run.err);
-    // Nor is it sent as what it was received as.
+    // It is not sent under its received UUID either.
     for line in ["send -f x b.img /s1", "send -p /s1 -f x b.img /s2", "send -c /s1 -f x b.img /s2"] {
         let run = bench.run(line);
         assert!(run.status == 1 && run.err.contains("--force sends it anyway"), "{line}: {}", run.err);

@@ -1,4 +1,4 @@
-//! `spinney repair`: what it shows, what it writes, how it ends, and that it can be taken back.
+//! `spinney repair`: plan, written changes, exit statuses, and undo.
 
 use crate::harness::Bench;
 

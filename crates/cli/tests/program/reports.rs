@@ -40,7 +40,7 @@ fn json_reports_have_their_fields() {
     assert_eq!(&one["blocks"][0], leaf);
 }
 
-/// Commands that change something reported nothing, so that a script had to look for what they had made.
+/// Commands that change something reported nothing, so scripts had to find the new files themselves.
 #[test]
 fn what_was_changed_is_reported_as_json() {
     let bench = Bench::new();

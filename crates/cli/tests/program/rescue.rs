@@ -1,4 +1,4 @@
-//! Images that are damaged in part, and trees that are deep: what can be copied is copied.
+//! Partly damaged images, and deep trees: sound files are copied.
 
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Bench, pattern};
 
-/// Where the copies of the superblock are.
+/// Offsets of the copies of the superblock.
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
 
-/// An image in which the data of one file is damaged, between others that are not.
+/// An image with one file of damaged data among sound ones.
 fn damaged() -> Bench {
     let bench = Bench::new();
     let src = bench.path("src");
@@ -100,7 +100,7 @@ fn a_zeroed_superblock_is_not_the_end() {
     bench.fill("src");
     bench.ok("mkfs -q --size 256M --rootdir src a.img");
     zero_superblock(&bench, 0);
-    // Reading takes a copy by itself.
+    // Reading chooses a good copy by itself.
     assert!(bench.ok("ls a.img").contains("a.txt"));
     let run = bench.run("mkdir a.img /new");
     assert_eq!(run.status, 3, "{}", run.err);
@@ -110,7 +110,7 @@ fn a_zeroed_superblock_is_not_the_end() {
     assert_eq!(bench.run("ls --super 0 a.img").status, 3);
     assert_eq!(bench.run("ls --super 2 a.img").status, 4);
     bench.ok("mkdir --super 1 a.img /new");
-    // All copies are there again.
+    // All copies are valid again.
     bench.ok("mkdir a.img /newer");
     assert!(bench.ok("ls --super 0 a.img").contains("newer"));
     bench.check("a.img");

@@ -1,4 +1,4 @@
-//! Images that nothing else opens: what `spinney rescue` saves of them, and what the program says on the way there.
+//! Images that cannot be opened otherwise: the files that `spinney rescue` saves, and the messages that lead to it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::harness::{Bench, pattern};
 
 const BLOCK: u64 = 4096;
-/// Where a tree block says which file system, address and tree it is of.
+/// Fields of a tree block: file system, address and owner.
 const FSID: std::ops::Range<usize> = 32..48;
 const BYTENR: usize = 48;
 const OWNER: usize = 88;
@@ -58,7 +58,7 @@ impl Image {
         }
     }
 
-    /// Overwrites all tree blocks that are wanted, by owner and address.
+    /// Overwrites all tree blocks selected by owner and address.
     fn wipe(&self, is_wanted: impl Fn(u64, u64) -> bool) -> usize {
         let (mut block, mut count) = (vec![0; 4096], 0);
         for at in (0..self.size).step_by(4096).filter(|at| !SUPERS.contains(at)) {
@@ -95,7 +95,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Files that came out whole, and all.
+/// Number of files saved whole, and of all files.
 fn saved(bench: &Bench) -> (usize, usize) {
     let (truth, saved) = (files(&bench.path("src")), files(&bench.path("out")));
     (truth.iter().filter(|(path, bytes)| saved.get(*path) == Some(bytes)).count(), truth.len())
@@ -141,7 +141,7 @@ fn a_whole_image_is_saved_whole() {
     assert!(bench.ok("rescue roots --quiet a.img").contains("superblock"));
 }
 
-/// From a mount that fails to the files, by what the program says.
+/// From a failing mount to the files, by following the messages.
 #[test]
 fn without_superblocks_the_program_says_what_to_run_and_saves_all() {
     let bench = image();
@@ -170,7 +170,7 @@ fn without_the_root_of_the_root_tree_all_is_saved() {
     assert_eq!(whole, all, "{} {}", run.status, run.err);
 }
 
-/// Files that came out whole under whatever path: of a lost root tree the top level may be all that is known.
+/// Files saved whole under any path: with a lost root tree only the top level may be found.
 fn saved_anywhere(bench: &Bench) -> (usize, usize) {
     let (truth, saved) = (files(&bench.path("src")), files(&bench.path("out")));
     let whole = truth
@@ -211,7 +211,7 @@ fn blocks_that_are_overwritten_cost_the_files_in_them_and_no_others() {
     let (whole, all) = saved(&bench);
     assert!(whole * 100 >= all * 95, "{whole} of {all}: {}", run.err);
     let json = report(&run.out);
-    // What is not whole is named.
+    // Files that are not whole are named.
     let named: Vec<&str> = ["part", "lost"]
         .iter()
         .flat_map(|list| json[*list].as_array().unwrap())
@@ -247,8 +247,8 @@ fn a_deleted_file_is_found_and_copied() {
     assert_eq!(copied.len(), files(&bench.path("src")).len(), "{}", String::from_utf8_lossy(&run.out));
 }
 
-/// Blocks of a snapshot say that they belong to its source: what was in a deleted one was found by no pattern, while
-/// the snapshot itself was.
+/// Blocks of a snapshot name its source as owner: no pattern found files of a deleted snapshot, though the snapshot
+/// itself was found.
 #[test]
 fn patterns_of_any_depth_find_what_was_in_a_deleted_subvolume() {
     let bench = Bench::in_memory();
@@ -334,7 +334,7 @@ fn an_older_state_is_not_called_whole() {
     assert_eq!((&json["whole"], &json["uncertain"]), (&Value::from(0), &json["entries"]));
     let run = bench.run("rescue ls a.img");
     assert!(run.status == 1 && run.err.contains("older: subvolume 256"), "{}", run.err);
-    // Nothing names a root any more.
+    // No root is referred to any more.
     assert!(image.wipe(|owner, _| owner == 1) > 0);
     let run = bench.run("rescue get --quiet --json a.img other");
     assert_eq!(run.status, 1, "{}", String::from_utf8_lossy(&run.out));

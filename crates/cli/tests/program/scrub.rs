@@ -1,4 +1,4 @@
-//! Scrubs of images and of mounts: what they mend and name, how they are stopped, and go on.
+//! Scrubs of images and of mounts: repairs, reports, interruption and resumption.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn what_rots_is_mended_or_named() {
     let bench = Bench::new();
     bench.filled_image();
     std::fs::write(bench.path("wide"), b"wide ".repeat(20_000)).unwrap();
-    // First, so that nothing is left of it elsewhere on the device.
+    // First, so that no other copy of it is left on the device.
     bench.ok("balance start -q a.img -d convert=dup");
     bench.ok("put -q a.img wide /wide");
     bench.ok("subvolume snapshot a.img / /before");
@@ -26,7 +26,7 @@ fn what_rots_is_mended_or_named() {
     assert!(bench.ok("scrub start a.img").contains("no errors"));
     assert_eq!(bench.json("scrub stats --json a.img")["corruption"].as_u64(), Some(0));
 
-    // One copy: the first that lies on the device.
+    // One copy: the first on the device.
     let places = bench.sectors_of("a.img", b"wide wide");
     assert!(places.len() >= 2, "{places:?}");
     bench.rot("a.img", places[0]);
@@ -48,7 +48,7 @@ fn what_rots_is_mended_or_named() {
     assert!(bench.ok("scrub stats a.img").contains("corruption_errs  0"));
     bench.check("a.img");
 
-    // The only copy there is.
+    // The only copy.
     bench.ok("balance start -q a.img -d convert=single");
     for at in bench.sectors_of("a.img", b"wide wide") {
         bench.rot("a.img", at);
@@ -59,7 +59,7 @@ fn what_rots_is_mended_or_named() {
     let mut paths: Vec<&str> =
         report["lost"].as_array().unwrap().iter().filter_map(|lost| lost["path"].as_str()).collect();
     paths.sort_unstable();
-    // Its text repeats, so more than one of its sectors begins so.
+    // Its text repeats, so several of its sectors have the same beginning.
     paths.dedup();
     assert_eq!(paths, ["before/wide", "wide"], "{report}");
     assert_eq!(bench.run("scrub start --from=x a.img").status, 2);
@@ -72,7 +72,7 @@ fn state(bench: &Bench, target: &str) -> serde_json::Value {
     serde_json::from_slice(&bench.run(&format!("scrub status --json {target}")).out).unwrap()
 }
 
-/// Waits for a scrub that is in the middle of its work.
+/// Waits for a running scrub.
 fn wait_for(bench: &Bench, target: &str, wanted: &str) -> serde_json::Value {
     let begun = Instant::now();
     loop {
@@ -106,7 +106,7 @@ fn large_image() -> Bench {
     bench
 }
 
-/// What Ctrl-C sends; where tests run in the background of a script, programs are told to ignore that.
+/// The signal of Ctrl-C; programs in the background of a script are told to ignore it.
 fn interruption() -> Signal {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
@@ -133,7 +133,7 @@ fn a_scrub_of_an_image_that_was_stopped_goes_on() {
         let cut_short = wait_for(&bench, "a.img", "interrupted");
         let whole = bench.json("scrub resume --json a.img");
         assert_eq!(whole["is_whole"], true, "{whole}");
-        // All of it was read, and once: but for what came after the last time that it was kept.
+        // All of it was read once, except for data read after the progress was last saved.
         assert!(whole["data_bytes"].as_u64() >= Some(80 << 20), "{whole}");
         assert!(whole["data_bytes"].as_u64() <= Some(81 << 20), "{whole} after {cut_short}");
         assert_eq!(state(&bench, "a.img")["state"], "finished");
@@ -176,7 +176,7 @@ fn what_is_kept_of_a_scrub_is_not_believed_blindly() {
     std::fs::remove_file(&kept).unwrap();
     std::fs::write(&kept, sound).unwrap();
     assert_eq!(state(&bench, "a.img")["state"], "finished");
-    // Whoever may write the file says where a scrub goes on, and so what it leaves out.
+    // A user who may write the file decides where a scrub resumes, and so which data it skips.
     let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(&kept, anybody).unwrap();
     assert_eq!(bench.run("scrub status a.img").status, 3);
@@ -190,7 +190,7 @@ fn a_scrub_of_a_mount_is_asked_paused_and_resumed() {
     assert_eq!(bench.run("scrub pause mnt").status, 1);
     std::fs::write(mounted.dir().join("large"), vec![9; 80 << 20]).unwrap();
     bench.ok("scrub start --background --limit 8M mnt");
-    // It is not known at once how much there is.
+    // The total is not known at once.
     let mut running = wait_for(bench, "mnt", "running");
     let begin = Instant::now();
     while running["bytes_total"] == 0 && begin.elapsed() < Duration::from_secs(20) {
@@ -199,14 +199,14 @@ fn a_scrub_of_a_mount_is_asked_paused_and_resumed() {
     }
     assert!(running["bytes_total"].as_u64() >= Some(80 << 20), "{running}");
     assert_eq!(bench.run("scrub start mnt").status, 7);
-    // It goes on though who began it has ended.
+    // It continues though the client that began it has ended.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(state(bench, "mnt")["state"], "running");
     let paused = bench.json("scrub pause --json mnt");
     assert_eq!(paused["state"], "paused", "{paused}");
     assert!(paused["bytes"].as_u64() < Some(80 << 20), "{paused}");
     assert!(bench.ok("scrub status mnt").contains("paused"));
-    // What a server forgets, the file has.
+    // The file still has the state that the server forgets.
     mounted.unmount();
     bench.ok("mount a.img mnt");
     assert_eq!(state(bench, "mnt")["state"], "paused");

@@ -1,4 +1,4 @@
-//! `spinney send` and `spinney diff`: streams, and what they are refused for.
+//! `spinney send` and `spinney diff`: streams, and refusals.
 
 use crate::harness::Bench;
 
@@ -77,14 +77,14 @@ fn the_nearest_relative_among_clone_sources_is_the_parent() {
         let found = all.iter().find(|found| found["path"] == path).unwrap();
         Some(found["uuid"].as_str().unwrap().to_owned())
     };
-    // Of two snapshots of the same subvolume, that which was made nearer; the one that it is a snapshot of first.
+    // Of two snapshots of the same subvolume, the one made nearer; first the one that it is a snapshot of.
     assert_eq!(parent_of("-c /one -c /two a.img /three"), uuid("two"));
     assert_eq!(parent_of("-c /two -c /three a.img /one"), uuid("two"));
     assert_eq!(parent_of("-c /two -c /one a.img /of-one"), uuid("one"));
     assert_eq!(parent_of("-c /stranger -c /one a.img /two"), uuid("one"));
     // Without a relative it is sent whole.
     assert_eq!(parent_of("-c /stranger a.img /two"), None);
-    // What was asked for is taken.
+    // The requested parent is used.
     assert_eq!(parent_of("-p /one -c /two a.img /three"), uuid("one"));
 }
 

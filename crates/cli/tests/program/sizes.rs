@@ -1,4 +1,4 @@
-//! Images that become larger and smaller, and what is said of their space.
+//! Growing and shrinking images, and reports of their space.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn an_image_grows_and_shrinks_with_all_that_is_in_it() {
     );
     assert_eq!((len(&bench), total(&bench)), (before.0 + (1 << 30), before.0 + (1 << 30)));
     bench.check("a.img");
-    // There is room now for what had none.
+    // Now there is space for the file that did not fit.
     let large = vec![5; usize::try_from(before.0).unwrap()];
     std::fs::write(bench.path("large"), &large).unwrap();
     bench.ok("put a.img large /");
@@ -36,7 +36,7 @@ fn an_image_grows_and_shrinks_with_all_that_is_in_it() {
     assert_eq!(full.status, 5, "{}", full.err);
     assert!(full.err.contains("has no room") && full.err.contains("a.img"), "{}", full.err);
     assert_eq!(len(&bench), before.0 + (1 << 30));
-    // What it had goes back.
+    // Its space is returned.
     bench.ok("rm a.img /large");
     bench.ok("resize -q min a.img");
     let least = len(&bench);
@@ -135,7 +135,7 @@ fn an_image_is_made_as_small_as_its_contents() {
         bench.check("wide.img");
     }
     assert_eq!(bench.run("mkfs --shrink --size 1G -f a.img").status, 2);
-    // Nothing is cut that was not asked for: a file system has whole sectors.
+    // Nothing is cut unasked: a file system has whole sectors.
     bench.ok("mkfs -q -f --size 1000000001 --rootdir src wide.img");
     assert_eq!(std::fs::metadata(bench.path("wide.img")).unwrap().len(), 1_000_000_001);
 }

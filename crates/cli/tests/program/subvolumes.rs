@@ -111,7 +111,7 @@ fn one_is_shown_found_renamed_and_closed() {
     bench.check("a.img");
 }
 
-/// What was received and then changed is not what was sent: it must not pass for it.
+/// A received and then changed subvolume differs from the sent one, and must not pass for it.
 #[test]
 fn what_was_received_is_opened_by_force_alone_and_loses_its_origin() {
     let bench = nested();

@@ -1,4 +1,4 @@
-//! Space that is free in an image, and what the image takes on the host.
+//! Free space in an image, and the space that the image takes on the host.
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -9,16 +9,16 @@ use crate::harness::{Bench, pattern};
 use crate::mounted::Mounted;
 
 const FILE_BYTES: usize = 32 << 20;
-/// What is deleted is given back within this time.
+/// Deleted data is discarded within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(20);
-/// Where the first copy of the superblock has its magic number.
+/// Offset of the magic number in the first mirror of the superblock.
 const MIRROR_MAGIC_AT: u64 = (64 << 20) + 64;
 
 fn host_bytes(bench: &Bench) -> u64 {
     fs::metadata(bench.path("a.img")).unwrap().blocks() * 512
 }
 
-/// An image that was full of something else before, with a small and a large file.
+/// An image with old data in its free space, and a small and a large file.
 fn used_image(bench: &Bench) {
     fs::write(bench.path("a.img"), vec![0xff; 256 << 20]).unwrap();
     bench.ok("mkfs -q --force --nodiscard a.img");
@@ -38,7 +38,7 @@ fn what_is_free_goes_back_to_the_host_and_nothing_else() {
     assert!((32 << 20..40 << 20).contains(&with_large), "{with_large}");
     bench.ok("rm a.img /large");
     assert!(host_bytes(&bench) >= 32 << 20);
-    // No run is as long as that, but for what no chunk has.
+    // No run is that long, except unallocated space.
     bench.ok("trim -q -m 200M a.img");
     assert!(host_bytes(&bench) >= 32 << 20);
     assert!(bench.ok("trim a.img").contains("given back"));
@@ -54,7 +54,7 @@ fn what_is_free_goes_back_to_the_host_and_nothing_else() {
     assert_eq!(run.status, 1, "{}", run.err);
 }
 
-/// What trimming punched by an older superblock was still led to by the newer one, which the next open took.
+/// Trimming punched blocks that the newer superblock still pointed at, which the next open used.
 #[test]
 fn all_copies_of_the_superblock_lead_to_what_is_kept() {
     let bench = Bench::new();
@@ -90,7 +90,7 @@ fn a_mount_gives_back_what_is_deleted() {
         bench.ok(&format!("mount {options} a.img mnt"));
         fs::remove_file(mounted.dir().join("large")).unwrap();
         assert!(host_bytes(bench) >= 32 << 20, "{options}");
-        // The kernel tells the server that it has forgotten the file when it likes.
+        // The kernel decides when to tell the server that it has forgotten the file.
         let start = Instant::now();
         while !tells_at_once || host_bytes(bench) >= 8 << 20 {
             rustix::fs::syncfs(fs::File::open(mounted.dir()).unwrap()).unwrap();
@@ -113,7 +113,7 @@ fn a_mount_gives_back_what_is_deleted() {
     assert_eq!(run.status, 2, "{}", run.err);
 }
 
-/// An image of f2fs that was full of something else before, with a small and a large file.
+/// An f2fs image with old data in its free space, and a small and a large file.
 fn used_f2fs(bench: &Bench) {
     fs::write(bench.path("a.img"), vec![0xff; 128 << 20]).unwrap();
     bench.ok("mkfs -q -t f2fs --force --nodiscard a.img");
@@ -131,7 +131,7 @@ fn f2fs_gives_back_what_is_free_and_nothing_else() {
     let with_large = host_bytes(&bench);
     bench.ok("rm a.img /large");
     bench.ok("trim -q -m 1G a.img");
-    // What the removal wrote may have been free.
+    // The removal may have written to blocks that were free.
     assert!(host_bytes(&bench) >= with_large, "{} of {with_large}", host_bytes(&bench));
     assert!(bench.ok("trim a.img").contains("given back"));
     let after = host_bytes(&bench);
@@ -173,7 +173,7 @@ fn a_mount_of_f2fs_gives_back_what_is_deleted() {
     }
 }
 
-/// As `ioctl(2)` of `FITRIM` asks for it, with the bounds of the kernel's tests.
+/// `FITRIM` as of `ioctl(2)`, with the bounds of the kernel's tests.
 #[test]
 fn a_trim_that_begins_beyond_the_end_is_refused() {
     let Some(mounted) = Mounted::mount_if_possible("") else { return };

@@ -30,7 +30,7 @@ fn make_node(path: &Path, kind: FileType, device: Dev) {
     rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).unwrap();
 }
 
-/// An image with all that gives power: it needs root to be made.
+/// An image with all kinds of privileged files; making it needs root.
 fn powerful_image(bench: &Bench) {
     let src = bench.path("src");
     std::fs::create_dir(&src).unwrap();
@@ -46,7 +46,7 @@ fn powerful_image(bench: &Bench) {
     bench.ok("mkfs -q --rootdir src a.img");
 }
 
-/// What of the power arrived in the directory `out`, which is removed.
+/// The privileged files in the directory `out`, which is removed.
 fn power_in(bench: &Bench, out: &str) -> String {
     let out = bench.path(out);
     let mut found = String::new();
@@ -78,7 +78,7 @@ fn an_image_of_another_gives_no_power_unasked() {
         assert_eq!(run.status, 0, "{words}: {}", run.err);
         (power_in(&bench, "out"), run)
     };
-    // Root's own, which root alone may write.
+    // Owned by root, and writable for root alone.
     set_mode(&image, 0o644);
     let (found, run) = get("");
     assert_eq!((found.as_str(), run.err.as_str()), (ALL, ""));
@@ -86,7 +86,7 @@ fn an_image_of_another_gives_no_power_unasked() {
     assert_eq!((found.as_str(), run.err.as_str()), (HARMLESS, ""));
 
     set_mode(&image, 0o666);
-    assert_eq!(get("").0, HARMLESS, "everybody may write the image");
+    assert_eq!(get("").0, HARMLESS, "the image is writable for all users");
     set_mode(&image, 0o644);
     std::os::unix::fs::chown(&image, Some(1000), Some(1000)).unwrap();
     let (found, run) = get("");
@@ -96,7 +96,7 @@ fn an_image_of_another_gives_no_power_unasked() {
     let (found, run) = get("--trust");
     assert_eq!((found.as_str(), run.err.as_str()), (ALL, ""));
     assert_eq!(bench.run("get --trust --no-setid a.img / out").status, 2);
-    // Who asked for root's help by sudo, for an image of his own, means what he says.
+    // A user who runs sudo for an image of his own is trusted with it.
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_spinney"));
     command.args(["get", "a.img", "/", "out"]).current_dir(&bench.dir).env("SUDO_UID", "1000");
     assert!(command.status().unwrap().success());
@@ -143,7 +143,7 @@ fn a_copy_between_volumes_gives_no_power_unasked() {
     let report = bench.json("cp -q --json a.img:/char b.img:/");
     assert_eq!(report["made"].as_array().map(Vec::len), Some(0));
     assert_eq!(bench.run("cp --trust --no-setid a.img:/setuid b.img:/x").status, 2);
-    // A mount of it is believed no more.
+    // A mount of it is trusted no more than the image.
     if !crate::mounted::can_mount() {
         return;
     }
@@ -285,7 +285,7 @@ fn what_takes_the_place_of_a_new_name_is_left_alone() {
         }
     };
     for _ in 0..5 {
-        // It may fail for names that were taken from it.
+        // It may fail for names that disappeared.
         beside(replace, || bench.run("get --force a.img / out"));
         let after = std::fs::metadata(&victim).unwrap();
         assert_eq!((after.mode(), after.mtime()), (before.mode(), before.mtime()));
@@ -343,7 +343,7 @@ fn attributes_of_symbolic_links_are_the_links_own() {
     std::fs::write(src.join("file"), "").unwrap();
     symlink("file", src.join("link")).unwrap();
     let set =
-        |name: &str, value: &[u8]| rustix::fs::lsetxattr(src.join(name), "trusted.whose", value, XattrFlags::empty());
+        |name: &str, value: &[u8]| rustix::fs::lsetxattr(src.join(name), "trusted.owner", value, XattrFlags::empty());
     if set("link", b"link").is_err() || set("file", b"file").is_err() {
         eprintln!("SKIPPED: no attributes of root's here");
         return;
@@ -352,7 +352,7 @@ fn attributes_of_symbolic_links_are_the_links_own() {
     bench.ok("get a.img / out");
     for name in ["link", "file"] {
         let mut value = [0; 16];
-        let len = rustix::fs::lgetxattr(bench.path("out").join(name), "trusted.whose", &mut value).unwrap();
+        let len = rustix::fs::lgetxattr(bench.path("out").join(name), "trusted.owner", &mut value).unwrap();
         assert_eq!(&value[..len], name.as_bytes());
     }
 }

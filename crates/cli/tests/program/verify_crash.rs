@@ -1,4 +1,4 @@
-//! `verify-crash`: what power cuts leave of a workload of the user's.
+//! `verify-crash`: the states that power cuts leave of a user's workload.
 
 use crate::harness::{Bench, Run};
 

@@ -20,7 +20,7 @@ fn commands_that_walk_go_on_past_what_they_have_to_leave() {
     );
     assert_eq!(bench.ok("ls -R a.img /sub"), "/sub:\ndeep\n\n/sub/deep:\ninner\n\n/sub/deep/inner:\na.txt\n");
     assert_eq!(bench.run("stat a.img /a.txt").status, 1);
-    // A name that is there stays, and the others come beside it.
+    // An existing name stays, and new ones are added.
     bench.ok("mkdir a.img /d /d/sub");
     bench.ok("put a.img src/nothing /d/sub/large");
     let run = bench.run("put a.img src/. /d");

@@ -23,7 +23,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// An I/O error, once, without effect.
     Once,
-    /// No space on what holds the device (the disk of an image file is full), once, without effect.
+    /// The host's file system with the image is full, once, without effect.
     NoSpace,
     /// An I/O error then and ever after, for this kind of operation.
     Always,
@@ -57,7 +57,7 @@ impl FailingDevice {
         Self { inner, plan: Mutex::default() }
     }
 
-    /// Counts from now on, and fails as told. Replaces what was told before.
+    /// Counts from now on, and fails as planned. Replaces an earlier plan.
     pub fn plan(&self, faults: Vec<Fault>) {
         *self.plan.lock() = Plan { faults, ..Plan::default() };
     }

@@ -13,8 +13,8 @@ use crate::number::to_u64;
 /// Bytes that the host gives at once.
 const PAGE_BYTES: u64 = 4096;
 
-/// A device whose pages take room of its host when they are first written, and give it back when they are discarded.
-/// A write that needs more than there is does what fits, and fails as the host's would.
+/// A device whose pages take space of its host when they are first written, and return it when they are discarded. A
+/// write without enough space writes the part that fits, and fails as the host's would.
 #[derive(Debug)]
 pub struct FullDevice {
     inner: Arc<dyn Device>,

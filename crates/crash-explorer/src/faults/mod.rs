@@ -1,11 +1,12 @@
-//! Devices that fail or remember, around any other device.
+//! Devices that fail or record, around any other device.
 //!
 //! [`FailingDevice`] answers chosen operations with an error, or does part of a write before it (a torn write).
-//! [`RecordingDevice`] keeps every write and flush of a run, and makes from them the images that a crash at any
-//! moment could have left: what was flushed is there, of the rest any part may be. [`FullDevice`] is a sparse
-//! file whose host has only so much room.
+//! [`RecordingDevice`] records every write and flush of a run, and makes from them the images that a crash at any
+//! moment could have left: flushed writes are there, of the rest any part may be. [`FullDevice`] is a sparse file whose
+//! host has limited space.
 //!
-//! Both keep the promises of `blockdev::Device` except where they are told not to. They fail only as told, and by
+//! All keep the promises of `blockdev::Device` except as planned. They fail only as planned, or by running out of
+//! memory: the record holds all bytes ever written. Callers: tests of error paths and of crashes.
 //! running out of memory: the record holds all bytes ever written. Called by tests of error paths and of crashes.
 
 mod failing;

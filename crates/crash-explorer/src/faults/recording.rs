@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 /// The smallest part of a write that is whole after a crash.
 const ATOM_BYTES: usize = 512;
 
-/// What happened to the device.
+/// A request to the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A write that returned.
     Write {
         /// First byte.
         offset: u64,
-        /// What was written.
+        /// The written bytes.
         data: Vec<u8>,
     },
     /// A flush that returned.
@@ -163,7 +163,7 @@ impl Device for RecordingDevice {
         Ok(())
     }
 
-    /// Nothing: a discarded range may keep its content, and that is what tests should see.
+    /// Does nothing: a discarded range may keep its content, and tests should see that.
     fn discard(&self, _: u64, _: u64) -> Result<()> {
         Ok(())
     }

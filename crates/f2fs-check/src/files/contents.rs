@@ -16,16 +16,16 @@ use crate::summaries::Owner;
 /// Takes a block of a directory or a quota file: its number, and where it is.
 pub(super) type Take<'t> = dyn FnMut(&mut Walk<'_, '_>, u64, BlockAddr) + 't;
 
-/// What was counted of a file.
+/// Counts of a file.
 pub(super) struct File {
     pub(super) inode: Inode,
-    /// Blocks in use, the inode's own too.
+    /// Blocks in use, with the inode's own.
     pub(super) blocks: u64,
-    /// Blocks that are where the longest run of the inode says.
+    /// Blocks at the addresses of the inode's longest run.
     pub(super) in_extent: u32,
     /// Blocks that compression saves.
     pub(super) saved: u64,
-    /// Its blocks are wanted: those of names, and of quotas.
+    /// The caller needs its blocks: those of names, and of quotas.
     pub(super) shows_blocks: bool,
     /// First block of the last compressed cluster.
     cluster: Option<u64>,
@@ -51,7 +51,7 @@ impl File {
         self.blocks = self.blocks.saturating_add(1);
     }
 
-    /// Counts a block that lies where the longest run says.
+    /// Counts a block at an address of the longest run.
     fn count_extent(&mut self, index: u64, at: BlockAddr) {
         let extent = self.inode.fields().i_ext;
         let within = index.checked_sub(u64::from(extent.fofs.get()));
@@ -61,7 +61,7 @@ impl File {
     }
 }
 
-/// Where addresses stand.
+/// A node's addresses.
 struct Addresses<'n> {
     nid: Nid,
     version: u8,
@@ -71,7 +71,7 @@ struct Addresses<'n> {
 }
 
 impl Walk<'_, '_> {
-    /// Looks at all that an inode leads to but attributes.
+    /// Walks all that an inode refers to, except attributes.
     pub(super) fn contents(&mut self, file: &mut File, entered: &Entered, take: &mut Take<'_>) {
         let inode = file.inode;
         if inode.inline().intersects(InlineFlags::DATA | InlineFlags::DENTRY) {
@@ -117,7 +117,7 @@ impl Walk<'_, '_> {
             }
             let index = own.first.saturating_add(u64::from(offset));
             let owner = Owner { nid: own.nid, offset, version: own.version, is_node: false };
-            // A block that was met before is not read again: an image could lead to it without end.
+            // A block is read only once: an image could refer to it without end.
             let is_new = self.address(file, index, at, owner);
             if is_new && file.shows_blocks {
                 take(self, index, at);
@@ -125,7 +125,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// An address of a file; true for a block that was not met before.
+    /// Claims an address of a file; true for a block that was not claimed before.
     fn address(&mut self, file: &mut File, index: u64, at: BlockAddr, owner: Owner) -> bool {
         let ino = file.inode.ino();
         let cluster_blocks = file.inode.compressed().map(|compressed| u64::from(compressed.cluster.blocks()));
@@ -162,7 +162,7 @@ impl Walk<'_, '_> {
         self.claim(at, owner, ino)
     }
 
-    /// What is inline leaves one word in front of it free, and says whether it was written.
+    /// Inline contents leave one word free in front of them; checks also the flag of their presence.
     fn check_inline(&mut self, inode: &Inode, entered: &Entered) {
         let place = || Place::inode(inode.ino());
         let first = inode.addresses(&entered.block).first().map_or(0, |word| word.get());

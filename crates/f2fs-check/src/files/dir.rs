@@ -16,21 +16,21 @@ use crate::finding::Place;
 /// Links of a directory without directories in it: its name, and `.`.
 const LINKS_OF_EMPTY: u32 = 2;
 
-/// What is counted of a directory while it is listed.
+/// Counts of a directory while it is listed.
 struct Listing {
     dir: Directory,
     inode: Inode,
-    /// Fingerprints of the names so far, to see one that is there twice: names themselves would take too much memory.
+    /// Fingerprints of the names so far, to find duplicates: names themselves would take too much memory.
     names: HashSet<u64>,
     directories: u32,
     /// Which of `.` and `..` were seen.
     dots: [bool; 2],
-    /// Inodes that the names lead to.
+    /// Inodes of the names.
     targets: Vec<(Nid, Option<Kind>)>,
 }
 
 impl Walk<'_, '_> {
-    /// All of a directory that was put aside, and what its names lead to.
+    /// Lists a queued directory, and enters the inodes of its names.
     pub(super) fn list(&mut self, dir: Directory) {
         let Some((inode, entered)) = self.directory(dir.ino) else { return };
         let mut listing =
@@ -118,7 +118,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The hash that a name has to have, if that is known; and what stands for it where case is ignored.
+    /// The expected hash of a name, if it is known; and its folded form if case is ignored.
     fn hash_of(&self, dir: &Inode, name: &[u8]) -> (Option<u32>, Option<Vec<u8>>) {
         if !dir.flags().contains(InodeFlags::CASEFOLD) || matches!(name, b"." | b"..") {
             return (Some(hash::of_name(name)), None);
@@ -134,7 +134,7 @@ impl Walk<'_, '_> {
     fn check_listing(&mut self, listing: &Listing) {
         let place = || Place::inode(listing.dir.ino);
         let has_dots = listing.dots == [true; 2];
-        // With this flag the kernel makes them when the directory is looked at.
+        // With this flag the kernel makes them when the directory is read.
         if !has_dots && !listing.inode.inline().contains(InlineFlags::DOTS) {
             self.findings.add(Code::DirDots, place(), "`.` and `..`", "not both");
         }
@@ -147,14 +147,14 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Tells names apart: among ten million names two share one with a probability of three in a million.
+/// Tells names apart: among ten million names two share a fingerprint with a probability of three in a million.
 fn fingerprint(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
 }
 
-/// True where a look-up of a hash comes to a block of a directory.
+/// True if a look-up of a hash reads this block of a directory.
 fn is_in_bucket(inode: &Inode, index: u64, hash: u32) -> bool {
     let fields = inode.fields();
     (0..fields.i_current_depth.get().min(DEPTH_MAX)).any(|level| {

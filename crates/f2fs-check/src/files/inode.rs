@@ -1,4 +1,4 @@
-//! What an inode says of itself.
+//! Checks the fields of an inode.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const END_OF_CHECKSUM: u16 = 12;
 const CHECKSUM: &str = "inode i_inode_checksum";
 
 impl Walk<'_, '_> {
-    /// Enters an inode: all of it, but for the names of a directory, which is put aside.
+    /// Enters an inode; the names of a directory are queued.
     pub(super) fn enter(&mut self, ino: Nid, from: LedBy) {
         if self.entered.has(ino.0) {
             self.meet_again(ino, from);
@@ -57,7 +57,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// An inode as far as it can be believed: one with a wrong checksum is still read.
+    /// An inode as far as it can be used: one with a wrong checksum is still read.
     fn verified(&mut self, block: &Block, ino: Nid) -> Option<Inode> {
         let features = self.volume.superblock.features();
         let seed = self.volume.superblock.inode_checksum_seed();
@@ -77,7 +77,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The inode of a directory that was put aside, once more.
+    /// Reads the inode of a queued directory again.
     pub(super) fn directory(&mut self, ino: Nid) -> Option<(Inode, Entered)> {
         let entry = self.volume.nat_entry(ino);
         let block = self.volume.media.read(entry.at()).ok()?;
@@ -86,7 +86,7 @@ impl Walk<'_, '_> {
         Some((inode, Entered { nid: ino, version: entry.version, block }))
     }
 
-    /// Where inodes have checksums, none is too small for one.
+    /// If inodes have checksums, each has room for one.
     fn check_extra_size(&mut self, block: &Block, ino: Nid) {
         let mut copy = *block;
         let has_checksums = self.volume.superblock.features().contains(Features::INODE_CHKSUM);
@@ -126,7 +126,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The first name of a file. Of most files it is the only one, and nothing is remembered.
+    /// Counts the first name of a file, which for most files is the only one, and is not remembered.
     fn count_first(&mut self, inode: &Inode, from: LedBy) {
         let counted = inode.fields().i_links.get();
         if matches!(from, LedBy::Name { .. }) && counted != 1 {
@@ -134,7 +134,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// A further name of an inode that was met before.
+    /// Counts a further name of an inode.
     fn meet_again(&mut self, ino: Nid, from: LedBy) {
         let LedBy::Name { dir, kind } = from else {
             self.findings.add(Code::NodeTwice, Place::inode(ino), "an inode that was not met before", "one that was");
@@ -152,7 +152,7 @@ impl Walk<'_, '_> {
             _ => None,
         };
         let Some(inode) = inode else {
-            // A name that leads to another node than an inode's, or to an inode that was reported already.
+            // A name of a node that is no inode, or of an inode that was reported already.
             if entry.ino() != ino {
                 self.findings.add(Code::DirTarget, Place::inode(dir).with_node(ino), "an inode", "another node");
             }
@@ -169,7 +169,7 @@ impl Walk<'_, '_> {
         self.links.insert(ino, Links { counted: inode.fields().i_links.get(), names: 2 });
     }
 
-    /// All of an inode that is no directory; where its blocks are, if that is wanted, and its attributes.
+    /// Walks an inode that is no directory; returns the addresses of its blocks, if wanted, and its attributes.
     fn file(&mut self, inode: &Inode, entered: &Entered, shows_blocks: bool) -> (BTreeMap<u64, BlockAddr>, Vec<u8>) {
         let (mut file, mut blocks) = (File::new(inode), BTreeMap::new());
         file.shows_blocks = shows_blocks;
@@ -183,7 +183,7 @@ impl Walk<'_, '_> {
         (blocks, xattrs)
     }
 
-    /// What was counted, against what the inode says.
+    /// Compares the counts with the inode's fields.
     pub(super) fn check_file(&mut self, file: &File) {
         let (ino, fields) = (file.inode.ino(), file.inode.fields());
         if fields.i_blocks.get() != file.blocks {

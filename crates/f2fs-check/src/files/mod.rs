@@ -1,17 +1,17 @@
 //! Every file from the root directory on: nodes, inodes, contents, names.
 //!
-//! - `claims`: a node or a block is entered once, and its owner compared with what the tables say
-//! - `inode`: what an inode says of itself
+//! - `claims`: each node or block is claimed once, and its owner compared with the tables
+//! - `inode`: fields of an inode
 //! - `contents`: nodes below an inode, and the addresses in them
-//! - `attributes`: extended ones
-//! - `sealed`: contents that fs-verity protects, where that is asked for
-//! - `quotas`: what quota files say is in use
-//! - `dir`: names of a directory, each of which leads to an inode
+//! - `attributes`: extended attributes
+//! - `sealed`: contents protected by fs-verity, on request
+//! - `quotas`: usage in quota files
+//! - `dir`: names of a directory, and their inodes
 //!
-//! A directory is put aside when its name is met, and listed when those before it are done; so nothing here is deeper
-//! than the three levels of nodes below an inode. Inodes that have several names are remembered with a count.
+//! A directory is queued when its name is met, and listed after those before it; so recursion is limited to the three
+//! levels of nodes below an inode. Inodes with several names are remembered with a count.
 //!
-//! Failure: everything that is wrong is a finding; what cannot be read leads nowhere. Caller: `run`.
+//! Failure: every fault is a finding; unreadable blocks are skipped. Caller: `run`.
 
 mod attributes;
 mod claims;
@@ -19,7 +19,7 @@ mod contents;
 mod dir;
 mod inode;
 mod quotas;
-mod sealed;
+mod verity;
 
 use std::collections::BTreeMap;
 
@@ -34,11 +34,11 @@ use crate::summaries::Summaries;
 use crate::tables::Tables;
 use crate::volume::Volume;
 
-/// What the walk found in use.
+/// The blocks in use found by the walk.
 pub(crate) struct Found {
     /// Blocks of the main area, counted from its start.
     pub(crate) claimed: Bitmap,
-    /// Blocks in use, those that are reserved for data and have no place yet too.
+    /// Blocks in use, including reserved ones without an address.
     pub(crate) blocks: u64,
     pub(crate) nodes: u64,
     pub(crate) inodes: u64,
@@ -50,22 +50,22 @@ struct Walk<'a, 'b> {
     findings: &'a Findings,
     tables: &'a Tables,
     summaries: Summaries,
-    /// Nodes that were entered.
+    /// Entered nodes.
     entered: Bitmap,
     found: Found,
-    /// Directories whose names are still to be looked at.
+    /// Directories whose names are still to be listed.
     waiting: Vec<Directory>,
-    /// Inodes with several names, or that count several.
+    /// Inodes with several names, or a link count above one.
     links: BTreeMap<Nid, Links>,
-    /// Segments of which it was said that they have blocks of the wrong kind.
+    /// Segments already reported for blocks of the wrong kind.
     mixed: Bitmap,
     quotas: quotas::Quotas,
-    /// Data is read where there is something to compare it with; and of how many files it cannot be.
+    /// True if data is verified; and the number of files that cannot be.
     reads_data: bool,
     not_compared: u64,
 }
 
-/// A directory, and the one that its name is in.
+/// A queued directory, and its parent.
 #[derive(Clone, Copy, Debug)]
 struct Directory {
     ino: Nid,
@@ -80,7 +80,7 @@ struct Links {
     names: u32,
 }
 
-/// What led to an inode.
+/// The reference to an inode.
 #[derive(Clone, Copy, Debug)]
 enum LedBy {
     /// The superblock.
@@ -93,7 +93,7 @@ enum LedBy {
     Quota(QuotaKind),
 }
 
-/// Walks all files; nodes that nothing led to are reported.
+/// Walks all files, and reports nodes without a reference.
 pub(crate) fn walk(
     volume: &mut Volume<'_>,
     tables: &Tables,

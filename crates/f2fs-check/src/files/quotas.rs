@@ -1,5 +1,5 @@
-//! Quota files, against what was found in use: of each owner, group and project its inodes, and their blocks but for
-//! the inode's own.
+//! Compares quota files with the usage found: of each owner, group and project its inodes, and their blocks except the
+//! inode's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::volume::{Media, Volume};
 /// Inodes and bytes.
 type Use = (u64, u64);
 
-/// What was found of quotas.
+/// Usage found, and quota files.
 #[derive(Default)]
 pub(super) struct Quotas {
-    /// What each number has, in the order of [`QuotaKind::ALL`].
+    /// Usage of each number, in the order of [`QuotaKind::ALL`].
     uses: [HashMap<u32, Use>; 3],
-    /// Quota files: of each its inode, and where its blocks are.
+    /// Quota files: inode and addresses of each.
     files: Vec<(QuotaKind, Inode, BTreeMap<u64, BlockAddr>)>,
 }
 
-/// Why a quota file cannot be read.
+/// The reason why a quota file cannot be read.
 enum Unread {
     Device(blockdev::Error),
     Damage(Corrupt),
@@ -56,7 +56,7 @@ impl QuotaFile for Reading<'_, '_> {
 }
 
 impl Walk<'_, '_> {
-    /// An inode counts for its owners, unless it is a quota file.
+    /// Charges an inode to its owners, unless it is a quota file.
     pub(super) fn count_use(&mut self, inode: &Inode, from: LedBy) {
         let features = self.volume.superblock.features();
         if !features.contains(Features::QUOTA_INO) || matches!(from, LedBy::Quota(_)) {
@@ -69,12 +69,12 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Remembers where the blocks of a quota file are.
+    /// Remembers the addresses of a quota file.
     pub(super) fn keep_quota_file(&mut self, kind: QuotaKind, inode: &Inode, blocks: BTreeMap<u64, BlockAddr>) {
         self.quotas.files.push((kind, *inode, blocks));
     }
 
-    /// Compares all quota files with what is in use.
+    /// Compares all quota files with the usage found.
     pub(super) fn compare_quotas(&mut self) {
         let Quotas { mut uses, files } = std::mem::take(&mut self.quotas);
         for (kind, inode, blocks) in files {
@@ -119,14 +119,14 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What a quota file says: numbers, inodes and bytes.
+/// The entries of a quota file: numbers, inodes and bytes.
 fn read(
     volume: &mut Volume<'_>,
     kind: QuotaKind,
     inode: &Inode,
     blocks: &BTreeMap<u64, BlockAddr>,
 ) -> Result<Vec<(u32, Use)>, Unread> {
-    // No more than the volume can have, whatever the inode says.
+    // At most the size of the volume, whatever the inode says.
     let size = inode.size().min(BlockAddr(volume.geometry().main_blocks).byte());
     let mut quota = Quota::open(Reading { media: &mut volume.media, blocks }, kind, size)?;
     let entries = quota.entries()?;

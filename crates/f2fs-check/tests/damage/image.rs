@@ -30,9 +30,9 @@ pub const ALL: Features = Features::EXTRA_ATTR
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::SB_CHKSUM);
 
-/// What `/sealed` has.
-pub const SEALED: &[u8] = b"what is sealed, of one block";
-/// Where its descriptor is; of a file of one block there is no tree.
+/// Contents of `/sealed`.
+pub const SEALED: &[u8] = b"protected contents of one block";
+/// Position of its descriptor; a file of one block has no tree.
 pub const DESCRIPTOR_AT: u64 = 65_536;
 fn descriptor() -> Vec<u8> {
     let mut bytes = vec![0; DESCRIPTOR_SIZE];
@@ -43,13 +43,13 @@ fn descriptor() -> Vec<u8> {
     bytes
 }
 
-/// A volume, and how it came to be.
+/// A volume, and its origin.
 pub struct Base {
     pub name: &'static str,
     pub device: MemoryDevice,
 }
 
-/// One that was closed for each set of features, and one that was cut off: with orphans and fsyncs.
+/// A closed volume for each set of features, and one cut by a crash: with orphans and fsyncs.
 pub fn bases() -> Vec<Base> {
     let made = |features: Features| {
         let device = MemoryDevice::new(IMAGE_BYTES);
@@ -86,7 +86,7 @@ pub fn bases() -> Vec<Base> {
     all
 }
 
-/// One that `mkfs.f2fs` makes, where that is installed.
+/// A volume made by `mkfs.f2fs`, if that is installed.
 fn made_by_mkfs() -> Option<MemoryDevice> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(IMAGE_BYTES).unwrap();
@@ -274,7 +274,7 @@ impl Editor {
         self.write(last, head.first_chunk().unwrap());
     }
 
-    /// Changes the first block of the checkpoint, whatever that makes of it; the checksum is right if it stays there.
+    /// Changes the first block of the checkpoint freely; the checksum is corrected if it stays there.
     pub fn checkpoint_bytes(&self, change: impl FnOnce(&mut [u8])) {
         let last = self.checkpoint.at().plus(self.checkpoint.fields().cp_pack_total_block_count.get() - 1);
         self.edit(self.checkpoint.at(), |block| {

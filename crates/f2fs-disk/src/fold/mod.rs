@@ -1,12 +1,12 @@
-//! Names of directories that ignore case: when two are one, and what is hashed.
+//! Case folding: whether two names of a case-insensitive directory are equal, and how they are hashed.
 //!
-//! Names are compared as the kernel's `utf8-12.1.0` does it: canonical decomposition, full case folding, and characters
-//! that are ignored by default left out. Marks are put in order between characters that are no marks; one that is left
-//! out stands between them, too. A name with bytes that are no UTF-8, or with characters that Unicode 12.1 does not
-//! know, is not text: it is compared byte by byte, and where the volume is strict there is none such.
+//! Names are compared as with the kernel's `utf8-12.1.0`: canonical decomposition, full case folding, without
+//! characters that are ignored by default. Marks are sorted between characters that are no marks; an ignored character
+//! separates them, too. A name that is not UTF-8, or has characters unknown to Unicode 12.1, is not text: it is
+//! compared byte by byte, and refused if the encoding is strict.
 //!
-//! The tables are those of newer versions of Unicode, of which `assigned` takes those of 12.1: what was assigned then
-//! is decomposed and folded in the same way for good (the stability policies of Unicode).
+//! The tables are those of newer versions of Unicode, restricted by `assigned` to 12.1: characters assigned then are
+//! decomposed and folded in the same way for ever (the stability policies of Unicode).
 
 mod assigned;
 
@@ -49,7 +49,7 @@ const IGNORED: &[(u32, u32)] = &[
 /// Rounds until neither folding nor decomposing changes anything: two are needed, and one to see that.
 const ROUNDS_MAX: usize = 8;
 
-/// What stands for a name where case is ignored; `None` for one that is no text, or for which nothing is left.
+/// The folded form of a name; `None` if it is not text, or folds to nothing.
 #[must_use]
 pub fn folded(name: &[u8]) -> Option<Vec<u8>> {
     if name.is_ascii() {
@@ -84,7 +84,7 @@ fn is_stored(folded: &[u8]) -> bool {
     !folded.is_empty() && folded.len() < NAME_BYTES_MAX
 }
 
-/// The hash of a name in a directory that ignores case, where `folded` is what stands for it, if it is text.
+/// The hash of a name in a case-insensitive directory; `folded` is its folded form, if it is text.
 #[must_use]
 pub fn hash(name: &[u8], folded: Option<&[u8]>) -> u32 {
     match name {
@@ -93,7 +93,7 @@ pub fn hash(name: &[u8], folded: Option<&[u8]>) -> u32 {
     }
 }
 
-/// What is left of a character: small letters, and marks on their own.
+/// The folded form of a character: small letters, and separate marks.
 fn parts_of(character: char) -> Vec<char> {
     let mut parts = vec![character];
     for _ in 0..ROUNDS_MAX {
@@ -124,7 +124,7 @@ fn empty(marks: &mut Vec<(u8, char)>, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// Of each character what is left of it, and a byte 0xff.
+    /// Checksum over the folded forms of all characters, each followed by a byte 0xff.
     const CRC_OF_ALL: u32 = 0x1369_366b;
 
     fn fold(name: &str) -> Option<String> {
@@ -142,7 +142,7 @@ mod tests {
             ("ﬁle", "file"),
             ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
             ("soft\u{ad}hyphen", "softhyphen"),
-            // A mark below goes before one above, but not past what is ignored.
+            // A mark below sorts before one above, but not across an ignored character.
             ("q\u{307}\u{323}", "q\u{323}\u{307}"),
             ("q\u{307}\u{ad}\u{323}", "q\u{307}\u{323}"),
             ("\u{1f88}", "α\u{313}ι"),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_not_folded() {
-        // Not UTF-8; a surrogate; what came with Unicode 13, and is not assigned; and what leaves nothing.
+        // Not UTF-8; a surrogate; a character of Unicode 13; an unassigned one; and ones that fold to nothing.
         for name in [&b"\xff"[..], b"a\xc3", b"\xed\xa0\x80", "\u{1f972}".as_bytes(), "\u{378}".as_bytes()] {
             assert_eq!(folded(name), None);
         }
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!(fold(&"\u{390}".repeat(100)), None);
     }
 
-    /// All of 275,528 characters, compared with what follows from the files of Unicode (15.0, of which Debian has a
-    /// package, without what is newer than 12.1) for the kernel's generator of tables.
+    /// All of 275,528 characters, compared with the result of the Unicode files (15.0, from Debian's package, without
+    /// characters newer than 12.1) for the kernel's generator of tables.
     #[test]
     fn every_character_is_folded_as_the_kernel_does() {
         let (mut all, mut count) = (Vec::new(), 0);

@@ -11,18 +11,18 @@ use crate::error::Result;
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// Where the address of a block of a file is.
+/// Place of the address of a file's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// The node that has it.
+    /// The node with the address.
     pub(super) nid: Nid,
-    /// That node's place in its inode: 0 for the inode itself.
+    /// Offset of that node in its inode: 0 for the inode itself.
     pub(super) offset: u32,
     /// Index in the node.
     pub(super) index: u32,
 }
 
-/// Where the address of a block is; `None` where a node on the way is missing.
+/// The slot of a block's address; `None` if a node above it is missing.
 pub(super) fn find(volume: &ReadVolume, node: &Node, index: u64) -> Result<Option<Slot>> {
     let ino = node.ino();
     let way = node.inode.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
@@ -38,8 +38,8 @@ pub(super) fn find(volume: &ReadVolume, node: &Node, index: u64) -> Result<Optio
     Ok(Some(Slot { nid, offset, index: way.slot }))
 }
 
-/// Where the address of a block is; nodes that are missing on the way are made, and the inode's count of blocks is
-/// theirs too. The last one counts as changed.
+/// The slot of a block's address; missing nodes above it are made, and counted in the inode. The last one becomes
+/// dirty.
 pub(super) fn make(volume: &mut WriteVolume, layout: &Inode, index: u64) -> Result<Slot> {
     let ino = layout.ino();
     let way = layout.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
@@ -66,7 +66,7 @@ pub(super) fn get(volume: &ReadVolume, layout: &Inode, slot: &Slot) -> Result<Bl
     Ok(addresses.get(usize_from(slot.index)).map_or(BlockAddr::NULL, |at| BlockAddr(at.get())))
 }
 
-/// Sets the address in a slot, and gives back the block that was there.
+/// Sets the address in a slot, and frees the block that was there.
 pub(super) fn set(volume: &mut WriteVolume, layout: &Inode, slot: &Slot, at: BlockAddr) -> Result<BlockAddr> {
     let ino = layout.ino();
     let block = volume.edit(slot.nid, ino, slot.offset)?;

@@ -1,12 +1,12 @@
-//! Cleaning while nobody changes anything: free sections are there before they are needed.
+//! Background cleaning while the volume is idle, so that free sections exist before they are needed.
 //!
 //! ```text
 //!    idle, and more unused blocks in holes than in free sections
 //!      -> the section with most to gain, old ones first -> some blocks of it at a time -> next section -> checkpoint
 //! ```
 //!
-//! Failure: a section whose blocks cannot be told apart is left alone. What the device says ends all writing, as
-//! everywhere.
+//! Failure: a section whose blocks cannot be moved is skipped. A device error ends all writing, as everywhere. Caller:
+//! `vfs_impl`, step by step.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks")]
 
@@ -16,18 +16,17 @@ use crate::error::{Error, Result};
 use crate::policy::BackgroundGc;
 use crate::write_volume::{Background, WriteVolume};
 
-/// Blocks that are moved at a time: an operation waits that long at most, but for a checkpoint.
+/// Blocks that are moved at a time: the longest delay of an operation, except by a checkpoint.
 const BLOCKS_AT_ONCE: u32 = 32;
 /// Sections that are emptied before a checkpoint makes them free.
 const SECTIONS_AT_ONCE: u32 = 8;
-/// Cleaning is worthwhile from so many unused blocks in holes on, in percent of all blocks.
+/// Cleaning pays from this percentage of all blocks in holes on.
 const HOLES_MIN_PERCENT: u64 = 5;
 
-/// Moves some blocks of a section that has much to gain. False where there is nothing to do, or no use in it,
-/// until something changes.
+/// Moves some blocks of a section with much to gain. False if no section is worth it until something changes.
 ///
 /// # Errors
-/// The device's error; nothing is written any more then.
+/// The device's error; then all later writes are refused.
 pub(crate) fn step(volume: &mut WriteVolume) -> Result<bool> {
     volume.progress.check()?;
     if volume.policy.background_gc == BackgroundGc::Off || volume.progress.is_replaying {
@@ -64,28 +63,27 @@ fn clean_more(volume: &mut WriteVolume) -> Result<bool> {
     Ok(true)
 }
 
-/// The section to be emptied next; none where most unused blocks are in free sections already.
+/// The next section to empty; `None` if most unused blocks are in free sections already.
 fn next_section(volume: &WriteVolume) -> Result<Option<u32>> {
     let segments = &volume.space.segments;
     let all = u64::from(segments.block_count());
     let free = u64::from(segments.free_sections()) * segments.blocks_per_section();
-    // What was emptied already counts as free.
+    // Emptied sections already count as free.
     let free = free + u64::from(volume.background.emptied) * segments.blocks_per_section();
     let in_holes = all.saturating_sub(free + volume.counters.blocks);
     let is_worthwhile = in_holes > free && in_holes * 100 >= all * HOLES_MIN_PERCENT;
     Ok(if is_worthwhile { segments.most_to_gain() } else { None })
 }
 
-/// A checkpoint makes free what was emptied. False where it came to nothing: nodes that lead to what moved take
-/// room, too.
+/// Makes a checkpoint, which frees the emptied sections. False if it gained nothing: nodes with addresses of moved
+/// blocks take space, too.
 fn free_emptied(volume: &mut WriteVolume) -> Result<bool> {
     commit::commit(volume, false)?;
     volume.background.emptied = 0;
     Ok(volume.space.segments.free_sections() > volume.background.free_before)
 }
 
-/// Moves some blocks of a section. Where one of them is led to by something else than its summary says, the
-/// section is left alone from now on.
+/// Moves some blocks of a section. If the owner of one differs from the summary, the section is skipped from now on.
 fn empty_some(volume: &mut WriteVolume, section: u32, from: u32) -> Result<Option<u32>> {
     let mut next = from;
     for _ in 0..BLOCKS_AT_ONCE {

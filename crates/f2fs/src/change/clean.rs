@@ -1,7 +1,7 @@
-//! The cleaner: what is in use in a section moves elsewhere, so that the section comes free.
+//! The cleaner: moves the blocks in use out of a section, so that the section becomes free.
 //!
-//! Where there is no other room an operation waits for it: the section with the fewest blocks in use is emptied at
-//! once. `background` empties others while nobody changes anything.
+//! If space is short an operation waits for it: the section with the fewest blocks in use is emptied at once.
+//! `background` empties others while the volume is idle.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks")]
 
@@ -11,13 +11,13 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
 
 use super::addresses::{self, Slot};
 use super::flush;
-use super::in_place::Rewrite;
+use super::in_place_updates::Rewrite;
 use crate::error::Result;
 use crate::policy::COLD_DATA;
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// What leads to a block with data.
+/// The owner of a data block.
 struct Owner {
     node: Node,
     slot: Slot,
@@ -25,8 +25,8 @@ struct Owner {
     index: u64,
 }
 
-/// Moves what is in use in the section with the fewest such blocks; it comes free with the next checkpoint. False
-/// where no section would.
+/// Moves the blocks in use out of the section with the fewest of them, which the next checkpoint frees. False if no
+/// section would gain.
 pub(super) fn section(volume: &mut WriteVolume) -> Result<bool> {
     let Some(section) = volume.space.segments.fewest_used() else { return Ok(false) };
     volume.space.segments.clean(section);
@@ -35,14 +35,14 @@ pub(super) fn section(volume: &mut WriteVolume) -> Result<bool> {
     Ok(true)
 }
 
-/// Moves what is in use in a section from its block `from` on, at most `count_max` blocks. Returns where that goes
-/// on, `None` at the end of the section.
+/// Moves blocks in use out of a section, at most `count_max` from its block `from` on. Returns the next block, `None`
+/// at the end of the section.
 pub(super) fn move_blocks(volume: &mut WriteVolume, section: u32, from: u32, count_max: u32) -> Result<Option<u32>> {
     let per_section = volume.space.segments.per_section();
     let mut moved = 0;
     for block in from..per_section * SEGMENT_BLOCKS {
         let (segment, index) = (section * per_section + block / SEGMENT_BLOCKS, block % SEGMENT_BLOCKS);
-        // Looked at anew each time: what one block takes along with it has left already.
+        // Checked each time: moving one block may have moved others.
         if !volume.space.segments.segment(segment).is_some_and(|segment| segment.is_in_use(index)) {
             continue;
         }
@@ -68,7 +68,7 @@ fn move_block(volume: &mut WriteVolume, segment: u32, index: u32) -> Result<()> 
     }
 }
 
-/// A node that is written with the next checkpoint anyway, and elsewhere.
+/// Makes a node dirty, so that the next checkpoint writes it elsewhere.
 fn move_node(volume: &mut WriteVolume, at: BlockAddr, entry: &Summary) -> Result<()> {
     let nid = Nid(entry.nid.get());
     if volume.address(nid)? != Some(at) {
@@ -91,13 +91,13 @@ fn move_data(volume: &mut WriteVolume, at: BlockAddr, entry: &Summary, segment: 
     }
     let version = volume.nat_entry(slot.nid)?.version;
     let contents = volume.blocks.read(at)?;
-    // It is as old as it was.
+    // Its age does not change.
     let mtime = volume.space.segments.segment(segment).map(crate::segments::Segment::mtime);
     let summary = Summary::new(slot.nid, version, entry.ofs_in_node.get());
     let new = volume.allocate(COLD_DATA, summary, mtime)?;
     volume.blocks.write(new, &[&contents])?;
     addresses::set(volume, &node.inode, &slot, new)?;
-    // Who replays an fsync finds another address than the checkpoint's.
+    // A replay of an fsync finds another address than the checkpoint's.
     volume.chain.wrote_pages(ino, 1, node.inode.fields().i_blocks.get());
     volume.forget_extent(&node.inode)
 }

@@ -1,4 +1,4 @@
-//! Checkpoints: everything that changed becomes the state that counts, at once.
+//! Checkpoints: all changes become the current state at once.
 //!
 //! ```text
 //!    quota files -> pages -> nodes -> SIT and NAT blocks, the copies that do not count
@@ -6,9 +6,9 @@
 //!      -> discards of what only the checkpoint before needed
 //! ```
 //!
-//! Until the last block is on the disk the pack has no end of the same version, and the other one counts. What that one
-//! needs was not overwritten: blocks that were given back since stay out of use, and of SIT and NAT the other copies
-//! were written.
+//! Until the last block is on the disk the pack has no end of the same version, and the other pack is valid. No block
+//! that it needs was overwritten: blocks freed since are not reused, and of SIT and NAT the other copies were written.
+//! Callers: syncs, `room`, `fsync`, `background`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks within a pack, and times")]
 
@@ -38,27 +38,27 @@ use crate::segments::Segment;
 use crate::space::{Log, Space};
 use crate::write_volume::WriteVolume;
 
-/// What the footer of a node says of the log.
+/// Log marks in the footer of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marks {
-    /// Of which checkpoint it counts as written after.
+    /// Version of the checkpoint that it follows.
     pub(super) cp_ver: u64,
-    /// The last node of an fsync.
+    /// Marks the last node of an fsync.
     pub(super) is_fsync: bool,
-    /// An inode whose name has to be made.
+    /// Marks an inode whose name has to be made.
     pub(super) is_dent: bool,
 }
 
 /// Entries of the NAT, in order.
 type NatEntries = Vec<(Nid, NatEntry)>;
 
-/// Blocks of a pack that every one has.
+/// Blocks that every pack has.
 const FIRST_AND_LAST: u32 = 2;
 
-/// Makes all changes durable. `is_last` where the volume is closed behind it.
+/// Makes all changes durable. `is_last` if the volume is closed by it.
 ///
 /// # Errors
-/// The device's error; nothing is written any more then.
+/// The device's error; then all later writes are refused.
 pub(crate) fn commit(volume: &mut WriteVolume, is_last: bool) -> Result<()> {
     volume.progress.check()?;
     let is_clean = volume.checkpoint().flags().contains(CheckpointFlags::UMOUNT);
@@ -74,7 +74,7 @@ pub(crate) fn commit(volume: &mut WriteVolume, is_last: bool) -> Result<()> {
             freed.push(run);
         }
     });
-    // From now on nodes carry the checksum of the checkpoint: what lies in holes cannot be taken for one of them.
+    // From now on nodes carry the checksum of the checkpoint: old blocks in holes cannot be mistaken for them.
     volume.space.segments.fill_holes(volume.policy.mode == Mode::Adaptive);
     volume.chain.committed(is_last);
     volume.numbers.committed();
@@ -92,13 +92,13 @@ fn write_checkpoint(volume: &mut WriteVolume, is_last: bool) -> Result<()> {
     let nat = (&nat_bitmap[..], nat_journal.as_slice());
     write_pack(volume, is_last, (&sit_bitmap, &sit_journal), nat)?;
     if nat_journal.is_empty() {
-        // Not earlier: after a failure readers follow the blocks that the checkpoint before counts.
+        // Not earlier: after a failure readers use the blocks of the checkpoint before.
         volume.read.nat.clear();
     }
     Ok(())
 }
 
-/// Writes all nodes that changed.
+/// Writes all dirty nodes.
 fn write_nodes(volume: &mut WriteVolume) -> Result<()> {
     let mut nids: Vec<(usize, Nid)> = Vec::new();
     for (nid, block) in volume.read.dirty.nodes.all() {
@@ -117,7 +117,7 @@ fn write_nodes(volume: &mut WriteVolume) -> Result<()> {
     Ok(())
 }
 
-/// Gives a node its place, and makes its block ready to be written there.
+/// Allocates the block of a node, and prepares its contents.
 pub(super) fn place_node(
     volume: &mut WriteVolume,
     log: usize,
@@ -146,7 +146,7 @@ pub(super) fn place_node(
     Ok((at, block))
 }
 
-/// The log of nodes that a node goes to.
+/// The log for a node.
 fn node_log(volume: &ReadVolume, block: &Block) -> Result<usize> {
     let footer = Footer::of(block);
     if !footer.is_direct() && footer.offset() != XATTR_OFFSET {
@@ -156,8 +156,8 @@ fn node_log(volume: &ReadVolume, block: &Block) -> Result<usize> {
     Ok(if is_dir { HOT_NODE } else { WARM_NODE })
 }
 
-/// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count, and
-/// what the journal has.
+/// Writes NAT entries into blocks if they are too many for the journal; returns which copies of blocks are valid, and
+/// the journal.
 fn write_nat(volume: &ReadVolume) -> Result<(Vec<u8>, NatEntries)> {
     let mut bitmap = volume.checkpoint().nat_bitmap().to_vec();
     let mut entries: NatEntries = volume.nat.iter().map(|(nid, entry)| (*nid, *entry)).collect();
@@ -184,8 +184,8 @@ fn write_nat(volume: &ReadVolume) -> Result<(Vec<u8>, NatEntries)> {
     Ok((bitmap, Vec::new()))
 }
 
-/// Writes entries of the SIT into blocks where they are too many for the journal; which copies of blocks count,
-/// and the journal.
+/// Writes SIT entries into blocks if they are too many for the journal; returns which copies of blocks are valid, and
+/// the journal.
 fn write_sit(bitmap: &[u8], space: &mut Space) -> Result<(Vec<u8>, [u8; JOURNAL_SIZE])> {
     let mut bitmap = bitmap.to_vec();
     let mut wanted: BTreeSet<u32> = space.sit_journal.clone();
@@ -241,7 +241,7 @@ fn write_pack(
     let checkpoint = checkpoint.map_err(|wrong| Error::Bug(Box::new(wrong)))?;
     let mut parts: Vec<&[u8]> = vec![&head];
     parts.extend(orphans.iter().chain(&summaries).map(|block| block.as_slice()));
-    // No block of a pack is in the cache: they are read once.
+    // Blocks of a pack are read once, and so not cached.
     volume.blocks.write(at, &parts)?;
     volume.blocks.flush()?;
     volume.blocks.write(at.plus(total.saturating_sub(1)), &[&last])?;
@@ -256,7 +256,7 @@ fn orphan_blocks(orphans: &[Nid]) -> Vec<Block> {
     blocks.map(|(index, inos)| orphan::block_of(inos, index, count)).collect()
 }
 
-/// Summaries of the logs of data, with the journals, and of those of nodes where the volume is closed.
+/// Summaries of the data logs, with the journals, and of the node logs if the volume is closed.
 fn pack_summaries(
     logs: &[Log],
     is_last: bool,
@@ -315,7 +315,7 @@ fn set<T>(list: &mut [T], index: usize, value: T) {
     }
 }
 
-/// The other copy of a block counts from now on.
+/// Marks the other copy of a block as valid.
 fn flip(bitmap: &mut [u8], number: u32) {
     let index = to_usize(u64::from(number));
     if test_bit(bitmap, index) {

@@ -1,4 +1,4 @@
-//! Contents of files, and the pages of directories.
+//! Writes contents of files, and pages of directories.
 
 #![expect(clippy::arithmetic_side_effects, reason = "offsets within files, checked against the largest file")]
 
@@ -12,18 +12,18 @@ use f2fs_disk::{BLOCK_SIZE, BlockAddr, Nid};
 
 use super::addresses;
 use super::pages::{self, NODES_PER_WAY};
-use super::prepare::Prepared;
+use super::preparation::Prepared;
 use super::room::{self, Urgency};
 use crate::error::{CallerError, Result};
 use crate::read_volume::Node;
 use crate::write_volume::WriteVolume;
 
 const BLOCK_BYTES: u64 = 4096;
-/// Pages that are written between two looks at the room that is left.
+/// Pages that are written between two checks for space.
 const PAGES_AT_ONCE: u64 = 1024;
 
-/// Writes bytes at an offset, which may be behind the end; the size grows as needed. Returns how many bytes were
-/// written: fewer where there was no room for more, and an error where there was none for any.
+/// Writes bytes at an offset, which may be behind the end; the size grows as needed. Returns the number of bytes
+/// written: fewer if space is short, and an error if there is none.
 pub(crate) fn write(
     volume: &mut WriteVolume,
     ino: Nid,
@@ -46,7 +46,7 @@ pub(crate) fn write(
         room::make(volume, 2 + NODES_PER_WAY, 2, Urgency::Normal)?;
         pages::leave_inline(volume, ino)?;
         if data.len() > BLOCK_SIZE {
-            // A write behind it needs room of its own.
+            // A further write has to find space of its own.
             volume.settle();
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn write(
                     volume.settle();
                 }
             }
-            // There may be room for a part of it.
+            // There may be space for a part of it.
             Err(crate::Error::NoSpace { .. }) if len > BLOCK_SIZE => {
                 pages = (to_u64(len).div_ceil(BLOCK_BYTES) / 2).max(1);
             }

@@ -1,12 +1,9 @@
-//! Telling the device which blocks no state needs any more: after each checkpoint, where the volume is opened for that,
-//! and all at once.
+//! Discards free blocks: those freed by each checkpoint, if the volume is opened for that, and all of them for a trim.
 //!
-//! Only blocks are told that neither the last checkpoint, which is on the disk for good, nor an fsync since refers to,
-//! so a crash brings back no state that reads them. No block is allocated while it is told: the caller holds the
-//! volume's lock.
+//! Only blocks are discarded that neither the last checkpoint, which is durable, nor a later fsync refers to, so no
+//! state after a crash reads them. The caller holds the volume's lock, so no block is allocated meanwhile.
 //!
-//! Failure: after a checkpoint it is ignored, since nothing depends on it;
-//! [`trim_some`], which was asked for, tells it.
+//! Failure: after a checkpoint it is ignored, since nothing depends on it; [`trim_some`] reports it.
 
 #![expect(clippy::arithmetic_side_effects, reason = "addresses of blocks within the main area")]
 
@@ -17,30 +14,30 @@ use crate::error::Result;
 use crate::segments::FreeRun;
 use crate::space::Space;
 
-/// Runs of free blocks that are told at a time; changes of the volume wait that long.
+/// Runs of free blocks that are discarded at a time; changes of the volume wait that long.
 const RUNS_AT_ONCE: usize = 64;
 
-/// How far a trim is.
+/// Progress of a trim.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trimmed {
-    /// Blocks of the main area that were looked at.
+    /// Examined blocks of the main area.
     pub(crate) seen: u32,
     /// Blocks of the main area.
     pub(crate) all: u32,
-    /// Bytes that the device was told.
+    /// Discarded bytes.
     pub(crate) bytes: u64,
 }
 
-/// Tells the device what a checkpoint freed that is on the disk now.
+/// Discards blocks freed by a checkpoint that is durable now.
 pub(super) fn freed(space: &Space, freed: &[FreeRun]) {
     for run in freed {
-        // Advice: what is not taken only keeps room on the host.
+        // Without it the blocks only keep taking space on the host.
         let _ = space.blocks.discard(address_of(space, *run), run.count);
     }
 }
 
-/// Tells the device some more of what is free, from where the last call ended; the caller has made durable what
-/// was changed before the first one. Returns `false` at the end.
+/// Discards some more free blocks, from the end of the last call; before the first one the caller has made all changes
+/// durable. Returns `false` at the end.
 ///
 /// # Errors
 /// The device's error.
@@ -65,7 +62,7 @@ fn address_of(space: &Space, run: FreeRun) -> BlockAddr {
     space.geometry.main.plus(run.start)
 }
 
-/// The part of a run that is to be told: whole blocks.
+/// The part of a run to be discarded: whole blocks.
 fn part_of(run: FreeRun, main: BlockAddr, wanted: &Trim) -> Option<FreeRun> {
     let block_bytes = f2fs_disk::convert::to_u64(BLOCK_SIZE);
     let block = |byte: u64| u32::try_from((byte / block_bytes).saturating_sub(u64::from(main.0))).unwrap_or(u32::MAX);

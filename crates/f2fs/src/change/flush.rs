@@ -1,4 +1,4 @@
-//! Pages go to the logs of data.
+//! Flushes dirty pages to the logs of data. Callers: `commit`, `fsync`, and writes beyond a limit.
 
 #![expect(clippy::arithmetic_side_effects, reason = "addresses within a segment")]
 
@@ -10,7 +10,7 @@ use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::addresses;
-use super::in_place::{self, Rewrite};
+use super::in_place_updates::{self, Rewrite};
 use crate::ablation;
 use crate::blocks::Run;
 use crate::error::Result;
@@ -18,28 +18,28 @@ use crate::policy::{ActiveLogs, COLD_DATA, HOT_DATA, WARM_DATA};
 use crate::read_volume::Node;
 use crate::write_volume::WriteVolume;
 
-/// Pages that have their places after which they are written, and no longer kept as changed.
+/// Pages with allocated blocks after which they are written, and no longer dirty.
 const PLACED_MAX: usize = 256;
 
-/// Files whose pages have their places, with how many of these got other blocks than they had.
+/// Files whose pages have allocated blocks, and how many of these are new blocks.
 #[derive(Debug, Default)]
 struct Placed {
-    /// What is written as one request each.
+    /// Each is written as one request.
     runs: Vec<Run>,
     files: Vec<(Nid, u64)>,
     pages: usize,
 }
 
-/// When pages that have their places are written.
+/// When pages with allocated blocks are written.
 #[derive(Debug)]
 enum When<'a> {
     /// At once.
     Now,
-    /// With what else is here.
+    /// Together with the runs here.
     Later(&'a mut Vec<Run>),
 }
 
-/// Where the pages of a file go.
+/// Destination of a file's pages.
 #[derive(Debug)]
 struct Target {
     node: Node,
@@ -47,19 +47,19 @@ struct Target {
     overwrites: bool,
 }
 
-/// Writes the pages of all files; nothing is durable by that.
+/// Writes the pages of all files, without making them durable.
 pub(crate) fn all(volume: &mut WriteVolume) -> Result<()> {
     let all: Vec<_> = volume.dirty.pages.files().into_iter().map(|ino| (ino, Rewrite::Usual)).collect();
     files(volume, &all)
 }
 
-/// Writes the pages of files, each in the order of the file: all pages of one get their places before another
-/// file's, and what lies together is submitted as one request.
+/// Writes the pages of files in their order: all pages of one file get their blocks before those of another, and
+/// adjacent ones are submitted as one request.
 pub(crate) fn files(volume: &mut WriteVolume, files: &[(Nid, Rewrite)]) -> Result<()> {
     place_files(volume, files, &mut When::Now)
 }
 
-/// As [`Self::flush_files`], but writes nothing: the writes are added to `runs`, and readers find them in flight.
+/// As [`Self::flush_files`], but without writing: the writes are added to `runs`, and readers find them in flight.
 pub(super) fn place_for_batch(volume: &mut WriteVolume, files: &[(Nid, Rewrite)], runs: &mut Vec<Run>) -> Result<()> {
     place_files(volume, files, &mut When::Later(runs))
 }
@@ -91,8 +91,8 @@ fn place_one_by_one(volume: &mut WriteVolume, files: &[(Nid, Rewrite)], when: &m
     end_placed(volume, placed, when)
 }
 
-/// The older way: as threads that write files at the same time, and ask for one block after the other. Requests of
-/// one file are cut where another one got a block.
+/// The older way: files written by threads at the same time get one block after the other in turn. Requests of one file
+/// are split where another one got a block.
 fn place_in_turn(volume: &mut WriteVolume, files: &[(Nid, Rewrite)], when: &mut When<'_>) -> Result<()> {
     let mut open = Vec::new();
     for (ino, rewrite) in files {
@@ -114,7 +114,7 @@ fn place_in_turn(volume: &mut WriteVolume, files: &[(Nid, Rewrite)], when: &mut 
     Ok(())
 }
 
-/// Submits what has its place, or has readers find it, and keeps the pages no longer.
+/// Submits the placed pages, or adds them to the in-flight writes; they are no longer dirty.
 fn end_placed(volume: &mut WriteVolume, placed: Placed, when: &mut When<'_>) -> Result<()> {
     match when {
         When::Now => volume.blocks.write_runs(&placed.runs)?,
@@ -136,14 +136,14 @@ fn target(volume: &WriteVolume, ino: Nid, rewrite: Rewrite) -> Result<Target> {
     let node = volume.inode(ino)?;
     Ok(Target {
         log: data_log(volume.policy.active_logs, &node),
-        overwrites: in_place::may_overwrite(volume, &node, rewrite)?,
+        overwrites: in_place_updates::may_overwrite(volume, &node, rewrite)?,
         node,
     })
 }
 
-/// Gives a page its place, behind the last run where it follows. True where that is another block than it had.
+/// Allocates the block of a page, joined with the last run if it follows that. True if it is another block than before.
 fn place(volume: &mut WriteVolume, to: &Target, index: u64, page: &Arc<Block>, runs: &mut Vec<Run>) -> Result<bool> {
-    let old = if to.overwrites { in_place::block_of(volume, &to.node, index)? } else { None };
+    let old = if to.overwrites { in_place_updates::block_of(volume, &to.node, index)? } else { None };
     let at = match old {
         Some(at) => {
             volume.progress.rewrote();
@@ -155,7 +155,7 @@ fn place(volume: &mut WriteVolume, to: &Target, index: u64, page: &Arc<Block>, r
     Ok(old.is_none())
 }
 
-/// The next block of a log becomes that of a page.
+/// Allocates the next block of a log for a page.
 fn place_page(volume: &mut WriteVolume, node: &Node, index: u64, log: usize) -> Result<BlockAddr> {
     let slot = addresses::make(volume, &node.inode, index)?;
     let version = volume.nat_entry(slot.nid)?.version;
@@ -165,7 +165,7 @@ fn place_page(volume: &mut WriteVolume, node: &Node, index: u64, log: usize) -> 
     Ok(at)
 }
 
-/// The log that the contents of an inode go to.
+/// The log for the contents of an inode.
 fn data_log(active: ActiveLogs, node: &Node) -> usize {
     let advise = node.inode.advise();
     match node.inode.kind() {

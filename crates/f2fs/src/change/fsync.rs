@@ -1,4 +1,4 @@
-//! Fsync: the nodes of files are written behind the last checkpoint, where the next opening, or the kernel's, finds
+//! Fsync: writes the nodes of files behind the last checkpoint, where the next opening, by Spinney or the kernel, finds
 //! them ("roll-forward recovery").
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!      checkpoint's version -> flush -> the first node, with it -> flush
 //! ```
 //!
-//! Each node says where the next one is, so that nothing is found before the first one counts, and then all of it is on
-//! the disk. Its block differs from what was there in the last 512 bytes alone.
+//! Each node has the address of the next one, so that none is found before the first one is valid, and then all of them
+//! are durable. Its block differs from the earlier contents only in the last 512 bytes.
 //!
 //! Nodes that a checkpoint writes have the version of an older one: they end the chain, whatever lies behind them.
 
@@ -24,7 +24,7 @@ use vfs::file_system::SyncWhat;
 
 use super::commit::{self, Marks};
 use super::flush;
-use super::in_place::{self, Rewrite};
+use super::in_place_updates::{self, Rewrite};
 use crate::batch::{Batch, BatchGuard, PendingBatch};
 use crate::blocks::Run;
 use crate::dir;
@@ -33,17 +33,17 @@ use crate::policy::{ActiveLogs, FsyncMode, LOGS, WARM_NODE};
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// What the chain does not say of an inode: where its name is, or how names and contents are kept.
+/// Properties of an inode that the chain cannot record: where its name is, or how names and contents are kept.
 const NEED_CHECKPOINT: Advise =
     Advise::LOST_PINO.union(Advise::ENCRYPT).union(Advise::ENC_NAME).union(Advise::VERITY).union(Advise::TRUNC);
-/// Blocks that a replay finds room for beyond those it takes.
+/// Blocks for a replay beyond those it takes.
 const REPLAY_SLACK_BLOCKS: u64 = 64;
 
-/// What of a file's nodes an fsync has to write.
-enum News {
+/// Nodes of a file that an fsync has to write.
+enum Unwritten {
     /// These: direct ones, and the inode as the last.
     Nodes(Vec<Nid>),
-    /// None: addresses and size are those that the disk has.
+    /// None: addresses and size on the disk are current.
     Contents,
     /// Nothing was written since the last fsync.
     Nothing,
@@ -58,14 +58,14 @@ pub(crate) fn sync(volume: &mut WriteVolume, ino: Nid, what: SyncWhat) -> Result
     volume.poison_on_error(written)
 }
 
-/// Begins to make files durable, none of them named twice, and that their names lead to them; everything, where
-/// nodes cannot say that. Data alone takes no node where nothing but times changed in them.
+/// Begins to make distinct files and their names durable, or everything, if nodes cannot record that. A sync of data
+/// alone writes no node in which only times changed.
 ///
-/// They are durable once the batch is written, which needs the volume's lock no longer. Where that fails, the caller
-/// notes it ([`Self::noted`]).
+/// They are durable once the batch is written, which no longer needs the volume's lock. If that fails, the caller notes
+/// it ([`Self::noted`]).
 ///
 /// # Errors
-/// The device's error; nothing is written any more then.
+/// The device's error; then all later writes are refused.
 pub(crate) fn begin(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<PendingBatch> {
     volume.progress.check()?;
     let finished = volume.blocks.in_flight().wait();
@@ -84,7 +84,7 @@ pub(crate) fn begin(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Res
     }
 }
 
-/// True where nodes say all that is promised.
+/// True if nodes can record all that is promised.
 fn can_be_said(volume: &WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<bool> {
     let (mut pages, mut nodes) = (0, 0);
     for (ino, _) in wanted {
@@ -97,7 +97,7 @@ fn can_be_said(volume: &WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<bool>
     can_be_replayed(volume, pages + nodes)
 }
 
-/// True where `nodes` nodes more say what is promised of a file.
+/// True if `nodes` further nodes can record what is promised of a file.
 fn can_say(volume: &WriteVolume, node: &Node, nodes: u64) -> Result<bool> {
     let (ino, fields) = (node.ino(), node.inode.fields());
     // Another form of its name may have been that of another file.
@@ -115,7 +115,7 @@ fn can_say(volume: &WriteVolume, node: &Node, nodes: u64) -> Result<bool> {
     }
     let dir = Nid(fields.i_pino.get());
     let is_strict = volume.policy.fsync_mode == FsyncMode::Strict;
-    // The kernel, which finds the chain, looks for it in the log of warm nodes.
+    // The kernel looks for the chain in the log of warm nodes.
     if volume.policy.active_logs == ActiveLogs::Two
         || (is_strict && volume.chain.is_fresh(ino) && volume.chain.has_lost_in(dir))
     {
@@ -125,12 +125,12 @@ fn can_say(volume: &WriteVolume, node: &Node, nodes: u64) -> Result<bool> {
     Ok(volume.chain.can_say(ino, place, nodes))
 }
 
-/// True where an opening finds room to replay all that was fsynced since the checkpoint, and `more` blocks. It
-/// writes contents anew, with the nodes above, and names.
+/// True if an opening finds space to replay all fsyncs since the checkpoint, and `more` blocks. It rewrites contents,
+/// the nodes above, and names.
 fn can_be_replayed(volume: &WriteVolume, more: u64) -> Result<bool> {
     let (written, reserved) = volume.chain.replayed(more);
     let valid = volume.checkpoint().fields().valid_block_count.get();
-    // Each log begins a section for the replay, and may end in another one; holes are filled by it, too.
+    // Each log begins a section for the replay, and may end in another one; it fills holes, too.
     let written = written + REPLAY_SLACK_BLOCKS;
     let sections = written / volume.space.segments.blocks_per_section() + 2 * to_u64(LOGS);
     let has_sections = u64::from(volume.space.segments.free_sections()) > sections
@@ -143,7 +143,7 @@ fn place_batch(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<B
     let mut files = Vec::with_capacity(wanted.len());
     for (ino, what) in wanted {
         let pages = volume.dirty.pages.count_of(*ino);
-        let is_in_place = *what == SyncWhat::Data || pages <= in_place::PAGES_MAX;
+        let is_in_place = *what == SyncWhat::Data || pages <= in_place_updates::PAGES_MAX;
         files.push((*ino, if is_in_place { Rewrite::InPlace } else { Rewrite::Usual }));
     }
     let mut runs = Vec::new();
@@ -151,13 +151,13 @@ fn place_batch(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<B
     let cp_ver = volume.checkpoint().mark_of_next();
     let (mut placed, mut has_contents): (Vec<(BlockAddr, Arc<Block>)>, _) = (Vec::new(), false);
     for (ino, what) in wanted {
-        let nids = match news_of(volume, *ino, *what)? {
-            News::Nodes(nids) => nids,
-            News::Contents => {
+        let nids = match unwritten_of(volume, *ino, *what)? {
+            Unwritten::Nodes(nids) => nids,
+            Unwritten::Contents => {
                 has_contents = true;
                 continue;
             }
-            News::Nothing => continue,
+            Unwritten::Nothing => continue,
         };
         volume.edit_inode(*ino)?;
         let is_fresh = volume.chain.is_fresh(*ino);
@@ -180,14 +180,14 @@ fn place_batch(volume: &mut WriteVolume, wanted: &[(Nid, SyncWhat)]) -> Result<B
     Ok(Batch { has_barriers: waits && (commit_block.is_some() || has_contents), runs, commit_block })
 }
 
-fn news_of(volume: &WriteVolume, ino: Nid, what: SyncWhat) -> Result<News> {
+fn unwritten_of(volume: &WriteVolume, ino: Nid, what: SyncWhat) -> Result<Unwritten> {
     let is_data = what == SyncWhat::Data;
     let (mut nodes, mut has_nodes, mut has_news): (Vec<(u32, Nid)>, _, _) = (Vec::new(), false, false);
     for (nid, block) in volume.read.dirty.nodes.of(ino) {
         has_nodes = true;
         let footer = Footer::of(block);
-        // Indirect nodes are made anew by who replays; one with attributes did not change, or it would be barred.
-        if !footer.is_direct() || !in_place::is_news(volume, nid, block, !is_data)? {
+        // A replay makes indirect nodes itself; one with attributes did not change, or the inode would be barred.
+        if !footer.is_direct() || !in_place_updates::differs_from_disk(volume, nid, block, !is_data)? {
             continue;
         }
         has_news = true;
@@ -196,18 +196,18 @@ fn news_of(volume: &WriteVolume, ino: Nid, what: SyncWhat) -> Result<News> {
         }
     }
     if !has_nodes {
-        return Ok(News::Nothing);
+        return Ok(Unwritten::Nothing);
     }
     if is_data && !has_news {
-        return Ok(News::Contents);
+        return Ok(Unwritten::Contents);
     }
     nodes.sort_unstable();
-    // The inode is the last: it has the size that counts.
-    Ok(News::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
+    // The inode is the last: it has the valid size.
+    Ok(Unwritten::Nodes(nodes.into_iter().map(|(_, nid)| nid).chain([ino]).collect()))
 }
 
-/// Gives a node the version of an older checkpoint, which ends the chain: until the commit block replaces it,
-/// nothing behind it counts.
+/// Gives a node the version of an older checkpoint, which ends the chain: until the commit block replaces it, later
+/// nodes are invalid.
 fn end_chain_at(volume: &ReadVolume, block: &mut Arc<Block>) {
     let ending = Arc::make_mut(block);
     let mut footer = Footer::of(ending);

@@ -1,4 +1,4 @@
-//! Inodes that come and go.
+//! Makes and removes inodes.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of inodes, bounded by the superblock")]
 
@@ -11,7 +11,7 @@ use f2fs_disk::inode::{self, Inode, Kind};
 use f2fs_disk::node::XATTR_OFFSET;
 
 use super::names::{self, set_name};
-use super::prepare::Prepared;
+use super::preparation::Prepared;
 use super::room::{self, Urgency};
 use super::{data, shape, xattrs};
 use crate::error::{CallerError, Result};
@@ -22,14 +22,14 @@ use crate::write_volume::WriteVolume;
 const CREATE_BLOCKS: u64 = 16;
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = BLOCK_SIZE - 1;
-/// Flags that a new inode gets from its directory.
+/// Flags that a new inode inherits from its directory.
 const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::NOCOMP)
     .union(InodeFlags::PROJINHERIT);
 
-/// An inode to be made.
+/// A new inode.
 #[derive(Debug, Clone)]
 pub(crate) struct NewInode<'a> {
     pub(crate) kind: Kind,
@@ -38,11 +38,11 @@ pub(crate) struct NewInode<'a> {
     pub(crate) gid: u32,
     pub(crate) rdev: u32,
     pub(crate) target: &'a [u8],
-    /// Attributes by the names that Linux has for them.
+    /// Attributes by their names in Linux.
     pub(crate) xattrs: Vec<(&'a [u8], Vec<u8>)>,
 }
 
-/// Makes an inode in a directory, under a name, or without one and with no links.
+/// Makes an inode in a directory, with a name, or as an orphan without one.
 pub(crate) fn create(volume: &mut WriteVolume, dir: Nid, name: Option<&[u8]>, new: &NewInode<'_>) -> Result<Nid> {
     if new.kind == Kind::Symlink {
         match new.target.len() {
@@ -107,7 +107,7 @@ fn inode_block(volume: &mut WriteVolume, ino: Nid, parent: &Inode, new: &NewInod
     fields.i_inline |= if inline.xattr { InlineFlags::XATTR.bits() } else { 0 };
     fields.i_inline |= match new.kind {
         Kind::File | Kind::Symlink if inline.data => InlineFlags::DATA.bits(),
-        // Without inline names they leave it when they are made.
+        // Without inline names they are moved to a block when they are made.
         Kind::Directory => InlineFlags::DENTRY.bits(),
         _ => 0,
     };
@@ -136,7 +136,7 @@ fn inode_block(volume: &mut WriteVolume, ino: Nid, parent: &Inode, new: &NewInod
     block
 }
 
-/// What makes the kind of an inode: names of itself and above, a target, a device number; and its attributes.
+/// Sets the contents by kind: names of itself and its parent, a target, a device number; and attributes.
 fn fill(volume: &mut WriteVolume, ino: Nid, dir: Nid, new: &NewInode<'_>) -> Result<()> {
     let layout = volume.inode(ino)?.inode;
     let block = volume.edit_inode(ino)?;
@@ -171,7 +171,7 @@ fn fill(volume: &mut WriteVolume, ino: Nid, dir: Nid, new: &NewInode<'_>) -> Res
     Ok(())
 }
 
-/// Whether the end of a name says that the file will change rarely, or often.
+/// Whether a file will change rarely or often, by the extension of its name.
 fn temperature(volume: &ReadVolume, name: &[u8]) -> Advise {
     let fields = volume.superblock().fields();
     let cold = usize::try_from(fields.extension_count.get()).unwrap_or(0);
@@ -189,7 +189,7 @@ fn temperature(volume: &ReadVolume, name: &[u8]) -> Advise {
     }
 }
 
-/// Removes an inode with all that it has. It has no name any more.
+/// Removes an inode without names, with all its blocks.
 pub(crate) fn free(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     room::make(volume, 0, 8, Urgency::Removal)?;
     let node = volume.inode(ino)?;
@@ -206,8 +206,8 @@ pub(crate) fn free(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     Ok(())
 }
 
-/// True for a name with an extension that begins as one of the volume's lists does ("mp" stands for mp3 and mp4), also
-/// in front of a further one; what a hidden file is called is none.
+/// True for a name with an extension that begins as one of the volume's lists does ("mp" stands for mp3 and mp4), even
+/// in front of a further one; the name of a hidden file is no extension.
 fn has_extension(name: &[u8], extension: &[u8]) -> bool {
     if extension.is_empty() {
         return false;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn extensions_are_known_by_how_they_begin() {
-        // As `is_extension_exist` of the kernel says.
+        // By `is_extension_exist` of the kernel.
         for name in ["a.mp4", "a.MP", "film.mp4.part", "b.c.mpeg", ".x.mp3"] {
             assert!(has_extension(name.as_bytes(), b"mp"), "{name}");
         }

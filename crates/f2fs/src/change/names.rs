@@ -1,4 +1,4 @@
-//! Names of directories that change.
+//! Changes of names in directories.
 
 #![expect(clippy::arithmetic_side_effects, reason = "indexes of blocks of directories")]
 
@@ -19,12 +19,12 @@ use crate::error::{CallerError, Error, Result};
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// Blocks that a name may take: one of the directory, nodes on the way there, and the one that inline names go to.
+/// Blocks that a name may take: one of the directory, nodes above it, and one that inline names move to.
 const NAME_BLOCKS: u64 = 2 + NODES_PER_WAY + 1;
-/// Names that an inode can have.
+/// Most names of an inode.
 const LINKS_MAX: u32 = u32::MAX;
 
-/// Refuses what cannot be a name.
+/// Refuses invalid names.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         name if name.len() > NAME_BYTES_MAX => Err(CallerError::NameTooLong.into()),
@@ -34,7 +34,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Where a name stands in a directory.
+/// The place of a name in a directory.
 pub(crate) fn find(volume: &WriteVolume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
     if name.len() > NAME_BYTES_MAX {
         return Err(CallerError::NameTooLong.into());
@@ -43,7 +43,7 @@ pub(crate) fn find(volume: &WriteVolume, dir: &Node, name: &[u8]) -> Result<Opti
     dir::find(volume, dir, name)
 }
 
-/// Adds a name, which is not there, to a directory.
+/// Adds a new name to a directory.
 pub(super) fn add(volume: &mut WriteVolume, dir: Nid, name: &[u8], ino: Nid, kind: Kind) -> Result<()> {
     room::make(volume, NAME_BLOCKS, NAME_BLOCKS, Urgency::Normal)?;
     let hash = Wanted::new(volume, &volume.inode(dir)?, name)?.hash;
@@ -54,7 +54,7 @@ pub(super) fn add(volume: &mut WriteVolume, dir: Nid, name: &[u8], ino: Nid, kin
     volume.touch_contents(dir)
 }
 
-/// Adds a name inline; false, and the directory has blocks from now on, where there is no room.
+/// Adds a name inline; false if there is no room, and then the directory has blocks.
 fn add_inline(volume: &mut WriteVolume, dir: Nid, new: &New<'_>) -> Result<bool> {
     let node = volume.inode(dir)?;
     let layout = node.inode;
@@ -71,7 +71,7 @@ fn add_inline(volume: &mut WriteVolume, dir: Nid, new: &New<'_>) -> Result<bool>
     Ok(false)
 }
 
-/// Inline names go to the first block of the directory.
+/// Moves inline names to the first block of the directory.
 pub(super) fn leave_inline(volume: &mut WriteVolume, dir: Nid) -> Result<()> {
     let node = volume.inode(dir)?;
     let layout = node.inode;
@@ -144,7 +144,7 @@ fn add_to_block(volume: &mut WriteVolume, dir: Nid, index: u64, new: &New<'_>) -
     Ok(place.is_some())
 }
 
-/// Does something to the slots of a block of names, or of the inode.
+/// Changes the slots of a block of names, or of the inode.
 fn edit_slots(volume: &mut WriteVolume, dir: Nid, found: &Found, change: impl FnOnce(&mut SlotsMut<'_>)) -> Result<()> {
     let layout = volume.inode(dir)?.inode;
     let Some(index) = found.block else {
@@ -159,7 +159,7 @@ fn edit_slots(volume: &mut WriteVolume, dir: Nid, found: &Found, change: impl Fn
     Ok(())
 }
 
-/// Takes a name out of a directory.
+/// Removes a name from a directory.
 pub(super) fn remove(volume: &mut WriteVolume, dir: Nid, found: &Found, name: &[u8]) -> Result<()> {
     room::make(volume, 0, NAME_BLOCKS, Urgency::Removal)?;
     volume.chain.lost(dir, name);
@@ -174,13 +174,13 @@ pub(super) fn remove(volume: &mut WriteVolume, dir: Nid, found: &Found, name: &[
     volume.touch_contents(dir)
 }
 
-/// A name leads elsewhere from now on.
+/// Makes a name lead to another inode.
 fn set_target(volume: &mut WriteVolume, dir: Nid, found: &Found, ino: Nid, kind: Kind) -> Result<()> {
     room::make(volume, 0, NAME_BLOCKS, Urgency::Normal)?;
     edit_slots(volume, dir, found, |slots| slots.set_target(found.slot, ino, kind))
 }
 
-/// One more name for an inode.
+/// Adds a name of an inode.
 pub(crate) fn link(volume: &mut WriteVolume, ino: Nid, dir: Nid, name: &[u8]) -> Result<()> {
     let node = volume.inode(ino)?;
     if node.inode.fields().i_links.get() == LINKS_MAX {
@@ -199,7 +199,7 @@ pub(crate) fn link(volume: &mut WriteVolume, ino: Nid, dir: Nid, name: &[u8]) ->
     volume.touch_inode(ino)
 }
 
-/// Takes a name away; true where that was the last one of its inode, which stays, as an orphan.
+/// Removes a name; true if it was the last one of its inode, which stays as an orphan.
 pub(crate) fn unlink(volume: &mut WriteVolume, dir: Nid, found: &Found, name: &[u8]) -> Result<bool> {
     let node = volume.inode(found.ino)?;
     let is_dir = node.inode.kind() == Kind::Directory;
@@ -210,7 +210,7 @@ pub(crate) fn unlink(volume: &mut WriteVolume, dir: Nid, found: &Found, name: &[
     drop_link(volume, found.ino, is_dir)
 }
 
-/// An inode has one name less; true where it has none any more.
+/// Reduces an inode's link count; true if it reaches zero.
 fn drop_link(volume: &mut WriteVolume, ino: Nid, is_dir: bool) -> Result<bool> {
     let links = volume.inode(ino)?.inode.fields().i_links.get();
     let left = if is_dir { 0 } else { links.saturating_sub(1) };
@@ -223,7 +223,7 @@ fn drop_link(volume: &mut WriteVolume, ino: Nid, is_dir: bool) -> Result<bool> {
     Ok(left == 0)
 }
 
-/// True for a directory with nothing in it.
+/// True for an empty directory.
 pub(crate) fn is_empty_dir(volume: &ReadVolume, dir: &Node) -> Result<bool> {
     let mut is_empty = true;
     dir::list(volume, dir, 0, &mut |listed| {
@@ -233,7 +233,7 @@ pub(crate) fn is_empty_dir(volume: &ReadVolume, dir: &Node) -> Result<bool> {
     Ok(is_empty)
 }
 
-/// Moves a name; what stood at the target, if anything, loses it. Returns an inode that lost its last name so.
+/// Moves a name; an existing target loses its name. Returns an inode that thereby became an orphan.
 pub(crate) fn rename(
     volume: &mut WriteVolume,
     (from, old_name): (Nid, &[u8]),
@@ -274,7 +274,7 @@ pub(crate) fn rename(
     Ok(lost)
 }
 
-/// Two names change what they lead to.
+/// Exchanges the inodes of two names.
 pub(crate) fn exchange(
     volume: &mut WriteVolume,
     (from, old_name): (Nid, &[u8]),
@@ -305,7 +305,7 @@ pub(crate) fn exchange(
     volume.touch_contents(to)
 }
 
-/// The directory above a directory is another one from now on.
+/// Changes the parent of a directory.
 fn set_parent(volume: &mut WriteVolume, dir: Nid, parent: Nid) -> Result<()> {
     let node = volume.inode(dir)?;
     let found = dir::find(volume, &node, b"..")?.ok_or_else(|| {
@@ -315,10 +315,10 @@ fn set_parent(volume: &mut WriteVolume, dir: Nid, parent: Nid) -> Result<()> {
     set_target(volume, dir, &found, parent, Kind::Directory)
 }
 
-/// True where a directory is another one, or below it.
+/// True if a directory is another one, or below it.
 pub(crate) fn is_below(volume: &ReadVolume, dir: Nid, above: Nid) -> Result<bool> {
     let mut at = dir;
-    // No path is longer, whatever the image says.
+    // No valid path is longer; a hostile image may contain a loop.
     for _ in 0..volume.geometry().nid_count {
         if at == above {
             return Ok(true);
@@ -335,7 +335,7 @@ pub(crate) fn is_below(volume: &ReadVolume, dir: Nid, above: Nid) -> Result<bool
     Ok(false)
 }
 
-/// The name under which, and the directory where, an inode was made or moved to last.
+/// Sets the name and directory recorded in an inode, under which it was made or moved last.
 pub(super) fn set_name(fields: &mut DiskInode, dir: Nid, name: &[u8]) {
     fields.i_pino = dir.0.into();
     fields.i_namelen = u32_len(name.len()).into();

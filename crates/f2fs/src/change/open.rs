@@ -1,4 +1,4 @@
-//! Opening a volume for writing.
+//! Opens a volume for writing: reads segments, logs and quota files.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks and segments, verified with the superblock")]
 
@@ -27,19 +27,19 @@ use crate::segments::{AllocType, Segment, Segments};
 use crate::space::{Log, Space};
 use crate::write_volume::{Background, Clock, Orphans, WriteVolume};
 
-/// Features of volumes that are only read so far.
+/// Features of volumes that are read-only in this version.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::DEVICE_ALIAS);
-/// Bytes of an entry of a summary, and those of a summary's end.
+/// Bytes of an entry of a summary, and of a summary's end.
 const SUMMARY_SIZE: usize = size_of::<Summary>();
 const FOOTER_SIZE: usize = 5;
-/// Sections that count as kept for the cleaner at least.
+/// Fewest sections reserved for the cleaner.
 const RESERVED_MIN: u64 = 3;
 
-/// Makes the volume ready for changes; nothing is written. The caller replays what was fsynced after the checkpoint.
+/// Prepares the volume for changes; nothing is written. The caller replays fsyncs after the checkpoint.
 ///
 /// # Errors
-/// [`Unsupported::WritingWith`], `ReadOnly` for a device or volume that cannot be written, and for tables of
-/// segments that are damaged.
+/// [`Unsupported::WritingWith`], `ReadOnly` for a device or volume that cannot be written, and `Corrupt` for damaged
+/// tables of segments.
 pub(crate) fn open(read: ReadVolume, env: Env, policy: Policy) -> Result<WriteVolume> {
     let volume = &read;
     let missing = volume.features().intersection(READ_ONLY);
@@ -91,7 +91,7 @@ pub(crate) fn open(read: ReadVolume, env: Env, policy: Policy) -> Result<WriteVo
     Ok(volume)
 }
 
-/// The quota files, where they are right and so can be kept right.
+/// The quota files, if they are correct and so can be updated.
 fn charges_of(volume: &ReadVolume) -> Charges {
     if quotas::need_repair(volume) {
         return Charges::unkept();
@@ -105,8 +105,8 @@ fn charges_of(volume: &ReadVolume) -> Charges {
     }
 }
 
-/// Logs go on in other segments where theirs are not as they say: free behind what they have written, or with the
-/// next block free where they fill holes. With `mode=lfs` none does.
+/// Moves logs to other segments if theirs are not as the log requires: free behind the written blocks, or with a free
+/// next block for a log in holes. With `mode=lfs` logs in holes are always moved.
 fn leave_shared_segments(volume: &mut WriteVolume) -> Result<()> {
     for log in 0..LOGS {
         let goes_on = volume.space.logs.get(log).is_some_and(|open| {
@@ -163,7 +163,7 @@ fn read_segments(volume: &ReadVolume, journal: &HashMap<u32, SitEntry>) -> Resul
     Ok(list)
 }
 
-/// A log as the checkpoint has it.
+/// A log of the checkpoint.
 fn read_log(volume: &ReadVolume, log: usize, segments_of: &Segments) -> Result<Log> {
     let fields = volume.checkpoint().fields();
     let is_node = log >= HOT_NODE;
@@ -190,7 +190,7 @@ fn read_log(volume: &ReadVolume, log: usize, segments_of: &Segments) -> Result<L
     Ok(open)
 }
 
-/// The owners of the blocks of a segment of nodes: the checkpoint says it after an unmount, otherwise the nodes do.
+/// The owners of the blocks of a node segment: from the checkpoint after an unmount, otherwise from the nodes.
 fn node_summaries(volume: &ReadVolume, segment: u32, index: usize) -> Result<Vec<Summary>> {
     let checkpoint = volume.checkpoint();
     if checkpoint.flags().intersects(CheckpointFlags::UMOUNT | CheckpointFlags::FASTBOOT) {
@@ -216,7 +216,7 @@ fn data_summaries(volume: &ReadVolume, log: usize) -> Result<Vec<Summary>> {
     if !checkpoint.flags().contains(CheckpointFlags::COMPACT_SUM) {
         return summaries_at(volume, checkpoint.data_summary(u32::try_from(log).unwrap_or(0)));
     }
-    // Entries of the three logs follow each other, as many of each as it has written.
+    // Entries of the three logs follow each other, one for each written block.
     let fields = checkpoint.fields();
     let counts: Vec<usize> = (0..=COLD_DATA).map(|log| compact_count(volume, fields, log)).collect();
     let skipped: usize = counts.iter().take(log).sum();
@@ -237,14 +237,14 @@ fn alloc_type(volume: &ReadVolume, log: usize) -> AllocType {
     AllocType::of(volume.checkpoint().fields().alloc_type.get(log).copied().unwrap_or(0))
 }
 
-/// Entries that a log has among packed ones: all of a segment whose holes are written to.
+/// Entries of a log among packed ones: of all blocks, if it fills the holes of a segment.
 fn compact_count(volume: &ReadVolume, fields: &f2fs_disk::checkpoint::DiskCheckpoint, log: usize) -> usize {
     let is_in_holes = alloc_type(volume, log) == AllocType::Ssr;
     let next = fields.cur_data_blkoff.get(log).map_or(0, |offset| usize::from(offset.get()));
     if is_in_holes { usize_from(SEGMENT_BLOCKS) } else { next.min(usize_from(SEGMENT_BLOCKS)) }
 }
 
-/// Inodes that lost their last name before the checkpoint are removed.
+/// Removes inodes that lost their last name before the checkpoint.
 pub(crate) fn remove_orphans(volume: &mut WriteVolume) -> Result<()> {
     let orphans = volume.orphans()?;
     if orphans.is_empty() {
@@ -254,7 +254,7 @@ pub(crate) fn remove_orphans(volume: &mut WriteVolume) -> Result<()> {
         volume.settle();
         match volume.inode(ino) {
             Ok(_) => inodes::free(volume, ino)?,
-            // It went before the list was written.
+            // It was removed before the list was written.
             Err(crate::Error::Caller(CallerError::Stale)) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Pages that change: taken from the dirty ones or read, and put back with the changes.
+//! Pages for changes: taken from the dirty ones or read, and put back as dirty.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a file")]
 
@@ -15,7 +15,7 @@ use crate::map;
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// Nodes on the way to a block of a file.
+/// Nodes above a block of a file.
 pub(super) const NODES_PER_WAY: u64 = 4;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -24,7 +24,7 @@ pub(super) fn cost(pages: u64) -> u64 {
     pages + pages / 512 + NODES_PER_WAY + 2
 }
 
-/// Blocks of a range that have no place yet, as far as that is easily known: all of those in holes.
+/// Blocks of a range without an address, as far as that is known without a search: all those in holes.
 pub(super) fn missing(volume: &ReadVolume, node: &Node, first: u64, end: u64) -> Result<u64> {
     let (mut index, mut missing) = (first, 0);
     while index < end {
@@ -37,7 +37,7 @@ pub(super) fn missing(volume: &ReadVolume, node: &Node, first: u64, end: u64) ->
     Ok(missing)
 }
 
-/// The part of a write that goes to one page.
+/// The part of a write for one page.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     pub(super) index: u64,
@@ -69,7 +69,7 @@ pub(super) fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = Piece<'_>
     (index_of(offset)..).zip(parts).map(|(index, (start, bytes))| Piece { index, start, bytes })
 }
 
-/// Reserves the block of a page where it has none; the address that it had.
+/// Reserves the block of a page without one; returns its former address.
 pub(super) fn reserve(volume: &mut WriteVolume, layout: &Inode, slot: &Slot) -> Result<BlockAddr> {
     let at = addresses::get(volume, layout, slot)?;
     if at == BlockAddr::NULL {
@@ -78,7 +78,7 @@ pub(super) fn reserve(volume: &mut WriteVolume, layout: &Inode, slot: &Slot) -> 
     Ok(at)
 }
 
-/// A page with what the file has there; whether its block was reserved by this, which the caller counts.
+/// A page with the file's contents; true if its block was reserved by this, which the caller counts.
 pub(super) fn take(
     volume: &mut WriteVolume,
     layout: &Inode,
@@ -90,8 +90,7 @@ pub(super) fn take(
     Ok((take_at(volume, layout.ino(), index, at, is_whole)?, at == BlockAddr::NULL))
 }
 
-/// A page with what the file has there, taken out of those that changed or read. Nothing is read for one that is
-/// written as a whole.
+/// A page with the file's contents, taken from the dirty ones or read. A page that is written as a whole is not read.
 pub(super) fn take_at(
     volume: &mut WriteVolume,
     ino: Nid,
@@ -111,7 +110,7 @@ pub(super) fn take_at(
     })
 }
 
-/// Inline contents go to a block of their own. The caller has made room for that.
+/// Moves inline contents to a block. The caller has made room for that.
 pub(super) fn leave_inline(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     let node = volume.inode(ino)?;
     let layout = node.inode;

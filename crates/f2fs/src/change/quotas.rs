@@ -1,7 +1,7 @@
-//! Quota files are kept right: a commit adds to them what changed since the last one.
+//! Updates of quota files: a commit adds the changes since the last one.
 //!
-//! Where they cannot be kept (one is damaged, or has no room), the checkpoint says so, as the kernel's does, and they
-//! are left alone until `fsck.f2fs` has counted anew. Files are changed all the same.
+//! If they cannot be updated (one is damaged, or there is no space), the checkpoint marks them as wrong, as the
+//! kernel's does, and they are not updated until `fsck.f2fs` has counted again. Files can still be changed.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks, bounded by the superblock")]
 
@@ -19,13 +19,13 @@ use crate::error::{CallerError, Error, Result};
 use crate::quotas;
 use crate::write_volume::WriteVolume;
 
-/// Pages that an entry may take: that of its leaf, and those of new blocks above.
+/// Pages that an entry may take: of its leaf, and of new blocks above.
 const PAGES_PER_ENTRY: u64 = 3;
 
-/// What a user, group or project has more than before: inodes and blocks.
+/// Growth of each user, group or project: inodes and blocks.
 type More = BTreeMap<u32, (i64, i64)>;
 
-/// A quota file that changes.
+/// A quota file being updated.
 struct Changing<'a> {
     volume: &'a mut WriteVolume,
     ino: Nid,
@@ -66,10 +66,10 @@ impl QuotaFileMut for Changing<'_> {
     }
 }
 
-/// Adds to the quota files what changed since the last commit.
+/// Adds the changes since the last commit to the quota files.
 ///
 /// # Errors
-/// The device's error. Damage, and no room, are no errors here: the checkpoint says that quotas need a repair.
+/// The device's error. Damage or lack of space is no error here: the checkpoint says that quotas need a repair.
 pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     let files: Vec<_> = volume.charges.files().collect();
     if files.is_empty() {
@@ -91,7 +91,7 @@ pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     Ok(())
 }
 
-/// The growth of each user, group and project since the last commit; empty where nothing changed.
+/// The growth of each user, group and project since the last commit; `None` without a change.
 fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[More; 3]>> {
     let before = volume.charges.take();
     let mut mores: [More; 3] = Default::default();

@@ -1,7 +1,7 @@
-//! What was fsynced after the checkpoint becomes part of the volume.
+//! Replay of fsyncs after the checkpoint, when a volume is opened for writing.
 //!
-//! Contents are written anew, as if programs had written them now; the blocks that the log of nodes leads to stay
-//! untouched until the checkpoint behind it. So a power cut during a replay leaves everything for the next one.
+//! Contents are rewritten, as if programs had written them now; the blocks of the log of nodes are not overwritten
+//! before the next checkpoint. So a power cut during a replay leaves everything for the next one.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a file")]
 
@@ -21,7 +21,7 @@ use crate::overlay::Overlay;
 use crate::policy::LOGS;
 use crate::write_volume::WriteVolume;
 
-/// Replays what an overlay says.
+/// Replays the nodes of an overlay.
 pub(crate) fn replay(volume: &mut WriteVolume, overlay: &Overlay) -> Result<()> {
     if overlay.file_count() == 0 {
         return Ok(());
@@ -33,8 +33,8 @@ pub(crate) fn replay(volume: &mut WriteVolume, overlay: &Overlay) -> Result<()> 
     commit::commit(volume, false)
 }
 
-/// The next checkpoint lists the orphans of this one, until they are removed. Those whose numbers were given to new
-/// inodes went before that: they go now.
+/// The next checkpoint lists the orphans of this one, until they are removed. Orphans whose numbers were reused for new
+/// inodes had been removed before: they are removed now.
 fn keep_orphans(volume: &mut WriteVolume, overlay: &Overlay) -> Result<()> {
     for ino in volume.orphans()? {
         match volume.inode(ino) {
@@ -54,7 +54,7 @@ fn replay_all(volume: &mut WriteVolume, overlay: &Overlay) -> Result<()> {
         blocks.insert(*at, Arc::new(volume.blocks.read(*at)?));
     }
     let geometry = *volume.geometry();
-    // Without a node in between, a power cut would leave those behind it unfound.
+    // If a node of the chain were overwritten, a power cut would make those behind it unreachable.
     let segments = &mut volume.space.segments;
     overlay.log().iter().for_each(|at| segments.keep(&geometry, *at));
     keep_found(volume, &blocks)?;
@@ -85,7 +85,7 @@ fn replay_all(volume: &mut WriteVolume, overlay: &Overlay) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is written where fsynced nodes and data are.
+/// Protects the blocks of fsynced nodes and data from being written.
 fn keep_found(volume: &mut WriteVolume, nodes: &BTreeMap<BlockAddr, Arc<Block>>) -> Result<()> {
     let geometry = *volume.geometry();
     let features = volume.features();
@@ -113,7 +113,7 @@ fn keep_found(volume: &mut WriteVolume, nodes: &BTreeMap<BlockAddr, Arc<Block>>)
     Ok(())
 }
 
-/// The inode itself, without what is in the nodes below.
+/// Replays the inode itself, without the nodes below.
 fn replay_inode(volume: &mut WriteVolume, ino: Nid, block: &Block) -> Result<()> {
     let found = Inode::verify(block, ino, volume.features(), volume.inode_seed())?;
     room::make(volume, 4, 16, Urgency::Normal)?;
@@ -144,7 +144,7 @@ fn replay_inode(volume: &mut WriteVolume, ino: Nid, block: &Block) -> Result<()>
     Ok(())
 }
 
-/// An inode that was there gets the fields, and inline contents, of the one that was fsynced.
+/// Gives an existing inode the fields, and inline contents, of the fsynced one.
 fn take_over_fields(volume: &mut WriteVolume, ino: Nid, found: &Inode, block: &Block) -> Result<()> {
     let was = volume.inode(ino)?;
     let is_inline = found.inline().contains(InlineFlags::DATA);
@@ -179,13 +179,13 @@ fn replay_node(volume: &mut WriteVolume, ino: Nid, offset: u32, block: &Block) -
     replay_addresses(volume, ino, offset, node::entries(block))
 }
 
-/// The node with attributes is the one that was fsynced, whatever there was.
+/// Replaces the attribute node by the fsynced one.
 fn replay_xattrs(volume: &mut WriteVolume, ino: Nid, block: &Block) -> Result<()> {
     room::make(volume, 2, 4, Urgency::Normal)?;
     xattrs::fill_node(volume, ino, node::contents(block))
 }
 
-/// The blocks of a file whose addresses stood in one node.
+/// Replays the addresses in one node.
 fn replay_addresses(
     volume: &mut WriteVolume,
     ino: Nid,
@@ -228,7 +228,7 @@ fn replay_addresses(
     Ok(())
 }
 
-/// Blocks behind the end went with the fsynced size.
+/// Frees blocks behind the fsynced size.
 fn replay_size(volume: &mut WriteVolume, ino: Nid, block: &Block) -> Result<()> {
     let found = Inode::verify(block, ino, volume.features().difference(Features::INODE_CHKSUM), volume.inode_seed())?;
     volume.edit_fields(ino)?.i_size = found.fields().i_size;
@@ -238,7 +238,7 @@ fn replay_size(volume: &mut WriteVolume, ino: Nid, block: &Block) -> Result<()> 
 fn replay_name(volume: &mut WriteVolume, dir: Nid, name: &[u8], ino: Nid, kind: Kind) -> Result<()> {
     let parent = match volume.inode(dir) {
         Ok(parent) => parent,
-        // The kernel leaves names out whose directory is gone.
+        // The kernel skips names whose directory is gone.
         Err(Error::Caller(CallerError::Stale)) => return Ok(()),
         Err(error) => return Err(error),
     };

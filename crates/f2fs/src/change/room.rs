@@ -1,4 +1,4 @@
-//! Whether there is room for a change.
+//! Finds space for a change: refuses it, commits or cleans. Callers: all changes, before they begin.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks of a volume, bounded by the superblock")]
 
@@ -8,23 +8,23 @@ use crate::write_volume::WriteVolume;
 
 /// Sections that stay free for the cleaner.
 pub(super) const CLEANER_SECTIONS: u64 = 3;
-/// Changed pages beyond which they are written: 32 MiB.
+/// Most dirty pages before they are written: 32 MiB.
 const PAGES_MAX: u64 = 8192;
-/// Changed nodes beyond which a checkpoint is made: 64 MiB.
+/// Most dirty nodes before a checkpoint: 64 MiB.
 const NODES_MAX: usize = 16_384;
 
-/// How far a change may go towards the end of the room.
+/// How much of the reserve a change may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// It makes something.
+    /// The change adds data: none.
     Normal,
-    /// It gives room back: what others leave for the cleaner may be used.
+    /// The change frees space: it may use the reserve of the cleaner.
     Removal,
 }
 
-/// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
-/// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all
-/// that it is going to do: its parts, which ask again, get what it found and make no checkpoint.
+/// Finds space for a change that takes at most `blocks` more blocks, nodes included, and writes at most `dirty` further
+/// blocks; commits and cleans if necessary. An operation calls this once before it changes anything, for all of its
+/// parts, which call it again without causing a checkpoint.
 ///
 /// # Errors
 /// [`NoSpace`](crate::Error::NoSpace).
@@ -38,7 +38,7 @@ pub(crate) fn make(volume: &mut WriteVolume, blocks: u64, dirty: u64, urgency: U
         flush::all(volume)?;
     }
     if !is_settled {
-        // A replay found no room for all of it before.
+        // A replay has reserved nothing for all of it before.
         let more = if volume.progress.is_replaying { blocks + dirty } else { 0 };
         return volume.check_sections(more, 0);
     }
@@ -56,7 +56,7 @@ fn make_sections(volume: &mut WriteVolume, more: u64, spare: u64) -> Result<()> 
         return Ok(());
     }
     commit::commit(volume, false)?;
-    // Blocks that are moved are written too: each section is emptied twice at most.
+    // Moved blocks are written too: each section is emptied at most twice.
     let mut rounds = 2 * volume.space.segments.section_count();
     while !volume.has_sections(more, spare) {
         if rounds == 0 || !clean::section(volume)? {

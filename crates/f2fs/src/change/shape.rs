@@ -1,4 +1,4 @@
-//! Sizes of files, holes, and blocks that are reserved.
+//! Changes of sizes of files, holes, and reserved blocks.
 
 #![expect(clippy::arithmetic_side_effects, reason = "offsets within files, checked against the largest file")]
 
@@ -18,7 +18,7 @@ use crate::error::{CallerError, Result};
 use crate::write_volume::WriteVolume;
 
 const BLOCK_BYTES: u64 = 4096;
-/// Nodes that are changed between two looks at the room that is left: each is written anew.
+/// Nodes that are changed between two checks for space: each is written again.
 const NODES_AT_ONCE: u64 = 256;
 
 /// Sets the size of a file. Contents beyond it are lost; new bytes read as zeros.
@@ -48,7 +48,7 @@ pub(crate) fn set_size(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<
     Ok(())
 }
 
-/// Gives back all blocks of a file behind a size; the rest of the last one becomes zeros.
+/// Frees all blocks of a file behind a size; the rest of the last one becomes zeros.
 fn cut(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<()> {
     zero_part(volume, ino, size, size.next_multiple_of(BLOCK_BYTES))?;
     let fields = volume.edit_fields(ino)?;
@@ -56,7 +56,7 @@ fn cut(volume: &mut WriteVolume, ino: Nid, size: u64) -> Result<()> {
     free_from(volume, ino, size.div_ceil(BLOCK_BYTES))
 }
 
-/// Makes a part of one block zeros, where it has any contents.
+/// Zeroes a part of one block, if it has contents.
 fn zero_part(volume: &mut WriteVolume, ino: Nid, from: u64, to: u64) -> Result<()> {
     if from >= to {
         return Ok(());
@@ -78,7 +78,7 @@ fn zero_part(volume: &mut WriteVolume, ino: Nid, from: u64, to: u64) -> Result<(
     volume.forget_extent(&node.inode)
 }
 
-/// Gives back all blocks of a file from block `from` on, and nodes that lead to nothing.
+/// Frees all blocks of a file from block `from` on, and nodes that become empty.
 pub(super) fn free_from(volume: &mut WriteVolume, ino: Nid, from: u64) -> Result<()> {
     volume.read.dirty.pages.remove_from(ino, from);
     let node = volume.inode(ino)?;
@@ -100,8 +100,8 @@ pub(super) fn free_from(volume: &mut WriteVolume, ino: Nid, from: u64) -> Result
     Ok(())
 }
 
-/// Gives back what a step leads to, from block `from` of the file on; true where all of it went, and the node with
-/// it.
+/// Frees the blocks below a step, from block `from` of the file on; true if all of them were freed, and the node with
+/// them.
 fn free_below(volume: &mut WriteVolume, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
     let (ino, fanout) = (layout.ino(), layout.fanout());
     // Nodes below other nodes were removed whole.
@@ -134,7 +134,7 @@ fn free_below(volume: &mut WriteVolume, layout: &Inode, nid: Nid, step: &Step, f
     Ok(true)
 }
 
-/// Gives back blocks whose addresses stand in a node, by their indexes there.
+/// Frees blocks by the indexes of their addresses in a node.
 fn free_addresses(volume: &mut WriteVolume, layout: &Inode, nid: Nid, offset: u32, range: Range<u64>) -> Result<()> {
     let ino = layout.ino();
     let (start, end) = (to_usize(range.start), to_usize(range.end));
@@ -145,7 +145,7 @@ fn free_addresses(volume: &mut WriteVolume, layout: &Inode, nid: Nid, offset: u3
     if given.iter().all(|at| *at == BlockAddr::NULL) {
         return Ok(());
     }
-    // Inline contents stand where addresses would.
+    // Inline contents occupy the place of addresses.
     if offset == 0 && layout.inline().intersects(InlineFlags::DATA.union(InlineFlags::DENTRY)) {
         return Ok(());
     }
@@ -181,10 +181,10 @@ pub(crate) fn punch(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64) -
     empty_range(volume, ino, offset..end, node.inode.size(), BlockAddr::NULL)
 }
 
-/// Makes a range zeros, with blocks reserved for it; `grows` makes the file as long.
+/// Zeroes a range, with blocks reserved for it; `grows` extends the file.
 pub(crate) fn zero_range(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
     let size = volume.inode(ino)?.inode.size();
-    // The step that may find no room comes first: then nothing is lost.
+    // The step that may find no space comes first, so that nothing is lost.
     reserve(volume, ino, offset, len, grows)?;
     volume.settle();
     let end = offset.saturating_add(len).min(size);
@@ -194,7 +194,7 @@ pub(crate) fn zero_range(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u
     empty_range(volume, ino, offset..end, size, BlockAddr::NEW)
 }
 
-/// Makes a range of a file of `size` bytes zeros: whole blocks are given back, parts of others written.
+/// Zeroes a range of a file of `size` bytes: frees whole blocks, writes parts of others.
 fn empty_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, size: u64, to: BlockAddr) -> Result<()> {
     let whole = range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES;
     if whole.start > whole.end {
@@ -202,17 +202,17 @@ fn empty_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, size: u64,
     }
     zero_part(volume, ino, range.start, whole.start * BLOCK_BYTES)?;
     zero_part(volume, ino, whole.end * BLOCK_BYTES, range.end)?;
-    // A size that ends within a block leaves nothing behind it.
+    // If the size ends within a block, nothing is left behind it.
     let whole = if range.end == size { whole.start..range.end.div_ceil(BLOCK_BYTES) } else { whole };
     give_range(volume, ino, whole, to)
 }
 
-/// Gives back the blocks of a range; nodes stay.
+/// Frees the blocks of a range; nodes stay.
 pub(super) fn free_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>) -> Result<()> {
     give_range(volume, ino, range, BlockAddr::NULL)
 }
 
-/// Gives back the blocks of a range, which has holes then, or reserved blocks for those.
+/// Frees the blocks of a range, which then has holes, or reserved blocks.
 fn give_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, to: BlockAddr) -> Result<()> {
     let mut index = range.start;
     while index < range.end {
@@ -237,7 +237,7 @@ fn give_range(volume: &mut WriteVolume, ino: Nid, range: Range<u64>, to: BlockAd
     Ok(())
 }
 
-/// Reserves the blocks of a range that have none; `grows` makes the file as long.
+/// Reserves the missing blocks of a range; `grows` extends the file.
 pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
     let node = volume.inode(ino)?;
     volume.check_is_writable(&node)?;
@@ -250,7 +250,7 @@ pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64,
     let missing = if is_inline { last - first + 1 } else { pages::missing(volume, &node, first, last)? };
     let nodes = missing / 512 + NODES_PER_WAY + 2;
     let cost = if missing == 0 { 0 } else { missing + nodes };
-    // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
+    // Reserved blocks are written later, if ever; the next checkpoint writes their nodes.
     volume.counters.check(cost)?;
     room::make(volume, nodes.min(cost), nodes, Urgency::Normal)?;
     pages::leave_inline(volume, ino)?;
@@ -274,7 +274,7 @@ pub(crate) fn reserve(volume: &mut WriteVolume, ino: Nid, offset: u64, len: u64,
     if end > fields.i_size.get() {
         match grows {
             true => fields.i_size = end.into(),
-            // Or the next mount would take what is behind the end for left over.
+            // Otherwise the next mount would free the blocks behind the end.
             false => fields.i_advise |= Advise::KEEP_SIZE.bits(),
         }
     }

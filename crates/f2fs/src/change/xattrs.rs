@@ -1,4 +1,4 @@
-//! Extended attributes that change.
+//! Changes of extended attributes.
 
 #![expect(clippy::arithmetic_side_effects, reason = "sizes of attributes, bounded by those of their places")]
 
@@ -13,13 +13,13 @@ use crate::error::{CallerError, Result};
 use crate::write_volume::WriteVolume;
 use crate::xattrs::{is_called, stored};
 
-/// Bytes of attributes that a node of their own has room for.
+/// Bytes of attributes that fit into an attribute node.
 const NODE_BYTES: usize = BLOCK_SIZE - FOOTER_SIZE;
 
-/// Sets an attribute, under the name that Linux has for it, or removes it. Nothing else of the inode changes.
+/// Sets an attribute by its name in Linux, or removes it. Nothing else of the inode changes.
 ///
 /// # Errors
-/// [`CallerError::AttributesTooLarge`], `NotSupported` for a family of names that the format has not.
+/// [`CallerError::AttributesTooLarge`], `NotSupported` for a family of names that the format lacks.
 pub(crate) fn put(volume: &mut WriteVolume, ino: Nid, name: &[u8], value: Option<&[u8]>) -> Result<()> {
     let node = volume.inode(ino)?;
     let (namespace, rest) = split_name(name).ok_or(CallerError::NotSupported)?;
@@ -37,13 +37,13 @@ pub(crate) fn put(volume: &mut WriteVolume, ino: Nid, name: &[u8], value: Option
     if let Some(value) = &value {
         kept.push(Xattr { namespace, name: rest, value });
     }
-    // The format's own stay first.
+    // Attributes of the format itself stay first.
     kept.sort_by_key(|xattr| !matches!(xattr.namespace, Namespace::Internal(_)));
     let encoded = encode(&kept);
     store(volume, ino, &encoded)
 }
 
-/// Puts attributes where they belong: into the inode's room, and what is left into a node.
+/// Stores attributes: in the inode as far as they fit, and the rest in a node.
 pub(super) fn store(volume: &mut WriteVolume, ino: Nid, encoded: &[u8]) -> Result<()> {
     room::make(volume, 1, 2, Urgency::Normal)?;
     let layout = volume.inode(ino)?.inode;
@@ -60,7 +60,7 @@ pub(super) fn store(volume: &mut WriteVolume, ino: Nid, encoded: &[u8]) -> Resul
         room.fill(0);
         room.iter_mut().zip(here).for_each(|(to, from)| *to = *from);
     }
-    // Four zeros end the list; where the inode's room is filled to its last bytes they are in the node.
+    // Four zeros end the list; if the inode's room is full to its last bytes they are in the node.
     let is_node_wanted = !rest.is_empty() || (inline > 0 && !encoded.is_empty() && encoded.len() + END_SIZE > inline);
     match (layout.xattr_nid(), is_node_wanted) {
         (None, false) => {}
@@ -75,7 +75,7 @@ pub(super) fn store(volume: &mut WriteVolume, ino: Nid, encoded: &[u8]) -> Resul
     Ok(())
 }
 
-/// The node with attributes of an inode, which gets one if it has none, holds these bytes, and zeros behind them.
+/// Fills the attribute node of an inode, which is made if missing, with these bytes and zeros.
 pub(super) fn fill_node(volume: &mut WriteVolume, ino: Nid, bytes: &[u8]) -> Result<()> {
     let nid = match volume.inode(ino)?.inode.xattr_nid() {
         Some(nid) => nid,

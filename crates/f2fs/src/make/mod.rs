@@ -1,15 +1,14 @@
 //! Making empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
 //!
-//! - `plan`: which area lies where, how much is kept for the cleaner, in which segments the logs begin
+//! - `plan`: positions of areas, space reserved for the cleaner, first segments of the logs
 //! - `first`: the first checkpoint, the root directory, `lost+found`, quota files
 //!
-//! The superblocks are written last and behind a flush of the device, so that what was interrupted is no volume. The
-//! first checkpoint's version comes from the UUID: nodes that an earlier volume left on the device are none of this
-//! one's.
+//! The superblocks are written last, after a flush of the device, so that an interrupted volume is not recognised. The
+//! first checkpoint's version comes from the UUID, so that nodes of an earlier volume on the device are ignored.
 //!
 //! Failure: [`MakeError`]. Callers: programs that make images.
 
-mod first;
+mod first_checkpoint;
 mod plan;
 
 use blockdev::Device;
@@ -22,7 +21,7 @@ use plan::{LOGS, Plan};
 
 pub use f2fs_disk::flags::Features;
 
-/// Features that can be asked for.
+/// Features that can be requested.
 pub const CAN_HAVE: Features = Features::ENCRYPT
     .union(Features::EXTRA_ATTR)
     .union(Features::PRJQUOTA)
@@ -35,7 +34,7 @@ pub const CAN_HAVE: Features = Features::ENCRYPT
     .union(Features::SB_CHKSUM)
     .union(Features::CASEFOLD)
     .union(Features::COMPRESSION);
-/// Of these, those that are kept in extra attributes.
+/// Features among them that need extra attributes.
 const NEED_EXTRA: Features = Features::PRJQUOTA
     .union(Features::INODE_CHKSUM)
     .union(Features::FLEXIBLE_INLINE_XATTR)
@@ -43,19 +42,19 @@ const NEED_EXTRA: Features = Features::PRJQUOTA
     .union(Features::COMPRESSION);
 /// Bytes that are filled with zeros at a time.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
-/// Segments of a section, and sections of a zone, at most.
+/// Most segments of a section, and sections of a zone.
 const COUNT_MAX: u32 = 1 << 12;
 
-/// What a new volume is like.
+/// Properties of a new volume.
 #[derive(Debug, Clone)]
 pub struct MakeOptions {
     /// Its name: up to 511 UTF-16 units.
     pub label: String,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// What it has, of [`CAN_HAVE`].
+    /// Its features, of [`CAN_HAVE`].
     pub features: Features,
-    /// Percent of the segments that users never see; the best for the size where it is not given.
+    /// Percent of the segments that users cannot fill; `None` for the best value for the size.
     pub overprovision: Option<f64>,
     /// Segments of a section.
     pub section_segments: u32,
@@ -65,9 +64,9 @@ pub struct MakeOptions {
     pub owner: (u32, u32),
     /// Its times, in seconds since 1970.
     pub time: u64,
-    /// Names that are no text are refused in directories that ignore case.
+    /// Names that are not UTF-8 are refused in directories that ignore case.
     pub strict_names: bool,
-    /// What the superblock says that made it, up to 255 bytes.
+    /// The name of the program in the superblock, up to 255 bytes.
     pub made_by: String,
 }
 
@@ -89,40 +88,40 @@ impl Default for MakeOptions {
 }
 
 impl MakeOptions {
-    /// Whether [`make`] would make a volume like this on a device with so many bytes.
+    /// Checks whether [`make`] would make such a volume on a device of `size_bytes`.
     ///
     /// # Errors
-    /// [`MakeError`], but for `Io`.
+    /// [`MakeError`], except `Io`.
     pub fn check(&self, size_bytes: u64) -> Result<(), MakeError> {
         check_options(self)?;
         Plan::of(size_bytes, self).map(drop)
     }
 }
 
-/// Why there is no new volume.
+/// The reason why there is no new volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
     /// The device is too small for one.
     #[error("{bytes} bytes are too few for an f2fs volume like this")]
     TooSmall {
-        /// What it has.
+        /// Size of the device.
         bytes: u64,
     },
     /// The device is too large.
     #[error("{bytes} bytes are too many for an f2fs volume: expected at most 16 TiB")]
     TooLarge {
-        /// What it has.
+        /// Size of the device.
         bytes: u64,
     },
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{what}: expected {expected}, found {found}")]
     Option {
-        /// Which.
+        /// The option.
         what: &'static str,
-        /// What it can be.
+        /// Its valid values.
         expected: &'static str,
-        /// What it is.
+        /// Its value.
         found: String,
     },
     /// The device failed.
@@ -130,19 +129,19 @@ pub enum MakeError {
     Io(#[from] blockdev::Error),
 }
 
-/// Makes an empty volume of a whole device. What the device held is lost, also where this fails later.
+/// Makes an empty volume of a whole device. The contents of the device are lost, even if this fails later.
 ///
 /// # Errors
-/// [`MakeError`]; nothing was written for any but `Io`.
+/// [`MakeError`]; nothing was written unless it is `Io`.
 pub fn make(device: &dyn Device, options: &MakeOptions) -> Result<(), MakeError> {
     check_options(options)?;
     let plan = Plan::of(device.size_bytes(), options)?;
     let superblock = superblock(&plan, options);
-    // Without these there is no volume, until the rest is there.
+    // Without superblocks there is no volume until the rest is written.
     fill(device, 0, u32::try_from(COPIES).unwrap_or(0))?;
     device.flush()?;
     clear(device, &plan)?;
-    first::write(device, &plan, hash::crc32_from(u32::MAX, &options.uuid), options)?;
+    first_checkpoint::write(device, &plan, hash::crc32_from(u32::MAX, &options.uuid), options)?;
     device.flush()?;
     for copy in 0..COPIES {
         device.write_at(copy_offset(copy), &[superblock.as_bytes()])?;
@@ -180,12 +179,13 @@ fn check_options(options: &MakeOptions) -> Result<(), MakeError> {
     }
 }
 
-/// Zeros in the checkpoints, in the first copies of SIT and NAT, and where roll-forward recovery would look for nodes.
+/// Zeroes the checkpoints, the first copies of SIT and NAT, and the blocks where roll-forward recovery would look for
+/// nodes.
 fn clear(device: &dyn Device, plan: &Plan) -> Result<(), MakeError> {
     let blocks = |segments: u32| segments.saturating_mul(SEGMENT_BLOCKS);
     fill(device, plan.cp.start, blocks(plan.cp.segments))?;
     fill(device, plan.sit.start, blocks(plan.sit.segments / 2))?;
-    // The copies of a segment of the NAT lie one behind the other.
+    // The two copies of a segment of the NAT are adjacent.
     for pair in 0..plan.nat.segments / 2 {
         fill(device, plan.nat.start.saturating_add(blocks(pair.saturating_mul(2))), blocks(1))?;
     }
@@ -205,7 +205,7 @@ fn fill(device: &dyn Device, block: u32, count: u32) -> Result<(), MakeError> {
     Ok(())
 }
 
-/// The extensions by which files are taken for such as change rarely, and often: those of `mkfs.f2fs`.
+/// The extensions of files that change rarely, and often: those of `mkfs.f2fs`.
 const COLD_EXTENSIONS: &[&str] = &[
     "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",
     "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt",
@@ -234,7 +234,7 @@ fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
         version.iter_mut().zip(options.made_by.bytes()).for_each(|(to, byte)| *to = byte);
     }
     fields.feature = features_of(options).bits().into();
-    for (to, (_, ino)) in first::quota_files(options) {
+    for (to, (_, ino)) in first_checkpoint::quota_files(options) {
         if let Some(place) = fields.qf_ino.get_mut(to) {
             *place = ino.0.into();
         }

@@ -1,6 +1,7 @@
-//! Which area of a new volume lies where. The rules are those of `mkfs.f2fs` 1.15 for one device without zones.
+//! Positions of the areas of a new volume. The rules are those of `mkfs.f2fs` 1.15 for one device without zones.
 //!
-//! Numbers are of blocks or segments. Options are checked before, and devices have an end: what would not fit 32 bits
+//! Numbers are of blocks or segments. Options are checked before; sizes beyond 32 bits are refused here as too large,
+//! and a saturated number is larger than any device.
 //! is refused here as too large, and what saturates before that is larger than any device.
 
 use f2fs_disk::convert::{u32_len, whole};
@@ -13,25 +14,25 @@ use super::{MakeError, MakeOptions};
 
 /// Segments that both checkpoint packs take.
 const CP_SEGMENTS: u32 = 2;
-/// Fewer are no volume.
+/// Fewest segments of a volume.
 const SEGMENTS_MIN: u32 = 9;
 /// The logs: data hot, warm and cold, then nodes.
 pub(super) const LOGS: usize = 6;
 /// Index of the first log of nodes.
 pub(super) const HOT_NODE: usize = 3;
-/// As many bits as a segment has blocks.
+/// One bit for each block of a segment.
 const BITMAP_BYTES_OF_SEGMENT: u32 = SEGMENT_BLOCKS / 8;
 /// Bytes of version bitmaps in a checkpoint's block: between its fields, 192 bytes, and its checksum at the end.
 const BITMAP_BYTES_MAX: u32 = 4092 - 192;
-/// Bytes of the SIT's bitmap with which one of the NAT for one segment still fits beside it.
+/// Largest bitmap of the SIT in bytes that leaves room for the NAT bitmap of one segment.
 const SIT_BITMAP_BYTES_INSIDE: u32 = BITMAP_BYTES_MAX - BITMAP_BYTES_OF_SEGMENT;
-/// With fewer segments of data, the best overprovisioning is looked for in coarser steps.
+/// With fewer data segments, the best overprovisioning is searched in coarser steps.
 const SMALL_SEGMENTS: u32 = 256;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
 const _: () = assert!(SEGMENT_BYTES == 512 * 4096 && BLOCK_SIZE == 4096 && SEGMENT_BLOCKS == 512);
 
-/// A part of the device: its first block, and segments.
+/// A part of the device: its first block, and its segments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Area {
     pub(super) start: u32,
@@ -44,7 +45,7 @@ impl Area {
         self.start.saturating_add(self.segments.saturating_mul(SEGMENT_BLOCKS))
     }
 
-    /// The area of so many segments behind it.
+    /// The next area, of `segments`.
     const fn then(self, segments: u32) -> Self {
         Self { start: self.end(), segments }
     }
@@ -55,7 +56,8 @@ impl Area {
     }
 }
 
-/// Where everything is. Blocks are counted from the start of the device, segments of logs from that of the main area.
+/// Positions of all areas. Blocks are counted from the start of the device, segments of logs from that of the main
+/// area.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
     pub(super) block_count: u64,
@@ -70,9 +72,9 @@ pub(super) struct Plan {
     pub(super) ssa: Area,
     pub(super) main: Area,
     pub(super) sections: u32,
-    /// Segments kept for the cleaner.
+    /// Segments reserved for the cleaner.
     pub(super) reserved_segments: u32,
-    /// Segments that users never see, those included.
+    /// Segments that users cannot fill, including those.
     pub(super) overprovision_segments: u32,
     pub(super) logs: [u32; LOGS],
 }
@@ -91,7 +93,7 @@ impl Plan {
         }
         let segments = zones.saturating_mul(zone);
         let end = u64::from(segments.saturating_add(zone)).saturating_mul(u64::from(SEGMENT_BLOCKS));
-        // The two highest addresses stand for something else.
+        // The two highest addresses are marks.
         if end > u64::from(BlockAddr::COMPRESS.0) {
             return Err(MakeError::TooLarge { bytes });
         }
@@ -122,8 +124,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Decides what is kept for the cleaner; `None` where nothing would be left. The `rest` of the device, less than a
-    /// zone, does not belong to the main area; but `mkfs.f2fs` counts it here, and so sections may seem one longer.
+    /// Reserves segments for the cleaner; `None` if none would be left. The `rest` of the device, less than a zone,
+    /// does not belong to the main area; but `mkfs.f2fs` counts it here, so that sections may seem one longer.
     fn keep_for_cleaner(&mut self, overprovision: Option<f64>, rest: u32) -> Option<()> {
         let usable = self.main.segments.saturating_add(rest);
         let section = f64::from(usable.div_ceil(self.sections.max(1)));
@@ -153,7 +155,7 @@ impl Plan {
         self.main.start.saturating_add(self.log(log).saturating_mul(SEGMENT_BLOCKS))
     }
 
-    /// The superblock's fields that are about places.
+    /// The superblock's fields with positions.
     pub(super) fn superblock(&self) -> DiskSuperblock {
         let mut fields = DiskSuperblock::new_zeroed();
         fields.magic = MAGIC.into();
@@ -183,8 +185,8 @@ impl Plan {
     }
 }
 
-/// Checkpoints, SIT, NAT, summaries and data of a volume with so many segments, and blocks of checkpoints for a bitmap;
-/// `None` where they do not fit.
+/// Checkpoints, SIT, NAT, summaries and data of a volume of `segments`, and the checkpoint blocks for a bitmap; `None`
+/// if they do not fit.
 fn areas(segments: u32, zone: u32) -> Option<([Area; 5], u32)> {
     let cp = Area { start: zone.saturating_mul(SEGMENT_BLOCKS), segments: CP_SEGMENTS };
     let sit_half = segments.div_ceil(sit::ENTRIES_PER_BLOCK).div_ceil(SEGMENT_BLOCKS);
@@ -192,9 +194,9 @@ fn areas(segments: u32, zone: u32) -> Option<([Area; 5], u32)> {
     let left = segments.checked_sub(CP_SEGMENTS)?.checked_sub(sit.segments)?;
     let (nat_half, payload) = nat_of(left, sit.bitmap_bytes());
     let nat = sit.then(nat_half.saturating_mul(2));
-    // A block for each segment that is left, and one more.
+    // A block for each remaining segment, and one more.
     let ssa = nat.then(left.checked_sub(nat.segments)?.saturating_add(1).div_ceil(SEGMENT_BLOCKS));
-    // The main area begins with a zone, and the summaries have what is before it.
+    // The main area begins with a zone, and the summaries fill the space before it.
     let before = [cp, sit, nat, ssa].iter().fold(0_u32, |sum, area| sum.saturating_add(area.segments));
     let metadata = before.checked_next_multiple_of(zone)?;
     let ssa = nat.then(ssa.segments.saturating_add(metadata.saturating_sub(before)));
@@ -202,8 +204,8 @@ fn areas(segments: u32, zone: u32) -> Option<([Area; 5], u32)> {
     Some(([cp, sit, nat, ssa, main], payload))
 }
 
-/// Segments of one copy of the NAT, where so many are left, and blocks of checkpoints for the SIT's bitmap: the NAT has
-/// an entry for each block, or as many as there is room for in its own bitmap.
+/// Segments of one copy of the NAT, with `left` segments remaining, and checkpoint blocks for the SIT's bitmap: the NAT
+/// has an entry for each block, or as many as its own bitmap allows.
 fn nat_of(left: u32, sit_bytes: u32) -> (u32, u32) {
     let entries = u64::from(left).saturating_mul(u64::from(SEGMENT_BLOCKS));
     let blocks = entries.div_ceil(u64::from(NAT_ENTRIES_PER_BLOCK));
@@ -215,11 +217,11 @@ fn nat_of(left: u32, sit_bytes: u32) -> (u32, u32) {
     (wanted.min(room / BITMAP_BYTES_OF_SEGMENT), payload)
 }
 
-/// The percentage that leaves users the most.
+/// The percentage that leaves users the most space.
 fn best(usable: f64, is_small: bool, reserved: impl Fn(f64) -> f64) -> Option<f64> {
     let (mut percent, end, step) = if is_small { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
     let (mut found, mut most) = (None, 0.0);
-    // The steps are added up, with their rounding, because `mkfs.f2fs` does it so.
+    // The steps are added up, with their rounding, as in `mkfs.f2fs`.
     while percent <= end {
         let rest = usable - reserved(percent);
         let space = rest - rest * percent / 100.0;
@@ -231,7 +233,7 @@ fn best(usable: f64, is_small: bool, reserved: impl Fn(f64) -> f64) -> Option<f6
     found
 }
 
-/// In which segments the logs begin, each in a zone of its own: data hot, warm and cold, then nodes.
+/// The first segments of the logs, each in a zone of its own: data hot, warm and cold, then nodes.
 fn logs(zones: u32, zone: u32) -> [u32; LOGS] {
     let start_of = |index: u32| index.saturating_mul(zone);
     let last_before = |count: u32| start_of(count.saturating_sub(1));

@@ -9,20 +9,20 @@ use f2fs_disk::convert::to_u64;
 
 /// Logs of data, and of nodes.
 const LOGS_OF_KIND: usize = 3;
-/// Blocks that a log may leave unused in the segment whose holes it fills, at most.
+/// Most blocks that a log may leave unused in the segment whose holes it fills.
 const LEFT_IN_LOG: u64 = 511;
 
 /// How a log finds its next block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AllocType {
-    /// Behind the one before, in a segment that was free.
+    /// The next block of a segment that was free.
     Lfs,
     /// In the next hole of a segment that is partly in use.
     Ssr,
 }
 
 impl AllocType {
-    /// As checkpoints have it.
+    /// Its number in checkpoints.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Lfs => 0,
@@ -35,7 +35,7 @@ impl AllocType {
     }
 }
 
-/// Segments with holes that no log writes to, by the log that wrote them and the count of blocks that are no holes.
+/// Segments with holes that no log writes to, by the log that wrote them and the number of blocks that are no holes.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
     lists: [BTreeSet<(u16, u32)>; 2 * LOGS_OF_KIND],
@@ -62,8 +62,8 @@ impl Holes {
         }
     }
 
-    /// The segment whose holes a log fills: with the most of them, first among its own kind of segments, then among
-    /// the others of data, or of nodes, in the kernel's order.
+    /// The segment whose holes a log should fill: the one with the most, first among its own kind of segments, then
+    /// among the others of data, or of nodes, in the kernel's order.
     pub(super) fn best(&self, log: usize) -> Option<u32> {
         let first = log / LOGS_OF_KIND * LOGS_OF_KIND;
         let is_reversed = log > first;
@@ -72,7 +72,7 @@ impl Holes {
         order.find_map(|log| self.lists.get(log)?.first().map(|(_, segment)| *segment))
     }
 
-    /// Holes that logs of data, or of nodes, find whatever each of them leaves unused in the segment that it fills.
+    /// Holes certainly available to logs of data, or of nodes, even if each leaves some unused in its segment.
     pub(super) fn room(&self, is_node: bool) -> u64 {
         let count = self.counts.get(usize::from(is_node)).copied().unwrap_or(0);
         count.saturating_sub(LEFT_IN_LOG * to_u64(LOGS_OF_KIND))

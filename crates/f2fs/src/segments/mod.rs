@@ -1,19 +1,21 @@
-//! Segments of the main area: which of their blocks are in use, and which segments are free.
+//! Segments of the main area: which blocks are in use, and which segments are free.
 //!
-//! A block that was given back stays out of use until the next checkpoint is on the disk: the one before it, or what
-//! was fsynced since, may still need it. So there are two maps of each segment: what is in use, and what the last
-//! checkpoint counts or was written since.
+//! A freed block is not reused before the next checkpoint is on the disk: the last one, or a later fsync, may still
+//! need it. So there are two maps of each segment: blocks in use, and blocks that the last checkpoint counts or that
+//! were written since.
 //!
-//! Segments are given to logs by sections, which is also the unit that the cleaner empties. Where free sections are few
-//! a log fills the holes of a segment that is partly in use instead (`holes`): blocks that are in neither map.
+//! Logs get segments by sections, which the cleaner empties as a whole. If free sections are few a log fills the holes
+//! of a partly used segment instead (`holes`): blocks that are in neither map.
 //!
 //! - `holes`: segments whose holes can be filled
-//! - `free`: runs of free blocks, which devices are told
-//! - `victim`: which section the cleaner empties
+//! - `free`: runs of free blocks, for discards
+//! - `victim`: the section that the cleaner empties
+//!
+//! Failure: an address outside the main area is damage. Caller: `space`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
-mod free;
+mod free_runs;
 mod holes;
 mod victim;
 
@@ -25,7 +27,7 @@ use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Geometry, SEGMENT_BLOCKS};
 
 use crate::error::{Error, Result};
 
-pub(crate) use free::FreeRun;
+pub(crate) use free_runs::FreeRun;
 pub(crate) use holes::AllocType;
 use holes::Holes;
 
@@ -38,13 +40,13 @@ pub(crate) struct Segment {
     map: [u8; MAP_BYTES],
     kept: [u8; MAP_BYTES],
     valid: u16,
-    /// Blocks of the map `kept`, which has all blocks in use and more.
+    /// Blocks in the map `kept`, which has all blocks in use and more.
     kept_count: u16,
     log: u16,
     mtime: u64,
-    /// Under what it stands in the list of segments with holes.
+    /// Its key in the list of segments with holes.
     listed: Option<(usize, u16)>,
-    /// Its summary cannot be gone on with.
+    /// Its holes cannot be filled, because its summary is unusable.
     is_barred: bool,
 }
 
@@ -85,7 +87,7 @@ impl Segment {
         self.mtime
     }
 
-    /// A block came into use or out of it at a time: as the kernel does, in the mean of all blocks.
+    /// Updates the mean time with a change of one block, as the kernel does.
     fn changed_at(&mut self, time: u64) {
         let valid = u128::from(self.valid);
         let mean = (u128::from(self.mtime) * valid + u128::from(time)) / (valid + 1);
@@ -114,15 +116,15 @@ pub(crate) struct Segments {
     per_section: u32,
     free: BTreeSet<u32>,
     holes: Holes,
-    /// Holes may be filled.
+    /// True if holes may be filled.
     fills_holes: bool,
     /// Segments that logs write to.
     open: Vec<u32>,
-    /// Sections that are emptied with the next checkpoint.
+    /// Sections emptied, which the next checkpoint frees.
     cleaned: BTreeSet<u32>,
     /// Sections that cannot be emptied.
     left_alone: BTreeSet<u32>,
-    /// From where the next free section is looked for.
+    /// Start of the search for the next free section.
     hint: u32,
     /// Seconds that the volume was mounted.
     clock: u64,
@@ -167,7 +169,7 @@ impl Segments {
         u32::try_from(self.free.len()).unwrap_or(u32::MAX)
     }
 
-    /// Segments without a block in use that no log has, as a checkpoint counts them.
+    /// Segments without a block in use and without a log, as a checkpoint counts them.
     pub(crate) fn free_segments(&self, current: &[u32]) -> u32 {
         let free =
             (0_u32..).zip(&self.list).filter(|(number, segment)| segment.valid == 0 && !current.contains(number));
@@ -183,7 +185,7 @@ impl Segments {
         self.list.iter().skip(start).take(usize_from(self.per_section))
     }
 
-    /// True where a log writes to a segment of a section.
+    /// True if a log writes to a segment of a section.
     pub(crate) fn is_open(&self, section: u32) -> bool {
         self.open.iter().any(|segment| segment / self.per_section == section)
     }
@@ -196,14 +198,14 @@ impl Segments {
         }
     }
 
-    /// A log goes on in a segment.
+    /// Notes that a log writes to a segment.
     pub(crate) fn opened(&mut self, segment: u32) {
         self.open.push(segment);
         self.free.remove(&(segment / self.per_section));
         self.list_holes(segment);
     }
 
-    /// A log has left a segment.
+    /// Notes that a log has left a segment.
     pub(crate) fn closed(&mut self, segment: u32) {
         if let Some(at) = self.open.iter().position(|open| *open == segment) {
             self.open.swap_remove(at);
@@ -212,7 +214,7 @@ impl Segments {
         self.list_holes(segment);
     }
 
-    /// The segment behind one that a log has filled, where it is of the same section, and empty.
+    /// The segment behind a filled one, if it is empty and in the same section.
     pub(crate) fn following(&self, filled: u32) -> Option<u32> {
         let next = Some(filled + 1).filter(|next| next % self.per_section != 0)?;
         let is_empty = self.segment(next).is_some_and(Segment::is_empty);
@@ -227,7 +229,7 @@ impl Segments {
         Ok(section * self.per_section)
     }
 
-    /// A log of a kind goes on in a segment, and has left the one that it filled.
+    /// Notes that a log of a kind moves from the segment that it filled to another.
     pub(crate) fn change(&mut self, filled: Option<u32>, next: u32, log: u16) {
         if let Some(segment) = self.list.get_mut(usize_from(next)) {
             segment.log = log;
@@ -239,32 +241,32 @@ impl Segments {
         }
     }
 
-    /// The time that blocks change at from now on.
+    /// Sets the time of later changes.
     pub(crate) const fn set_clock(&mut self, clock: u64) {
         self.clock = clock;
     }
 
-    /// A section cannot be emptied.
+    /// Notes that a section cannot be emptied.
     pub(crate) fn leave_alone(&mut self, section: u32) {
         self.left_alone.insert(section);
     }
 
-    /// Whether holes may be filled from now on.
+    /// Sets whether holes may be filled.
     pub(crate) const fn fill_holes(&mut self, fills_holes: bool) {
         self.fills_holes = fills_holes;
     }
 
-    /// The segment whose holes a log fills best.
+    /// The segment whose holes a log should fill.
     pub(crate) fn best_holes(&self, log: usize) -> Option<u32> {
         if self.fills_holes { self.holes.best(log) } else { None }
     }
 
-    /// Holes that logs of data, or of nodes, can fill for certain.
+    /// Holes certainly available to logs of data, or of nodes.
     pub(crate) fn room_in_holes(&self, is_node: bool) -> u64 {
         if self.fills_holes { self.holes.room(is_node) } else { 0 }
     }
 
-    /// The holes of a segment are left alone: nobody knows who owns its other blocks.
+    /// Excludes the holes of a segment, since the owners of its other blocks are unknown.
     pub(crate) fn bar_holes(&mut self, number: u32) {
         if let Some(segment) = self.list.get_mut(usize_from(number)) {
             segment.is_barred = true;
@@ -272,7 +274,7 @@ impl Segments {
         }
     }
 
-    /// Segments with holes are listed, but those that logs write to and those that come free as a whole.
+    /// Lists a segment with holes, unless a log writes to it or it comes free as a whole.
     fn list_holes(&mut self, number: u32) {
         let is_away = self.open.contains(&number) || self.cleaned.contains(&(number / self.per_section));
         let Some(segment) = self.list.get_mut(usize_from(number)) else { return };
@@ -287,7 +289,7 @@ impl Segments {
         }
     }
 
-    /// A section is emptied: nothing is written there until the next checkpoint.
+    /// Notes that a section is emptied: it is not written before the next checkpoint.
     pub(crate) fn clean(&mut self, section: u32) {
         if self.cleaned.insert(section) {
             self.list_holes_of(section);
@@ -299,8 +301,7 @@ impl Segments {
         (first..first + self.per_section).for_each(|number| self.list_holes(number));
     }
 
-    /// A block is in use from now on, and written once before the next checkpoint. Its contents are of now, or of
-    /// `mtime`.
+    /// Marks a block as in use, written once before the next checkpoint. Its contents are new, or have the age `mtime`.
     pub(crate) fn take(&mut self, geometry: &Geometry, at: BlockAddr, mtime: Option<u64>) -> Result<()> {
         self.set(geometry, at, true, mtime)?;
         let (number, index) = place_of(geometry, at);
@@ -310,7 +311,7 @@ impl Segments {
         Ok(())
     }
 
-    /// A block is no longer in use.
+    /// Frees a block.
     pub(crate) fn give_back(&mut self, geometry: &Geometry, at: BlockAddr) -> Result<()> {
         self.set(geometry, at, false, None)
     }
@@ -337,7 +338,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Nothing is written to a block before the next checkpoint.
+    /// Reserves a block until the next checkpoint.
     pub(crate) fn keep(&mut self, geometry: &Geometry, at: BlockAddr) {
         let (number, index) = place_of(geometry, at);
         if let Some(segment) = self.list.get_mut(usize_from(number)) {
@@ -348,13 +349,13 @@ impl Segments {
         }
     }
 
-    /// Segments that changed since the last checkpoint.
+    /// Segments changed since the last checkpoint.
     pub(crate) fn changed(&self) -> Vec<u32> {
         self.changed.iter().copied().collect()
     }
 
-    /// A checkpoint with everything is on the disk. Blocks that only the one before it needed are free from now on;
-    /// they are told to `freed`, neighbours together.
+    /// Notes a checkpoint with all changes. Blocks that only the one before needed are free now; they are passed to
+    /// `freed`, neighbours together.
     pub(crate) fn committed(&mut self, mut freed: impl FnMut(FreeRun)) {
         let mut open: Option<FreeRun> = None;
         for number in std::mem::take(&mut self.changed) {
@@ -426,7 +427,7 @@ mod tests {
         assert_eq!(segments.free_run(510), Some(FreeRun { start: 510, count: 10 }));
         assert_eq!(segments.free_run(2047), Some(FreeRun { start: 2047, count: 1 }));
         assert_eq!(segments.free_run(2048), None);
-        // Written and given back before one checkpoint: an fsync may have led there.
+        // Written and freed between two checkpoints: an fsync may have referred to it.
         segments.take(&geometry, at(505), None).unwrap();
         segments.give_back(&geometry, at(505)).unwrap();
         assert_eq!(segments.free_run(500), Some(FreeRun { start: 506, count: 14 }));

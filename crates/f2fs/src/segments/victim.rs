@@ -1,10 +1,10 @@
-//! Which section the cleaner empties.
+//! The section that the cleaner empties.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
 use super::Segments;
 
-/// In the background a section is emptied that gains a block of so many at least.
+/// Background cleaning empties a section that gains at least one block of so many.
 const GAIN_OF: u64 = 16;
 
 /// A section that can be emptied.
@@ -32,13 +32,13 @@ impl Segments {
         all.filter(|candidate| candidate.valid > 0 && candidate.valid < self.blocks_per_section())
     }
 
-    /// The section with the fewest blocks in use, for who waits; none where emptying one would gain nothing.
+    /// The section with the fewest blocks in use, for a waiting operation; `None` if emptying one would gain nothing.
     pub(crate) fn fewest_used(&self) -> Option<u32> {
         self.candidates().min_by_key(|candidate| candidate.valid).map(|candidate| candidate.section)
     }
 
-    /// The section with most to gain for what it costs, for the background: what has not changed for long is not going
-    /// to lose more blocks soon, and so is worth more (the kernel's cost-benefit rule).
+    /// The section with most to gain for its cost, for background cleaning: an old section will not lose more blocks
+    /// soon, and so is worth more (the kernel's cost-benefit rule).
     pub(crate) fn most_to_gain(&self) -> Option<u32> {
         let blocks = self.blocks_per_section();
         let times = self.candidates().map(|candidate| candidate.mtime);
@@ -62,7 +62,7 @@ mod tests {
 
     use super::super::{MAP_BYTES, Segment, Segments};
 
-    /// Segments with so many blocks in use, changed at these times.
+    /// Segments with these numbers of blocks in use and times.
     fn segments(list: &[(usize, u64)]) -> Segments {
         let list = list.iter().map(|(valid, mtime)| {
             let mut map = [0; MAP_BYTES];

@@ -47,14 +47,14 @@ pub(super) fn attr_of(volume: &ReadVolume, node: &Node) -> Attr {
         mtime: time(inode.mtime()),
         ctime: time(inode.ctime()),
         btime: inode.crtime(features).map(time).unwrap_or_default(),
-        // How contents are kept is no flag of the node; `lsattr` shows it.
+        // Storage flags are no flags of the node; `lsattr` shows them.
         flags: NodeFlags::from_bits_retain(inode.flags().bits()),
         home: Home { subvolume: 0, ino: u64::from(inode.ino().0), generation: u64::from(fields.i_generation.get()) },
     }
 }
 
 pub(super) fn entry_of(volume: &ReadVolume, node: &Node) -> Entry {
-    // The server's number for an inode is its own, except that the root's is fixed.
+    // The server's node number is the inode number, except that the root's is fixed.
     let id = if node.ino() == volume.root() { NodeId::ROOT } else { NodeId(u64::from(node.ino().0)) };
     let generation = if id == NodeId::ROOT { 0 } else { u64::from(node.inode.fields().i_generation.get()) };
     Entry { node: id, generation, attr: attr_of(volume, node) }
@@ -85,7 +85,7 @@ pub(super) fn change_attr(volume: &mut WriteVolume, caller: &Caller, ino: Nid, c
     if let Some(size) = changes.size {
         check_is_file(&node)?;
         shape::set_size(volume, ino, size)?;
-        // The size changes before all else, which needs room of its own.
+        // The size changes first, since it needs space of its own.
         volume.settle();
     }
     room::make(volume, 4, 4, Urgency::Removal)?;
@@ -105,7 +105,7 @@ pub(super) fn change_attr(volume: &mut WriteVolume, caller: &Caller, ino: Nid, c
     {
         extra.i_crtime = btime.sec.cast_unsigned().into();
         extra.i_crtime_nsec = btime.nsec.into();
-        // A replay leaves it as it was.
+        // A replay would not record it.
         volume.chain.bar(ino);
     }
     Ok(())
@@ -134,7 +134,7 @@ fn set_fields(fields: &mut DiskInode, caller: &Caller, changes: &SetAttr, times:
     fields.set_ctime(times.ctime.sec, times.ctime.nsec);
 }
 
-/// Flags that `chattr` sets, and that are kept as they are.
+/// Flags that `chattr` may set, and that are stored unchanged.
 const SETTABLE: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::IMMUTABLE)
     .union(InodeFlags::APPEND)
@@ -155,7 +155,7 @@ pub(super) fn change_flags(volume: &mut WriteVolume, caller: &Caller, ino: Nid, 
     if !caller.is_known() || (caller.uid != 0 && (!is_owner || (had ^ wanted).intersects(guarded))) {
         return Err(CallerError::NotPermitted.into());
     }
-    // What comes from other fields, or is set otherwise, may be given back as it was read.
+    // Flags from other fields may be set to the value that was read.
     let settable = NodeFlags::from_bits_retain(SETTABLE.bits());
     if !wanted.difference(settable).difference(had).is_empty() {
         return Err(CallerError::NotSupported.into());
@@ -173,7 +173,7 @@ pub(super) fn change_flags(volume: &mut WriteVolume, caller: &Caller, ino: Nid, 
     volume.touch_inode(ino)
 }
 
-/// Refuses to change whether a directory ignores case: names in it would be where nobody looks for them.
+/// Refuses to change whether a non-empty directory ignores case: its names would no longer be found.
 fn check_can_fold(volume: &ReadVolume, node: &Node) -> Result<()> {
     if !volume.features().contains(Features::CASEFOLD) || !knows_case(volume) {
         return Err(CallerError::NotSupported.into());
@@ -187,7 +187,7 @@ fn check_can_fold(volume: &ReadVolume, node: &Node) -> Result<()> {
     }
 }
 
-/// The block of the inode does not count; contents within it do, as in the kernel's answer to `stat`.
+/// Without the block of the inode, but with inline contents, as in the kernel's `stat`.
 fn sectors(inode: &Inode) -> u64 {
     let stored = inode.fields().i_blocks.get().saturating_sub(1).saturating_mul(SECTORS_PER_BLOCK);
     let is_inline = inode.inline().intersects(InlineFlags::DATA.union(InlineFlags::DENTRY))

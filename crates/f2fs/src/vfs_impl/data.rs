@@ -1,4 +1,4 @@
-//! Contents of files, and what makes them durable.
+//! Contents of files: reads, writes, syncs.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use vfs::file_system::{
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};
-use super::held::leaves_atime;
 use super::names::drop_if_free;
+use super::references::leaves_atime;
 use super::xattr::has_xattr;
 use super::{Due, F2fs, View, Writable, check_is_file, ino_of, node_of};
-use crate::change::prepare::Prepared;
+use crate::change::preparation::Prepared;
 use crate::change::room::{self, Urgency};
 use crate::change::{background, commit, data, fsync, inodes, shape, xattrs};
 use crate::error::{CallerError, Error, Result};
@@ -27,13 +27,13 @@ use crate::file;
 use crate::read_volume::{Node, ReadVolume};
 use crate::write_volume::WriteVolume;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
-/// Without a change for so long, a volume counts as idle: as in the kernel.
+/// A volume without changes for this time counts as idle: as in the kernel.
 const IDLE_MIN: Duration = Duration::from_secs(5);
-/// Time between two parts of cleaning.
+/// Interval of parts of cleaning.
 const CLEANING_STEP: Duration = Duration::from_millis(20);
-/// Shortest time between two steps of the background.
+/// Shortest interval of background steps.
 const STEP_MIN: Duration = Duration::from_millis(500);
 
 impl F2fs {
@@ -64,13 +64,13 @@ impl F2fs {
         })
     }
 
-    /// A new opening of a node of a volume that is open for writing; `is_late` where writing has ended before.
+    /// The handle of an opening in a volume open for writing; `is_late` if writing had ended before.
     pub(super) fn opened(&self, node: &Node, flags: OpenFlags, is_late: bool) -> Handle {
         self.held.refer(node.ino());
         self.held.open(flags, is_late)
     }
 
-    /// Gives references back; an inode that only they kept goes.
+    /// Releases references; removes an orphan that only they kept.
     pub(super) fn give_back(&self, node: NodeId, count: u64) {
         let found = {
             let Some(writable) = self.writers() else { return };
@@ -78,7 +78,7 @@ impl F2fs {
             ino_of(&volume, node).ok().filter(|ino| self.held.give_back(*ino, count) && volume.is_orphan(*ino))
         };
         if let Some(ino) = found {
-            // An inode that cannot be removed now goes when the volume is opened the next time.
+            // An inode that cannot be removed now is removed at the next opening for writing.
             let _ = self.change(|volume| drop_if_free(volume, &self.held, Some(ino)));
         }
     }
@@ -96,7 +96,7 @@ impl F2fs {
         Ok(count)
     }
 
-    /// Whether an access is to be noted on a node.
+    /// Whether an access updates the access time of a node.
     pub(super) fn is_access_due(&self, volume: &View<'_>, node: &Node) -> bool {
         let Some(volume) = volume.writable() else { return false };
         if volume.progress.is_poisoned() || node.inode.flags().contains(InodeFlags::NOATIME) {
@@ -106,7 +106,7 @@ impl F2fs {
         should_update_atime(self.serving.atime, volume.clock.now(), time(atime), time(mtime), time(ctime))
     }
 
-    /// Notes an access; where that fails, it is not noted.
+    /// Updates the access time; a failure is ignored.
     pub(super) fn note_access(&self, node: NodeId) {
         let _ = self.change(|volume| {
             room::make(volume, 0, 1, Urgency::Normal)?;
@@ -175,7 +175,7 @@ impl F2fs {
         prepared.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Refuses what the kernel's cache would change in an append-only file.
+    /// Refuses changes of an append-only file by the kernel's cache.
     fn check_appends(
         &self,
         volume: &ReadVolume,
@@ -203,7 +203,7 @@ impl F2fs {
         }
     }
 
-    /// Asks for a node to be made durable; `None` where nothing is written.
+    /// Requests that a node be made durable; `None` in a read-only volume.
     pub(super) fn begin_sync_node(&self, node: NodeId, what: SyncWhat) -> Answer<Option<SyncTicket>> {
         let Some(writable) = self.writers() else { return Ok(None) };
         writable.asked.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl F2fs {
     pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
         let Some(writable) = self.writers() else { return Ok(()) };
         let told = match writable.syncs.end(&writable.volume, begun) {
-            // An opening from before the failure hears once why writing ended.
+            // An opening from before the failure is told once why writing ended.
             Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
             Err(error) => {
                 self.held.tell(node, handle);
@@ -223,22 +223,22 @@ impl F2fs {
             }
             Ok(()) => Ok(()),
         };
-        told.map_err(|error| self.faults.told(error))
+        told.map_err(|error| self.faults.report(error))
     }
 
     pub(super) fn sync_volume(&self, is_last: bool) -> Answer<()> {
         let Some(writable) = self.writers() else { return Ok(()) };
         let synced = commit::commit(&mut writable.volume.write(), is_last);
-        synced.map_err(|error| self.faults.told(error))
+        synced.map_err(|error| self.faults.report(error))
     }
 
-    /// Forgets all references, and removes the inodes that only they kept.
+    /// Drops all references, and removes the orphans that only they kept.
     pub(super) fn let_go(&self) {
         self.held.let_go();
         let Some(writable) = self.writers() else { return };
         let orphans = writable.volume.read().orphans.all();
         for ino in orphans {
-            // An inode that cannot be removed now goes when the volume is opened the next time.
+            // An inode that cannot be removed now is removed at the next opening for writing.
             if self.change(|volume| inodes::free(volume, ino)).is_err() {
                 break;
             }
@@ -264,7 +264,7 @@ impl F2fs {
         interval.min(Duration::from_secs(1)).max(STEP_MIN)
     }
 
-    /// Cleans some blocks where nothing was asked for a while; true where there is more to do.
+    /// Cleans some blocks if the volume is idle; true if there is more to do.
     fn clean_when_idle(&self, writable: &Writable, due: &mut Due, now: i64) -> bool {
         let asked = writable.asked.load(Ordering::Relaxed);
         if asked != due.asked {
@@ -275,7 +275,7 @@ impl F2fs {
         }
         // It was logged; the next sync reports it.
         let cleaned = background::step(&mut writable.volume.write());
-        due.is_clean = !cleaned.map_err(|error| self.faults.told(error)).unwrap_or(false);
+        due.is_clean = !cleaned.map_err(|error| self.faults.report(error)).unwrap_or(false);
         !due.is_clean
     }
 
@@ -293,7 +293,7 @@ impl F2fs {
         Ok(done)
     }
 
-    /// Copies up to `len` bytes behind those that are done; how many.
+    /// Copies up to `len` bytes behind the first `done`; returns the number.
     fn copy_piece(&self, range: &CopyRange, done: u64, len: u64) -> Answer<u64> {
         let (from, to) = (range.source_offset.saturating_add(done), range.target_offset.saturating_add(done));
         let mut bytes = vec![0; f2fs_disk::convert::to_usize(len)];
@@ -326,7 +326,7 @@ impl F2fs {
     }
 }
 
-/// Refuses to write what the flags of a file guard.
+/// Refuses writes that the flags of a file forbid.
 fn check_may_write_at(node: &Node, offset: u64) -> Result<()> {
     let flags = node.inode.flags();
     let is_past = flags.contains(InodeFlags::APPEND) && offset < node.inode.size();
@@ -336,7 +336,7 @@ fn check_may_write_at(node: &Node, offset: u64) -> Result<()> {
     }
 }
 
-/// Refuses to open for writing what cannot be written.
+/// Refuses to open read-only kinds of files for writing.
 fn check_may_write(volume: &WriteVolume, node: &Node, flags: OpenFlags) -> Result<()> {
     if node.inode.kind() == Kind::Directory {
         return Err(CallerError::IsADirectory.into());
@@ -357,7 +357,7 @@ fn passed(since: i64, now: i64) -> Duration {
     Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(u64::MAX))
 }
 
-/// Makes a node durable that is marked to be written at once.
+/// Makes a node durable that is marked to be written synchronously.
 pub(super) fn sync_marked(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     let node = volume.inode(ino)?;
     let mut marks = InodeFlags::SYNC;
@@ -370,8 +370,8 @@ pub(super) fn sync_marked(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     }
 }
 
-/// Takes away the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write. True where
-/// there was something to take.
+/// Removes capabilities, and unless `bits` is `None` set-user and set-group bits, before a write. True if there were
+/// any.
 pub(super) fn drop_privileges(volume: &mut WriteVolume, ino: Nid, bits: Option<BareSetGroup>) -> Result<bool> {
     let node = volume.inode(ino)?;
     let permissions = node.inode.fields().permissions();
@@ -386,7 +386,7 @@ pub(super) fn drop_privileges(volume: &mut WriteVolume, ino: Nid, bits: Option<B
     }
     volume.edit_fields(ino)?.set_permissions(left);
     volume.touch_inode(ino)?;
-    // That they are gone says nothing of what follows.
+    // A checkpoint without the following write is consistent.
     volume.settle();
     Ok(true)
 }

@@ -7,7 +7,7 @@ use vfs::{Blame, Errno};
 use crate::error::{CallerError, Error, Unsupported};
 use crate::locks::{Mutex, Rank};
 
-/// Different failures that are logged; of further ones one line says so.
+/// Most different failures that are logged; one line reports that there are more.
 const LOGGED_MAX: usize = 1000;
 
 impl From<CallerError> for Errno {
@@ -39,7 +39,7 @@ impl From<Error> for vfs::Error {
     fn from(error: Error) -> Self {
         let (errno, blame) = match &error {
             Error::Caller(what @ CallerError::AttributesTooLarge(_)) => (Errno::from(*what), Blame::Space),
-            // The number says it all.
+            // The error number says everything.
             Error::Caller(what) => return Errno::from(*what).into(),
             Error::Io(error) if error.is_no_space() => (Errno::ENOSPC, Blame::Space),
             Error::Io(_) => (Errno::EIO, Blame::Device),
@@ -55,7 +55,7 @@ impl From<Error> for vfs::Error {
     }
 }
 
-/// Failures that are not the caller's: each goes to the log once, with its place.
+/// Failures that are not the caller's: each is logged once, with its place.
 #[derive(Debug)]
 pub(super) struct FaultLog(Mutex<HashSet<String>>);
 
@@ -66,8 +66,8 @@ impl Default for FaultLog {
 }
 
 impl FaultLog {
-    /// The error as servers and users of paths get it.
-    pub(super) fn told(&self, error: Error) -> vfs::Error {
+    /// The error for servers and users of paths.
+    pub(super) fn report(&self, error: Error) -> vfs::Error {
         if matches!(
             error,
             Error::Io(_)
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn what_is_refused_says_why() {
-        let error = FaultLog::default().told(Unsupported::WritingWith(f2fs_disk::flags::Features::QUOTA_INO).into());
+        let error = FaultLog::default().report(Unsupported::WritingWith(f2fs_disk::flags::Features::QUOTA_INO).into());
         assert_eq!((error.errno(), error.blame()), (Errno::EROFS, Blame::Program));
-        assert!(error.to_string().contains("only read so far: quota"), "{error}");
+        assert!(error.to_string().contains("read-only in this version: quota"), "{error}");
         let error = vfs::Error::from(Error::from(CallerError::NoAttribute));
         assert_eq!((error.errno(), error.blame()), (Errno::ENODATA, Blame::Caller));
         let poisoned = Error::Poisoned { reason: Box::new(Error::no_space(1, 0)) };

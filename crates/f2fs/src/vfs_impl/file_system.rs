@@ -246,7 +246,7 @@ impl Maintenance for F2fs {
 }
 
 impl F2fs {
-    /// The answer that hands out a node after a name for it came into a directory.
+    /// The entry of a node after its name was added to a directory.
     fn added(&self, volume: &mut WriteVolume, parent: NodeId, ino: f2fs_disk::Nid) -> crate::Result<Entry> {
         sync_marked(volume, ino_of(volume, parent)?)?;
         let node = volume.inode(ino)?;
@@ -262,17 +262,17 @@ impl F2fs {
         })
     }
 
-    /// Tells the device what is free, a part at a time.
+    /// Discards free space, a part at a time.
     fn trim_volume(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
         let status = self.look(|volume| Ok(status(volume)))?;
         if wanted.range.start >= status.blocks.saturating_mul(u64::from(status.block_bytes)) {
             return Err(Errno::EINVAL.into());
         }
         let writable = self.writable()?;
-        let told = |error| self.faults.told(error);
+        let told = |error| self.faults.report(error);
         writable.volume.read().progress.check().map_err(told)?;
         self.sync_volume(false)?;
-        // The writer of the checkpoint that was found at the opening may have ended before it was on the disk.
+        // The program that wrote the checkpoint may have ended before it was durable.
         self.look(|volume| volume.blocks.flush())?;
         let mut done = Trimmed::default();
         let mut goes_on = true;
@@ -283,7 +283,7 @@ impl F2fs {
         Ok(done.bytes)
     }
 
-    /// Pages of a file that changed get their places.
+    /// Allocates the blocks of a file's dirty pages.
     fn place(&self, node: NodeId) -> Answer<()> {
         let has_pages = self.look(|volume| {
             let ino = ino_of(volume, node)?;
@@ -301,7 +301,7 @@ fn bytes_of(blocks: u32) -> u64 {
     u64::from(blocks).saturating_mul(u64::from(BLOCK_BYTES))
 }
 
-/// As the kernel counts: blocks of the whole device but those before the first segment, and as many nodes as there are
+/// As in the kernel: blocks of the whole device except those before the first segment, and as many nodes as there are
 /// numbers, or blocks if these are fewer.
 fn status(volume: &View<'_>) -> VolumeStatus {
     let superblock = volume.superblock().fields();

@@ -1,22 +1,22 @@
-//! The volume as servers know it: node numbers, references, and errors with their errno.
+//! The volume for servers: node numbers, references, and errors with their errno.
 //!
-//! - `attr`, `names`, `data`, `xattr`: questions about a node, and changes of it
-//! - `syncs`: fsyncs that come together
-//! - `held`: which nodes servers refer to, and who was told of what stopped writing
+//! - `attr`, `names`, `data`, `xattr`: reads and changes of a node
+//! - `syncs`: fsyncs that are written together
+//! - `held`: references of servers, and openings that were told why writing ended
 //!
-//! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
-//! servers expect. Any number of threads read at once, without a lock where the volume is read-only; one at a time
-//! changes the volume, but for what an fsync has in flight.
+//! A node's number is that of its inode; a number without an inode is `ESTALE`. The root has the number that servers
+//! expect. Any number of threads read at once, without a lock if the volume is read-only; one at a time changes the
+//! volume, except for the writes of an fsync in flight.
 //!
-//! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed
-//! any more: every later one is `EROFS`, in words, and reads go on.
+//! Failure: an error of the device or the image is logged once. If it interrupts a change, all later ones fail with
+//! `EROFS` and the reason, and reads go on.
 
 mod attr;
 mod data;
 mod errno;
 mod file_system;
-mod held;
 mod names;
+mod references;
 mod syncs;
 mod xattr;
 
@@ -43,7 +43,7 @@ use crate::write_volume::WriteVolume;
 
 use attr::{entry_of, kind};
 use errno::FaultLog;
-use held::Held;
+use references::Held;
 use syncs::Syncs;
 
 /// How a volume is served.
@@ -73,12 +73,12 @@ enum Access {
 /// A volume that is open for writing, and what its writers share.
 #[derive(Debug)]
 struct Writable {
-    /// Those of the volume, to be read without its lock.
+    /// Those of the volume, readable without its lock.
     blocks: Arc<Blocks>,
     volume: RwLock<WriteVolume>,
     syncs: Syncs,
     due: Mutex<Due>,
-    /// Changes and syncs that were asked for.
+    /// Number of requested changes and syncs.
     asked: AtomicU64,
 }
 
@@ -114,7 +114,7 @@ impl Deref for View<'_> {
 struct Due {
     /// Seconds of the clock at the last periodic commit.
     committed: i64,
-    /// Count of requests at the last step, and since when there was none.
+    /// Number of requests at the last step, and the time since there was none.
     asked: u64,
     idle_since: i64,
     /// Cleaning has ended until something changes.
@@ -151,7 +151,7 @@ impl F2fs {
         Info::of(&self.view())
     }
 
-    /// Bytes of the file system, by its superblock, that lie beyond the end of the device.
+    /// Bytes of the file system, according to its superblock, beyond the end of the device.
     #[must_use]
     pub fn missing_bytes(&self) -> u64 {
         let volume = self.view();
@@ -173,7 +173,7 @@ impl F2fs {
         }
     }
 
-    /// The volume and what its writers share, where it is open for writing.
+    /// The volume and the state shared by its writers, if it is open for writing.
     fn writers(&self) -> Option<&Writable> {
         match &self.access {
             Access::ReadOnly(_) => None,
@@ -183,23 +183,23 @@ impl F2fs {
 
     /// The same, or the error of a change.
     fn writable(&self) -> Answer<&Writable> {
-        self.writers().ok_or_else(|| self.faults.told(CallerError::ReadOnly.into()))
+        self.writers().ok_or_else(|| self.faults.report(CallerError::ReadOnly.into()))
     }
 
-    /// Looks at the volume.
+    /// Reads the volume.
     fn look<R>(&self, look: impl FnOnce(&View<'_>) -> Result<R>) -> Answer<R> {
-        look(&self.view()).map_err(|error| self.faults.told(error))
+        look(&self.view()).map_err(|error| self.faults.report(error))
     }
 
-    /// Changes the volume. Where the device or the image fails it in the middle, that was the last change.
+    /// Changes the volume. If the device or the image fails in the middle, this was the last change.
     fn change<R>(&self, change: impl FnOnce(&mut WriteVolume) -> Result<R>) -> Answer<R> {
         let writable = self.writable()?;
         writable.asked.fetch_add(1, Ordering::Relaxed);
         let changed = change_checked(&mut writable.volume.write(), change);
-        changed.map_err(|error| self.faults.told(error))
+        changed.map_err(|error| self.faults.report(error))
     }
 
-    /// The server has an entry more for a node.
+    /// Adds a reference of the server, and returns the node's entry.
     fn handed_out(&self, volume: &ReadVolume, node: &Node) -> Entry {
         let entry = entry_of(volume, node);
         if self.writers().is_some() {
@@ -208,10 +208,10 @@ impl F2fs {
         entry
     }
 
-    /// The name of a node's project, which a quota counts for; `None` where it has none.
+    /// The name of a node's project for quotas; `None` if it has none.
     ///
     /// # Errors
-    /// As for any look at a node.
+    /// Those of reading a node.
     pub fn project(&self, node: NodeId) -> Result<Option<u32>> {
         let volume = self.view();
         Ok(node_of(&volume, node)?.inode.project(volume.features()))
@@ -264,17 +264,17 @@ impl F2fs {
 }
 
 impl Drop for F2fs {
-    /// Makes everything durable, and marks the volume as closed, for those who would check it otherwise.
+    /// Makes everything durable, and marks the volume as closed, so that it need not be checked.
     fn drop(&mut self) {
         let Access::Writable(writable) = &mut self.access else { return };
         if let Err(error) = close(writable.volume.get_mut()) {
-            // It was logged; what the last sync promised is there.
-            self.faults.told(error);
+            // It was logged; data of the last sync is durable.
+            self.faults.report(error);
         }
     }
 }
 
-/// Removes inodes without names, which no server refers to any more, and writes a last checkpoint.
+/// Removes orphans, which no server refers to any more, and writes a last checkpoint.
 fn close(volume: &mut WriteVolume) -> Result<()> {
     if volume.progress.is_poisoned() || volume.progress.changes() == 0 {
         return Ok(());
@@ -292,7 +292,7 @@ fn change_checked<R>(volume: &mut WriteVolume, change: impl FnOnce(&mut WriteVol
     volume.settle();
     let changed = change(volume);
     if let Err(error @ (Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_))) = &changed {
-        // A change that is half done must not become part of a checkpoint.
+        // A half-done change must not become part of a checkpoint.
         if volume.progress.changes() != before {
             volume.progress.poison(error);
         }
@@ -313,7 +313,7 @@ fn node_of(volume: &ReadVolume, node: NodeId) -> Result<Node> {
     volume.inode(ino_of(volume, node)?)
 }
 
-/// The inode that a name leads to: there has to be one.
+/// The inode of a name, which has to exist.
 fn named(volume: &ReadVolume, ino: Nid) -> Result<Node> {
     volume.inode(ino).map_err(|error| match error {
         Error::Caller(CallerError::Stale) => {
@@ -325,7 +325,7 @@ fn named(volume: &ReadVolume, ino: Nid) -> Result<Node> {
     })
 }
 
-/// The kind that the directory says, or the inode where it does not.
+/// The kind recorded in the directory, or else in the inode.
 fn kind_of(volume: &ReadVolume, listed: &Listed<'_>, entry: Option<&Entry>) -> Result<vfs::file_system::NodeKind> {
     Ok(match (entry, listed.kind) {
         (Some(entry), _) => entry.attr.kind,

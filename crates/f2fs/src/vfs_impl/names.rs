@@ -1,4 +1,4 @@
-//! Names: made, removed, moved.
+//! Names: creates, removes and renames nodes.
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::InodeFlags;
@@ -6,7 +6,7 @@ use f2fs_disk::inode::Kind;
 use vfs::acl;
 use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, RenameFlags};
 
-use super::held::Held;
+use super::references::Held;
 use super::xattr::list_of;
 use super::{named, node_of};
 use crate::change::inodes::{self, NewInode};
@@ -18,7 +18,7 @@ use crate::write_volume::WriteVolume;
 
 const PERMISSION_BITS: u32 = 0o7777;
 const SET_GROUP: u16 = 0o2000;
-/// Permission bits of a symbolic link, which nobody reads.
+/// Permission bits of a symbolic link, which have no effect.
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
 /// The kind of an inode for that of a node.
@@ -34,7 +34,7 @@ const fn kind_of(kind: NodeKind) -> Kind {
     }
 }
 
-/// Refuses a directory that gets no more names.
+/// Refuses a directory that takes no more names.
 fn check_can_add(volume: &WriteVolume, dir: &Node) -> Result<()> {
     if dir.inode.kind() != Kind::Directory {
         return Err(CallerError::NotADirectory.into());
@@ -48,7 +48,7 @@ fn check_can_add(volume: &WriteVolume, dir: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to take a name from a directory, or from what it leads to.
+/// Refuses to remove a name if the directory's or the node's flags forbid it.
 fn check_can_remove(dir: &Node, node: Option<&Node>) -> Result<()> {
     let guards = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
     let is_guarded = |node: &Node| node.inode.flags().intersects(guards);
@@ -127,7 +127,7 @@ pub(super) fn link(volume: &mut WriteVolume, node: NodeId, parent: NodeId, name:
     Ok(node.ino())
 }
 
-/// Takes a name away, of a directory or of something else; the inode where that was its last one.
+/// Removes a name of a directory or another node; returns the inode if it was its last name.
 pub(super) fn remove(volume: &mut WriteVolume, parent: NodeId, name: &[u8], is_dir: bool) -> Result<Option<Nid>> {
     let dir = node_of(volume, parent)?;
     if is_dir && name == b"." {
@@ -151,7 +151,7 @@ pub(super) fn remove(volume: &mut WriteVolume, parent: NodeId, name: &[u8], is_d
     Ok(is_last.then_some(found.ino))
 }
 
-/// Moves a name; the inode that lost its last one so.
+/// Moves a name; returns the inode that thereby lost its last one.
 pub(super) fn rename(
     volume: &mut WriteVolume,
     caller: &Caller,

@@ -1,14 +1,14 @@
-//! Fsyncs that come together are made durable together.
+//! Fsyncs that come at the same time are made durable together.
 //!
 //! ```text
 //!    fsync -> waits -> one of the waiting threads leads: takes the volume's lock, allocates blocks for all
 //!      that wait by then, releases the lock -> writes the batch -> answers all
 //! ```
 //!
-//! While the batch is written others change the volume and come to wait, so that the next leader has all of these.
-//! Data of several files is one request where it lies together, so are their nodes, and two flushes are for all.
+//! While the batch is written, other threads change the volume and queue fsyncs, so that the next leader has all of
+//! these. Adjacent data of several files is one request, so are their nodes, and two flushes serve all.
 //!
-//! Failure: each hears what its own fsync would have heard.
+//! Failure: each fsync gets the error that it would have got alone. Caller: `data`.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,10 @@ use crate::error::{CallerError, Result};
 use crate::locks::{Condvar, Mutex, Rank, RwLock};
 use crate::write_volume::WriteVolume;
 
-/// How often a leader lets those run who are about to ask too.
+/// How often a leader yields to threads that are about to fsync too.
 const GATHER_ROUNDS_MAX: usize = 4;
 
-/// Fsyncs that wait.
+/// Waiting fsyncs.
 #[derive(Debug)]
 pub(super) struct Syncs {
     queue: Mutex<Queue>,
@@ -33,9 +33,9 @@ pub(super) struct Syncs {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Of those that were asked for, and not asked after since.
+    /// Results not yet fetched, by the number of the fsync.
     answers: HashMap<u64, Result<()>>,
-    /// How many were asked for.
+    /// Number of fsyncs so far.
     asked: u64,
     is_led: bool,
 }
@@ -65,7 +65,7 @@ impl Drop for Lead<'_> {
 }
 
 impl Syncs {
-    /// Asks for a file to be made durable. The ticket has the number to ask after it with, and the inode.
+    /// Queues an fsync of a file. The ticket has its number, and the inode.
     pub(super) fn begin(&self, ino: Nid, what: SyncWhat) -> SyncTicket {
         let mut queue = self.queue.lock();
         queue.asked = queue.asked.wrapping_add(1);
@@ -74,7 +74,7 @@ impl Syncs {
         SyncTicket([number, u64::from(ino.0)])
     }
 
-    /// Waits until what was asked for is durable, or sees to it, for all that wait.
+    /// Waits until the fsync is durable, or leads the batch of all waiting ones.
     ///
     /// # Errors
     /// As [`fsync::sync`].
@@ -94,12 +94,12 @@ impl Syncs {
         queue.answers.extend(waiting);
         let mine = queue.answers.remove(&number);
         drop(queue);
-        // Another leader took it along, and ended in the middle.
+        // Another leader took it, and panicked.
         let ino = u32::try_from(ino).map_err(|_| CallerError::Stale);
         mine.unwrap_or_else(|| fsync::sync(&mut volume.write(), Nid(ino?), SyncWhat::All))
     }
 
-    /// Lets those run who are about to ask too: one more costs little.
+    /// Yields to threads that are about to fsync too: one more costs little.
     fn gather(&self) {
         let mut asked = None;
         for _ in 0..GATHER_ROUNDS_MAX {
@@ -124,7 +124,7 @@ impl Syncs {
             if written.is_ok() { written } else { volume.write().poison_on_error(written) }
         });
         let is_whole = together.is_ok() || wanted.len() == 1;
-        // The failure may be of one of them alone. Nothing is written any more where it was the device's.
+        // The failure may concern only one of them. After a device error all writing has ended.
         let answer = |one: &Waiting| match is_whole {
             true => together.clone(),
             false => fsync::sync(&mut volume.write(), one.ino, one.what),

@@ -1,4 +1,4 @@
-//! Extended attributes: which names there are, and what comes with some of them.
+//! Extended attributes: supported names, and side effects of some.
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::InodeFlags;
@@ -21,7 +21,7 @@ fn is_list(name: &[u8]) -> bool {
     name == acl::ACCESS_NAME || name == acl::DEFAULT_NAME
 }
 
-/// Refuses names that the format has no place for.
+/// Refuses names that the format cannot store.
 fn check_family(node: &Node, name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(CallerError::NameTooLong.into());
@@ -40,7 +40,7 @@ fn check_family(node: &Node, name: &[u8]) -> Result<()> {
     }
 }
 
-/// The value of an attribute, as programs ask for it.
+/// The value of an attribute for a program.
 pub(super) fn get(volume: &ReadVolume, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
     match xattrs::value(volume, node, name) {
         Err(Error::Caller(CallerError::NoAttribute)) => {
@@ -59,7 +59,7 @@ pub(super) fn has_xattr(volume: &ReadVolume, ino: Nid, name: &[u8]) -> Result<bo
     }
 }
 
-/// A list of an inode; one that is wrong counts as none.
+/// An access list of an inode; a malformed one counts as none.
 pub(super) fn list_of(volume: &ReadVolume, ino: Nid, name: &[u8]) -> Result<Option<Acl>> {
     match xattrs::value(volume, &volume.inode(ino)?, name) {
         Ok(value) => Ok(Acl::parse(&value).ok().flatten()),
@@ -98,7 +98,7 @@ pub(super) fn remove(volume: &mut WriteVolume, ino: Nid, name: &[u8]) -> Result<
     check_family(&node, name)?;
     check_changeable(&node)?;
     if !has_xattr(volume, ino, name)? {
-        // A list that is not there need not be removed.
+        // A missing list need not be removed.
         return if is_list(name) { Ok(()) } else { Err(CallerError::NoAttribute.into()) };
     }
     room::make(volume, 2, 4, Urgency::Removal)?;
@@ -106,7 +106,7 @@ pub(super) fn remove(volume: &mut WriteVolume, ino: Nid, name: &[u8]) -> Result<
     volume.touch_inode(ino)
 }
 
-/// Sets a list, and with the access list the permission bits that it stands for.
+/// Sets a list, and with the access list the permission bits that it implies.
 fn set_list(volume: &mut WriteVolume, node: &Node, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
     let ino = node.ino();
     let list = Acl::parse(value).map_err(|errno| match errno {
@@ -139,7 +139,7 @@ fn set_list(volume: &mut WriteVolume, node: &Node, name: &[u8], value: &[u8], cl
     volume.touch_inode(ino)
 }
 
-/// Attributes of users are for files and directories alone.
+/// User attributes exist only for files and directories.
 fn check_may_have(node: &Node, name: &[u8]) -> Result<()> {
     match name.starts_with(b"user.") && !matches!(node.inode.kind(), Kind::File | Kind::Directory) {
         true => Err(CallerError::NotPermitted.into()),

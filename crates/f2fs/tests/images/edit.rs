@@ -1,4 +1,4 @@
-//! Images that are changed on purpose: where their blocks are, and checksums made right again.
+//! Editing of images: positions of their blocks, and corrected checksums.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Image {
         block(&self.bytes, at)
     }
 
-    /// Changes the block of an inode and makes its checksum right.
+    /// Changes the block of an inode and corrects its checksum.
     pub(crate) fn change_inode(&mut self, ino: Nid, change: impl FnOnce(&mut Block)) {
         let at = self.node_at(ino);
         change(self.block_mut(at));
@@ -75,7 +75,7 @@ pub(crate) fn block(bytes: &[u8], at: BlockAddr) -> &Block {
     bytes[usize::try_from(at.byte()).unwrap()..].first_chunk().unwrap()
 }
 
-/// Makes the checksum of an inode right, where it has one.
+/// Corrects the checksum of an inode, if it has one.
 pub(crate) fn seal_inode(superblock: &Superblock, ino: Nid, block: &mut Block) {
     let has_extra = block[3] & 0x20 != 0;
     if superblock.features().contains(Features::INODE_CHKSUM) && has_extra {
@@ -85,13 +85,13 @@ pub(crate) fn seal_inode(superblock: &Superblock, ino: Nid, block: &mut Block) {
     }
 }
 
-/// Makes the checksum of a superblock right.
+/// Corrects the checksum of a superblock.
 pub(crate) fn seal_superblock(bytes: &mut [u8]) {
     let sum = hash::crc32(&bytes[..3068]);
     bytes[3068..3072].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Makes the checksum of a checkpoint right, where it says that it has one within its block.
+/// Corrects the checksum of a checkpoint, if that is within its block.
 pub(crate) fn seal_checkpoint(block: &mut Block) {
     let offset = DiskCheckpoint::parse(block.as_slice()).unwrap().checksum_offset.get();
     let offset = usize::try_from(offset).unwrap();

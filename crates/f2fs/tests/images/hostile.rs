@@ -1,5 +1,5 @@
-//! Images that lie: fields of a small real image are changed, with checksums made right so that the changes are
-//! believed, and everything is read. Each ends in an answer or an error, and soon.
+//! Hostile images: fields of a small real image are changed, with corrected checksums, and everything is read. Each
+//! read ends soon, with a result or an error.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use vfs::file_system::{DirEntry, DirSink, Entry, FileSystem, Handle, NodeId, See
 use crate::edit::{Image, seal_checkpoint, seal_inode, seal_superblock};
 use crate::tool::Bench;
 
-/// Mutations of a run; `SPINNEY_F2FS_MUTATIONS` asks for more.
+/// Mutations of a run; `SPINNEY_F2FS_MUTATIONS` sets another number.
 const MUTATIONS: u64 = 3000;
-/// Names that are followed in an image: directories may hold each other.
+/// Most names that are followed in an image: directories may hold each other.
 const NAMES_MAX: usize = 400;
 /// Bytes read from each end of a file.
 const READ_BYTES: usize = 64 << 10;
-/// No mutation takes longer to read.
+/// Longest time to read a mutated image.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Numbers that look random and are the same each time (xorshift64*).
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// A block that means something, and how its checksum is made right.
+/// A mutable block, and how its checksum is corrected.
 #[derive(Clone, Copy)]
 enum Target {
     Superblock,
@@ -49,7 +49,7 @@ enum Target {
     Plain(BlockAddr),
 }
 
-/// Everything that is reached while a small tree is read.
+/// All blocks that reading a small tree reaches.
 fn targets(image: &Image) -> Vec<Target> {
     let geometry = image.superblock.geometry();
     let mut targets = vec![Target::Superblock, Target::Checkpoint(image.checkpoint.at())];
@@ -58,7 +58,7 @@ fn targets(image: &Image) -> Vec<Target> {
     for number in 3..60 {
         plain.insert(geometry.nat_block(Nid(number), image.checkpoint.nat_bitmap()).0);
     }
-    // Of the blocks of nodes and data, those that hold anything.
+    // Only non-empty blocks of nodes and data.
     for index in 0..geometry.main_blocks {
         let at = geometry.main.plus(index);
         let found = image.block(at);
@@ -129,7 +129,7 @@ fn mutated(image: &Image, base: &MemoryDevice, targets: &[Target], random: &mut 
     device
 }
 
-/// Takes so many names with their nodes.
+/// Takes a limited number of names with their nodes.
 #[derive(Default)]
 struct Names {
     nodes: Vec<(Vec<u8>, NodeId)>,
@@ -150,7 +150,7 @@ impl DirSink for Names {
     }
 }
 
-/// Asks everything of every node that is found; counts what was answered.
+/// Reads all properties of every node; returns the number of successful reads.
 fn read_all(fs: &F2fs) -> usize {
     let (mut answers, mut left, mut seen) = (0, vec![NodeId::ROOT], BTreeSet::new());
     let _ = (fs.info(), fs.status());
@@ -178,7 +178,7 @@ fn read_all(fs: &F2fs) -> usize {
     answers
 }
 
-/// A tree with one of everything that an image has.
+/// A tree with every kind of contents.
 fn sample(bench: &Bench) -> PathBuf {
     let source = bench.path("source");
     std::fs::create_dir_all(source.join("dir/sub")).unwrap();
@@ -227,7 +227,7 @@ fn lies_end_in_answers_or_errors() {
         assert!(start.elapsed() < TIME_MAX, "mutation {number} (state {state:#x}) took {:?}", start.elapsed());
     }
     println!("{opened} images opened, {complete} of them were read as if nothing had been changed");
-    assert!(opened > 0 && complete < opened, "mutations reach what is read");
+    assert!(opened > 0 && complete < opened, "mutations reach blocks that are read");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_directory_of_itself_and_a_node_in_two_places_are_no_loop() {
     let Some(bench) = Bench::new() else { return };
     let image = Image::read(&sample(&bench));
     let mut edited = image.clone();
-    // Every number of a node below the root is the root's own.
+    // Every number of a node below the root becomes the root's own.
     edited.change_inode(Nid(3), |block: &mut Block| {
         for slot in 0..5 {
             block[4052 + slot * 4..4056 + slot * 4].copy_from_slice(&3_u32.to_le_bytes());
@@ -259,7 +259,7 @@ fn what_is_cut_short_is_an_error() {
         let device = MemoryDevice::from_bytes(&image.bytes[..len]);
         assert!(OpenOptions::new().open(Arc::new(device)).is_err(), "{len} bytes");
     }
-    // With all its tables there it is read, as far as it goes, and not written.
+    // With all its tables it is readable as far as it goes, and not writable.
     let device = Arc::new(MemoryDevice::from_bytes(&image.bytes[..20 << 20]));
     let fs = OpenOptions::new().open(device.clone()).unwrap();
     assert!(fs.missing_bytes() > 0);

@@ -17,8 +17,8 @@ use crate::edit::{Image, addresses_at, seal_superblock};
 use crate::tool::{Bench, command, number_of, open, open_bytes, run};
 use crate::walk;
 
-/// Features that change where things lie in an inode. With `flexible_inline_xattr` the tool writes addresses to where
-/// it then puts inline attributes, as its own check says, so that is left to small files.
+/// Features that change the layout of an inode. With `flexible_inline_xattr` the tool overwrites addresses by inline
+/// attributes, as its own check reports, so that is tested with small files only.
 const EXTRA: &str = "extra_attr,inode_checksum,sb_checksum,inode_crtime,project_quota,lost_found";
 const COMPRESSION: &str = "extra_attr,inode_checksum,sb_checksum,compression";
 /// Enough for a file with indirect nodes: 923 + 2 * 1018 blocks and more.
@@ -36,7 +36,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-/// A tree with all that `sload.f2fs` can store.
+/// A tree with everything that `sload.f2fs` can store.
 pub(crate) fn tree(bench: &Bench) -> PathBuf {
     let root = bench.path("tree");
     let deep = (0..40).fold(root.join("deep"), |dir, level| dir.join(format!("level {level}")));
@@ -73,7 +73,7 @@ fn compare(mkfs: &[&str]) {
     let image = bench.load(&source, 128, mkfs);
     let (fs, volume) = open(&image);
     let mut found = walk::volume(&volume);
-    // Made by `mkfs`, where it is asked for.
+    // Made by `mkfs` on request.
     found.remove(&b"lost+found"[..]);
     walk::assert_same(&walk::host(&source), &found);
     let info = fs.info().unwrap();
@@ -164,7 +164,7 @@ fn every_change_is_refused_in_words() {
         volume.remove_xattr("file", "user.a").unwrap_err(),
     ];
     for error in refused {
-        // The name of a directory that is not there is looked for first.
+        // A missing name of a directory is looked up first.
         assert!(error.errno() == Errno::EROFS || error.errno() == Errno::ENOENT, "{error}");
         assert!(error.errno() == Errno::ENOENT || error.to_string().contains("read-only"), "{error}");
     }
@@ -172,7 +172,7 @@ fn every_change_is_refused_in_words() {
     volume.sync().unwrap();
 }
 
-/// A volume with one file of so many blocks, and the file's inode.
+/// A volume with one file of these contents, and the file's inode.
 fn with_file(bench: &Bench, mkfs: &[&str], contents: &[u8]) -> (Image, Nid) {
     let source = bench.path("source");
     fs::create_dir_all(&source).unwrap();
@@ -192,7 +192,7 @@ fn holes_and_reserved_blocks_read_as_zeros() {
         let at = addresses_at(block);
         block[at + 8..at + 16].fill(0);
         block[at + 20..at + 24].fill(0xff);
-        // A file that goes on behind its data: holes without nodes.
+        // A file that continues behind its data with holes without nodes.
         block[16..24].copy_from_slice(&(3_u64 << 40).to_le_bytes());
     });
     let (_, volume) = open_bytes(&image.bytes, OpenOptions::new()).unwrap();
@@ -376,11 +376,11 @@ fn what_cannot_be_read_is_named() {
     let (_, volume) = open_bytes(&encrypted.bytes, OpenOptions::new()).unwrap();
     let error = volume.read("file").unwrap_err();
     assert!(error.errno() == Errno::EOPNOTSUPP && error.to_string().contains("is encrypted"), "{error}");
-    assert_eq!(volume.metadata("file").unwrap().size, 4, "what is not encrypted is told");
+    assert_eq!(volume.metadata("file").unwrap().size, 4, "unencrypted properties are readable");
 }
 
-/// Names whose hashes are not those of their folded form, as a kernel with other tables leaves them, are found one by
-/// one.
+/// Names whose hashes differ from those of their folded form, as a kernel with other tables stores them, are found by a
+/// full search.
 #[test]
 fn directories_that_ignore_case_are_searched_as_a_whole() {
     let Some(bench) = Bench::new() else { return };
@@ -394,7 +394,7 @@ fn directories_that_ignore_case_are_searched_as_a_whole() {
     let mut image = Image::read(&path);
     image.change_inode(Nid(u32::try_from(ino).unwrap()), |block| {
         block[80..84].copy_from_slice(&InodeFlags::CASEFOLD.bits().to_le_bytes());
-        // One level: a search by hash would not find what lies in the others.
+        // One level: a search by hash would not find names in the others.
         block[72..76].copy_from_slice(&1_u32.to_le_bytes());
     });
     let (_, volume) = open_bytes(&image.bytes, OpenOptions::new()).unwrap();

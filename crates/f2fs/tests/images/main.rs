@@ -1,5 +1,5 @@
-//! Images that `mkfs.f2fs` and `sload.f2fs` make of a tree of files, read and compared with that tree; what is wrong
-//! with images, and what is changed in them on purpose.
+//! Images that `mkfs.f2fs` and `sload.f2fs` make of a tree of files, read and compared with that tree; damaged and
+//! edited images.
 
 #![allow(
     clippy::unwrap_used,

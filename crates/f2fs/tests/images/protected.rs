@@ -1,4 +1,4 @@
-//! Files that fs-verity protects, with the trees that `fsverity` of fsverity-utils makes.
+//! Files protected by fs-verity, with the trees of `fsverity` of fsverity-utils.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ use vfs::{Blame, File, Volume};
 use crate::edit::Image;
 use crate::tool::{open_bytes, run};
 
-/// Changes the attribute that says where the descriptor is.
+/// Changes the attribute with the position of the descriptor.
 type Change<'a> = &'a dyn Fn(&mut [u8]);
 
-/// An image with a file that is protected, its inode, and where tree and descriptor are in it.
+/// An image with a protected file, its inode, and the positions of tree and descriptor in it.
 struct Sealed {
     image: Image,
     ino: Nid,
@@ -56,7 +56,7 @@ fn sealed(dir: &Path, len: usize, words: &[&str]) -> Option<Sealed> {
     drop(file);
     volume.close().unwrap();
     let mut image = Image::read(&path("image"));
-    // As the kernel leaves it: the size is that of the contents, and an attribute says where the descriptor is.
+    // As from the kernel: the size is that of the contents, and an attribute has the position of the descriptor.
     let mut bytes = 0xf2f5_2011_u32.to_le_bytes().to_vec();
     bytes.resize(24, 0);
     bytes.extend([11, 1, 16, 0, b'v', 1, 0, 0, 0]);
@@ -77,7 +77,7 @@ fn open(image: &Image) -> Volume {
 }
 
 impl Sealed {
-    /// Changes a byte of the file, behind its end, too.
+    /// Changes a byte of the file, or behind its end.
     fn damaged(&self, at: u64) -> Image {
         let mut image = self.image.clone();
         let (inode, contents) = self.inode();
@@ -110,15 +110,15 @@ fn contents_are_compared_with_the_tree() {
                 let count = file.read_at(&mut buf, u64::try_from(offset).unwrap()).unwrap();
                 assert!(buf[..count] == sealed.data[offset..(offset + 5000).min(len)]);
             }
-            // Of the last block what is behind the end does not count.
+            // Bytes of the last block behind the end are not protected.
             let last = u64::try_from(len - 1).unwrap();
             for at in [0, last / 2, last] {
                 let volume = open(&sealed.damaged(at));
                 let error = volume.read("file").unwrap_err();
                 assert_eq!((error.errno(), error.blame()), (Errno::EIO, Blame::Image));
-                let expected = format!("inode {}, its block {}, are not those", sealed.ino, at / 4096);
+                let expected = format!("block {} of inode {} does not match its fs-verity hash", at / 4096, sealed.ino);
                 assert!(error.to_string().contains(&expected), "{error}");
-                // Others are read.
+                // Other blocks can be read.
                 if len > 5000 && at > 4096 {
                     let mut first = [0; 4096];
                     File::open(&volume, "file").unwrap().read_at(&mut first, 0).unwrap();
@@ -135,9 +135,11 @@ fn damage_of_the_tree_and_the_descriptor_is_found() {
     let Some(sealed) = sealed(dir.path(), 300 * 4096, &[]) else { return };
     for at in [sealed.tree_at, sealed.tree_at + 4096] {
         let error = open(&sealed.damaged(at)).read("file").unwrap_err();
-        assert!(error.to_string().contains("are not those that fs-verity protects"), "{error}");
+        assert!(error.to_string().contains("does not match its fs-verity hash"), "{error}");
     }
-    for (byte, what) in [(0, "version"), (1, "hash_algorithm"), (8, "data_size"), (16, "are not those")] {
+    for (byte, what) in
+        [(0, "version"), (1, "hash_algorithm"), (8, "data_size"), (16, "does not match its fs-verity hash")]
+    {
         let error = open(&sealed.damaged(sealed.descriptor_at + byte)).read("file").unwrap_err();
         assert!(error.errno() == Errno::EIO && error.to_string().contains(what), "{what}: {error}");
     }
@@ -157,7 +159,7 @@ fn damage_of_the_tree_and_the_descriptor_is_found() {
         let error = attribute(change);
         assert!(error.errno() == Errno::EIO && error.to_string().contains(what), "{what}: {error}");
     }
-    // A descriptor behind all that a file can have.
+    // A descriptor behind the largest file.
     let error = attribute(&|value| value[13..21].copy_from_slice(&(1_u64 << 60).to_le_bytes()));
     assert_eq!(error.errno(), Errno::EIO, "{error}");
 }

@@ -1,4 +1,4 @@
-//! What was fsynced after the checkpoint is shown without anything being written.
+//! Files fsynced after the checkpoint are shown without any write.
 
 use std::fs;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ fn an_fsynced_inode_counts_instead_of_the_old_one() {
     inode[48..56].copy_from_slice(&1_234_567_u64.to_le_bytes());
     let end = log_at(&image, 1);
     log(&mut image, 0, ino, inode, FSYNC, end);
-    // Of the same inode, and no fsync behind it: it was on its way when the power went.
+    // A node of the same inode without a later fsync: it was being written when the power failed.
     inode[48..56].copy_from_slice(&7_u64.to_le_bytes());
     let end = log_at(&image, 2);
     log(&mut image, 1, ino, inode, 0, end);
@@ -95,7 +95,7 @@ fn a_new_file_gets_its_name() {
     let (_, volume) = open_bytes(&image.bytes, OpenOptions::new().skip_recovery(true)).unwrap();
     assert_eq!(names(&volume, "dir"), ["file"]);
     assert!(!volume.exists("dir/new").unwrap());
-    // A name that was there leads to the new file, and comes once.
+    // An existing name leads to the new file, and is listed once.
     let inode = named(&image, b"file");
     log(&mut image, 0, new, inode, FSYNC | DENT, end);
     let (_, volume) = open_bytes(&image.bytes, OpenOptions::new()).unwrap();

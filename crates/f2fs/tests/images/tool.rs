@@ -11,13 +11,13 @@ use vfs::Volume;
 /// Where Debian keeps programs of administrators.
 const ADMIN_DIRS: &str = "/usr/sbin:/sbin";
 
-/// A directory for a test, with the tools, where they are installed.
+/// A directory for a test, if the tools are installed.
 pub(crate) struct Bench {
     pub(crate) dir: tempfile::TempDir,
 }
 
 impl Bench {
-    /// `None`, and a line that says so, where a tool is missing.
+    /// `None`, with a message, if a tool is missing.
     pub(crate) fn new() -> Option<Self> {
         for tool in ["mkfs.f2fs", "sload.f2fs", "dump.f2fs"] {
             if command(tool).arg("-V").output().is_err() {
@@ -44,7 +44,7 @@ impl Bench {
     /// Makes an image with the files of a directory.
     pub(crate) fn load(&self, source: &Path, mib: u64, mkfs: &[&str]) -> PathBuf {
         let image = self.mkfs("image", mib, mkfs);
-        // Its exit status says nothing: what is read from the image does.
+        // Its exit status says nothing: reading the image does.
         command("sload.f2fs").arg("-P").arg("-f").arg(source).arg(&image).output().unwrap();
         image
     }
@@ -57,7 +57,7 @@ pub(crate) fn command(tool: &str) -> Command {
     command
 }
 
-/// Runs a tool, which must succeed; what it printed.
+/// Runs a tool, which must succeed; returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -69,7 +69,7 @@ fn tail(text: &str) -> String {
     text.lines().rev().take(30).map(|line| line.chars().take(200).collect::<String>() + "\n").collect()
 }
 
-/// A number in what `dump.f2fs` prints, behind its name: `name    [0x   10 : 16]`.
+/// A number in the output of `dump.f2fs`, behind its name: `name    [0x   10 : 16]`.
 pub(crate) fn number_of(dump: &str, name: &str) -> u64 {
     let line = dump.lines().find(|line| line.split_whitespace().next() == Some(name));
     let line = line.unwrap_or_else(|| panic!("no {name} in {}", tail(dump)));

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use vfs::Volume;
 
-/// What is worth comparing of a file.
+/// The compared properties of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) mode: u32,
@@ -101,7 +101,7 @@ fn path(name: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(if name.is_empty() { b"/" } else { name }))
 }
 
-/// Names first, as they say most when something is missing.
+/// Names first, since they are most helpful when something is missing.
 pub(crate) fn assert_same(expected: &Tree, found: &Tree) {
     let names = |tree: &Tree| tree.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>();
     assert_eq!(names(expected), names(found));

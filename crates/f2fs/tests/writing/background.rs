@@ -1,4 +1,4 @@
-//! Segments that are mostly holes are emptied while nobody changes anything.
+//! Background cleaning: segments that are mostly holes are emptied while the volume is idle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use vfs::{FileOptions, FileSystem, Volume};
 
 use crate::{WITH_EXTRA, check, device, make};
 
-/// What the steps wait in between where nothing is to be cleaned.
+/// Interval of steps without cleaning.
 const RESTS: Duration = Duration::from_millis(500);
 const STEPS_MAX: usize = 20_000;
-/// No part of cleaning may hold an operation up for longer.
+/// Longest delay of an operation by a part of cleaning.
 const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// A clock that is set.
@@ -85,7 +85,7 @@ impl Bench {
         }
     }
 
-    /// Steps of the background until it rests; how many there were.
+    /// Runs background steps until there is nothing to clean; returns their number.
     fn steps(&self) -> usize {
         for count in 0..STEPS_MAX {
             let began = Instant::now();
@@ -124,7 +124,7 @@ fn an_idle_volume_gets_free_segments() {
         let after = bench.free_segments();
         assert!(after >= before + 4 * section_segments, "{before} and {after} free segments");
         bench.clock.pass(10);
-        assert_eq!(bench.steps(), 0, "what is left is not worth it");
+        assert_eq!(bench.steps(), 0, "the other sections are not worth cleaning");
         bench.compare();
         // Changes in between.
         bench.round(100);
@@ -144,7 +144,7 @@ fn an_idle_volume_gets_free_segments() {
     }
 }
 
-/// An fsync of a file of which blocks were moved, and a power cut before the checkpoint that makes the move durable.
+/// An fsync of a file with moved blocks, and a power cut before the checkpoint that makes the move durable.
 #[test]
 fn what_is_fsynced_while_segments_are_emptied_is_found() {
     let mut bench = Bench::new(BackgroundGc::On, 1, 3);

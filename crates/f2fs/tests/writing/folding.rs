@@ -14,7 +14,7 @@ use vfs::{FileOptions, Volume};
 use crate::{WITH_EXTRA, check, device, make, open};
 
 const FOLDED: NodeFlags = NodeFlags::from_bits_retain(0x4000_0000);
-/// Written, and looked for.
+/// A stored name, and a name that finds it.
 const PAIRS: &[(&str, &str)] = &[
     ("Hello", "hELLO"),
     ("straße", "STRASSE"),
@@ -68,7 +68,7 @@ fn names_are_found_changed_and_removed_in_any_case() {
         }
         volume.sync().unwrap();
         check(image.path());
-        // The name that is there stays, whoever takes its place.
+        // The existing name keeps its spelling when its target is replaced.
         volume.write("dir/temporary", "new").unwrap();
         volume.rename("dir/TEMPORARY", "dir/HELLO").unwrap();
         assert_eq!(volume.read("dir/hello").unwrap(), b"new");
@@ -147,7 +147,7 @@ fn what_is_no_text_is_refused_where_the_volume_is_strict() {
     }
 }
 
-/// What was fsynced is there after a power cut, under any form of its name.
+/// Fsynced files are found after a power cut, under any form of their names.
 #[test]
 fn fsynced_names_survive() {
     let (image, volume) = new(false);
@@ -165,8 +165,8 @@ fn fsynced_names_survive() {
     assert_eq!(listed(&found, "dir"), ["oLD"]);
 }
 
-/// `fsck.f2fs` makes the hash of each name with its own tables: names with every character that is folded, taken apart,
-/// put in order or left out.
+/// `fsck.f2fs` hashes each name with its own tables: names with every character that is folded, decomposed, reordered
+/// or ignored.
 #[test]
 fn hashes_are_those_of_the_reference() {
     let (image, volume) = new(false);

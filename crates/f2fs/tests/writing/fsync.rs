@@ -1,4 +1,4 @@
-//! What an fsync promised is there after a power cut: for who reads, for who writes, and for good.
+//! Promises of an fsync are kept after a power cut: when reading, when writing, and permanently.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ struct Bench {
     volume: Volume,
 }
 
-/// How an fsync went.
+/// How an fsync was made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Nodes,
     Checkpoint,
 }
 
-/// Names with what the files hold; `None` where there is none of the name.
+/// Names and contents of files; `None` for a missing name.
 type Wanted<'a> = &'a [(&'a str, Option<&'a [u8]>)];
 
 impl Bench {
@@ -48,7 +48,7 @@ impl Bench {
         FileOptions::new().read(true).write(true).create(true).open(&self.volume, path).unwrap()
     }
 
-    /// Syncs a file; how that was done.
+    /// Syncs a file; checks how that was done.
     #[track_caller]
     fn sync(&self, file: &File, expected: By) {
         let before = self.fs.info().unwrap().checkpoint;
@@ -63,14 +63,14 @@ impl Bench {
         self.sync(&file, expected);
     }
 
-    /// A power cut now leaves this.
+    /// Checks the files after a power cut now.
     fn cut(&self, wanted: Wanted<'_>) {
         let copy = NamedTempFile::new().unwrap();
         std::fs::copy(self.image.path(), copy.path()).unwrap();
         look(&reader(copy.path()), wanted);
         check(copy.path());
         for _ in 0..2 {
-            // What is opened for writing and lost again at once.
+            // Opened for writing, and cut again at once.
             let fs = open(copy.path());
             look(&Volume::new(Arc::<F2fs>::clone(&fs)), wanted);
             fs.finish().unwrap();
@@ -111,7 +111,7 @@ fn a_new_file_is_there_with_its_name() {
     bench.put("dir/new", &large, By::Nodes);
     bench.put("tiny", &small, By::Nodes);
     bench.put("dir/empty", b"", By::Nodes);
-    // Nobody synced it.
+    // Not synced.
     bench.volume.write("dir/unsynced", "lost").unwrap();
     bench.cut(&[
         ("dir/new", Some(&large)),
@@ -124,7 +124,7 @@ fn a_new_file_is_there_with_its_name() {
 
 #[test]
 fn new_files_get_the_numbers_that_they_had() {
-    // Direct nodes that a replay makes must not take the number of a new inode behind.
+    // Direct nodes that a replay makes must not take the number of a later new inode.
     let bench = Bench::new();
     let large = vec![5; 5_000_000];
     let names: Vec<String> = (0..40).map(|number| format!("dir/{number}")).collect();
@@ -153,7 +153,7 @@ fn contents_that_changed_are_there() {
         bench.sync(&file, By::Nodes);
     }
     bench.cut(&[("dir/old", Some(&data))]);
-    // Longer, and what follows the last fsync does not count.
+    // Longer, and later changes do not count.
     data.extend([1; 70_000]);
     file.write_at(&[1; 70_000], 50_000).unwrap();
     bench.sync(&file, By::Nodes);
@@ -240,7 +240,7 @@ fn names_that_changed_take_a_checkpoint() {
     bench.volume.remove_file("moved").unwrap();
     bench.sync(&file, By::Checkpoint);
     bench.cut(&[("dir/link", Some(&old)), ("moved", None)]);
-    // A name that was another's, which may have gone with all that it led to.
+    // The former name of another file, all of whose nodes may be gone.
     bench.volume.remove_file("small").unwrap();
     bench.put("small", b"new", By::Checkpoint);
     bench.cut(&[("small", Some(b"new"))]);
@@ -269,7 +269,7 @@ fn what_was_unlinked_after_its_fsync_comes_back() {
     bench.put("gone", &[3; 100_000], By::Nodes);
     bench.volume.remove_file("gone").unwrap();
     bench.volume.remove_file("dir/old").unwrap();
-    // Its blocks, and its number, are not given to others before a checkpoint.
+    // Its blocks, and its number, are not reused before a checkpoint.
     for number in 0..50 {
         bench.put(&format!("dir/{number}"), &[number; 100_000], By::Nodes);
     }
@@ -290,7 +290,7 @@ fn files_without_names_that_the_checkpoint_has_go_with_a_replay() {
     assert_eq!(bench.fs.info().unwrap().orphans, 3, "the checkpoint lists them");
     bench.put("dir/new", b"synced", By::Nodes);
     bench.cut(&[("dir/new", Some(b"synced")), ("dir/held1", None)]);
-    // Their numbers are free, and may be those of what comes.
+    // Their numbers are free, and may be reused.
     drop(held);
     for number in 0..40 {
         bench.put(&format!("dir/next{number}"), b"next", By::Nodes);
@@ -320,7 +320,7 @@ fn two_files_take_turns() {
         let checkpoints = bench.fs.info().unwrap().checkpoint - before;
         assert!(checkpoints < 100, "{checkpoints} checkpoints");
         bench.cut(&[("first", Some(&first)), ("dir/second", Some(&second))]);
-        // It goes on from there, and again after closing.
+        // Writing continues from there, and again after closing.
         bench.put("dir/old", b"end", By::Nodes);
         bench.fs.finish().unwrap();
         check(bench.image.path());

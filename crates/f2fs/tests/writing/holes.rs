@@ -1,5 +1,4 @@
-//! Holes of segments are filled where free segments are few: nothing is lost by it, and what was fsynced there is
-//! found.
+//! Logs fill holes of segments if free segments are few: nothing is lost, and fsyncs into holes are found.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +12,10 @@ use crate::{WITH_EXTRA, check, device, make};
 
 const FILES_OF_ROUND: usize = 220;
 const ROUNDS_MAX: usize = 40;
-/// Logs of which files of a directory are written to: of its own names and node there is too little.
+/// Number of logs for files of a directory: its own names and node are too few.
 const LOGS_OF_FILES: u32 = 2;
 
-/// A volume, and what its files hold.
+/// A volume, and the contents of its files.
 struct Bench {
     image: NamedTempFile,
     fs: Arc<F2fs>,
@@ -45,7 +44,7 @@ impl Bench {
         Self { image, fs, volume, files: BTreeMap::new() }
     }
 
-    /// Writes files, and removes most of them: what stays lies in segments that are partly in use.
+    /// Writes files, and removes most of them: the rest lies in partly used segments.
     fn round(&mut self, round: usize) {
         for number in 0..FILES_OF_ROUND {
             let (name, data) = (format!("d/{round}-{number}"), contents(round * 1000 + number));
@@ -114,7 +113,7 @@ fn holes_are_filled_and_nothing_is_lost() {
         bench.compare(&open(copy.path(), Mode::Adaptive).1);
         let files = std::mem::take(&mut bench.files);
         let image = bench.close();
-        // Logs go on in the holes that the checkpoint names.
+        // Logs go on in the holes named by the checkpoint.
         let (fs, volume) = open(image.path(), Mode::Adaptive);
         let mut bench = Bench { image, fs, volume, files };
         bench.compare(&bench.volume);
@@ -171,7 +170,7 @@ fn with_mode_lfs_no_hole_is_filled() {
     }
     bench.compare(&bench.volume);
     bench.close();
-    // Logs that filled holes leave them.
+    // Logs in holes are moved.
     let mut bench = Bench::new(Mode::Adaptive, 1);
     bench.age();
     let files = std::mem::take(&mut bench.files);
@@ -184,7 +183,7 @@ fn with_mode_lfs_no_hole_is_filled() {
     bench.close();
 }
 
-/// What was removed since the last checkpoint is no hole yet: a power cut brings it back.
+/// Blocks freed since the last checkpoint are no holes yet: a power cut brings them back.
 #[test]
 fn what_a_power_cut_brings_back_is_no_hole() {
     let mut bench = Bench::new(Mode::Adaptive, 1);

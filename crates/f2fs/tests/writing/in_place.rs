@@ -1,4 +1,4 @@
-//! Which contents are written over their old blocks, what that saves, and that nothing else is written over.
+//! In-place updates: which contents they overwrite, which requests they save, and that they overwrite nothing else.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vfs::{File, FileOptions, FileSystem, Volume};
 use crate::{Traced as Bench, WITH_EXTRA, check, device, make};
 
 const BLOCK: u64 = 4096;
-/// Of a file that lies in an inode and two direct nodes.
+/// Pages of a file with an inode and two direct nodes.
 const PAGES: u64 = 2500;
 
 impl Bench {
@@ -42,7 +42,7 @@ impl Bench {
         extents.iter().flat_map(|run| (0..run.len / BLOCK).map(|index| run.logical.unwrap() + index * BLOCK)).collect()
     }
 
-    /// What a device was asked for while something was done.
+    /// The requests to the device during `work`.
     fn counted(&self, work: impl FnOnce()) -> Counts {
         let before = self.device.counts();
         work();
@@ -55,7 +55,7 @@ impl Bench {
         }
     }
 
-    /// A power cut now, and an opening for reading or writing, leave this of the files.
+    /// Checks the files after a power cut now, opened for reading and for writing.
     fn cut(&self, expected: &[(&str, &[u8])]) {
         let copy = NamedTempFile::new().unwrap();
         std::fs::copy(self.image.path(), copy.path()).unwrap();
@@ -93,10 +93,10 @@ fn an_fdatasync_of_old_blocks_writes_them_and_nothing_else() {
     assert_eq!((counts.writes, counts.write_bytes, counts.flushes), (1, 100 * BLOCK, 1));
     assert_eq!(bench.blocks("file"), blocks);
     bench.cut(&[("file", &data)]);
-    // Times are told by an fsync.
+    // An fsync records times.
     let counts = bench.counted(|| file.sync_all().unwrap());
     assert_eq!(counts.flushes, 2);
-    // What a later fdatasync has to say is said.
+    // Then a later fdatasync has nothing else to record.
     data.extend([5; 3000]);
     file.write_at(&[5; 3000], PAGES * BLOCK).unwrap();
     file.sync_data().unwrap();
@@ -124,7 +124,7 @@ fn an_fsync_writes_few_pages_in_place_and_many_elsewhere() {
         }
         file.sync_all().unwrap();
         assert_eq!(bench.blocks("file") == blocks, is_in_place, "{mode:?}, {pages} pages");
-        // Nobody asked for these to be durable alone.
+        // Durable only together with other files.
         file.write_at(&[8; 10], 0).unwrap();
         bench.volume.sync().unwrap();
         assert_ne!(bench.blocks("file"), blocks);
@@ -151,7 +151,7 @@ fn cold_contents_stay_where_they_are() {
 
 #[test]
 fn another_size_than_that_on_the_disk_keeps_old_blocks() {
-    // A crash would show what lies behind the old end, once a file is made longer.
+    // A crash would show old bytes behind the former end, once a file is extended.
     let bench = Bench::with_files(OpenOptions::new());
     let file = bench.file("file");
     file.set_len(10).unwrap();
@@ -196,7 +196,7 @@ fn a_block_that_another_file_may_own_is_not_written_over() {
     let mut old = [0; BLOCK_SIZE];
     let bench = Bench::open(image, OpenOptions::new());
     let file = bench.file("file");
-    // Nodes count behind a checkpoint of this opening.
+    // Nodes are valid only behind a checkpoint of this opening.
     file.write_at(&[7; 100], 2 * BLOCK).unwrap();
     bench.volume.sync().unwrap();
     for page in [0, 1] {

@@ -21,7 +21,7 @@ fn write(fs: &F2fs, node: NodeId, offset: u64, data: &[u8]) -> Result<usize, vfs
     written.map(|written| data.len() - written.missing)
 }
 
-/// A volume that is full is emptied and filled again; nothing is lost by the cleaner's moves.
+/// A full volume is emptied and filled again; the cleaner's moves lose nothing.
 #[test]
 fn a_full_volume_is_emptied_and_filled_again() {
     let image = tempfile::NamedTempFile::new().unwrap();
@@ -45,7 +45,7 @@ fn a_full_volume_is_emptied_and_filled_again() {
             }
         }
         sizes.push(names.len());
-        // Every other one goes, and others are overwritten: what is left lies in pieces.
+        // Every other file is removed, and others are overwritten, so that the rest is scattered.
         for (name, ..) in names.iter().step_by(2) {
             fs.unlink(dir.node, name.as_bytes()).unwrap();
         }
@@ -74,7 +74,7 @@ fn a_full_volume_is_emptied_and_filled_again() {
     check(image.path());
 }
 
-/// A write that has no room for all of its bytes writes what there is room for.
+/// A write without space for all of its bytes writes as many as fit.
 #[test]
 fn a_write_at_the_end_of_the_room_is_short() {
     let image = tempfile::NamedTempFile::new().unwrap();
@@ -120,8 +120,8 @@ fn a_range_that_cannot_be_made_zeros_for_want_of_room_keeps_what_it_had() {
     assert!(zeroed.is_err(), "there is room for the hole");
     let mut data = vec![7; LEN];
     data.resize(2 << 20, 0);
-    assert!(volume.read("file").unwrap() == data, "what was there is lost");
-    // What has blocks needs no others.
+    assert!(volume.read("file").unwrap() == data, "existing data is lost");
+    // Allocated blocks need no others.
     file.allocate(AllocateFlags::ZERO_RANGE, 5000, 900_000).unwrap();
     data[5000..905_000].fill(0);
     assert!(volume.read("file").unwrap() == data);
@@ -133,12 +133,12 @@ fn a_range_that_cannot_be_made_zeros_for_want_of_room_keeps_what_it_had() {
     assert!(Volume::new(Arc::<F2fs>::clone(&fs)).read("file").unwrap() == data);
 }
 
-/// A checkpoint that room is made with holds whole operations: no inode without its name, no name too many.
+/// A checkpoint made to find space has whole operations: no inode without its name, no surplus name.
 #[test]
 fn a_checkpoint_for_want_of_room_holds_whole_operations() {
     let image = tempfile::NamedTempFile::new().unwrap();
     make(image.path(), 64 << 20, &MakeOptions { overprovision: Some(20.0), ..MakeOptions::default() });
-    // Holes would be room enough.
+    // Holes would be enough space.
     let fs = f2fs::OpenOptions::new().writable(true).mode(f2fs::Mode::Lfs).open(crate::device(image.path())).unwrap();
     let copy = tempfile::NamedTempFile::new().unwrap();
     let version = || fs.info().unwrap().checkpoint;
@@ -176,7 +176,7 @@ fn a_checkpoint_for_want_of_room_holds_whole_operations() {
             fs.sync_fs().unwrap();
             last.set(version());
         }
-        // What stays lies scattered.
+        // The remaining files are scattered.
         if let Some(old) = number.checked_sub(700).filter(|old| old % 19 != 0) {
             for name in [name(old), format!("{}-moved", name(old))] {
                 let _ = fs.unlink(NodeId::ROOT, name.as_bytes());
@@ -191,9 +191,9 @@ fn a_checkpoint_for_want_of_room_holds_whole_operations() {
     check(image.path());
 }
 
-/// What was removed while it was open stays until it is closed, and goes with the next opening after a crash.
+/// A file removed while open stays until it is closed, and after a crash until the next opening.
 #[test]
-fn a_file_without_a_name_goes_when_nobody_has_it() {
+fn a_file_without_a_name_is_removed_when_it_is_closed() {
     let image = tempfile::NamedTempFile::new().unwrap();
     make(image.path(), 64 << 20, &MakeOptions::default());
     let fs = open(image.path());
@@ -203,7 +203,7 @@ fn a_file_without_a_name_goes_when_nobody_has_it() {
     fs.write(made.node, handle, 0, &[7; 100_000], WriteFlags::empty()).unwrap();
     fs.unlink(NodeId::ROOT, b"a").unwrap();
     fs.sync_fs().unwrap();
-    // As a crash now would leave it.
+    // The image after a crash now.
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(image.path(), copy.path()).unwrap();
     let mut found = [0; 10];

@@ -1,8 +1,8 @@
-//! Volumes that are changed: the conformance suite and random operations beside the model; `fsck.f2fs` looks at what is
-//! left.
+//! Volumes that are changed: the conformance suite, and random operations compared with the model; `fsck.f2fs` checks
+//! the results.
 //!
-//! `SPINNEY_SEEDS` (default 4), `SPINNEY_OPERATIONS` (2000) and `SPINNEY_SEED` (first seed, 0) choose how much is run;
-//! `SPINNEY_KEEP` names a folder in which the images of random operations are kept.
+//! `SPINNEY_SEEDS` (default 4), `SPINNEY_OPERATIONS` (2000) and `SPINNEY_SEED` (first seed, 0) set the length of a run;
+//! `SPINNEY_KEEP` names a directory in which the images of random operations are kept.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -30,7 +30,7 @@ use f2fs_disk::flags::Features;
 use tempfile::NamedTempFile;
 use vfs::Volume;
 
-/// Features that a volume has in the tests: all that say how inodes are laid out, or none.
+/// Features of a volume in the tests: all that change the layout of inodes, or none.
 const WITH_EXTRA: Features = Features::EXTRA_ATTR
     .union(Features::QUOTA_INO)
     .union(Features::INODE_CHKSUM)
@@ -53,7 +53,7 @@ fn open(path: &Path) -> Arc<F2fs> {
     Arc::new(OpenOptions::new().writable(true).open(device(path)).unwrap())
 }
 
-/// A volume that is open for writing, its image, and a device that counts what it is asked for.
+/// A volume open for writing, its image, and a device that counts its requests.
 struct Traced {
     image: NamedTempFile,
     device: Arc<TracingDevice<Arc<FileDevice>>>,
@@ -71,7 +71,7 @@ impl Traced {
     }
 }
 
-/// Has `fsck.f2fs` look at an image; false where that is not installed.
+/// Passes an image through `fsck.f2fs`; false if that is not installed.
 fn is_checked(path: &Path) -> Result<bool, String> {
     let Ok(output) = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output() else {
         eprintln!("fsck.f2fs is not installed: skipped (Debian: apt-get install f2fs-tools)");

@@ -1,4 +1,4 @@
-//! What mount options say of how a volume is written.
+//! Effects of mount options on writing.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Bench {
         Self::open(image, options)
     }
 
-    /// Writes a file and syncs it; true where that made no checkpoint.
+    /// Writes a file and syncs it; true if that made no checkpoint.
     fn put_synced(&self, name: &str) -> bool {
         let file = FileOptions::new().write(true).create(true).open(&self.volume, name).unwrap();
         file.write_at(name.repeat(3000).as_bytes(), 0).unwrap();
@@ -32,7 +32,7 @@ impl Bench {
         }
     }
 
-    /// What an opening shows of the image as it is now.
+    /// The volume in the present image, opened separately.
     fn as_cut_off(&self) -> Volume {
         let copy = NamedTempFile::new().unwrap();
         std::fs::copy(self.image.path(), copy.path()).unwrap();
@@ -64,7 +64,7 @@ fn blocks_go_to_fewer_logs_and_are_found() {
         let copy = NamedTempFile::new().unwrap();
         std::fs::copy(bench.image.path(), copy.path()).unwrap();
         check(copy.path());
-        // The next mount may have another number of them.
+        // The next mount may have another number of logs.
         let fs = Arc::new(OpenOptions::new().writable(true).open(device(copy.path())).unwrap());
         let volume = Volume::new(Arc::<F2fs>::clone(&fs));
         Bench::assert_has(&volume, &names);
@@ -102,7 +102,7 @@ fn without_barriers_an_fsync_does_not_wait_for_the_disk() {
         let before = bench.device.counts().flushes;
         assert!(bench.put_synced("second"));
         assert_eq!(bench.device.counts().flushes - before, flushes, "{fsync_mode:?}");
-        // A killed program loses nothing.
+        // Killing a program loses nothing.
         let shown = bench.as_cut_off();
         Bench::assert_has(&shown, &["second".to_owned()]);
         let before = bench.device.counts().flushes;

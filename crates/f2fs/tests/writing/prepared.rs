@@ -1,5 +1,5 @@
-//! Writes of several threads prepare at the same time: none waits for what another one reads from the device, and what
-//! others changed meanwhile is not lost.
+//! Writes of several threads are prepared at the same time: none waits for another one's reads from the device, and
+//! changes in between are not lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,11 +20,11 @@ const FILE_BYTES: usize = 6 << 20;
 const OFFSET: usize = (5 << 20) + 100;
 const BLOCK_START: usize = 5 << 20;
 
-/// A device on which one read of one thread does not come back until it is let go: what it found is of before.
+/// A device that holds back one read of one thread until it is released: the read returns old data.
 #[derive(Debug)]
 struct Holding {
     inner: Arc<FileDevice>,
-    /// The thread, and how many reads of it come back before.
+    /// The thread, and the number of its reads that return before.
     held: Mutex<Option<(ThreadId, u64)>>,
     reads: AtomicU64,
     is_held: AtomicBool,
@@ -32,7 +32,7 @@ struct Holding {
 }
 
 impl Holding {
-    /// A volume that was opened anew, with files "a" and "b" whose nodes and contents are not in memory.
+    /// A reopened volume, with files "a" and "b" whose nodes and contents are not in memory.
     fn with_volume(image: &NamedTempFile) -> (Arc<Self>, Volume) {
         make(image.path(), 256 << 20, &MakeOptions { features: WITH_EXTRA, ..MakeOptions::default() });
         let volume = Volume::new(Arc::new(OpenOptions::new().writable(true).open(device(image.path())).unwrap()));
@@ -49,13 +49,13 @@ impl Holding {
         (holding, volume)
     }
 
-    /// The thread that calls this is held at its read `number` from now on.
+    /// Holds back read `number` of the calling thread.
     fn hold_at(&self, number: u64) {
         *self.held.lock().unwrap() = Some((thread::current().id(), number));
         self.reads.store(0, Ordering::SeqCst);
     }
 
-    /// Waits until a read is held, or the thread has ended without.
+    /// Waits until a read is held, or the thread has ended without one.
     fn wait(&self, thread: &thread::ScopedJoinHandle<'_, ()>) -> bool {
         while !self.is_held.load(Ordering::SeqCst) && !thread.is_finished() {
             thread::sleep(Duration::from_millis(1));
@@ -64,7 +64,7 @@ impl Holding {
     }
 }
 
-/// Lets the held read go, after a failed assertion too.
+/// Releases the held read, after a failed assertion too.
 struct LetGo<'a>(&'a Holding);
 
 impl Drop for LetGo<'_> {
@@ -130,10 +130,10 @@ fn reopen(image: &NamedTempFile, holding: Arc<Holding>, volume: Volume) -> Volum
     Volume::new(Arc::new(OpenOptions::new().open(device(image.path())).unwrap()))
 }
 
-/// One writer waits for each block in turn that it reads, of the NAT, a node and the contents; another one writes,
-/// fsyncs and commits meanwhile.
+/// One writer waits for each block in turn that it reads, of the NAT, a node and the contents; meanwhile another one
+/// writes, fsyncs and commits.
 #[test]
-fn a_writer_that_waits_for_the_device_holds_nobody_up() {
+fn a_writer_that_waits_for_the_device_blocks_no_other() {
     let mut number = 0;
     loop {
         let image = NamedTempFile::new().unwrap();
@@ -191,7 +191,7 @@ fn write_and_commit(volume: &Volume, file: &File, expected: &mut [u8]) {
     volume.sync().unwrap();
 }
 
-/// The block is the same one, with other contents.
+/// The block is the same, with other contents.
 fn write_in_place(volume: &Volume, file: &File, expected: &mut [u8]) {
     let at = |file: &File| file.extents_from(u64::try_from(BLOCK_START).unwrap()).unwrap().first().unwrap().logical;
     let before = at(file);
@@ -213,7 +213,7 @@ fn punch(volume: &Volume, file: &File, expected: &mut [u8]) {
     volume.sync().unwrap();
 }
 
-/// Another file may have the block then.
+/// Another file may have reused the block.
 fn replace(volume: &Volume, file: &File, expected: &mut [u8]) {
     cut_and_grow(volume, file, expected);
     volume.sync().unwrap();
@@ -252,8 +252,7 @@ fn a_page_that_others_changed_meanwhile_is_read_anew() {
     }
 }
 
-/// Threads write to parts of the same pages, to pages that are in memory and to such as are not, while others make them
-/// durable.
+/// Threads write to parts of the same pages, cached or not, while others make them durable.
 #[test]
 fn threads_that_write_the_same_pages_lose_nothing() {
     const THREADS: usize = 4;

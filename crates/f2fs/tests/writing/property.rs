@@ -14,7 +14,7 @@ use vfs_conformance::property::{Settings, Subject, run, run_threads};
 
 use crate::{WITH_EXTRA, is_checked, make, open};
 
-/// ENOSPC is right with so many bytes left: the cleaner's room, and what an operation is promised at most.
+/// ENOSPC is acceptable with so many bytes left: the cleaner's reserve, and the most that an operation reserves.
 const LEFT_BYTES: u64 = 12 << 20;
 
 /// Logs that filled holes when volumes were closed.
@@ -52,7 +52,7 @@ impl Subject for OfF2fs {
     }
 
     fn check_full(&self, opened: &Opened, operation: &Operation) -> Result<()> {
-        // All attributes of an inode have to fit into a bounded place.
+        // All attributes of an inode share a limited space.
         if matches!(operation, Operation::SetXattr { .. }) {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Subject for OfF2fs {
         is_checked(path).map_err(anyhow::Error::msg)
     }
 
-    /// What the format has no place for.
+    /// True for operations that the format supports.
     fn can(&self, operation: &Operation) -> bool {
         let shares = matches!(operation, Operation::Reflink { .. } | Operation::Defragment { .. });
         let is_of_subvolumes = matches!(
@@ -84,7 +84,7 @@ impl Subject for OfF2fs {
     }
 }
 
-/// Copies an image to the folder that `SPINNEY_KEEP` names, for a kernel to judge.
+/// Copies an image to the directory named by `SPINNEY_KEEP`, for a kernel to check.
 pub(crate) fn keep(path: &Path) -> Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let Some(folder) = std::env::var_os("SPINNEY_KEEP") else { return Ok(()) };
@@ -119,7 +119,7 @@ fn random_operations_equal_the_model() {
     run_seeds("one thread", number("SPINNEY_SEEDS", 4), |seed, folder| run(&OfF2fs, seed, &settings, folder));
 }
 
-/// Little room, so that holes are filled.
+/// Small volumes, so that holes are filled.
 #[test]
 fn random_operations_on_small_volumes_equal_the_model() {
     let operations = number("SPINNEY_OPERATIONS", 2000);

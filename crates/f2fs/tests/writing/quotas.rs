@@ -1,4 +1,4 @@
-//! Quota files count what users, groups and projects have, as `fsck.f2fs` and a walk of the tree count it.
+//! Quota files count the usage of users, groups and projects, as `fsck.f2fs` and a walk of the tree count it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +20,7 @@ fn volume_of(fs: &Arc<F2fs>) -> Volume {
     Volume::new(Arc::<F2fs>::clone(fs))
 }
 
-/// What users and groups have, by a walk: an inode's own block is not counted, nor what is inline.
+/// Usage of users and groups, by a walk: without inodes' own blocks and inline contents.
 fn walked(volume: &Volume) -> [Uses; 2] {
     let mut uses: [Uses; 2] = Default::default();
     let mut waiting = vec!["/".to_owned()];
@@ -43,7 +43,7 @@ fn walked(volume: &Volume) -> [Uses; 2] {
     uses
 }
 
-/// What the files say, without what has nothing.
+/// Usage in the files, without empty entries.
 fn counted(fs: &F2fs, kind: QuotaKind) -> Uses {
     let quotas = fs.quotas().unwrap();
     assert!(!quotas.need_repair);
@@ -61,7 +61,7 @@ fn compare(path: &Path) {
     assert_eq!(counted(&fs, QuotaKind::Group), groups);
 }
 
-/// What a power cut now would leave.
+/// Compares after a power cut now.
 #[track_caller]
 fn compare_cut(path: &Path) {
     let copy = NamedTempFile::new().unwrap();
@@ -70,7 +70,7 @@ fn compare_cut(path: &Path) {
     compare(copy.path());
 }
 
-/// Files of many owners are made, change, change hands and go.
+/// Files of many owners are made, changed, given to other owners and removed.
 fn change(path: &Path) {
     let fs = open(path);
     let volume = volume_of(&fs);
@@ -132,7 +132,7 @@ fn usage_is_counted_in_files_of_mkfs() {
     }
 }
 
-/// Of a file that is damaged nothing is believed; files are changed all the same, and the checkpoint asks for a repair.
+/// A damaged quota file is not used; files can still be changed, and the checkpoint asks for a repair.
 #[test]
 fn a_damaged_file_asks_for_a_repair() {
     let image = NamedTempFile::new().unwrap();

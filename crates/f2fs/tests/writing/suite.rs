@@ -8,7 +8,7 @@ use vfs::FileSystem;
 
 use crate::{WITH_EXTRA, check, make, open};
 
-/// Runs the conformance suite, and checks the image that each of its cases leaves.
+/// Runs the conformance suite, and checks the image after each of its cases.
 fn conform(features: Features) {
     let images = Mutex::new(Vec::new());
     let fresh = || -> Arc<dyn FileSystem> {

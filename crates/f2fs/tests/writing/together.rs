@@ -1,4 +1,4 @@
-//! Fsyncs of many threads share flushes and requests, and each keeps its promise, whatever others change meanwhile.
+//! Fsyncs of many threads share flushes and requests, and each keeps its promise, with other changes meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -16,14 +16,14 @@ use crate::{WITH_EXTRA, check, device, make};
 const THREADS: usize = 6;
 const FILES: usize = 20;
 
-/// A device that takes its time to flush, so that others come meanwhile; it counts. While it is held, flushes wait;
-/// while `writes` is locked, no write ends.
+/// A device with slow flushes, so that other fsyncs come meanwhile; it counts. While it is held, flushes wait; while
+/// `writes` is locked, no write ends.
 #[derive(Debug)]
 struct Slow {
     inner: Arc<FileDevice>,
     flushes: AtomicU64,
     is_held: AtomicBool,
-    /// All flushes after so many fail.
+    /// All flushes after this number fail.
     good_flushes: AtomicU64,
     writes: Mutex<()>,
 }
@@ -104,7 +104,7 @@ fn contents(thread: usize, number: usize) -> Vec<u8> {
     vec![u8::try_from(thread * FILES + number).unwrap(); 9000 + number * 500]
 }
 
-/// What a power cut leaves at this moment: every write that has ended is on the disk.
+/// The image after a power cut now: every write that has ended is on the disk.
 fn cut(slow: &Slow, image: &NamedTempFile) -> NamedTempFile {
     let cut = NamedTempFile::new().unwrap();
     let _no_write = slow.writes.lock().unwrap();
@@ -112,7 +112,7 @@ fn cut(slow: &Slow, image: &NamedTempFile) -> NamedTempFile {
     cut
 }
 
-/// Opens what a power cut left, at first only to read, and checks it before and after.
+/// Opens an image after a power cut, at first only to read, and checks it before and after.
 fn after_cut(cut: &NamedTempFile, look: impl Fn(&Volume)) {
     check(cut.path());
     for is_writable in [false, true] {
@@ -135,7 +135,7 @@ fn fsyncs_of_many_threads_keep_their_promises() {
     let checkpoint = fs.info().unwrap().checkpoint;
     let (begin, promised) = (Barrier::new(THREADS), Mutex::new(Vec::new()));
     let work = |thread: usize| {
-        // All of them sync this one as well, now as data, now as a whole.
+        // All of them sync this file as well, as data or as a whole.
         let shared = FileOptions::new().write(true).open(&volume, "shared").unwrap();
         begin.wait();
         for number in 0..FILES {
@@ -175,7 +175,7 @@ fn fsyncs_of_many_threads_keep_their_promises() {
     volume.close().unwrap();
 }
 
-/// While one is flushed the others come, and are one chain with two flushes.
+/// During a flush the other fsyncs come, and become one chain with two flushes.
 #[test]
 fn fsyncs_that_wait_share_flushes() {
     let image = NamedTempFile::new().unwrap();
@@ -217,8 +217,7 @@ fn fsyncs_that_wait_share_flushes() {
     volume.close().unwrap();
 }
 
-/// While blocks are on their way the volume is changed in memory, also what is on its way; what else is to be written
-/// waits.
+/// While blocks are in flight the volume is changed in memory, including those blocks; further writes wait.
 #[test]
 fn an_fsync_lets_others_change_the_volume() {
     let image = NamedTempFile::new().unwrap();
@@ -295,7 +294,7 @@ fn what_fails_on_its_way_is_told_and_still_read() {
     assert!(other.sync_all().is_err() && volume.write("0/later", "").is_err());
     assert!(volume.read("0/file").unwrap() == contents(1, 1) && volume.read("0/other").unwrap() == contents(2, 2));
     slow.good_flushes.store(u64::MAX, Ordering::SeqCst);
-    assert!(volume.sync().is_err(), "nothing is known of what was written");
+    assert!(volume.sync().is_err(), "the state on the device is unknown");
     after_cut(&cut(&slow, &image), |again| assert_eq!(again.read("shared").unwrap(), b"as it was"));
 }
 

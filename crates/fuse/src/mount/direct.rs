@@ -14,7 +14,7 @@ use std::path::Path;
 /// Type bits of a mode.
 const TYPE_MASK: u32 = 0o170_000;
 
-/// Block size that is set on the anchor, which nobody reads.
+/// Block size that is set on the anchor, which is never read.
 const ANCHOR_BLOCK_BYTES: u32 = 4096;
 
 /// Mounts as any FUSE file system.
@@ -22,7 +22,7 @@ pub(super) fn mount(dir: &Path, metadata: &Metadata, options: &MountOptions) -> 
     mount_as("fuse", None, dir, metadata, options)
 }
 
-/// Mounts as one that lies on a block device.
+/// Mounts as a file system on a block device.
 pub(super) fn mount_synced(
     dir: &Path,
     metadata: &Metadata,
@@ -37,13 +37,13 @@ pub(super) fn mount_synced(
             mount_as("fuseblk", Some(&path), dir, metadata, options)?
         }
     };
-    // Held by the mount alone from here on.
+    // From here on only the mount holds it.
     drop(anchor);
     Ok(device)
 }
 
-/// Mounts an anchor so that the table of mounts shows the block device that is served, by which `umount(8)` then finds
-/// the mount. The kernel looks the device up by the very name that it shows: for this one look, the anchor lies there.
+/// Mounts an anchor under the name of the served block device, by which `umount(8)` then finds the mount. The kernel
+/// looks the device up by the name that it shows: for this look-up the anchor is put there.
 fn mount_named(anchor: &str, dir: &Path, metadata: &Metadata, options: &MountOptions) -> std::io::Result<OwnedFd> {
     let source = options.source.as_str();
     if !std::fs::metadata(source)?.file_type().is_block_device() {

@@ -1,4 +1,4 @@
-//! Mounting and unmounting with `fusermount3`, for those who may not themselves.
+//! Mounting and unmounting with `fusermount3`, for unprivileged users.
 
 use super::MountOptions;
 use crate::error::{Error, Limit, Result};
@@ -20,8 +20,8 @@ const WHOLE_USERS: &str = "4294967295";
 pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| Error::Helper(error.into()))?;
-    // The socket is its standard input: a descriptor that is inherited without ever being
-    // inheritable in this process, where other threads may start programs too.
+    // The socket is the standard input of `fusermount3`: so it is inherited without ever being inheritable in this
+    // process, where other threads may start programs too.
     let helper = Command::new(find()?)
         .arg0(PROGRAM)
         .arg("-o")

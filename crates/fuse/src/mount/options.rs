@@ -2,16 +2,16 @@
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 
-/// How a file system is mounted.
+/// Options of a mount.
 #[derive(Debug, Clone, Default)]
 pub struct MountOptions {
-    /// What is shown as the mount's source.
+    /// The mount's source in the table of mounts.
     pub source: String,
     /// Shown as `fuse.SUBTYPE`.
     pub subtype: String,
-    /// Nothing can be changed through the mount.
+    /// The mount is read-only.
     pub read_only: bool,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the one who mounts may access it.
     pub allow_other: bool,
     /// The kernel checks permission bits and access control lists.
     pub default_permissions: bool,
@@ -46,7 +46,7 @@ const FLAGS: &[(&str, MountFlags, bool)] = &[
 ];
 
 impl MountOptions {
-    /// The flags of `mount(2)`, and the options that are none.
+    /// The flags of `mount(2)`, and the other options.
     pub(super) fn flags_and_rest(&self) -> (MountFlags, Vec<&str>) {
         let mut flags = MountFlags::empty();
         let mut rest = Vec::new();
@@ -66,7 +66,7 @@ impl MountOptions {
         (flags, rest)
     }
 
-    /// The words that concern the whole file system, and the attributes of the mount alone.
+    /// Options of the whole file system, and attributes of the mount alone.
     pub(super) fn words(&self) -> (Vec<&str>, MountAttrFlags) {
         let (flags, mut words) = self.flags_and_rest();
         let of_all = [(MountFlags::RDONLY, "ro"), (MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")];
@@ -111,7 +111,7 @@ impl MountOptions {
     }
 }
 
-/// Commas and backslashes of a value, so that they do not end it.
+/// Escapes commas and backslashes, which would end a value.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }

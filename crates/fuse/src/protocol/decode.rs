@@ -1,4 +1,4 @@
-//! From bytes to a request, without believing any of them.
+//! Parses requests, which are untrusted bytes.
 
 use super::opcode;
 use super::requests::InHeader;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vfs::file_system::{Caller, Errno, NodeId, Result};
 use zerocopy::FromBytes;
 
-/// A request, cut into its three parts.
+/// A request, divided into its three parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
@@ -14,18 +14,18 @@ pub(crate) struct Request<'a> {
     rest: &'a [u8],
 }
 
-/// A request that outlives the buffer it came in.
+/// A request that outlives its buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnedRequest {
     header: InHeader,
     fixed: Vec<u8>,
     rest: Vec<u8>,
-    /// It is one of those of which there may be only so many.
+    /// Counts requests of a limited kind.
     _counted: Option<Arc<()>>,
 }
 
 impl OwnedRequest {
-    /// The same, counted by who has `one` until it is answered.
+    /// The same, with a counter that is released when it is answered.
     pub(crate) fn counted(self, one: Arc<()>) -> Self {
         Self { _counted: Some(one), ..self }
     }
@@ -41,16 +41,15 @@ impl<'a> Request<'a> {
         OwnedRequest { header: self.header, fixed: self.fixed.to_vec(), rest: self.rest.to_vec(), _counted: None }
     }
 
-    /// The header alone, from bytes that may hold anything. `None` when they are too few: then
-    /// there is not even anybody to answer.
+    /// The header alone. `None` if there are too few bytes: then there is no request number to answer.
     pub(crate) fn header(bytes: &[u8]) -> Option<InHeader> {
         InHeader::read_from_prefix(bytes).ok().map(|(header, _)| header)
     }
 
-    /// Cuts a request that lies in one piece.
+    /// Parses a request that lies in one piece.
     ///
     /// # Errors
-    /// `ENOSYS` for a request that is not known; `EINVAL` when the length does not fit.
+    /// `ENOSYS` for an unknown request; `EINVAL` for a wrong length.
     pub(crate) fn parse(header: InHeader, bytes: &'a [u8]) -> Result<Self> {
         let body = bytes.get(size_of::<InHeader>()..).ok_or(Errno::EINVAL)?;
         if usize::try_from(header.len) != Ok(bytes.len()) {
@@ -61,53 +60,53 @@ impl<'a> Request<'a> {
         Self::from_parts(header, fixed, rest)
     }
 
-    /// A request whose parts lie apart; `fixed` may be longer than its structure.
+    /// A request whose parts are separate; `fixed` may be longer than its structure.
     ///
     /// # Errors
     /// As [`Request::parse`].
     pub(crate) fn from_parts(header: InHeader, fixed: &'a [u8], rest: &'a [u8]) -> Result<Self> {
-        // Extensions follow everything else. None was asked for; skip what comes all the same.
+        // Extensions come last. None was requested; any are skipped.
         let ext_bytes = usize::from(header.total_extlen) * 8;
         let len = rest.len().checked_sub(ext_bytes).ok_or(Errno::EINVAL)?;
         let rest = rest.get(..len).ok_or(Errno::EINVAL)?;
         Ok(Self { header, fixed, rest })
     }
 
-    /// The node that is asked about.
+    /// The node of the request.
     pub(crate) fn node(&self) -> NodeId {
         NodeId(self.header.nodeid)
     }
 
-    /// Whom something new will belong to.
+    /// The user and group that own a new file.
     ///
     /// # Errors
-    /// `EOVERFLOW` where the kernel did not say that: nothing is to belong to nobody.
+    /// `EOVERFLOW` if the kernel left them out: a new file must not get an invalid owner.
     pub(crate) fn creator(&self) -> Result<Caller> {
         Some(self.caller()).filter(Caller::is_known).ok_or(Errno::EOVERFLOW)
     }
 
-    /// Who asks, or who is not known.
+    /// The calling user, if known.
     pub(crate) fn caller(&self) -> Caller {
         Caller { uid: self.header.uid, gid: self.header.gid, pid: self.header.pid }
     }
 
-    /// The structure that the request begins with.
+    /// The structure at the beginning of the request.
     ///
     /// # Errors
-    /// `EINVAL` when it is not there.
+    /// `EINVAL` if it is missing.
     pub(crate) fn args<T: FromBytes>(&self) -> Result<T> {
         T::read_from_prefix(self.fixed).map(|(args, _)| args).map_err(|_| Errno::EINVAL)
     }
 
-    /// What follows the first part.
+    /// The bytes behind that structure.
     pub(crate) fn data(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The only name that the request has.
+    /// The only name of the request.
     ///
     /// # Errors
-    /// `EINVAL` when there is none, or more than one.
+    /// `EINVAL` if there is none, or more than one.
     pub(crate) fn name(&self) -> Result<&'a [u8]> {
         match split_name(self.rest)? {
             (name, []) => Ok(name),
@@ -115,10 +114,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The two names that the request has.
+    /// The two names of the request.
     ///
     /// # Errors
-    /// `EINVAL` when there are not two.
+    /// `EINVAL` if there are not two.
     pub(crate) fn two_names(&self) -> Result<(&'a [u8], &'a [u8])> {
         let (first, rest) = split_name(self.rest)?;
         match split_name(rest)? {
@@ -127,10 +126,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A name and what follows it.
+    /// A name and the bytes behind it.
     ///
     /// # Errors
-    /// `EINVAL` when there is none.
+    /// `EINVAL` if there is no name.
     pub(crate) fn name_and_data(&self) -> Result<(&'a [u8], &'a [u8])> {
         split_name(self.rest)
     }

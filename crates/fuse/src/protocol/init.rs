@@ -1,4 +1,4 @@
-//! What kernel and server agree on before the first request.
+//! The negotiation of kernel and server in the first request.
 
 use super::replies::InitOut;
 use super::requests::InitIn;
@@ -7,17 +7,17 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// Newest minor version that is known here.
+/// Newest known minor version.
 pub(crate) const MINOR: u32 = 45;
-/// Oldest one whose structures have the sizes that are known here (Linux 5.17).
+/// Oldest minor version with the known sizes of structures (Linux 5.17).
 pub(crate) const MINOR_MIN: u32 = 36;
 
-/// From which on a kernel takes [`notify::INC_EPOCH`](super::replies::notify::INC_EPOCH) (Linux 6.16).
+/// First minor version with [`notify::INC_EPOCH`](super::replies::notify::INC_EPOCH) (Linux 6.16).
 const MINOR_WITH_EPOCHS: u32 = 44;
 
 bitflags! {
-    /// Capabilities of kernel and server. `ATOMIC_O_TRUNC` is none of them: then a file is emptied by being opened, and
-    /// that comes before the kernel refuses to write to a program that runs (`ETXTBSY`).
+    /// Capabilities of kernel and server. `ATOMIC_O_TRUNC` is not among them: it would truncate a file by opening it,
+    /// before the kernel refuses to write to a running program (`ETXTBSY`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
@@ -44,10 +44,10 @@ bitflags! {
     }
 }
 
-/// What the server would like.
+/// The features that the server asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
-    /// Dirty pages may stay in the kernel.
+    /// The kernel may keep dirty pages.
     pub(crate) writeback: bool,
     /// Files are opened without a request.
     pub(crate) zero_open: bool,
@@ -59,21 +59,21 @@ pub(crate) struct Wish {
     pub(crate) request_bytes_max: u32,
     /// Size of a page in bytes.
     pub(crate) page_bytes: u32,
-    /// Requests that the kernel may have under way without a process waiting for them.
+    /// Most background requests of the kernel, for which no process waits.
     pub(crate) background_max: u16,
 }
 
-/// What both agreed on.
+/// The result of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreement {
-    /// Capabilities that both have.
+    /// Common capabilities.
     pub(crate) flags: InitFlags,
     /// Minor version of the protocol.
     pub(crate) minor: u32,
 }
 
 impl Agreement {
-    /// Whether the kernel can be told to look up all names anew.
+    /// Whether the kernel can be told to look up all names again.
     pub(crate) const fn has_epochs(&self) -> bool {
         self.minor >= MINOR_WITH_EPOCHS
     }
@@ -88,17 +88,17 @@ impl Wish {
             - InitFlags::OVER_IO_URING;
         flags.set(InitFlags::WRITEBACK_CACHE, self.writeback);
         flags.set(InitFlags::NO_OPEN_SUPPORT, self.zero_open);
-        // Where nobody says that a file is opened, its pages cannot be dropped then (see `session::direct`).
+        // Without opens the server cannot drop a file's pages when it is opened (see `session::direct`).
         flags.set(InitFlags::ASYNC_DIO, !self.zero_open);
         flags.set(InitFlags::OVER_IO_URING, self.ring);
         flags.set(InitFlags::ALLOW_IDMAP, self.idmap);
         flags
     }
 
-    /// Puts the reply to the body of the first request into `out`. Returns its length, and what holds from then on.
+    /// Writes the reply to the first request into `out`. Returns its length, and the agreement.
     ///
     /// # Errors
-    /// The offer, when the kernel is too old, or there is no room for the reply.
+    /// The offer, if the kernel is too old, or there is no room for the reply.
     pub(crate) fn answer_into(&self, body: &[u8], out: &mut [u8]) -> Result<(usize, Agreement), InitIn> {
         let offer = InitIn::read_from_prefix(body).map(|(offer, _)| offer).unwrap_or_default();
         let Some((reply, agreement)) = self.answer(&offer) else { return Err(offer) };
@@ -106,7 +106,7 @@ impl Wish {
         Ok((size_of::<InitOut>(), agreement))
     }
 
-    /// The reply to an offer, and what holds from then on. `None` when the kernel is too old.
+    /// The reply to an offer, and the agreement. `None` if the kernel is too old.
     fn answer(&self, offer: &InitIn) -> Option<(InitOut, Agreement)> {
         if offer.major != MAJOR || offer.minor < MINOR_MIN {
             return None;

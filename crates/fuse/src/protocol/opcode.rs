@@ -1,4 +1,4 @@
-//! Numbers of the requests, and how much of each is of fixed size.
+//! Numbers of the requests, and the size of their fixed parts.
 
 use super::requests::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InitIn,
@@ -10,8 +10,8 @@ macro_rules! opcodes {
     ($($name:ident = $number:literal, $fixed:expr;)*) => {
         $(pub(crate) const $name: u32 = $number;)*
 
-        /// Bytes of the structure that a request begins with; names and data follow it. `None`
-        /// for a request that nobody here answers.
+        /// Bytes of the structure at the beginning of a request; names and data follow it. `None` for a request that is
+        /// not supported here.
         pub(crate) const fn fixed_bytes(opcode: u32) -> Option<usize> {
             match opcode {
                 $($number => Some($fixed),)*

@@ -1,9 +1,9 @@
-//! What the kernel is sent. Layouts are those of linux/fuse.h, protocol 7.45.
+//! Replies and notifications to the kernel. Layouts are those of linux/fuse.h, protocol 7.45.
 
 use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Error numbers that the kernel takes end here.
+/// The kernel accepts error numbers below this one.
 const ERRNO_END: i32 = 512;
 
 macro_rules! reply {
@@ -21,7 +21,7 @@ macro_rules! reply {
 reply! {
     /// Begins every reply. `error` is 0 or a negative error number.
     OutHeader, 16 { len: u32, error: i32, unique: u64, }
-    /// What `stat` reports.
+    /// Attributes, as of `stat`.
     AttrBody, 88 {
         ino: u64,
         size: u64,
@@ -40,7 +40,7 @@ reply! {
         blksize: u32,
         flags: u32,
     }
-    /// A node with how long its name and attributes may be believed. Node 0: there is none.
+    /// A node, and how long its name and attributes may be cached. Node 0: there is no such name.
     EntryOut, 128 {
         nodeid: u64,
         generation: u64,
@@ -50,11 +50,11 @@ reply! {
         attr_valid_nsec: u32,
         attr: AttrBody,
     }
-    /// Attributes with how long they may be believed.
+    /// Attributes, and how long they may be cached.
     AttrOut, 104 { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: AttrBody, }
     /// A time of `statx`.
     StatxTime, 16 { tv_sec: i64, tv_nsec: u32, reserved: i32, }
-    /// What `statx` reports.
+    /// Attributes, as of `statx`.
     StatxBody, 256 {
         mask: u32,
         blksize: u32,
@@ -78,7 +78,7 @@ reply! {
         dev_minor: u32,
         spare2: [u64; 14],
     }
-    /// The same with how long it may be believed.
+    /// The same, and how long they may be cached.
     StatxOut, 288 {
         attr_valid: u64,
         attr_valid_nsec: u32,
@@ -92,7 +92,7 @@ reply! {
     WriteOut, 8 { size: u32, padding: u32, }
     /// Bytes copied, where 32 bits are too few.
     CopyFileRangeOut, 8 { bytes_copied: u64, }
-    /// What `statfs` reports.
+    /// Space of the volume, as of `statfs`.
     StatfsOut, 80 {
         blocks: u64,
         bfree: u64,
@@ -105,9 +105,9 @@ reply! {
         padding: u32,
         spare: [u32; 6],
     }
-    /// Room that a value or the names need.
+    /// Size that a value or the names need.
     GetxattrOut, 8 { size: u32, padding: u32, }
-    /// What was agreed on.
+    /// The server's part of the negotiation.
     InitOut, 64 {
         major: u32,
         minor: u32,
@@ -126,20 +126,20 @@ reply! {
     }
     /// Result of a control operation; its output follows.
     IoctlOut, 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
-    /// Where the data or hole is.
+    /// Offset of the data or hole.
     LseekOut, 8 { offset: u64, }
     /// A name of a listing; `namelen` bytes follow, and zeros up to a multiple of 8.
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
-    /// Cached attributes (and pages from `off`, where that is not negative) are no longer good.
+    /// Invalidates cached attributes (and pages from `off`, if that is not negative).
     InvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
-    /// A name in a directory is no longer good; `namelen` bytes and a zero follow.
+    /// Invalidates a name in a directory; `namelen` bytes and a zero follow.
     InvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32, }
-    /// Nodes that nobody uses are to be forgotten, one here (uapi 7.45).
+    /// Drops unused nodes, here one (uapi 7.45).
     PruneOut, 24 { count: u32, padding: u32, spare: u64, node: u64, }
 }
 
 impl OutHeader {
-    /// The header of a reply with so many bytes behind it, or of an error.
+    /// The header of a reply with this many bytes behind it, or of an error.
     pub(crate) fn new(unique: u64, result: Result<usize>) -> Self {
         let len = |bytes| u32::try_from(size_of::<Self>().checked_add(bytes)?).ok();
         let (data_len, error) = match result {
@@ -158,21 +158,21 @@ impl OutHeader {
 pub(crate) mod open {
     /// No page cache for this open file.
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
-    /// What is cached of the file is still good.
+    /// Cached pages of the file are still valid.
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
-    /// Nothing to be told when a descriptor is closed.
+    /// No request when a descriptor is closed.
     pub(crate) const NOFLUSH: u32 = 1 << 5;
     /// Direct writes to one file may run at the same time.
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// Codes of messages that no request asked for, in [`OutHeader::error`] where `unique` is 0.
+/// Codes of notifications, in [`OutHeader::error`] with `unique` 0.
 pub(crate) mod notify {
     /// Of an [`super::InvalInodeOut`].
     pub(crate) const INVAL_INODE: i32 = 2;
     /// Of an [`super::InvalEntryOut`].
     pub(crate) const INVAL_ENTRY: i32 = 3;
-    /// Of nothing: every name is to be looked up anew before it is believed.
+    /// Without a body: every cached name is to be looked up again.
     pub(crate) const INC_EPOCH: i32 = 8;
     /// Of a [`super::PruneOut`].
     pub(crate) const PRUNE: i32 = 9;

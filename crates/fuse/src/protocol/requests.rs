@@ -1,4 +1,4 @@
-//! What the kernel sends: the header of a request, and the structure that each kind begins with.
+//! Requests of the kernel: the header, and the structure that each kind begins with.
 //!
 //! Layouts are those of linux/fuse.h, protocol 7.45, in the byte order of the machine.
 
@@ -29,7 +29,7 @@ request! {
         total_extlen: u16,
         padding: u16,
     }
-    /// References to a node that are given back.
+    /// Releases references to a node.
     ForgetIn, 8 { nlookup: u64, }
     /// `count` pairs of node and references follow.
     BatchForgetIn, 8 { count: u32, dummy: u32, }
@@ -37,7 +37,7 @@ request! {
     ForgetOne, 16 { nodeid: u64, nlookup: u64, }
     /// `stat`.
     GetattrIn, 16 { getattr_flags: u32, dummy: u32, fh: u64, }
-    /// `statx`, when more is asked for than `stat` has.
+    /// `statx`, for attributes that `stat` lacks.
     StatxIn, 24 { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32, }
     /// `chmod`, `chown`, `truncate`, `utimens`: `valid` says which fields count.
     SetattrIn, 88 {
@@ -102,7 +102,7 @@ request! {
     SetxattrIn, 16 { size: u32, flags: u32, setxattr_flags: u32, padding: u32, }
     /// For a value, a name follows; `size` is the room in the reply, 0 asks for the size needed.
     GetxattrIn, 8 { size: u32, padding: u32, }
-    /// What the kernel offers.
+    /// The kernel's offer.
     InitIn, 64 {
         major: u32,
         minor: u32,
@@ -150,11 +150,11 @@ pub(crate) mod setattr {
 
 /// [`WriteIn::write_flags`]: the bytes come from the page cache.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// [`WriteIn::write_flags`]: the writer may not keep set-user and set-group bits.
+/// [`WriteIn::write_flags`]: the write must clear set-user and set-group bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// [`OpenIn::open_flags`]: the one who truncates may not keep set-user and set-group bits.
+/// [`OpenIn::open_flags`]: truncation must clear set-user and set-group bits.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// [`FsyncIn::fsync_flags`]: contents only.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
-/// [`SetxattrIn::setxattr_flags`]: the one who sets the ACL may not keep the set-group bit.
+/// [`SetxattrIn::setxattr_flags`]: setting the ACL must clear the set-group bit.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;

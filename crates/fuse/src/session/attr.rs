@@ -27,13 +27,13 @@ impl Attributes<'_> {
         let attr = self.fs.attr(request.node())?;
         let len = put(out, &self.agreed.timeouts.attr(&attr))?;
         Ok(match is_asked_by_write {
-            // The next one has to ask, too.
+            // The next write has to ask, too.
             true => Answer::DoneStale(len, Stale::attributes(request.node())),
             false => Answer::Done(len),
         })
     }
 
-    /// True where a program is about to write, and the kernel has to write first what it keeps.
+    /// True if a program is about to write, and the kernel has to write its dirty pages first.
     pub(super) fn waits_for_room(&self, request: &Request<'_>) -> bool {
         request.header.opcode == opcode::GETATTR
             && self.room.is_short()
@@ -71,25 +71,25 @@ impl Attributes<'_> {
     }
 }
 
-/// True where the kernel asks for an opening, and not for a name: before it takes what a program writes, as long as it
-/// does not believe the mode that it knows (for a size, which it keeps itself here, it does not ask).
+/// True if the kernel asks with a handle, not a name: it does before it takes a program's write, if its cached mode is
+/// invalid (not for a size, which it keeps itself here).
 fn is_of_opening(request: &Request<'_>) -> bool {
     const GETATTR_FH: u32 = 1;
     request.args().is_ok_and(|args: GetattrIn| args.getattr_flags & GETATTR_FH != 0)
 }
 
-/// Everything but where a change comes from, who holds a lock, and the privileges.
+/// All bits except the source of times, the lock owner, and the privileges.
 const ANY_CHANGE: u32 =
     setattr::MODE | setattr::UID | setattr::GID | setattr::SIZE | setattr::ATIME | setattr::MTIME | setattr::CTIME;
 
-/// What the kernel, when it has collected writes, says of their times. A change of times that a
-/// program asks for never comes with the handle of a file.
+/// Bits of the times that the kernel sends for writes that it has collected. A program's own change of times never has
+/// a file handle.
 const TIMES_FROM_CACHE: u32 = setattr::MTIME | setattr::CTIME | setattr::FH;
 
 fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
     let has = |bits: u32| args.valid & bits != 0;
-    // `ftruncate`, which comes with a handle, and `O_TRUNC` always change the time; `truncate` only where it changes
-    // the size. A kernel that does not keep times itself does not say which it is: what empties is taken for `O_TRUNC`.
+    // `ftruncate`, which comes with a handle, and `O_TRUNC` always change the time; `truncate` only if it changes the
+    // size. A kernel that does not keep times itself does not tell them apart: truncation to zero counts as `O_TRUNC`.
     let is_touched = has(setattr::SIZE) && !writeback && (has(setattr::FH) || args.size == 0);
     let time = |sec: u64, nsec: u32| {
         let sec = sec.cast_signed();
@@ -100,9 +100,9 @@ fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
         (true, true) => Ok(Some(SetTime::Now)),
         (true, false) => time(sec, nsec).map(|time| Some(SetTime::To(time))),
     };
-    // A change of owner takes the bits away whichever user makes it, and the kernel leaves that to us
-    // (so it does where both numbers stay, which comes as a change of nothing, or of the time that a kernel with
-    // `writeback` keeps itself). For a new size it says so.
+    // A change of owner clears the bits for any user, and the kernel leaves that to the server (also if both numbers
+    // stay the same, which comes as a change of nothing, or of the time that a kernel with `writeback` keeps itself).
+    // For a new size the kernel asks for it.
     let others = if writeback { ANY_CHANGE & !setattr::CTIME } else { ANY_CHANGE };
     let chown = has(setattr::UID | setattr::GID) || !has(others);
     Ok(SetAttr {
@@ -155,7 +155,7 @@ mod tests {
         assert!(clears(setattr::UID) && clears(setattr::GID) && clears(0));
         assert!(clears(setattr::SIZE | setattr::KILL_SUIDGID));
         assert!(!clears(setattr::SIZE) && !clears(setattr::MODE) && !clears(setattr::CTIME));
-        // The kernel that collects writes sends its time with a change of nothing.
+        // A kernel that collects writes sends its time with an empty change.
         let time = SetattrIn { valid: setattr::CTIME, ..SetattrIn::default() };
         assert!(changes(&time, true).unwrap().clear_privileges);
         let collected = SetattrIn { valid: TIMES_FROM_CACHE, ..SetattrIn::default() };

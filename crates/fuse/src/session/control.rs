@@ -1,7 +1,7 @@
-//! Control operations: the flags of a node, and what a format has of its own.
+//! Control operations: inode flags, and operations of a format.
 
 use super::encode::{put, put_bytes};
-use super::lost::Lost;
+use super::lost_writes::Lost;
 use super::state::{Agreed, Answer, Own};
 use crate::notify::Stale;
 use crate::protocol::Request;
@@ -21,13 +21,13 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FITRIM: u32 = 0xc018_5879;
-/// Shorter ranges are refused by the kernel's file systems.
+/// The kernel's file systems refuse shorter ranges.
 const TRIM_BYTES_MIN: u64 = 4096;
 
-/// The caller runs in a 32-bit world, whose structures are laid out in another way.
+/// The caller is a 32-bit program, whose structures have other layouts.
 const IOCTL_COMPAT: u32 = 1 << 0;
 
-/// Flags in the second form in which Linux knows them (`struct fsxattr`).
+/// Inode flags in Linux's second form (`struct fsxattr`).
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct ExtendedFlags {
@@ -40,7 +40,7 @@ struct ExtendedFlags {
 }
 const _: () = assert!(size_of::<ExtendedFlags>() == 28);
 
-/// What `FITRIM` asks for, and answers in `len` (`struct fstrim_range`).
+/// Argument of `FITRIM`, with the answer in `len` (`struct fstrim_range`).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct TrimRange {
@@ -76,7 +76,7 @@ impl Controls<'_> {
         }
     }
 
-    /// The flags that a command gives to a node; `None` for a command that sets none.
+    /// The new flags of a node; `None` for a command that sets none.
     pub(super) fn flags_to_set(&self, node: NodeId, command: u32, input: &[u8]) -> Option<Result<NodeFlags>> {
         let read = || match command {
             FS_IOC_SETFLAGS => {
@@ -91,7 +91,7 @@ impl Controls<'_> {
         matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR).then(read)
     }
 
-    /// The length of the reply, and what may have changed.
+    /// The length of the reply, and stale entries of the kernel.
     fn control(&self, request: &Request<'_>, out: &mut [u8]) -> Result<(usize, Option<Stale>)> {
         let args: IoctlIn = request.args()?;
         let input = request.data();
@@ -107,7 +107,7 @@ impl Controls<'_> {
         match args.cmd {
             FS_IOC_GETFLAGS => {
                 let flags = self.fs.flags(node)?.bits();
-                // A C `long` by its name, an `int` by custom: the kernel brings room for either.
+                // A C `long` by its name, an `int` by custom: the kernel accepts either size.
                 let bytes = flags.to_ne_bytes();
                 out.fill(0);
                 Ok((len + put_bytes(out, &bytes)?.max(room), None))
@@ -157,18 +157,18 @@ impl Controls<'_> {
     }
 }
 
-/// True for root and for the user who serves: the device is theirs.
+/// True for root and for the user of the server, who own the device.
 pub(super) fn is_ours(caller: &Caller) -> bool {
     caller.is_known() && (caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw())
 }
 
 impl Controls<'_> {
-    /// Tells the device what is free, for whom the device belongs to: root, and the user who serves.
+    /// Discards free space, for root and the user of the server, who own the device.
     fn trim(&self, caller: &Caller, asked: TrimRange) -> Result<u64> {
         if !is_ours(caller) {
             return Err(Errno::EPERM);
         }
-        // Less than a block is not told anywhere, and no file system begins at the last address.
+        // Shorter ranges are not discarded, and no file system begins at the last address.
         if asked.len < TRIM_BYTES_MIN || asked.start == u64::MAX {
             return Err(Errno::EINVAL);
         }
@@ -177,9 +177,9 @@ impl Controls<'_> {
         Ok(self.fs.maintained()?.trim(&wanted, &mut |_, _| ())?)
     }
 
-    /// Lets a file share a range of another where both are the same, and in places of their own. The kernel has not
-    /// looked how the files are open: they have to be the caller's, or the caller root. The bytes of no file
-    /// change, so the kernel keeps what it has of them.
+    /// Lets a file share a range of another if their bytes are equal but stored separately. The kernel has not checked
+    /// how the files are open: the caller must own them, or be root. No bytes change, so the kernel's cache stays
+    /// valid.
     fn share_same(&self, caller: &Caller, target: NodeId, asked: &ShareSame) -> Result<bool> {
         if self.agreed.is_read_only {
             return Err(Errno::EROFS);
@@ -211,7 +211,7 @@ impl Controls<'_> {
         shared
     }
 
-    /// The stretches of data from `offset` on that an answer has room for.
+    /// The ranges of data from `offset` on that fit into an answer.
     fn data_runs(&self, node: NodeId, offset: u64) -> Result<DataRuns> {
         let mut found = DataRuns { offset: u64::MAX, count: 0, runs: [[0; 2]; RUNS_MAX] };
         let extents = self.fs.extents(node, offset)?;
@@ -236,15 +236,15 @@ impl Controls<'_> {
         Ok(found)
     }
 
-    /// Whether ranges of two files have places of their own on disk.
+    /// Whether ranges of two files are stored separately on disk.
     fn extents_differ(&self, source: (NodeId, u64), target: (NodeId, u64), len: u64) -> Result<bool> {
         let ours = self.fs.extents(source.0, source.1)?;
         let theirs = self.fs.extents(target.0, target.1)?;
         Ok(!are_shared((&ours, source.1), (&theirs, target.1), len))
     }
 
-    /// Who sets flags. A kernel that does not tell has looked itself whether the caller owns the node, and may change
-    /// flags that protect it: it knows these operations, and does so for every mount before it passes them on.
+    /// The user who sets flags. A kernel that does not pass the user has checked itself that the caller owns the node,
+    /// and may change flags that protect it: it does so for these operations on every mount before it passes them on.
     fn flag_setter(&self, request: &Request<'_>) -> Caller {
         match request.caller() {
             caller if self.agreed.has_idmaps && !caller.is_known() => Caller { uid: 0, gid: 0, ..caller },
@@ -257,7 +257,7 @@ fn to_extended(flags: NodeFlags) -> u32 {
     PAIRS.iter().filter(|(ours, _)| flags.contains(*ours)).fold(0, |bits, (_, theirs)| bits | theirs)
 }
 
-/// What a node that has the flags `old` gets. What the second form cannot say stays.
+/// The new flags of a node with the flags `old`. Flags that the second form lacks stay.
 fn from_extended(old: NodeFlags, wanted: &ExtendedFlags) -> Result<NodeFlags> {
     let known = PAIRS.iter().fold(0, |bits, (_, theirs)| bits | theirs);
     let asks_more =

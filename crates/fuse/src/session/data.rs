@@ -12,7 +12,7 @@ use vfs::FileSystem;
 use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, WriteFlags};
 use vfs::privileges::has_bare_set_group;
 
-/// Most that one request copies where the reply has 32 bits for the count: whole pages.
+/// Most bytes copied by one request whose reply has a count of 32 bits: whole pages.
 const COPY_BYTES_MAX: u64 = 0xffff_0000;
 
 /// Requests about the contents of files.
@@ -51,17 +51,17 @@ impl Contents<'_> {
         let missing = u32::try_from(written.missing).unwrap_or(args.size);
         let reply = WriteOut { size: args.size.saturating_sub(missing), padding: 0 };
         let len = put(out, &reply)?;
-        // The kernel asked for it, but does not change the mode that it remembers: a program that is run next would
-        // still get its owner's rights.
+        // The kernel requested it, but does not change its cached mode: a program run next would still get its owner's
+        // rights.
         Ok(match written.cleared_privileges {
             true => Answer::DoneStale(len, Stale::attributes(request.node())),
             false => Answer::Done(len),
         })
     }
 
-    /// True where the caller's group is the node's and that makes a difference. Its other groups are not in a request.
+    /// True if the caller's group is the node's and has an effect. A request does not have the caller's other groups.
     fn is_by_member(&self, request: &Request<'_>, flags: WriteFlags) -> bool {
-        // Of what comes from the cache the caller is not who wrote it.
+        // For data from the cache the caller is not the writer.
         flags & (WriteFlags::CLEAR_PRIVILEGES | WriteFlags::FROM_CACHE) == WriteFlags::CLEAR_PRIVILEGES
             && request.caller().is_known()
             && self
@@ -104,19 +104,19 @@ impl Contents<'_> {
     }
 }
 
-/// An appending write has its offset from the kernel, which knows the size and holds the node's
-/// lock; so two parts of one write may arrive in any order.
+/// The kernel chooses the offset of an appending write, since it knows the size and holds the node's lock; so two parts
+/// of one write may arrive in any order.
 fn write_flags(args: &WriteIn, collects: bool) -> WriteFlags {
     let open = OFlags::from_bits_retain(args.flags);
     let from_cache = args.write_flags & WRITE_CACHE != 0;
     let mut flags = WriteFlags::empty();
     flags.set(WriteFlags::FROM_CACHE, from_cache);
-    // A kernel that does not collect writes has nothing else to write back.
+    // A kernel that does not collect writes writes back only mappings.
     flags.set(WriteFlags::FROM_MAPPING, from_cache && !collects);
     flags.set(WriteFlags::CLEAR_PRIVILEGES, args.write_flags & WRITE_KILL_SUIDGID != 0);
     if open.contains(OFlags::DIRECT) && !from_cache {
         flags |= WriteFlags::DIRECT;
-        // After any other write to such a file the kernel asks to sync it.
+        // After any other write to such a file the kernel requests a sync.
         flags.set(WriteFlags::DATA_SYNC, open.contains(DATA_SYNC));
     }
     flags

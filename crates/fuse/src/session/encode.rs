@@ -1,11 +1,11 @@
-//! From the file system's values to the kernel's structures.
+//! Converts values of the file system to the kernel's structures.
 
 use crate::protocol::replies::{AttrBody, AttrOut, EntryOut, StatfsOut, StatxBody, StatxTime};
 use std::time::Duration;
 use vfs::file_system::{Attr, Entry, Errno, Result, Time, VolumeStatus};
 use zerocopy::{Immutable, IntoBytes};
 
-/// How long the kernel may believe what it was told.
+/// How long the kernel may cache replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
     pub(super) entry: Duration,
@@ -25,7 +25,7 @@ impl Timeouts {
         }
     }
 
-    /// The structure that says that there is no such name.
+    /// The structure for a missing name.
     pub(super) fn no_entry(&self) -> EntryOut {
         EntryOut {
             entry_valid: self.entry.as_secs(),
@@ -45,13 +45,13 @@ impl Timeouts {
     }
 }
 
-/// Puts a structure at the front of a reply, and returns its size.
+/// Writes a structure at the beginning of a reply, and returns its size.
 pub(super) fn put<T: IntoBytes + Immutable>(out: &mut [u8], value: &T) -> Result<usize> {
     value.write_to_prefix(out).map_err(|_| Errno::EIO)?;
     Ok(size_of::<T>())
 }
 
-/// Puts bytes at the front of a reply, and returns their count.
+/// Writes bytes at the beginning of a reply, and returns their count.
 pub(super) fn put_bytes(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
     out.get_mut(..bytes.len()).ok_or(Errno::EIO)?.copy_from_slice(bytes);
     Ok(bytes.len())

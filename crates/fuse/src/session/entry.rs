@@ -1,4 +1,4 @@
-//! Names and the nodes they lead to.
+//! Requests on names and the nodes they lead to.
 
 use super::encode::{Timeouts, put, put_bytes};
 use crate::protocol::Request;
@@ -19,7 +19,7 @@ impl Names<'_> {
     pub(super) fn lookup(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         match self.fs.lookup(request.node(), request.name()?) {
             Ok(entry) => self.put_entry(out, &entry),
-            // The kernel remembers that there is nothing, which it does not for an error.
+            // The kernel caches a missing name, but not an error.
             Err(error) if error.is_not_found() => put(out, &self.timeouts.no_entry()),
             Err(error) => Err(error.into()),
         }
@@ -101,7 +101,7 @@ impl Names<'_> {
         self.put_entry(out, &entry)
     }
 
-    /// Tells of a node. The reference to it is the kernel's from now on.
+    /// Writes the entry of a node. From now on the kernel owns the reference to it.
     pub(super) fn put_entry(&self, out: &mut [u8], entry: &Entry) -> Result<usize> {
         put(out, &self.timeouts.entry(entry))
     }

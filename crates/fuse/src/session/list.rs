@@ -28,7 +28,7 @@ impl Lists<'_> {
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
         let mut listing = Listing { out: out.get_mut(..size).ok_or(Errno::EINVAL)?, len: 0, timeouts: self.timeouts };
         let listed = self.fs.read_dir(request.node(), args.offset, with_nodes, &mut listing);
-        // Names that are there already came with references, which only a reply hands on.
+        // Entries in the reply have references, which only a successful reply passes to the kernel.
         match listed {
             Err(error) if listing.len == 0 => Err(error.into()),
             _ => Ok(listing.len),
@@ -36,7 +36,7 @@ impl Lists<'_> {
     }
 }
 
-/// Names, one behind the other, each padded to 8 bytes.
+/// The entries, each padded to 8 bytes.
 struct Listing<'a> {
     out: &'a mut [u8],
     len: usize,
@@ -44,7 +44,7 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Appends a record: false, and nothing changed, when there is no room.
+    /// Appends a record; false, without a change, if there is no room.
     fn push(&mut self, front: &[u8], entry: &DirEntry<'_>) -> bool {
         let Ok(namelen) = u32::try_from(entry.name.len()) else {
             return false;
@@ -76,7 +76,7 @@ impl DirSink for Listing<'_> {
     }
 
     fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
-        // Node 0 with zeros: the kernel takes the name and learns nothing of the node.
+        // Node 0 with zeros: the kernel takes the name without a node.
         let front = node.map_or_else(EntryOut::default, |node| self.timeouts.entry(node));
         self.push(front.as_bytes(), entry)
     }

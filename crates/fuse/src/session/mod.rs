@@ -1,16 +1,16 @@
 //! The meaning of requests: a session without a transport, and the parts of the service that answers them.
 //!
-//! [`Session`] takes a message and gives one back, and needs no `/dev/fuse`: what moves messages is a [`Channel`]. The
-//! transports of this crate agree with the kernel by themselves, and use [`Service`] directly.
+//! [`Session`] turns a request into a reply, and needs no `/dev/fuse`: a [`Channel`] moves messages. The transports of
+//! this crate negotiate with the kernel themselves, and use [`Service`] directly.
 //!
-//! It keeps no state between requests apart from what was agreed on at the start, which nodes are open for reading and
-//! writing, and which lost data that the kernel had taken, so threads share little here but the file system itself.
+//! It keeps no state between requests except the negotiated features, the nodes that are open for reading and writing,
+//! and write-back errors, so threads share little but the file system itself.
 //!
-//! Who decides what
-//! * The kernel: permissions, locks, where an appending write goes (it holds the node's lock and knows the size), what
-//!   is cached.
-//! * The file system: everything that the trait says. Set-user and set-group bits go when the kernel says that the
-//!   caller may not keep them, and always when the owner changes.
+//! Division of decisions
+//! * The kernel: permissions, locks, offsets of appending writes (it holds the node's lock and knows the size),
+//!   caching.
+//! * The file system: the rest of the trait. Set-user and set-group bits are cleared at the kernel's request, and
+//!   always when the owner changes.
 //!
 //! The files: `entry` names and nodes, `attr` attributes, `open` opening and closing, `data` contents, `seek` data and
 //! holes, `list` directories, `xattr` extended attributes, `control` ioctls, `apart` requests that wait for a flush of
@@ -18,28 +18,28 @@
 //! write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is answered with an errno,
 //! one without a whole header with nothing.
 
-mod apart;
 mod attr;
 mod control;
 mod data;
-mod direct;
+mod direct_writes;
 mod encode;
 mod entry;
 mod list;
-mod lost;
-mod mappable;
+mod lost_writes;
+mod mmap_files;
 mod open;
 mod room;
 mod seek;
 mod service;
+mod side_thread;
 mod state;
 mod xattr;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use apart::Apart;
 pub(crate) use service::{Service, ServiceOptions};
+pub(crate) use side_thread::Apart;
 pub use state::WriteBack;
 pub(crate) use state::{Answer, BegunSync, MEANWHILE_MAX};
 
@@ -57,19 +57,19 @@ use vfs::FileSystem;
 use vfs::file_system::{Errno, Result};
 use zerocopy::IntoBytes;
 
-/// Largest read or write that is asked for unless told otherwise: what kernels allow.
+/// Default of the largest read or write: the kernel's maximum.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Smallest that makes sense.
+/// Smallest useful size.
 pub(crate) const REQUEST_BYTES_MIN: u32 = 4096;
-/// Requests that the kernel may have under way without a process waiting for them (read-ahead, write-back).
-/// Unprivileged mounts get fewer.
+/// Most background requests of the kernel, for which no process waits (read-ahead, write-back). Unprivileged mounts get
+/// fewer.
 const BACKGROUND_MAX: u16 = 64;
-/// How long the kernel believes replies, where all changes come through it or are told to it.
+/// How long the kernel may cache replies, if it makes all changes or is told of them.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Bytes of a message beside the data of a read or write: names, values of attributes.
+/// Bytes of a message besides the data of a read or write: names, values of attributes.
 const MESSAGE_BYTES_MIN: usize = 128 * 1024;
 
-/// How a session differs from others.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// Ask for the kernel's writeback cache: `write(2)` returns before the data reaches the server.
@@ -82,9 +82,9 @@ pub struct SessionOptions {
     pub tells_each_reader: bool,
     /// Largest read or write in bytes.
     pub request_bytes_max: u32,
-    /// How long the kernel believes names.
+    /// How long the kernel may cache names.
     pub entry_timeout: Duration,
-    /// How long the kernel believes attributes.
+    /// How long the kernel may cache attributes.
     pub attr_timeout: Duration,
 }
 
@@ -108,7 +108,7 @@ impl SessionOptions {
         self.request_bytes_max.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
     }
 
-    /// The features that the session asks the kernel for; `has_ring` where requests come through rings too.
+    /// The features that the session asks the kernel for; `has_ring` if requests come through rings too.
     pub(crate) fn wish(&self, fs: &dyn FileSystem, has_ring: bool) -> Wish {
         Wish {
             writeback: self.writeback,
@@ -122,10 +122,10 @@ impl SessionOptions {
     }
 }
 
-/// A file system as a kernel asks for it, from the first request (`INIT`) on.
+/// A file system served to a kernel, from the first request (`INIT`) on.
 ///
-/// All methods may be called from many threads. Each request is answered when it was carried out; a sync takes as long
-/// as the file system needs for it.
+/// All methods may be called from many threads. Each request is answered when it is done; a sync takes as long as the
+/// file system needs for it.
 pub struct Session {
     fs: Arc<dyn FileSystem>,
     options: SessionOptions,
@@ -151,15 +151,15 @@ impl Session {
         Self { fs, options, started: OnceLock::new() }
     }
 
-    /// Bytes of a buffer that has room for every request, and of one for every reply.
+    /// Size of a buffer for any request, and of one for any reply.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
         let data_bytes = usize::try_from(self.options.data_bytes_max()).unwrap_or(usize::MAX);
         data_bytes.saturating_add(MESSAGE_BYTES_MIN)
     }
 
-    /// Carries out one request. Returns the length of the reply in `reply`, or 0 if the request gets none. Before a
-    /// reply after which the kernel's caches would be wrong, notifications go through `channel`.
+    /// Executes one request. Returns the length of the reply in `reply`, or 0 if the request gets none. If the reply
+    /// would leave the kernel's caches stale, notifications are sent through `channel` first.
     pub fn process(&self, request: &[u8], reply: &mut [u8], channel: &Arc<dyn Channel>) -> usize {
         let (Some(header), Some((front, out))) =
             (Request::header(request), reply.split_at_mut_checked(size_of::<OutHeader>()))
@@ -186,7 +186,7 @@ impl Session {
         usize::try_from(header.len).unwrap_or(0)
     }
 
-    /// Carries out all requests of a channel, on this thread, until no more come.
+    /// Executes all requests of a channel on this thread, until its end.
     ///
     /// # Errors
     /// Those of receiving a request.
@@ -200,13 +200,13 @@ impl Session {
             let len = self.process(request.get(..len).unwrap_or_default(), &mut reply, channel);
             let reply = reply.get(..len).filter(|reply| !reply.is_empty());
             if let Some(Err(error)) = reply.map(|reply| channel.send(reply)) {
-                // The process that asked may be gone.
+                // The calling process may be gone.
                 tracing::debug!(%error, "a reply was not taken");
             }
         }
     }
 
-    /// Tells the kernel behind `channel` of changes that it did not ask for; `None` before the first request.
+    /// Notifies the kernel behind `channel` of changes that it did not request; `None` before the first request.
     #[must_use]
     pub fn notifier(&self, channel: Arc<dyn Channel>) -> Option<Notifier> {
         let agreement = &self.started.get()?.agreement;
@@ -227,7 +227,7 @@ impl Session {
         let wish = self.options.wish(&*self.fs, false);
         let (len, agreement) = wish.answer_into(body, out).map_err(|_| Errno::EIO)?;
         let ending = Arc::new(Ending::default());
-        // DESTROY is answered at once: nothing else waits for the end.
+        // DESTROY is answered at once, since no other thread waits for the end.
         drop(Done(Arc::clone(&ending)));
         let service = Service::new(Arc::clone(&self.fs), ending, ServiceOptions::new(&self.options, &agreement));
         self.started.set(Started { service, agreement }).map_err(|_| Errno::EIO)?;
@@ -255,7 +255,7 @@ impl Started {
             }
             Answer::Silent => return None,
         };
-        if let Some(nodes) = self.service.take_news() {
+        if let Some(nodes) = self.service.take_stale_nodes() {
             notify::send_stale_attributes(channel, nodes);
         }
         Some(result)

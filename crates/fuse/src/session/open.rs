@@ -1,4 +1,4 @@
-//! Files being opened, created and closed.
+//! Requests that open, create and close files.
 
 use super::encode::{Timeouts, put};
 use super::entry::PERMISSIONS;
@@ -66,7 +66,7 @@ impl Openings<'_> {
 
     pub(super) fn release(&self, request: &Request<'_>) -> Result<usize> {
         let args: ReleaseIn = request.args()?;
-        // See `put_opened_entry`: it is released already.
+        // It is released already, see `put_opened_entry`.
         if !self.agreed.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
             let mut flags = self.open_flags(args.flags);
@@ -83,8 +83,7 @@ impl Openings<'_> {
         Ok(0)
     }
 
-    /// A file that has the name already; the kernel expects no other kind of node from a request
-    /// to create.
+    /// An existing file of that name; the kernel expects no other kind of node from a creating request.
     fn existing_file(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let entry = self.fs.lookup(parent, name)?;
         if entry.attr.kind == NodeKind::File {
@@ -119,21 +118,20 @@ impl Openings<'_> {
 
     fn open_flags(&self, raw: u32) -> OpenFlags {
         let mut flags = open_flags(raw);
-        // To write a part of a page back, the kernel first reads the page, through any handle.
+        // To write back part of a page, the kernel first reads the page, through any handle.
         if self.agreed.writeback && flags.contains(OpenFlags::WRITE) {
             flags |= OpenFlags::READ;
         }
         flags
     }
 
-    /// The reply that hands out a node and opens it.
+    /// The reply that returns a node and opens it.
     ///
-    /// A kernel that was told once that opening takes no request does not say either when a file
-    /// is closed that it opened by creating it. Then the reference to the node keeps it, as it
-    /// keeps every other.
+    /// A kernel that opens files without requests sends none either when it closes a file that was opened by creating
+    /// it. Then the reference to the node keeps the file, like all others.
     fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, handle: Handle, raw_flags: u32) -> Result<usize> {
         let mut flags = self.open_flags(raw_flags);
-        // Of writes around its cache the kernel does not sync those that are to be durable.
+        // For direct writes the kernel does not sync on `O_SYNC` or `O_DSYNC`.
         let is_durable = flags.intersects(OpenFlags::SYNC | OpenFlags::DATA_SYNC);
         if self.caches.room.is_full()
             && flags.contains(OpenFlags::WRITE)
@@ -143,7 +141,7 @@ impl Openings<'_> {
             flags |= OpenFlags::DIRECT;
             self.caches.room.opened_directly(handle);
         }
-        // Where room is short, the first write has to ask, too.
+        // While space is short, the first write has to ask, too.
         let is_asked = self.caches.room.is_short() && flags.contains(OpenFlags::WRITE);
         let attr = if is_asked { Duration::ZERO } else { self.agreed.timeouts.attr };
         let len = put(out, &Timeouts { attr, ..self.agreed.timeouts }.entry(entry))?;
@@ -158,16 +156,16 @@ impl Openings<'_> {
         Ok(len)
     }
 
-    /// True where what the kernel has of the contents must not be used for this opening.
+    /// True if the kernel's cached pages must not be used by this opening.
     fn is_old(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> bool {
         self.caches.direct.opened(node, handle, flags) || self.agreed.tells_each_reader
     }
 
-    /// Notes an opening: of a writer, and for `lseek`, which is not asked where there is a writeback cache.
+    /// Notes an opening: of a writer, and for `lseek`, which is not asked with a writeback cache.
     fn note_opened(&self, node: NodeId, raw_flags: u32) {
         self.caches.room.opened(node, raw_flags, self.fs);
         if !self.agreed.writeback {
-            // What was emptied by being opened is empty now, whatever an entry says.
+            // A file truncated by this opening is empty, whatever the entry says.
             let is_empty = || self.fs.attr(node).is_ok_and(|attr| attr.size == 0);
             self.caches.mappable.opened(node, raw_flags, is_empty);
         }
@@ -178,8 +176,8 @@ fn new_file(args: &CreateIn) -> NewNode<'static> {
     NewNode { kind: NodeKind::File, permissions: args.mode & PERMISSIONS, umask: args.umask, ..NewNode::default() }
 }
 
-/// How the kernel treats the open file. Direct writes run in parallel only where the whole file
-/// is opened to go around the page cache, and what is in that is kept unless it may be old.
+/// Options of the open file. Direct writes run in parallel only if the whole file is opened for direct I/O; cached
+/// pages are kept unless they may be stale.
 fn opened(handle: Handle, flags: OpenFlags, is_old: bool) -> OpenOut {
     let mut open_flags = open::NOFLUSH | open::PARALLEL_DIRECT_WRITES;
     if !is_old {
@@ -191,7 +189,7 @@ fn opened(handle: Handle, flags: OpenFlags, is_old: bool) -> OpenOut {
     OpenOut { fh: handle.0, open_flags, backing_id: 0 }
 }
 
-/// `O_DSYNC`, which a kernel since 2.6.33 tells from `O_SYNC`.
+/// `O_DSYNC`, which kernels since 2.6.33 tell from `O_SYNC`.
 pub(super) const DATA_SYNC: OFlags = OFlags::from_bits_retain(0o10_000);
 /// `O_SYNC`: the bit above and one of its own.
 const SYNC: OFlags = OFlags::from_bits_retain(0o4_010_000);

@@ -6,20 +6,20 @@
 //! the server keeps invalidating the attributes of the files that are open for writing:
 //!
 //! ```text
-//!  much room --- less than an eighth is free ---------> short: every write asks
-//!      ^                                                  |  those that may have filled half of what is free wait
-//!      `--- a quarter more is free -----------------------'  until the kernel has written all that it keeps
+//!  enough space --- less than an eighth is free ------> short: every write asks
+//!      ^                                                  |  writes that may have filled half of the free space wait
+//!      `--- a quarter more is free -----------------------'  until the kernel has written its dirty pages
 //! ```
 //!
-//! What is free is known when the kernel keeps nothing, so a volume fills up in a few steps that become smaller. The
-//! first write after one whose data found no room fails, once. Writes in place leave the room as it is: the more of
-//! them the kernel has written, the more may come before it writes again.
+//! The free space is exact only when the kernel has no dirty pages, so a volume fills up in a few steps that become
+//! smaller. The first write after one whose data found no space fails, once. Writes in place leave the free space as it
+//! is: the more of them the kernel has written, the more may come before it writes again.
 //!
-//! A program that writes a new file at once and closes it, which says what is wrong, but to few who listen, never asks
-//! a second time. New files are opened to be written around the cache as long as the volume is full.
+//! A program that writes a new file at once and closes it never asks a second time; `close` reports the error, but few
+//! programs check it. New files are opened for direct writes as long as the volume is full.
 //!
-//! What a single call writes is taken whole, and so is what a program writes into a mapping. A server that is not told
-//! of openings, or that has nobody to make the kernel write, does nothing of all this.
+//! A single call of any length is taken whole, and so are stores into a mapping. Without requests for openings, or
+//! without a function that makes the kernel write, the server does none of this.
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
@@ -29,31 +29,31 @@ use std::time::{Duration, Instant};
 use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, NodeId};
 
-/// Room is short when less is available than an eighth of the volume, which is what the kernel may keep where whoever
-/// mounts could limit that, and a little more; but not when more than this is, as every write is slower from then on.
+/// Space is short below an eighth of the volume, which is the limit of the kernel's dirty pages if the mounting process
+/// could set it, and a little more; but not above this limit, since then every write becomes slower.
 const SHORT_BYTES_MAX: u64 = 512 << 20;
 const SHORT_PART: u64 = 8;
 const SHORT_BYTES_MORE: u64 = 16 << 20;
-/// When so much became available since data was refused, the volume is not full any more.
+/// When so much was freed since data was refused, the volume no longer counts as full.
 const FULL_BYTES_MORE: u64 = 4 << 20;
-/// Most that is written in place before the kernel has to write all that it keeps.
+/// Most bytes written in place before the kernel has to write its dirty pages.
 const CREDIT_BYTES_MAX: u64 = 16 << 20;
-/// What a write is taken to write until it is known, and what it writes at least.
+/// Assumed size of a write until it is known, and its least size.
 const CALL_BYTES_DEFAULT: u64 = 1 << 20;
 const CALL_BYTES_MIN: u64 = 4096;
-/// What is free is not asked for more often, unless so much was written.
+/// Shortest interval between two readings of the free space, unless this much was written.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const LOOK_BYTES: u64 = 4 << 20;
-/// Attributes that the kernel was sent meanwhile for other reasons are believed for so long.
+/// How long attributes stay valid that the kernel got meanwhile for other reasons.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// Nodes that were opened are told of no sooner.
+/// Shortest interval for nodes that were opened.
 const TELL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// What is known of the room, and who writes.
+/// Known free space, and the writing nodes.
 pub(super) struct Room {
     state: Option<Mutex<State>>,
     is_short: AtomicBool,
-    /// Data was refused, and not much became free since.
+    /// Data was refused, and little was freed since.
     is_full: AtomicBool,
     has_news: AtomicBool,
 }
@@ -61,36 +61,36 @@ pub(super) struct Room {
 #[derive(Default)]
 struct State {
     writers: HashMap<NodeId, Writer>,
-    /// Of the volume, in bytes.
+    /// Size of the volume in bytes.
     total: u64,
     free: u64,
     looked: Option<Instant>,
-    /// Bytes that the kernel wrote since.
+    /// Bytes that the kernel has written since.
     unseen: u64,
-    /// Writes that asked since the kernel wrote all that it keeps, and bytes that it wrote since.
+    /// Writes that asked since the kernel wrote its dirty pages, and bytes that it wrote since.
     calls: u64,
     written: u64,
-    /// Bytes of a write, on the average.
+    /// Average bytes of a write.
     call_bytes: u64,
-    /// Bytes that may be written before the kernel writes again, although no room is known.
+    /// Bytes that may be written before the kernel writes again, without known free space.
     credit: u64,
     free_before: u64,
-    /// A write was told to wait until the kernel has written, and the end of that is not known yet.
+    /// A write waits until the kernel has written its dirty pages.
     is_writing: bool,
-    /// What was available when data was last refused for lack of room.
+    /// Available bytes when data was last refused for lack of space.
     refused_at: Option<u64>,
     was_refused: bool,
-    /// Openings whose writes go around the kernel's cache, though their programs did not ask for that.
+    /// Openings with direct writes that their programs did not request.
     direct: HashSet<Handle>,
     has_new_writers: bool,
     told: Option<Instant>,
 }
 
-/// A node that is open for writing.
+/// A node open for writing.
 #[derive(Default)]
 struct Writer {
     openings: u32,
-    /// Why data of it was refused, which no write was told.
+    /// Error of refused data, not yet reported to a write.
     refused: Option<Errno>,
 }
 
@@ -105,19 +105,19 @@ impl Room {
         }
     }
 
-    /// A node was opened with these flags of `open(2)`.
+    /// Notes an opening with these flags of `open(2)`.
     pub(super) fn opened(&self, node: NodeId, flags: u32, fs: &dyn FileSystem) {
         let Some(state) = self.state.as_ref().filter(|_| may_write(flags)) else { return };
         let mut state = state.lock();
         let writer = state.writers.entry(node).or_default();
         writer.openings += 1;
-        // Who opens it now lost nothing.
+        // The program that opens it now has lost nothing.
         writer.refused = None;
         state.has_new_writers = true;
         self.look(&mut state, fs);
     }
 
-    /// What was opened with these flags is closed.
+    /// Notes that an opening with these flags is closed.
     pub(super) fn closed(&self, node: NodeId, flags: u32) {
         let Some(state) = self.state.as_ref().filter(|_| may_write(flags)) else { return };
         let mut state = state.lock();
@@ -129,7 +129,7 @@ impl Room {
         }
     }
 
-    /// The kernel wrote so many bytes of what it kept, or was refused.
+    /// Notes that the kernel wrote this many bytes of dirty pages, or that they were refused.
     pub(super) fn written(&self, node: NodeId, bytes: u64, refused: Option<Errno>, fs: &dyn FileSystem) {
         let Some(state) = &self.state else { return };
         let mut state = state.lock();
@@ -154,13 +154,13 @@ impl Room {
         }
     }
 
-    /// True where room is short, so that a write has to ask again.
+    /// True if space is short, so that a write has to ask again.
     pub(super) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// A write asks. True where it has to wait until the kernel has written all that it keeps, which
-    /// [`Room::all_written`] says.
+    /// Notes that a write asks. True if it has to wait until the kernel has written its dirty pages, which
+    /// [`Room::all_written`] reports.
     pub(super) fn has_to_wait(&self, node: NodeId) -> bool {
         let Some(state) = self.state.as_ref().filter(|_| self.is_short()) else { return false };
         let mut state = state.lock();
@@ -176,7 +176,7 @@ impl Room {
         true
     }
 
-    /// The kernel has written all that it kept when a write began to wait.
+    /// Notes that the kernel has written the dirty pages it had when a write began to wait.
     pub(super) fn all_written(&self, fs: &dyn FileSystem) {
         let Some(state) = &self.state else { return };
         let mut state = state.lock();
@@ -185,7 +185,7 @@ impl Room {
         if state.written > 0 {
             state.call_bytes = (state.written / state.calls.max(1)).max(CALL_BYTES_MIN);
             let taken = state.free_before.saturating_sub(state.free);
-            // In place: they needed no room.
+            // Written in place: they needed no space.
             state.credit = match taken < state.written / 4 && !state.was_refused {
                 true => (state.credit * 2).max(state.call_bytes).min(CREDIT_BYTES_MAX),
                 false => 0,
@@ -195,31 +195,31 @@ impl Room {
         (state.is_writing, state.was_refused) = (false, false);
     }
 
-    /// True where a new file is written around the kernel's cache: what is written once, before the file is closed,
-    /// would be lost before anybody asks.
+    /// True if new files get direct writes: data written once before the file is closed would be lost before any write
+    /// asks.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// An opening goes around the kernel's cache for that.
+    /// Notes an opening with such direct writes.
     pub(super) fn opened_directly(&self, handle: Handle) {
         if let Some(state) = &self.state {
             state.lock().direct.insert(handle);
         }
     }
 
-    /// It ends. False for all others.
+    /// Notes its end; false for all other handles.
     pub(super) fn closed_directly(&self, handle: Handle) -> bool {
         self.state.as_ref().is_some_and(|state| state.lock().direct.remove(&handle))
     }
 
-    /// Why data of a node was refused, for the first write that asks.
+    /// The error of refused data of a node, for the first write that asks.
     pub(super) fn take_refused(&self, node: NodeId) -> Option<Errno> {
         self.state.as_ref()?.lock().writers.get_mut(&node)?.refused.take()
     }
 
-    /// The nodes whose attributes the kernel must not believe from now on, where there is something to tell.
-    pub(super) fn take_news(&self) -> Option<Vec<NodeId>> {
+    /// Nodes whose attributes the kernel has to invalidate from now on, if any.
+    pub(super) fn take_stale_nodes(&self) -> Option<Vec<NodeId>> {
         if !self.has_news.load(Ordering::Relaxed) || !self.has_news.swap(false, Ordering::Relaxed) {
             return None;
         }
@@ -229,7 +229,7 @@ impl Room {
         Some(state.writers.keys().copied().collect())
     }
 
-    /// Looks for how much is free, now and then.
+    /// Reads the free space, at intervals.
     fn look(&self, state: &mut State, fs: &dyn FileSystem) {
         let is_recent = state.looked.is_some_and(|looked| looked.elapsed() < LOOK_INTERVAL);
         if is_recent && state.unseen < LOOK_BYTES {
@@ -248,7 +248,7 @@ impl Room {
         }
         if is_short != was_short {
             self.is_short.store(is_short, Ordering::Relaxed);
-            // What the kernel keeps may be more than what is free: the first write waits.
+            // The kernel's dirty pages may exceed the free space: the first write waits.
             (state.calls, state.written, state.credit) = (0, 0, 0);
             state.call_bytes = if is_short { u64::MAX } else { CALL_BYTES_DEFAULT };
             state.free_before = state.free;
@@ -282,7 +282,7 @@ mod tests {
         vec![1; usize::try_from(count).unwrap()]
     }
 
-    /// The kernel writes `data` of what it kept.
+    /// Writes `data`, as the kernel does with dirty pages.
     fn write(room: &Room, fs: &MemoryFs, node: NodeId, at: u64, data: &[u8]) {
         let written = fs.write(node, Handle(0), at, data, WriteFlags::FROM_CACHE);
         let refused = written.err().map(|error| error.errno());
@@ -295,10 +295,10 @@ mod tests {
         let room = Room::new(true);
         room.opened(node, WRITER, &fs);
         write(&room, &fs, node, 0, &[1; 1000]);
-        assert!(!room.is_short() && !room.has_to_wait(node) && room.take_news().is_none());
+        assert!(!room.is_short() && !room.has_to_wait(node) && room.take_stale_nodes().is_none());
     }
 
-    /// A writer asks before each piece, and the kernel writes what it keeps when it is told to, or when it likes.
+    /// A writer asks before each piece, and the kernel writes its dirty pages when told to, or on its own.
     #[test]
     fn a_writer_is_told_of_what_was_refused_at_its_next_write() {
         let (fs, node) = volume();
@@ -311,14 +311,14 @@ mod tests {
             write(room, &fs, node, at, &piece);
             at += PIECE;
         };
-        // Nothing is looked at twice in so short a time.
+        // Free space is not read twice in so short a time.
         while !room.is_short() {
             write_piece(&room);
             std::thread::sleep(LOOK_INTERVAL);
         }
-        assert_eq!(room.take_news(), Some(vec![node]));
-        assert_eq!(room.take_news(), None);
-        assert!(!room.has_to_wait(NodeId(900)), "who reads does not wait");
+        assert_eq!(room.take_stale_nodes(), Some(vec![node]));
+        assert_eq!(room.take_stale_nodes(), None);
+        assert!(!room.has_to_wait(NodeId(900)), "a reader does not wait");
 
         let (mut kept, mut taken, mut waits) = (0, 0, 0);
         let refused = loop {
@@ -365,7 +365,7 @@ mod tests {
             kept += 1;
         }
         assert!((5..30).contains(&waits), "{waits}");
-        // When something is deleted, nobody asks any more.
+        // After a deletion no write asks any more.
         fs.unlink(NodeId::ROOT, b"file").unwrap();
         fs.release(node, Handle(0));
         fs.forget(node, 1);

@@ -1,7 +1,7 @@
-//! The next data or hole of a file, of which the kernel may know more than the file system does.
+//! The next data or hole of a file, of which the kernel may have newer data than the file system.
 //!
-//! Without a writeback cache the kernel passes every write on at once, but not what is stored into a mapping. Where
-//! there may be such pages (see `mappable`), everything is data, which every caller has to be ready for.
+//! Without a writeback cache the kernel passes every write on at once, but not stores into a mapping. If there may be
+//! such pages (see `mappable`), the whole file is reported as data, which every caller must accept.
 
 use super::data::Contents;
 use super::encode::put;
@@ -13,12 +13,12 @@ use vfs::file_system::{Errno, NodeId, Result, Seek};
 impl Contents<'_> {
     pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         if self.agreed.writeback {
-            // The kernel does not write back before it asks, so data would pass for a hole, and
-            // copies would lose it. Not asked, it says that everything is data.
+            // The kernel does not write back before it asks, so data would be reported as a hole, and copies would lose
+            // it. If it does not ask, it reports the whole file as data.
             return Err(Errno::ENOSYS);
         }
         let args: LseekIn = request.args()?;
-        // Everything else the kernel knows by itself.
+        // The kernel answers all other values itself.
         let what = match args.whence {
             3 => Seek::Data,
             4 => Seek::Hole,
@@ -29,7 +29,7 @@ impl Contents<'_> {
     }
 
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
-        // Where openings take no request, nobody knows of them.
+        // Without requests for openings they are not known.
         let may_hide_data = match self.agreed.zero_open {
             true => !self.agreed.is_read_only,
             false => self.caches.mappable.may_hide_data(node),

@@ -1,24 +1,24 @@
-//! From a decoded request to calls of the file system, and to the bytes of a reply.
+//! Executes a decoded request by calls of the file system, and encodes the reply.
 //!
 //! [`Service::serve`] answers one request into a buffer that the transport provides, from any thread; only a sync may
-//! be answered later, so that one write to the device does for many. Requests of one kind are methods of one type
+//! be answered later, so that one write to the device serves several. Requests of one kind are methods of one type
 //! ([`Names`], [`Attributes`], [`Openings`], [`Contents`], [`Lists`], [`Xattrs`], [`Controls`]), which has the parts of
 //! the service that they need.
 //!
-//! Failure: the error number of the file system; `EINVAL` for a malformed request, `ENOSYS` for one that is the
-//! kernel's alone: `ACCESS` and locks, `FLUSH` and `OPENDIR`, which would be told for nothing, and `INTERRUPT`, which
-//! comes too late for calls that do not wait. The kernel does not ask again then.
+//! Failure: the error number of the file system; `EINVAL` for a malformed request, `ENOSYS` for those left to the
+//! kernel: `ACCESS` and locks, `FLUSH` and `OPENDIR`, which have no effect here, and `INTERRUPT`, which comes too late
+//! for calls that do not wait. The kernel does not send these again.
 
 use super::SessionOptions;
 use super::attr::Attributes;
 use super::control::Controls;
 use super::data::Contents;
-use super::direct::DirectWriters;
+use super::direct_writes::DirectWriters;
 use super::encode::Timeouts;
 use super::entry::Names;
 use super::list::Lists;
-use super::lost::Lost;
-use super::mappable::Mappable;
+use super::lost_writes::Lost;
+use super::mmap_files::Mappable;
 use super::open::Openings;
 use super::room::Room;
 use super::state::{Agreed, Answer, BegunSync, Caches, Own, WriteBack};
@@ -41,7 +41,7 @@ pub(super) struct Writing {
     pub(super) syncs_apart: Arc<()>,
 }
 
-/// A mount being served, as far as the meaning of requests goes.
+/// A served mount, without the transport.
 pub(crate) struct Service {
     pub(super) fs: Arc<dyn FileSystem>,
     ending: Arc<Ending>,
@@ -51,7 +51,7 @@ pub(crate) struct Service {
     own: Own,
 }
 
-/// How a service differs from others.
+/// Options of a service.
 #[derive(Clone)]
 pub(crate) struct ServiceOptions {
     pub(crate) entry_timeout: Duration,
@@ -59,22 +59,22 @@ pub(crate) struct ServiceOptions {
     pub(crate) zero_open: bool,
     pub(crate) tells_each_reader: bool,
     pub(crate) writeback: bool,
-    /// The kernel can be told to look up all names anew.
+    /// The kernel can be told to look up all names again.
     pub(crate) has_epochs: bool,
-    /// The kernel tells who asks only of requests that create something.
+    /// The kernel passes the calling user only with requests that create a file.
     pub(crate) has_idmaps: bool,
     /// Makes the kernel write its dirty pages; without it, the kernel writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
     /// The thread that makes it write; 0 while there is none.
     pub(crate) writer: Arc<AtomicU32>,
-    /// Where clients besides the kernel are taken.
+    /// Number of the socket for clients besides the kernel.
     pub(crate) socket: Option<[u64; 2]>,
-    /// The image.
+    /// Identity of the image.
     pub(crate) served: Option<ServedFile>,
 }
 
 impl ServiceOptions {
-    /// Those of a session for which this was agreed on.
+    /// The options of a session with this agreement.
     pub(crate) fn new(options: &SessionOptions, agreement: &Agreement) -> Self {
         Self {
             entry_timeout: options.entry_timeout,
@@ -93,7 +93,7 @@ impl ServiceOptions {
 }
 
 impl Service {
-    /// Waits for so long, or until the kernel unmounts.
+    /// Waits for a time, or until the kernel unmounts.
     pub(crate) fn pause(&self, at_most: Duration) {
         self.ending.pause(at_most);
     }
@@ -163,10 +163,10 @@ impl Service {
         answer
     }
 
-    /// Nodes whose attributes the kernel is to be told are old, on a thread that answers nothing: it may wait for an
-    /// inode that goes, and that for a request.
-    pub(crate) fn take_news(&self) -> Option<Vec<NodeId>> {
-        self.caches.room.take_news()
+    /// Nodes whose attributes the kernel has to invalidate, on a thread that answers no requests: the notification may
+    /// wait for an inode that is being dropped, which waits for a request.
+    pub(crate) fn take_stale_nodes(&self) -> Option<Vec<NodeId>> {
+        self.caches.room.take_stale_nodes()
     }
 
     pub(super) fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
@@ -251,7 +251,7 @@ impl Service {
         Ok(begun.map_or(Answer::Done(0), |ticket| Answer::Begun(BegunSync { node, handle, ticket })))
     }
 
-    /// A sync of a directory keeps others from it meanwhile, so it is not put off.
+    /// A sync of a directory blocks other operations on it, so it is not deferred.
     fn fsyncdir(&self, request: &Request<'_>) -> Result<usize> {
         let args: FsyncIn = request.args()?;
         let (node, handle) = (request.node(), Handle(args.fh));

@@ -1,12 +1,12 @@
-//! State that the parts of a service share: features agreed on with the kernel, its caches, the answer to a request.
+//! State that the parts of a service share: negotiated features, the kernel's caches, the answer to a request.
 //!
 //! The types of requests (`entry`, `attr`, ...) share these; the service that holds them is above. Nothing here can
 //! fail.
 
-use super::direct::DirectWriters;
+use super::direct_writes::DirectWriters;
 use super::encode::Timeouts;
-use super::lost::Lost;
-use super::mappable::Mappable;
+use super::lost_writes::Lost;
+use super::mmap_files::Mappable;
 use super::room::Room;
 use crate::ServedFile;
 use crate::notify::Stale;
@@ -15,14 +15,14 @@ use std::io;
 use std::sync::Arc;
 use vfs::file_system::{Errno, Handle, NodeId, Result, SyncTicket};
 
-/// Other requests that are answered while syncs are put off.
+/// Most other requests that are answered while syncs are deferred.
 pub(crate) const MEANWHILE_MAX: usize = 8;
 
-/// Has the kernel write all that it keeps of the mount, and waits until it has. Called from any thread; the server goes
-/// on answering meanwhile.
+/// Makes the kernel write all dirty pages of the mount, and waits for that. Called from any thread; the server goes on
+/// answering meanwhile.
 pub type WriteBack = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// A sync that waits for its end.
+/// A deferred sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BegunSync {
     pub(super) node: NodeId,
@@ -30,18 +30,18 @@ pub(crate) struct BegunSync {
     pub(super) ticket: SyncTicket,
 }
 
-/// The way in which a request is answered.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// So many bytes of the reply buffer.
+    /// The reply has this many bytes in the buffer.
     Done(usize),
-    /// The same, and something changed in a way that the kernel does not know.
+    /// The same, and the kernel's caches became stale.
     DoneStale(usize, Stale),
     /// An error.
     Failed(Errno),
     /// A sync that others may join: its answer is that of [`super::Service::end_sync`].
     Begun(BegunSync),
-    /// To be answered by [`super::Service::serve_with_data`], on a thread that answers nothing else.
+    /// The request is answered by [`super::Service::serve_with_data`], on a thread of its own.
     Apart(OwnedRequest),
     /// The kernel expects no answer.
     Silent,
@@ -56,7 +56,7 @@ impl From<Result<usize>> for Answer {
     }
 }
 
-/// The features agreed on with the kernel, and how long it may cache replies.
+/// The negotiated features, and how long the kernel may cache replies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     pub(super) timeouts: Timeouts,
@@ -68,7 +68,7 @@ pub(super) struct Agreed {
     pub(super) is_read_only: bool,
 }
 
-/// Files with dirty pages that only the kernel has, and files whose pages it lost.
+/// Files with dirty pages that only the kernel has, and files with write-back errors.
 pub(super) struct Caches {
     pub(super) mappable: Mappable,
     pub(super) direct: DirectWriters,

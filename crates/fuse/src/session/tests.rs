@@ -30,10 +30,10 @@ fn session_with(writer: Arc<AtomicU32>) -> Service {
         socket: None,
         served: None,
     };
-    // Little room, so that no request for space makes the test slow.
+    // Little space, so that no request for space makes the test slow.
     let memory = MemoryOptions { capacity_bytes: 1 << 20, ..MemoryOptions::default() };
     let ending = Arc::new(Ending::default());
-    // No server is there to end.
+    // There is no server to end.
     drop(Done(Arc::clone(&ending)));
     Service::new(Arc::new(MemoryFs::new(&memory)), ending, options)
 }
@@ -92,7 +92,7 @@ fn random_requests_are_answered() {
         let len = fixed + usize::try_from(random() % 24).unwrap();
         let mut body = vec![0; len];
         for byte in &mut body {
-            // Mostly small numbers, which mean something, in fields and names.
+            // Mostly small numbers, which are valid in fields and names.
             *byte = match random() % 8 {
                 0 => random().to_le_bytes()[0],
                 1..4 => b'a' + random().to_le_bytes()[0] % 3,
@@ -172,7 +172,7 @@ fn some_syncs_of_everything_have_threads_of_their_own_and_those_of_the_writer_sy
         let bytes = [header.as_bytes(), &[0; 8]].concat();
         session.serve(&Request::parse(header, &bytes).unwrap(), &mut [0; 64])
     };
-    // Nobody is the writer yet, not even who has no number here.
+    // No thread is the writer yet, nor is a caller without a number here.
     let mut apart = vec![sync(7), sync(0), sync(7), sync(8)];
     assert!(apart.iter().all(|answer| matches!(answer, Answer::Apart(_))), "{apart:?}");
     assert_eq!(sync(7), Answer::Done(0), "the worker does it, where there are many");

@@ -57,7 +57,7 @@ impl Xattrs<'_> {
                 return Err(Errno::EPERM);
             }
             self.fs.maintained()?.order(name, value)?;
-            // What was ordered may be work for the background.
+            // The order may start background work.
             self.ending.want_step();
             return Ok(0);
         }
@@ -71,7 +71,7 @@ impl Xattrs<'_> {
     }
 }
 
-/// Answers with bytes, or with their count where the caller brought no room.
+/// Answers with bytes, or with their count if the caller has no room.
 fn put_sized(out: &mut [u8], room: u32, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
     let size = u32::try_from(len).map_err(|_| Errno::E2BIG)?;
     match room {

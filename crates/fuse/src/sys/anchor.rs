@@ -57,13 +57,13 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// A block device on the first bytes of a file, and its path. The kernel detaches it when it is neither
-/// open nor mounted any more.
+/// A block device on the first bytes of a file, and its path. The kernel detaches it when it is neither open nor
+/// mounted any more.
 pub(crate) fn make_anchor(file: BorrowedFd<'_>) -> io::Result<(OwnedFd, String)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
     for _ in 0..TRIES_MAX {
-        // SAFETY: `GetFree` describes the operation as it is.
+        // SAFETY: `GetFree` describes the operation correctly.
         let number = unsafe { ioctl::ioctl(&control, GetFree)? };
         let path = format!("/dev/loop{number}");
         let device = rustix::fs::open(path.as_str(), flags, Mode::empty())?;

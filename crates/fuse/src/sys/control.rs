@@ -1,4 +1,4 @@
-//! Asking a FUSE mount for a control operation of the format that is served there.
+//! Calls a control operation of the served format on a FUSE mount.
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::fstatfs;
@@ -9,7 +9,7 @@ use std::io;
 
 /// Type of all FUSE mounts in `statfs(2)`.
 const FUSE_MAGIC: u32 = 0x6573_5546;
-/// Kind of the operations that formats have here.
+/// Ioctl type of the formats' operations.
 const KIND: u32 = 0x94;
 /// Operations of that kind that Linux answers itself for every file system, with pointers of their own.
 const OF_LINUX: [u32; 3] = [9, 13, 54];
@@ -17,7 +17,8 @@ const OF_LINUX: [u32; 3] = [9, 13, 54];
 /// An operation whose number is known when it is made.
 struct Operation<'a>(Opcode, &'a mut [u8]);
 
-// SAFETY: the pointer is to as many bytes as `control` has seen that the number says, which the call may change.
+// SAFETY: the pointer is to as many bytes as the number says, which `control` has checked, and the call may change
+// them.
 unsafe impl Ioctl for Operation<'_> {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -35,12 +36,12 @@ unsafe impl Ioctl for Operation<'_> {
     }
 }
 
-/// Has a control operation done by the server of the FUSE mount that an open file is on. `args` are what it takes, as
-/// many bytes as the number says, and have the answer afterwards; a failure may have changed them as well.
+/// Calls a control operation of the server of the FUSE mount that contains an open file. `args` has the arguments, as
+/// many bytes as the number says, and afterwards the answer; a failure may have changed it as well.
 ///
 /// # Errors
-/// The server's; `EINVAL` for an operation that is none of a format, or other arguments; `ENOTTY` for a file that is on
-/// no FUSE mount, or an operation that its server does not know.
+/// The server's; `EINVAL` for an operation that no format has, or for wrong arguments; `ENOTTY` for a file outside a
+/// FUSE mount, or an operation that its server does not know.
 pub fn control(file: BorrowedFd<'_>, command: u32, args: &mut [u8]) -> io::Result<()> {
     const SIZE_MASK: u32 = (1 << 14) - 1;
     let [number, kind, ..] = command.to_le_bytes().map(u32::from);

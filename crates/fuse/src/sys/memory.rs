@@ -1,4 +1,4 @@
-//! Page-aligned memory that the kernel writes to while nobody here looks at it.
+//! Page-aligned memory that the kernel writes to while this process does not access it.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;

@@ -1,50 +1,49 @@
-//! The few system calls that no safe wrapper offers. The only place with `unsafe` in this crate.
+//! System calls without a safe wrapper. The only module with `unsafe` in this crate.
 //!
-//! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
-//! and lengths, memory that stays) is seen to inside. They fail with the error of the system
-//! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
-//! ends at their start (what they inherited, what was closed, what they see mounted) and before
-//! they unmount (what was written), to share what is the same, and to serve clients besides the kernel.
+//! Every function here is safe to call with any arguments: it ensures valid pointers and lengths, and memory that
+//! stays. They fail with the error of the system call. Callers: the connection (cloning), mounting (the anchor), the
+//! ring transport, and front ends: at their start (inherited and closed descriptors, visible mounts), before they
+//! unmount (lost data), to share equal ranges, and to serve clients besides the kernel.
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 mod anchor;
 mod clone;
 mod control;
-mod inherited;
+mod inherited_fds;
+mod lost_data;
 mod memory;
 mod namespace;
 mod peer;
+mod range_sharing;
 mod ring;
-mod same;
 mod slices;
 mod startup;
-mod written;
 
 pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
 pub use control::control;
-pub use inherited::withhold_inherited;
+pub use inherited_fds::withhold_inherited;
+pub use lost_data::check_written;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
 pub use peer::{ServedFile, node_of, peer_groups, served_file, socket_number};
+pub(crate) use range_sharing::{DataRuns, RUNS_MAX, ShareSame};
+pub use range_sharing::{data_runs, share_same};
 pub(crate) use ring::RingQueue;
-pub(crate) use same::{DataRuns, RUNS_MAX, ShareSame};
-pub use same::{data_runs, share_same};
 pub use slices::ask_for_short_slices;
 pub use startup::stdout_was_closed;
-pub use written::check_written;
 
 /// The numbers of the operations that servers of this crate answer, as the FUSE protocol has them.
 pub(crate) mod numbers {
-    use super::{peer, same, written};
+    use super::{lost_data, peer, range_sharing};
     use rustix::ioctl::Opcode;
 
-    pub(crate) const DATA: u32 = of(same::DATA);
-    pub(crate) const LOST: u32 = of(written::LOST);
-    pub(crate) const NODE: u32 = of(same::NODE);
+    pub(crate) const DATA: u32 = of(range_sharing::DATA);
+    pub(crate) const LOST: u32 = of(lost_data::LOST);
+    pub(crate) const NODE: u32 = of(range_sharing::NODE);
     pub(crate) const SERVED: u32 = of(peer::SERVED);
-    pub(crate) const SHARE_SAME: u32 = of(same::SHARE_SAME);
+    pub(crate) const SHARE_SAME: u32 = of(range_sharing::SHARE_SAME);
     pub(crate) const SOCKET: u32 = of(peer::SOCKET);
 
     /// The 32 bits of a request number that the kernel uses; C libraries pass them as different types.

@@ -1,4 +1,4 @@
-//! A process with no mounts to see, and none to keep; a thread that sees next to nothing.
+//! Namespaces: a process without mounts, and a thread that sees a single device.
 
 use rustix::fs::{FileType, Mode};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
@@ -6,9 +6,9 @@ use rustix::thread::UnshareFlags;
 use std::io;
 use std::path::Path;
 
-/// What `work` does on a thread to which the root directory is an empty one but for the block device `node`, at the
-/// absolute `path`. (A namespace of mounts would do, too, but would keep a copy of everybody's mounts for a moment, and
-/// so who unmounts one just then would not have waited for its server.)
+/// Runs `work` on a thread whose root directory is empty except for the block device `node`, at the absolute `path`. (A
+/// mount namespace would do, too, but would hold copies of all mounts for a moment, and unmounting one of them just
+/// then would not wait for its server.)
 ///
 /// # Errors
 /// `EPERM` without the rights to mount and to make nodes; those of `work`.
@@ -20,7 +20,7 @@ pub(crate) fn with_node_at<T: Send>(
     let number = rustix::fs::stat(node)?.st_rdev;
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
-    // Attached nowhere: it goes with its last user.
+    // Attached nowhere: it is freed with its last user.
     let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     let inside = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
@@ -30,7 +30,7 @@ pub(crate) fn with_node_at<T: Send>(
     }
     rustix::fs::mknodat(&root, inside, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, number)?;
     let apart = || {
-        // SAFETY: only where this thread is in the tree of files is no longer shared.
+        // SAFETY: only the root and working directory of this thread are no longer shared.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
         rustix::process::fchdir(&root)?;
         rustix::process::chroot(".")?;
@@ -40,28 +40,28 @@ pub(crate) fn with_node_at<T: Send>(
     run.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts ended")))
 }
 
-/// Moves this process, which must have one thread, into a mount namespace of its own with nothing in it but an empty,
-/// read-only directory. What is open stays open. `dir` is any directory; nothing happens to it.
+/// Moves this process, which must have one thread, into a mount namespace of its own with only an empty, read-only
+/// directory. Open files stay open. `dir` is any directory; it is not changed.
 ///
-/// The last process of a mount namespace unmounts what is in it while it ends, and the kernel waits for the server of a
-/// mount on a block device then. A server that is this last process would wait for itself, killed or not, and `sync(2)`
-/// of the whole machine behind it. (`do_exit` gives up namespaces before it closes the FUSE device.)
+/// The last process of a mount namespace unmounts its mounts while it ends, and for a mount on a block device the
+/// kernel waits for the server then. A server that is this last process would wait for itself, killed or not, and
+/// `sync(2)` of the whole machine would wait for it. (`do_exit` gives up namespaces before it closes the FUSE device.)
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_ADMIN`. The process may be in the new namespace already, with copies of the mounts that it
-/// had; these are its own, and nothing that is mounted later appears among them.
+/// `EPERM` without `CAP_SYS_ADMIN`. The process may be in the new namespace already, with copies of its mounts; later
+/// mounts do not appear among them.
 pub fn leave_mounts(dir: &Path) -> io::Result<()> {
-    // SAFETY: descriptors stay shared with nobody new: the table of open files is not unshared.
+    // SAFETY: the table of open files is not unshared, so descriptors are shared as before.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
     let own = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", own)?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("none", dir, "tmpfs", flags, Some(c"mode=555,nr_inodes=1,size=4k"))?;
     rustix::process::chdir(dir)?;
-    // The old root ends up below the new one, in the same place, from where it is let go with everything on it.
+    // The old root ends up below the new one, at the same path, from where it is detached with everything on it.
     match rustix::process::pivot_root(".", ".") {
         Ok(()) => rustix::mount::unmount(".", UnmountFlags::DETACH)?,
-        // The first root of a machine (of an initramfs) cannot be left in this way; it can be covered.
+        // The first root of a machine (of an initramfs) cannot be left in this way, but can be covered.
         Err(rustix::io::Errno::INVAL) => {
             rustix::mount::mount_move(".", "/")?;
             rustix::process::chroot(".")?;

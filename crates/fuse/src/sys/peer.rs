@@ -1,24 +1,24 @@
-//! Who is at the other end of a socket, and which node of a mount a descriptor leads to.
+//! The user at the other end of a socket, and the node and server of an open directory of a mount.
 
 use rustix::fd::{AsRawFd as _, BorrowedFd};
 use rustix::ioctl;
 use std::io;
 use vfs::NodeId;
 
-/// Answered with the number of the socket at which the server takes clients besides the kernel; 0 where there is none.
+/// Returns the number of the socket for clients besides the kernel; 0 if there is none.
 pub(crate) const SOCKET: ioctl::Opcode = ioctl::opcode::read::<[u64; 2]>(b'S', 0xbb);
 
-/// Answered with the [`ServedFile`] of the server, in three numbers; all of them are 0 where it says nothing of it.
+/// Returns the [`ServedFile`] of the server as three numbers, all 0 if the server does not tell.
 pub(crate) const SERVED: ioctl::Opcode = ioctl::opcode::read::<[u64; 3]>(b'S', 0xbc);
 
-/// Which file a server has open as its image, whatever its name leads to by now.
+/// Identity of the file that a server has open as its image, whatever its name leads to by now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServedFile {
-    /// The device that the file is on.
+    /// Device number of the file system that holds the file.
     pub device: u64,
-    /// Its inode there.
+    /// Its inode number.
     pub inode: u64,
-    /// The number of the block device that it is; 0 for a regular file.
+    /// Its device number if it is a block device; 0 for a regular file.
     pub number: u64,
 }
 
@@ -37,17 +37,17 @@ impl ServedFile {
     }
 }
 
-/// Groups that a process may be in, as Linux limits them.
+/// Most groups of a process in Linux.
 const GROUPS_MAX: usize = 65_536;
-/// Type of the handles that the kernel makes for FUSE (`FILEID_INO64_GEN`): the upper and the lower half of the node's
-/// number, and its generation.
+/// Type of the kernel's handles for FUSE (`FILEID_INO64_GEN`): the upper and the lower half of the node's number, and
+/// its generation.
 const HANDLE_TYPE: i32 = 0x81;
 
 /// The number of the socket at which the server of a mount takes clients besides the kernel; `dir` is an open directory
-/// of that mount. `None` where it takes none.
+/// of that mount. `None` if it takes none.
 ///
 /// # Errors
-/// What the system says when the server cannot be asked.
+/// The system's, if the server cannot be asked.
 pub fn socket_number(dir: BorrowedFd<'_>) -> io::Result<Option<[u64; 2]>> {
     // SAFETY: the operation writes two u64 through the pointer it is given, and `Getter` gives it a pointer to two that
     // live as long as the call, and take any value.
@@ -59,11 +59,11 @@ pub fn socket_number(dir: BorrowedFd<'_>) -> io::Result<Option<[u64; 2]>> {
     }
 }
 
-/// The file that the server of a mount has open as its image; `dir` is an open directory of that mount. `None` where
-/// the server does not tell.
+/// The file that the server of a mount has open as its image; `dir` is an open directory of that mount. `None` if the
+/// server does not tell.
 ///
 /// # Errors
-/// The system's, when the server cannot be asked.
+/// The system's, if the server cannot be asked.
 pub fn served_file(dir: BorrowedFd<'_>) -> io::Result<Option<ServedFile>> {
     // SAFETY: the operation writes three u64 through the pointer it is given, and `Getter` gives it a pointer to three
     // that live as long as the call, and take any value.
@@ -75,7 +75,7 @@ pub fn served_file(dir: BorrowedFd<'_>) -> io::Result<Option<ServedFile>> {
     }
 }
 
-/// Supplementary groups of the process that connected a Unix socket, at the time when it did.
+/// Supplementary groups that a process had when it connected a Unix socket.
 ///
 /// # Errors
 /// The system's.
@@ -100,7 +100,7 @@ pub fn peer_groups(stream: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // It has told how many there are.
+        // The kernel has returned their number.
         if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
             return Err(error);
         }
@@ -112,7 +112,7 @@ fn libc_len(count: usize) -> io::Result<libc::socklen_t> {
     libc::socklen_t::try_from(count.saturating_mul(size_of::<u32>())).map_err(io::Error::other)
 }
 
-/// The node of a FUSE mount that a descriptor leads to; the server is not asked.
+/// The FUSE node of a descriptor; the server is not asked.
 ///
 /// # Errors
 /// `InvalidInput` for a descriptor of another file system; the system's.

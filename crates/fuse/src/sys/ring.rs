@@ -1,7 +1,7 @@
 //! A queue of a FUSE connection over io_uring: commands in, requests out, and the shared memory.
 //!
-//! A slot is memory that one request at a time lies in. It belongs either to the kernel (which
-//! may write to it) or to this process; only in the second case can it be looked at.
+//! A slot is memory for one request at a time. It belongs either to the kernel (which may write to it) or to this
+//! process, which may access it only in that case.
 
 use super::memory::Mapping;
 use io_uring::register::Restriction;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: hands a reply, and with it the slot, to the kernel.
 const COMMIT_AND_FETCH: u32 = 2;
-/// `IORING_ENTER_GETEVENTS`: also does what the kernel put off until the ring is looked at.
+/// `IORING_ENTER_GETEVENTS`: also runs work that the kernel deferred until the ring is entered.
 const ENTER_GETEVENTS: u32 = 1;
-/// Where the length of a submission's buffer is (`struct io_uring_sqe`).
+/// Offset of the length of a submission's buffer (`struct io_uring_sqe`).
 const SQE_LEN_OFFSET: usize = 24;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
@@ -32,8 +32,8 @@ pub(crate) struct RingQueue {
 }
 
 impl Drop for RingQueue {
-    /// What the kernel has not given back it may still write to, also after the ring is closed, which it notices later:
-    /// that memory is never used for anything else.
+    /// The kernel may still write to slots that it has not returned, even for a while after the ring is closed: their
+    /// memory is leaked, never reused.
     fn drop(&mut self) {
         for slot in self.slots.drain(..).filter(|slot| !slot.is_ours) {
             std::mem::forget(slot);
@@ -65,21 +65,21 @@ impl Slot {
 }
 
 impl RingQueue {
-    /// A queue of no connection yet, with the number `index` that it will have. It may be made in
-    /// another thread than the one that uses it.
+    /// A queue without a connection, with its future number `index`. It may be made in another thread than the one that
+    /// uses it.
     pub(crate) fn new(index: u16, depth: usize, header_bytes: usize, payload_bytes: usize) -> io::Result<Self> {
         let entries = u32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
         let ring = Ring::builder().setup_r_disabled().setup_single_issuer().setup_defer_taskrun().build(entries)?;
-        // What goes through a ring, no filter of system calls sees. Nothing but commands to
-        // devices is needed, and nothing else will be taken.
+        // Seccomp filters do not see operations of a ring. Only commands to devices are needed, so others are
+        // forbidden.
         let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
         ring.submitter().register_restrictions(&mut allowed)?;
         let slots = (0..depth).map(|_| Slot::new(header_bytes, payload_bytes)).collect::<io::Result<_>>()?;
         Ok(Self { ring, slots, device: None, index, in_kernel: 0, unsubmitted: 0 })
     }
 
-    /// Makes this a queue of the connection of `device`, and hands all slots to the kernel. This
-    /// thread is the one that uses the queue from now on.
+    /// Makes this a queue of the connection of `device`, and gives all slots to the kernel. Only this thread uses the
+    /// queue from now on.
     pub(crate) fn register(&mut self, device: Arc<OwnedFd>) -> io::Result<()> {
         self.device = Some(device);
         self.ring.submitter().register_enable_rings()?;
@@ -87,7 +87,7 @@ impl RingQueue {
             self.push(slot_index, REGISTER, 0)?;
         }
         self.submit(0)?;
-        // A slot that is refused comes back at once; one with a request does so with success.
+        // A refused slot is returned at once with an error; one with a request is returned with success.
         let completions = self.ring.completion();
         let refused = completions.map(|entry| entry.result()).find(|result| *result < 0);
         match refused {
@@ -96,7 +96,7 @@ impl RingQueue {
         }
     }
 
-    /// Waits for a request, and tells which slot it lies in. `None` when no more will come.
+    /// Waits for a request, and returns the index of its slot. `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<usize>> {
         loop {
             if let Some(slot_index) = self.take_completed()? {
@@ -109,7 +109,7 @@ impl RingQueue {
         }
     }
 
-    /// As [`RingQueue::next`], without waiting: `None` when there is no request at hand.
+    /// As [`RingQueue::next`], without waiting: `None` if there is no request.
     pub(crate) fn try_next(&mut self) -> io::Result<Option<usize>> {
         if let Some(slot_index) = self.take_completed()? {
             return Ok(Some(slot_index));
@@ -118,7 +118,7 @@ impl RingQueue {
         self.take_completed()
     }
 
-    /// The slot of a request that has come.
+    /// The slot of an arrived request.
     fn take_completed(&mut self) -> io::Result<Option<usize>> {
         loop {
             let Some(completion) = self.ring.completion().next() else {
@@ -144,7 +144,7 @@ impl RingQueue {
         }
     }
 
-    /// Headers and payload of a slot that [`RingQueue::next`] told of.
+    /// Headers and payload of a slot that [`RingQueue::next`] returned.
     pub(crate) fn slot(&mut self, slot_index: usize) -> Option<(&mut [u8], &mut [u8])> {
         let slot = self.slots.get_mut(slot_index).filter(|slot| slot.is_ours)?;
         let header_bytes = slot.header_bytes;
@@ -154,7 +154,7 @@ impl RingQueue {
         Some((headers, payload))
     }
 
-    /// Hands back a slot with the reply to the request `commit_id`.
+    /// Returns a slot with the reply to the request `commit_id`.
     pub(crate) fn commit(&mut self, slot_index: usize, commit_id: u64) -> io::Result<()> {
         self.push(slot_index, COMMIT_AND_FETCH, commit_id)
     }
@@ -179,16 +179,16 @@ impl RingQueue {
         slot.is_ours = false;
         self.in_kernel += 1;
         self.unsubmitted += 1;
-        // SAFETY: the vectors and the memory they name belong to a slot, which is neither touched nor given back to the
-        // system before its completion (`is_ours`).
+        // SAFETY: the vectors and their memory belong to a slot, which is neither accessed nor freed before its
+        // completion (`is_ours`).
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| io::ErrorKind::StorageFull.into())
     }
 
-    /// Has the kernel tell what has come, without waiting: it does so only when asked to.
+    /// Makes the kernel deliver completions, without waiting: it does so only when entered.
     fn collect(&mut self) -> io::Result<()> {
         let unsubmitted = u32::try_from(self.unsubmitted).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: no argument is passed, and what is submitted is what `push` put there.
+        // SAFETY: no argument is passed, and only entries of `push` are submitted.
         let entered = unsafe { self.ring.submitter().enter::<()>(unsubmitted, 0, ENTER_GETEVENTS, None) };
         match entered {
             Ok(_) => self.unsubmitted = 0,
@@ -212,7 +212,7 @@ impl RingQueue {
     }
 }
 
-/// Sets the length of a submission's buffer, for which the builder of commands has no place.
+/// Sets the length of a submission's buffer, which the builder of commands cannot set.
 fn with_len(mut entry: squeue::Entry128, len: u32) -> squeue::Entry128 {
     const _: () = assert!(size_of::<squeue::Entry128>() == 128);
     let bytes = std::ptr::from_mut(&mut entry).cast::<u8>();
@@ -238,7 +238,7 @@ mod tests {
         })
     }
 
-    /// After an error a queue ended with slots that the kernel had, and gave their memory back.
+    /// After an error a queue freed the memory of slots that the kernel still had.
     #[test]
     fn memory_that_the_kernel_holds_is_not_given_back() {
         // Large, so that nothing else is mapped there at once.

@@ -1,19 +1,18 @@
-//! Short time slices for a server.
+//! Short scheduling slices for a server.
 
 use rustix::thread::gettid;
 use std::io;
 
-/// What a thread may run in nanoseconds before others that wait get their turn, when it asks for turns that are short
-/// and come soon. Linux takes 0.1 to 100 ms, and 2.8 ms for who does not ask.
+/// Requested slice in nanoseconds: how long a thread runs before waiting ones get their turn. Linux accepts 0.1 to 100
+/// ms; the default is 2.8 ms.
 const SLICE_NANOSECONDS: u64 = 200_000;
 
-/// Asks for short turns on the processor that come soon, for this thread and those that it will start, as suits a
-/// server whose requests take microseconds while busy programs fill the processors. Takes no priority: its share of the
-/// time stays. Linux before 6.12 does not have that, and nothing changes; nor where the policy of scheduling is not the
-/// usual one.
+/// Requests short slices with low latency for this thread and those that it will start, as suits a server whose
+/// requests take microseconds while busy programs fill the processors. Its share of the time does not change. Without
+/// effect before Linux 6.12, or with another scheduling policy than the usual one.
 ///
 /// # Errors
-/// What the system says to the question for, or the change of, this thread's attributes.
+/// The system's, for reading or changing this thread's attributes.
 pub fn ask_for_short_slices() -> io::Result<()> {
     let bytes = u32::try_from(size_of::<libc::sched_attr>()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let thread = gettid().as_raw_nonzero().get();
@@ -26,7 +25,7 @@ pub fn ask_for_short_slices() -> io::Result<()> {
     }
     attr.size = bytes;
     attr.sched_runtime = SLICE_NANOSECONDS;
-    // SAFETY: the call reads the structure, whose size it contains; the rest is as the system gave it.
+    // SAFETY: the call reads the structure, whose size it contains; the rest was filled by the system.
     done(unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw mut attr, 0) })
 }
 
@@ -55,7 +54,7 @@ mod tests {
             };
             let (own, child) = (slice(), std::thread::spawn(slice).join().unwrap());
             assert_eq!(own, child, "inherited");
-            // Older kernels say nothing of it.
+            // Older kernels do not report it.
             assert!(own == SLICE_NANOSECONDS || own == 0, "{own}");
         })
         .join()

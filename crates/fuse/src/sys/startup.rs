@@ -1,8 +1,8 @@
-//! What a process was given when it started, before Rust's runtime changes it.
+//! State of the standard output when the process started, before Rust's runtime changes it.
 //!
-//! The runtime opens `/dev/null` in the place of a standard descriptor that is closed, and what is written to it
-//! then is lost without an error. Nothing tells that descriptor from a `/dev/null` that the caller chose (a daemon's
-//! is opened for reading and writing, too), so it has to be asked for before the runtime runs.
+//! The runtime opens `/dev/null` in place of a closed standard descriptor, and later output is lost without an error.
+//! That descriptor looks like a `/dev/null` chosen by the caller (a daemon's is opened for reading and writing, too),
+//! so it has to be examined before the runtime runs.
 
 use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = {
     extern "C" fn look() {
-        // SAFETY: it is borrowed for one call, which fails where it is closed.
+        // SAFETY: it is borrowed for one call, which fails if it is closed.
         let stdout = unsafe { BorrowedFd::borrow_raw(1) };
         let is_closed = rustix::io::fcntl_getfd(stdout) == Err(rustix::io::Errno::BADF);
         STDOUT_WAS_CLOSED.store(is_closed, Ordering::Relaxed);
@@ -23,7 +23,7 @@ static AT_START: extern "C" fn() = {
     look
 };
 
-/// True when this process was started with its standard output closed: nobody will see what is written to it.
+/// True if this process was started with its standard output closed: output would be lost.
 pub fn stdout_was_closed() -> bool {
     STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
 }

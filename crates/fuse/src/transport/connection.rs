@@ -1,4 +1,4 @@
-//! The descriptors through which a mount is served.
+//! The descriptors of a mount's FUSE connection.
 
 use crate::error::Result;
 use crate::mount::{self, MountOptions};
@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A mounted directory that waits to be served. Dropping it (and the server made of it) ends the
-/// mount: every use of it fails from then on.
+/// A mounted directory that is not yet served. Dropping it (and the server made of it) ends the mount: every access to
+/// it fails from then on.
 #[derive(Debug)]
 pub struct Connection {
     device: OwnedFd,
 }
 
 impl Connection {
-    /// Mounts on `dir`: itself when it may, with the program `fusermount3` otherwise. Nobody can
-    /// use the mount before a server was started.
+    /// Mounts on `dir`: directly if permitted, with the program `fusermount3` otherwise. The mount is not usable before
+    /// a server is started.
     ///
     /// # Errors
     /// `dir` is no directory or cannot be mounted on.
@@ -25,17 +25,15 @@ impl Connection {
         mount::mount(dir, options).map(Self::from_fd)
     }
 
-    /// As [`Connection::mount`], in the way in which `sync` and `syncfs` come to the file system
-    /// (as `sync_fs`) and unmounting waits for [`Server::wait`](crate::Server::wait). Only for root;
-    /// the mount's source is a loop device that exists for this alone, and its type
-    /// `fuseblk.SUBTYPE`.
+    /// As [`Connection::mount`], so that `sync` and `syncfs` reach the file system (as `sync_fs`) and unmounting waits
+    /// for [`Server::wait`](crate::Server::wait). Only for root; the mount's source is a loop device made for it, and
+    /// its type `fuseblk.SUBTYPE`.
     ///
-    /// `backing` is a file, open for writing unless the mount is read-only, of at least 4096 bytes,
-    /// which is never looked at nor written to: the loop device leads to it, and so tells what is
-    /// mounted.
+    /// `backing` is a file, open for writing unless the mount is read-only, of at least 4096 bytes, which is never read
+    /// or written: the loop device refers to it, and so shows the image in the mount table.
     ///
     /// # Errors
-    /// As [`Connection::mount`]; no loop device can be had.
+    /// As [`Connection::mount`]; no loop device is available.
     pub fn mount_synced(dir: &Path, options: &MountOptions, backing: BorrowedFd<'_>) -> Result<Self> {
         mount::mount_synced(dir, options, backing).map(Self::from_fd)
     }
@@ -46,13 +44,13 @@ impl Connection {
         Self { device }
     }
 
-    /// The descriptor, for passing it on to the process that serves.
+    /// The descriptor, to be passed to the serving process.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.device
     }
 
-    /// A channel for each of `workers`, as far as they are to be had: the last ones share.
+    /// A channel for each of `workers`, as far as there are enough: the last ones share.
     pub(crate) fn into_channels(self, spares: Vec<OwnedFd>, workers: usize) -> Vec<Arc<OwnedFd>> {
         let mut channels = Vec::new();
         for spare in spares.into_iter().take(workers.saturating_sub(1)) {
@@ -69,7 +67,7 @@ impl Connection {
     }
 }
 
-/// Opens the FUSE device so many times, as far as that is allowed.
+/// Opens the FUSE device `count` times, as far as that is permitted.
 pub(crate) fn open_spares(count: usize) -> Vec<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let open = |_| rustix::fs::open("/dev/fuse", flags, Mode::empty()).ok();

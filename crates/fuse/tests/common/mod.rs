@@ -1,4 +1,4 @@
-//! A mount that lives as long as a test, and a file system that counts what it is asked.
+//! A mount that lives as long as a test, and a file system that counts its calls.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -24,14 +24,14 @@ pub(crate) struct Mounted {
     server: Option<JoinHandle<fuse::Result<()>>>,
     /// The kernel keeps dirty pages.
     pub(crate) is_writeback: bool,
-    /// The kernel opens files without asking.
+    /// The kernel opens files without requests.
     pub(crate) is_zero_open: bool,
-    /// What is asked of the file system.
+    /// Counts the calls of the file system.
     pub(crate) fs: Arc<Counting>,
 }
 
 impl Mounted {
-    /// Mounts a file system in memory; `None`, and why is printed, where that is not possible.
+    /// Mounts a file system in memory; `None`, with a message, if that is not possible.
     pub(crate) fn new(options: ServerOptions) -> Option<Self> {
         Self::with(options, Connection::mount)
     }
@@ -69,19 +69,19 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// The mounted directory.
+    /// The mount point.
     pub(crate) fn root(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Waits for the server of a mount that is gone.
+    /// Waits for the server of an ended mount.
     pub(crate) fn wait(&mut self) -> fuse::Result<()> {
         self.server.take().unwrap().join().unwrap()
     }
 
-    /// Ends the mount and its server in good order.
+    /// Unmounts, and waits for the server.
     pub(crate) fn unmount(mut self) {
-        // A client that was killed may take a moment to leave.
+        // The kernel may need a moment to close the files of a killed client.
         let start = Instant::now();
         while let Err(error) = fuse::unmount(self.dir.path(), false) {
             assert!(start.elapsed() < Duration::from_secs(5), "{error}");
@@ -103,9 +103,9 @@ impl Drop for Mounted {
 pub(crate) struct Counting {
     fs: Arc<dyn FileSystem>,
     counts: Mutex<BTreeMap<&'static str, usize>>,
-    /// A sync of a directory waits until nobody holds this.
+    /// A sync of a directory waits while this is locked.
     pub(crate) dir_syncs: Mutex<()>,
-    /// A direct write waits until nobody holds this.
+    /// A direct write waits while this is locked.
     pub(crate) direct_writes: Mutex<()>,
 }
 
@@ -118,7 +118,7 @@ impl Counting {
         *self.counts.lock().entry(name).or_default() += 1;
     }
 
-    /// Calls since the last time, and zero again.
+    /// Calls since the last time; resets the counts.
     pub(crate) fn take(&self) -> BTreeMap<&'static str, usize> {
         std::mem::take(&mut *self.counts.lock())
     }
@@ -141,7 +141,7 @@ fn name_in<'a>(control: &Control<'a>) -> &'a [u8] {
     parts.next().unwrap_or_default()
 }
 
-/// Length of files of which a sync fails in the end.
+/// Length of files whose sync fails at its end.
 pub(crate) const UNLUCKY_BYTES: u64 = 1313;
 
 impl FileSystem for Counting {

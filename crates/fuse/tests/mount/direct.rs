@@ -1,6 +1,6 @@
-//! Asynchronous writes around the kernel's page cache, and what the cache has afterwards.
+//! Asynchronous direct writes, and the contents of the page cache afterwards.
 //!
-//! Two programs that read a file over and over saw old bytes for seconds after they had been overwritten.
+//! Two programs that read a file again and again saw old bytes for seconds after they had been overwritten.
 
 use super::{Aligned, Mounted, Page, all_ways};
 use io_uring::{IoUring, opcode, types};
@@ -25,7 +25,7 @@ fn what_is_read_after_an_asynchronous_direct_write_is_new() {
         let Ok(mut ring) = IoUring::new(8) else {
             return eprintln!("SKIPPED: no io_uring here");
         };
-        // The write is under way while somebody reads.
+        // A program reads while the write is pending.
         let held = (options.workers != 1).then(|| mounted.fs.direct_writes.lock());
         #[allow(unsafe_code, reason = "the page and the file outlive the write")]
         // SAFETY: both live until the completion below.

@@ -1,12 +1,12 @@
-//! A page that was stored into through a mapping, and not yet written back, passed for a hole: `lseek` found no data,
-//! and `cp` made a file of zeros.
+//! A page that was stored into through a mapping, and not yet written back, was reported as a hole: `lseek` found no
+//! data, and `cp` made a file of zeros.
 
 use super::{Mounted, all_ways};
 use std::process::Command;
 
-/// Maps a new file that is mostly one hole, stores into that, and seeks through another descriptor. Says whether just
-/// the pages with data were found before that, what a copy that skips holes then has of what was stored, and whether
-/// they were found when the mapping was gone.
+/// Maps a new file that is mostly one hole, stores into that, and seeks through another descriptor. Prints whether
+/// exactly the pages with data were found before that, the stored bytes in a copy that skips holes, and whether the
+/// pages were found when the mapping was gone.
 const PROGRAM: &str = "
 import errno, mmap, os, sys, time
 path, size, place = sys.argv[1], 1 << 20, 500000
@@ -61,10 +61,10 @@ fn what_is_stored_into_a_mapping_is_no_hole() {
         let said = String::from_utf8(asked.stdout).unwrap();
         let words: Vec<&str> = said.split_whitespace().collect();
         assert_eq!(words.len(), 3, "{options:?}: {error}");
-        assert_eq!(words[1], "page", "{options:?}: what is stored has to be copied");
+        assert_eq!(words[1], "page", "{options:?}: stored data has to be copied");
         if !options.writeback && !options.zero_open {
-            assert_eq!(words[0], "True", "{options:?}: who writes a new file sees its holes");
-            assert_eq!(words[2], "True", "{options:?}: who cannot map sees every hole");
+            assert_eq!(words[0], "True", "{options:?}: the writer of a new file sees its holes");
+            assert_eq!(words[2], "True", "{options:?}: a program that cannot map sees every hole");
         }
         mounted.unmount();
     }

@@ -1,4 +1,4 @@
-//! Syncs, which are answered together, and what others do meanwhile.
+//! Syncs, which are answered together, and other requests meanwhile.
 
 use super::common::{MAKE_DIRECTORY, Mounted, UNLUCKY_BYTES};
 use super::on_all_ways;
@@ -59,7 +59,7 @@ fn a_failure_at_the_end_reaches_the_caller_alone() {
     });
 }
 
-/// What is put off while there are other requests must not wait as long as there are any.
+/// A deferred sync must not wait as long as there are other requests.
 #[test]
 fn a_sync_is_answered_while_others_keep_the_server_busy() {
     on_all_ways(|mounted| {
@@ -87,9 +87,8 @@ fn a_sync_is_answered_while_others_keep_the_server_busy() {
     });
 }
 
-/// The kernel keeps a directory locked while it is synced. A thread that told it to forget a name
-/// in there would wait for that, and nothing could end it: neither could the server end, whose
-/// answer the sync waits for.
+/// The kernel keeps a directory locked while it is synced. A thread that invalidated a name in it would wait for that,
+/// and nothing could end it: nor could the server end, whose answer the sync waits for.
 #[test]
 fn names_are_forgotten_while_their_directory_is_being_synced() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

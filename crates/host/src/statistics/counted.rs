@@ -85,7 +85,7 @@ impl Counts {
     }
 }
 
-/// Locks that are counted together; a static beside what they protect.
+/// Locks that are counted together; a static beside the protected data.
 #[derive(Debug)]
 pub struct Class {
     name: &'static str,
@@ -161,7 +161,7 @@ pub fn measure(names: &[&str]) {
     }
 }
 
-/// Forgets what was counted.
+/// Resets the counts.
 pub fn reset() {
     for class in &KNOWN.lock().classes {
         for count in class.shards.iter().flat_map(Counts::all) {
@@ -207,7 +207,7 @@ impl Last {
     }
 }
 
-/// Counts what has no lock, only an atomic that threads share.
+/// Counts accesses to an atomic that threads share without a lock.
 #[derive(Debug)]
 pub struct Watch {
     class: &'static Class,

@@ -39,7 +39,7 @@ pub const MARKDOWN_BEGINS: &str = "| class |";
 /// First words of [`json`].
 pub const JSON_BEGINS: &str = "{\"locks\":[";
 
-/// What one class of locks did.
+/// Counts of one class of locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Its name.
@@ -65,7 +65,7 @@ pub(crate) enum Access {
     Exclusive,
 }
 
-/// A locked value, beside what has to be known of its lock wherever that is held.
+/// A locked value, with the lock's counters.
 pub struct Slot<T: ?Sized> {
     /// The thread that had the lock last.
     pub(crate) last: Last,

@@ -1,8 +1,8 @@
 //! The client's side: a file system whose calls are messages.
 //!
-//! Each thread that asks has a stream of its own; nodes and handles that are given back wait for the next message.
-//! `subvolumes` has the calls on subvolumes. Failure: a stream that failed is not used again, and callers that wait for
-//! a server that is gone get `EIO`. Callers: commands, through [`vfs::Volume`].
+//! Each calling thread has a stream of its own; released nodes and handles are sent with the next message. `subvolumes`
+//! has the calls on subvolumes. Failure: a failed stream is not used again, and calls to a server that is gone fail
+//! with `EIO`. Callers: commands, through [`vfs::Volume`].
 
 mod maintenance;
 mod subvolumes;
@@ -20,23 +20,23 @@ use vfs::file_system::{
 };
 use vfs::{Blame, Error, FileSystem, Maintenance};
 
+use crate::batch;
 use crate::dirs::Dirs;
 use crate::jobs::JobFailure;
-use crate::many;
 use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
 
-/// What is given back without being asked for again waits for the next message, or for so much of it.
+/// Most releases that wait for the next message.
 const GONE_MAX: usize = 256;
-/// The exit status of what the server refuses.
+/// The exit status of a refusal by the server.
 const STATUS_REFUSED: u8 = 1;
-/// The exit status of what fails on the way.
+/// The exit status of a failure of the connection.
 const STATUS_IO: u8 = 6;
 
 /// The file system of a server, from a directory of it on.
 pub struct Remote {
     /// New streams are asked for on this one.
     first: Mutex<Talk>,
-    /// Streams that nobody uses now.
+    /// Unused streams.
     idle: Mutex<Vec<Talk>>,
     gone: Mutex<Vec<Gone>>,
     dirs: Mutex<Dirs>,
@@ -45,7 +45,7 @@ pub struct Remote {
     _root: OwnedFd,
 }
 
-/// A stream, and what its last message brought.
+/// A stream, and its last message.
 #[derive(Debug)]
 struct Talk {
     wire: Wire,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// The other process went away, or says what makes no sense.
+/// The other process is gone, or sent a malformed message.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the server of the mount is gone")]
@@ -126,11 +126,11 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Has the server do a job that only a format knows; it reads from `stream`, or writes to it. Returns what is
-    /// reported. Nothing else is asked of the server meanwhile through what is left of the first stream.
+    /// Asks the server to run a job of the format; the job reads from `stream`, or writes to it. Returns its report.
+    /// The first stream is not used for other requests meanwhile.
     ///
     /// # Errors
-    /// What the job ends with, in its own words; the stream's.
+    /// The error of the job, in its own words; the stream's.
     pub fn job(&self, words: Vec<String>, stream: UnixStream) -> Result<String, JobFailure> {
         let name = words.first().cloned().unwrap_or_default();
         let call = Call { gone: Vec::new(), request: Request::Job { words } };
@@ -152,7 +152,7 @@ impl Remote {
         }
     }
 
-    /// A stream that nobody else uses.
+    /// A stream for this thread alone.
     fn talk(&self) -> Answer<Talk> {
         if let Some(talk) = self.idle.lock().pop() {
             return Ok(talk);
@@ -244,7 +244,7 @@ impl Remote {
             waiting.len() > GONE_MAX
         };
         if is_much {
-            // What cannot be told is given back when the server notices that this client is gone.
+            // Without this message the server releases them when it notices that this client is gone.
             let _ = self.call(Request::Status);
         }
     }
@@ -260,7 +260,7 @@ impl Remote {
     }
 }
 
-/// What an answer says that is not the one that was asked for.
+/// The error of an unexpected answer.
 fn failure(reply: Reply) -> Error {
     match reply {
         Reply::Failed(refusal) => refusal.into(),
@@ -338,15 +338,15 @@ impl FileSystem for Remote {
         if node.data.len() > DATA_BYTES_MAX {
             return Err(Errno::E2BIG.into());
         }
-        self.attr_of(Request::CreateWhole { parent, name, node: many::whole(node) }, node.data)
+        self.attr_of(Request::CreateWhole { parent, name, node: batch::whole(node) }, node.data)
     }
 
     fn create_many(&self, parent: NodeId, nodes: &[(&[u8], WholeNode<'_>)]) -> Vec<Answer<Attr>> {
-        let made = many::parts(nodes, many::sizes).into_iter().flat_map(|part| match part {
+        let made = batch::parts(nodes, batch::sizes).into_iter().flat_map(|part| match part {
             [(name, node)] => vec![self.create_whole(parent, name, node)],
             part => {
-                let (request, data) = many::request(parent, part);
-                many::made(part.len(), self.call_with(request, &data, None).map(|(reply, _)| reply), failure)
+                let (request, data) = batch::request(parent, part);
+                batch::made(part.len(), self.call_with(request, &data, None).map(|(reply, _)| reply), failure)
             }
         });
         made.collect()
@@ -354,17 +354,17 @@ impl FileSystem for Remote {
 
     fn known_many(&self, paths: &[&[u8]], follow: Follow, data_bytes_max: usize) -> Vec<Answer<KnownNode>> {
         let bytes_max = u32::try_from(data_bytes_max).unwrap_or(u32::MAX);
-        let known = many::parts(paths, |path| (path.len(), 0)).into_iter().flat_map(|part| {
+        let known = batch::parts(paths, |path| (path.len(), 0)).into_iter().flat_map(|part| {
             let mut data = Vec::new();
             let request = Request::KnownMany { paths: part.to_vec(), follow, data_bytes_max: bytes_max };
             let answer = self.call_taking(request, &mut data);
-            many::known(part.len(), answer.map(|reply| (reply, data)), failure)
+            batch::known(part.len(), answer.map(|reply| (reply, data)), failure)
         });
         known.collect()
     }
 
     fn at_once(&self) -> usize {
-        many::NODES_MAX
+        batch::NODES_MAX
     }
 
     fn create_unnamed(
@@ -499,7 +499,7 @@ impl FileSystem for Remote {
                         true => sink.add_with_node(&entry, listed.node.as_ref()),
                         false => sink.add(&entry),
                     };
-                // What is not taken is no reference of the caller's.
+                // The caller got no reference to an entry that it did not take.
                 if !takes && let Some(node) = listed.node {
                     self.give_back(Gone::Node(node.node, 1));
                 }

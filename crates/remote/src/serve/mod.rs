@@ -1,6 +1,6 @@
 //! The server's side: a session for each client, a thread for each of its streams.
 //!
-//! A session keeps a list of the nodes and handles that its client has, executes what [`Permitted`] allows, and reports
+//! A session keeps a list of the nodes and handles of its client, executes calls that [`Permitted`] allows, and reports
 //! changes to [`Watch`]; `subvolumes` has the changes of subvolumes. Failure: a malformed request closes the client's
 //! stream. Callers: the server of a mount.
 
@@ -21,10 +21,10 @@ use vfs::file_system::{
     WriteFlags,
 };
 
-use crate::held::Held;
+use crate::batch;
 use crate::jobs::{JobFailure, JobKind, Jobs};
 use crate::list::List;
-use crate::many;
+use crate::references::Held;
 use crate::streams::Streams;
 use crate::watch::Watch;
 use crate::wire::{
@@ -47,29 +47,29 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// What is done for clients.
+/// State of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// What they ask for.
+    /// Requests are executed.
     Serving,
-    /// What they have is given back.
+    /// References of clients are released.
     Ending,
     /// Nothing: the file system has ended.
     Over,
 }
 
 impl Host {
-    /// Nobody is served yet.
+    /// A host without clients.
     #[must_use]
     pub fn new(watch: Arc<dyn Watch>, jobs: Option<Arc<dyn Jobs>>) -> Arc<Self> {
         let (jobs, state) = (Mutex::new(jobs), RwLock::new(State::Serving));
         Arc::new(Self { watch, jobs, state, streams: Arc::default() })
     }
 
-    /// Does `greet` with a client of whom nothing is known yet, so that [`Host::close`] ends it.
+    /// Runs `greet` for a client that is not yet identified, so that [`Host::close`] ends it.
     ///
     /// # Errors
-    /// `ResourceBusy` where there are too many clients; what `greet` fails with.
+    /// `ResourceBusy` if there are too many clients; errors of `greet`.
     pub fn greeting<T, E: From<io::Error>>(
         self: &Arc<Self>,
         stream: &UnixStream,
@@ -80,10 +80,10 @@ impl Host {
         greet()
     }
 
-    /// Serves a client, on threads of its own. `uid` is whose it is.
+    /// Serves a client of the user `uid`, on threads of its own.
     ///
     /// # Errors
-    /// `ResourceBusy` where there are too many; the host's.
+    /// `ResourceBusy` if there are too many; the host's.
     pub fn serve(self: &Arc<Self>, stream: UnixStream, permitted: Permitted, uid: u32) -> io::Result<()> {
         let (host, held) = (Arc::clone(self), Mutex::default());
         let session = Arc::new(Session { host, permitted, held, uid });
@@ -108,7 +108,7 @@ impl Host {
     pub fn close(&self) {
         self.streams.close();
         *self.state.write() = State::Ending;
-        // What it is about is closed with it.
+        // Their volume is closed with it.
         self.jobs.lock().take();
         let left = self.streams.wait_for_end();
         if left > 0 {
@@ -156,7 +156,7 @@ impl Session {
             let call: Call<'_> = postcard::from_bytes(&inbox.header).map_err(io::Error::other)?;
             data.clear();
             let given_back = self.while_serving(|| call.gone.iter().for_each(|gone| self.give_back(*gone)));
-            // What comes for nothing is closed when nothing is held that others wait for: that can take for ever.
+            // An unexpected descriptor is closed while no lock is held: closing can take for ever.
             let reply = given_back.and_then(|()| match (&call.request, inbox.descriptor.take()) {
                 (Request::Join, Some(other)) => Some(self.join(other)),
                 (Request::Job { words }, Some(stream)) => self.while_serving(|| self.job(words, stream)),
@@ -303,9 +303,9 @@ impl Session {
                 *out = data.unwrap_or_default();
                 Reply::Known { node, has_data }
             }
-            Request::KnownMany { paths, follow, data_bytes_max } if paths.len() <= many::NODES_MAX => {
+            Request::KnownMany { paths, follow, data_bytes_max } if paths.len() <= batch::NODES_MAX => {
                 let bytes_max = usize::try_from(*data_bytes_max).unwrap_or(usize::MAX);
-                Reply::KnownMany(many::look(fs, paths, (*follow, bytes_max), out))
+                Reply::KnownMany(batch::look(fs, paths, (*follow, bytes_max), out))
             }
             Request::Attr { node } => Reply::Attr(fs.attr(self.known(*node)?)?),
             Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
@@ -332,7 +332,7 @@ impl Session {
             }
             Request::SyncFile { node, handle, what } => {
                 let node = self.known(*node)?;
-                // A failure is told to each handle once: to who has it.
+                // A failure is reported once to each handle: to its client.
                 let is_own = self.held.lock().flags_of(node, *handle).is_some();
                 fs.sync_file(node, if is_own { *handle } else { Handle::default() }, *what)?;
                 Reply::Done
@@ -357,7 +357,7 @@ impl Session {
         })
     }
 
-    /// What makes and removes names.
+    /// Changes of names.
     fn change_names(&self, request: &Request<'_>, data: &[u8]) -> Answer<Reply> {
         let (fs, watch) = (&self.permitted, &self.host.watch);
         Ok(match request {
@@ -373,7 +373,7 @@ impl Session {
                 watch.name(parent, name);
                 Reply::Attr(attr)
             }
-            Request::CreateMany { parent, nodes } if nodes.len() <= many::NODES_MAX => {
+            Request::CreateMany { parent, nodes } if nodes.len() <= batch::NODES_MAX => {
                 let parent = self.known(*parent)?;
                 let (mut rest, mut made) = (data, Vec::new());
                 for Named { name, node, len } in nodes {
@@ -421,7 +421,7 @@ impl Session {
         })
     }
 
-    /// Does what takes a name from a node, whose attributes the kernel may know by another name.
+    /// Removes a name of a node, whose attributes the kernel may have cached by another name.
     fn losing(&self, parent: NodeId, name: &[u8], change: impl FnOnce() -> Answer<()>) -> Answer<()> {
         let loser = self.permitted.inner().lookup(parent, name);
         let done = change();
@@ -434,7 +434,7 @@ impl Session {
         done
     }
 
-    /// What changes a node.
+    /// Changes of a node.
     fn change_contents(&self, request: &Request<'_>, data: &[u8]) -> Answer<Reply> {
         let fs = &self.permitted;
         let changed = |node: NodeId, reply: Reply| {

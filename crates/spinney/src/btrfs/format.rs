@@ -20,7 +20,7 @@ use super::options;
 
 /// The name of the format.
 const NAME: &str = "btrfs";
-/// The bytes of the superblock that say what it is.
+/// The magic number of the superblock.
 const MAGIC: Magic = magic(0x10040, b"_BHRfS_M");
 /// Send streams, which people take for images.
 const RELATIVES: &[(&str, Magic)] = &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))];

@@ -39,12 +39,12 @@ pub mod receive {
     pub use btrfs_receive::*;
 }
 
-/// Repairs what a check found, and undoes a repair.
+/// Repairs findings of a check, and undoes a repair.
 pub mod repair {
     pub use btrfs_repair::*;
 }
 
-/// Reads what is left of a damaged volume.
+/// Reads the remains of a damaged volume.
 pub mod rescue {
     pub use btrfs_rescue::*;
 }

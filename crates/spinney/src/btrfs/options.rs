@@ -84,7 +84,7 @@ const NOT_HERE: &[&str] = &[
     "user_subvol_rm_allowed",
 ];
 
-/// Options of the kernel's btrfs, with their values, that ask for what a mount does anyway, or for an optimisation
+/// Options of the kernel's btrfs, with their values, that request the usual behaviour of a mount, or an optimisation
 /// without a counterpart here. They are accepted without effect, so that lines of `/etc/fstab` need no change.
 const ACCEPTED: &[(&str, &[&str])] = &[
     ("acl", &[]),
@@ -182,7 +182,7 @@ fn older(way: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the options ask for.
+/// The requested settings.
 struct Wanted {
     options: Own,
     subvol: Option<PathBuf>,
@@ -384,7 +384,7 @@ fn refusal(name: &str, value: Option<&str>) -> Error {
     }
 }
 
-/// What `compress` or `compress-force` ask for; as in the kernel zlib where nothing is said.
+/// The algorithm of `compress` or `compress-force`; by default zlib, as in the kernel.
 fn compression_of(name: &str, value: Option<&str>) -> Result<Option<Compression>> {
     let is_forced = name == "compress-force";
     match value {
@@ -430,7 +430,7 @@ fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
     }
     let is_no_subvolume = error.cause::<Cause>().and_then(Cause::caller_error) == Some(CallerError::NoSuchSubvolume);
     let reason = match (is_no_subvolume, subvol) {
-        (true, Some(_)) => "what is there is no subvolume",
+        (true, Some(_)) => "not a subvolume",
         (false, Some(_)) => "nothing is there; a path starts at the top level",
         (_, None) => "no subvolume has that number; `spinney subvolume list` shows them",
     };

@@ -19,7 +19,7 @@ use super::options;
 
 /// The name of the format.
 const NAME: &str = "f2fs";
-/// The bytes of the superblock that say what it is.
+/// The magic number of the superblock.
 const MAGIC: Magic = magic(0x400, b"\x10\x20\xf5\xf2");
 /// Those of its copy.
 const COPIES: &[Magic] = &[magic(0x1400, b"\x10\x20\xf5\xf2")];

@@ -1,5 +1,5 @@
-//! Bytes that rot and reads that fail: what has a good copy is read and mended, what has none is an error that stays
-//! where it is.
+//! Rotten bytes and failing reads: a block with a good copy is read and repaired, one without gives an error at its
+//! place.
 
 use super::judge::{files_of, read_one};
 use super::workload::{Journal, Settings, fresh, open_on, options, store};
@@ -27,7 +27,7 @@ const OPERATIONS: u64 = 40;
 /// Where superblocks are, which look like blocks.
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
 
-/// What the damages of one seed came to.
+/// Counts of the damages of one seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DamageReport {
     /// Damages or failed reads that were answered well.
@@ -128,7 +128,7 @@ fn read8(device: &MemoryDevice, offset: u64) -> Result<[u8; 8]> {
     Ok(bytes)
 }
 
-/// The first copy of every block that has two is bad: nothing is lost, and what was read is mended.
+/// Damages the first copy of every block with two: nothing is lost, and blocks that were read are repaired.
 fn one_copy_of_each(rest: &Rest, blocks: &Blocks, report: &mut DamageReport) -> Result<()> {
     let device = Arc::new(rest.image.duplicate());
     let twice = blocks.values().filter(|(_, places)| places.len() == 2);
@@ -248,7 +248,7 @@ fn every_copy(
     finish(&device, &model, is_known, folder, &format!("damage-{seed}-{number}"))
 }
 
-/// Does random operations. Returns whether the model still knows what the volume should be.
+/// Does random operations. Returns whether the model still matches the volume.
 fn change(
     volume: &Volume,
     model: &mut Model,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the crashes of one seed came to.
+/// Counts of the crashes of one seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CrashReport {
     /// States that were judged, all well.

@@ -1,9 +1,9 @@
-//! Crashes between commits: what an fsync promised is there, and everything that is there is whole.
+//! Crashes between commits: promises of an fsync are kept, and all files are consistent.
 //!
-//! Files and directories are synced one by one while random operations go on. A promise is what a file held, or what
-//! names a directory had, when its sync returned; it stands until an operation changes that very thing or the way to
-//! it. A state of a crash has to keep every promise that stood before the crash and would have stood after the
-//! operation that the crash cut short.
+//! Files and directories are synced one by one during random operations. A promise is the contents of a file, or the
+//! names of a directory, when its sync returned; it holds until an operation changes it or the path to it. The state
+//! after a crash must keep every promise that held before the crash and would have held after the interrupted
+//! operation.
 
 use super::judge::{probe, read_all};
 use super::workload::{Settings, fresh, is_small, open_on, options, store};
@@ -27,7 +27,7 @@ const SYNC_EVERY: u64 = 3;
 /// One sync in so many is one of the whole volume.
 const FULL_SYNC_EVERY: u64 = 25;
 
-/// What the crashes of one seed came to.
+/// Counts of the crashes of one seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FsyncReport {
     /// States that were judged, all well.
@@ -44,7 +44,7 @@ pub struct FsyncReport {
 
 type Place = (u64, u64);
 
-/// What was there when a sync returned.
+/// Contents promised by a sync.
 enum Held {
     File(Content),
     Names(BTreeMap<Vec<u8>, NodeKind>),
@@ -64,7 +64,7 @@ struct Promise {
     broken_at: usize,
 }
 
-/// A workload, and what was promised in it.
+/// A workload with its promises.
 struct Story {
     promises: Vec<Promise>,
     /// Events of the device after each operation.
@@ -158,7 +158,7 @@ impl Story {
         Ok(story)
     }
 
-    /// Syncs one file or directory, and promises what it holds.
+    /// Syncs one file or directory, and records its contents as promised.
     fn sync(&mut self, volume: &Volume, model: &Model, path: PathBuf, events: &impl Fn() -> usize) -> Result<()> {
         let Some(node) = model.id_at(&path) else { return Ok(()) };
         let Some(found) = model.node(node) else { return Ok(()) };
@@ -217,8 +217,8 @@ impl Story {
                 kept += 1;
             }
         }
-        probe(&volume).context("changing what the crash left")?;
-        volume.close().context("closing what the crash left")?;
+        probe(&volume).context("changing the volume after the crash")?;
+        volume.close().context("closing the volume after the crash")?;
         Ok(kept)
     }
 }
@@ -297,7 +297,7 @@ fn apply(volume: &Volume, model: &mut Model, operation: &Operation) -> Result<bo
     }
 }
 
-/// What to sync: mostly what was just changed, or its directory.
+/// The path to sync: mostly one just changed, or its directory.
 fn pick(model: &Model, last: Option<&Operation>, random: &mut Random) -> Option<PathBuf> {
     let paths: Vec<PathBuf> = last.map(Operation::paths).into_iter().flatten().cloned().collect();
     let recent = random.pick(&paths).cloned();

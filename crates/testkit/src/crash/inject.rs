@@ -15,7 +15,7 @@ use vfs_conformance::property::is_full;
 /// Bytes of a write that is cut short.
 const SHORT_BYTES: u64 = 700;
 
-/// What the faults of one seed came to.
+/// Counts of the faults of one seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FaultReport {
     /// Faults that happened, all answered well.
@@ -58,7 +58,7 @@ pub fn inject(seed: u64, settings: &Settings, stride: u64, folder: &Path) -> Res
     Ok(report)
 }
 
-/// One run with one fault: what is left on the device, or nothing when the workload ended before the fault.
+/// One run with one fault; returns the device afterwards, or `None` if the workload ended before the fault.
 fn one(seed: u64, settings: &Settings, image: MemoryDevice, fault: Fault) -> Result<Option<MemoryDevice>> {
     let image = Arc::new(image);
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&image);
@@ -71,7 +71,7 @@ fn one(seed: u64, settings: &Settings, image: MemoryDevice, fault: Fault) -> Res
         return Ok(None);
     }
     match error {
-        None => bail!("the fault happened, and nobody was told"),
+        None => bail!("the fault happened, and no call failed"),
         Some(error) if is_full(&error) => bail!("the fault is told as NoSpace"),
         Some(_) => {}
     }

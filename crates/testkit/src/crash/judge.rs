@@ -24,10 +24,10 @@ const PROBE_BYTES: usize = 100_000;
 
 type Names = BTreeMap<PathBuf, NodeKind>;
 
-/// Judges an image that is left when the device had seen `events`.
+/// Checks the image of a device that had seen `events`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first fault.
 pub(super) fn judge(image: &MemoryDevice, journal: &Journal, events: usize) -> Result<()> {
     let promised = journal.promised(events).context("nothing was promised")?;
     let device = Arc::new(image.duplicate());
@@ -43,14 +43,14 @@ pub(super) fn judge(image: &MemoryDevice, journal: &Journal, events: usize) -> R
     drop(volume);
     let volume = open_on(&device, &Btrfs::options()).context("opened to write")?;
     expected.compare(&volume).context("opened to write")?;
-    probe(&volume).context("changing what the crash left")?;
-    volume.close().context("closing what the crash left")
+    probe(&volume).context("changing the volume after the crash")?;
+    volume.close().context("closing the volume after the crash")
 }
 
-/// Asks `btrfs check` about an image as it is, and about it after a writable open.
+/// Runs `btrfs check` on an image, and again after a writable open.
 ///
 /// # Errors
-/// What it found; the image is kept and named.
+/// Its findings; the image is kept and named.
 pub(super) fn check(image: &MemoryDevice, folder: &Path, name: &str) -> Result<bool> {
     let path = folder.join(format!("{name}.img"));
     store(image, &path)?;
@@ -81,11 +81,11 @@ pub(super) fn probe(volume: &Volume) -> Result<()> {
     let data = vec![0x5a; PROBE_BYTES];
     volume.write(PROBE, &data)?;
     volume.sync()?;
-    ensure!(volume.read(PROBE)? == data, "what was written differs");
+    ensure!(volume.read(PROBE)? == data, "the written data differs");
     Ok(())
 }
 
-/// What the generation of a state allows.
+/// Possible contents at the generation of a state.
 enum Expected<'a> {
     /// A sync's commit.
     Exact(&'a Moment),
@@ -180,7 +180,7 @@ pub(super) fn read_all(volume: &Volume, directory: &Path, found: &mut Names) -> 
     Ok(())
 }
 
-/// Reads what one name leads to.
+/// Reads the node of one name.
 pub(super) fn read_one(volume: &Volume, path: &Path, kind: NodeKind) -> Result<()> {
     let metadata = volume.symlink_metadata(path)?;
     ensure!(metadata.kind == kind, "is {:?}", metadata.kind);
@@ -205,7 +205,7 @@ pub(super) fn read_one(volume: &Volume, path: &Path, kind: NodeKind) -> Result<(
     Ok(())
 }
 
-/// Names and contents of files that a model has, for callers who read some of them.
+/// Paths and kinds of a model's files, for callers that read some of them.
 pub(super) fn files_of(model: &Model) -> Vec<(PathBuf, NodeKind)> {
     let is_file = |id| matches!(model.node(id).map(|node| &node.kind), Some(Kind::File(_)));
     let files = model.walk().into_iter().filter(|(_, id)| is_file(*id));

@@ -1,4 +1,4 @@
-//! What is left of a volume after a power cut, and after a device that failed.
+//! Volumes after power cuts, and after device failures.
 //!
 //! `workload` makes an image and drives random operations over it, with syncs in between, and keeps a [`Journal`]: the
 //! model after each operation, how many writes and flushes the device had seen by then, and the generation that the
@@ -6,11 +6,11 @@
 //! for writing, everything in it can be read, it has the state of the last sync that returned or of a later commit,
 //! and it can be changed. `inject` lets the n-th write or flush of the same workload fail. `damage` flips bytes.
 //!
-//! What a state has to be follows from its generation. The commit at the end of a sync holds exactly the model's tree.
-//! Any other commit happened within one operation: it has the names from before or from after it, and the contents of
-//! files that nobody touched since the last sync.
+//! The expected contents of a state follow from its generation. The commit at the end of a sync has exactly the model's
+//! tree. Any other commit happened within one operation: it has the names from before or from after it, and the
+//! contents of files unchanged since the last sync.
 //!
-//! `fsync` syncs single files and directories, and looks for what they promised between two commits.
+//! `fsync` syncs single files and directories, and checks their promises between two commits.
 //!
 //! Every state that a power cut can leave of short workloads is explored by another crate, `crash_explorer`.
 //!

@@ -1,4 +1,4 @@
-//! Random operations with syncs in between, and the journal of what was promised when.
+//! Random operations with syncs in between, and the journal of promises.
 
 use crate::Random;
 use crate::property::make as make_image;
@@ -52,7 +52,7 @@ pub struct Moment {
     pub generation: u64,
 }
 
-/// What was done and promised. The first moment is the volume before anything, synced.
+/// Operations and promises. The first moment is the volume before any operation, synced.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     /// In the order of time.
@@ -60,10 +60,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Drives `settings.operations` over `volume` until something but a caller's error happens, which is returned.
+    /// Runs `settings.operations` over `volume` until an error other than the caller's, which is returned.
     ///
     /// # Errors
-    /// When volume and model disagree about what is possible.
+    /// If volume and model disagree about the validity of an operation.
     pub(super) fn run(
         seed: u64,
         settings: &Settings,

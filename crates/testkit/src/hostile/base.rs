@@ -26,7 +26,7 @@ const CHANGES_MAX: usize = 48 << 20;
 /// An image that is copied and mutated.
 #[derive(Debug)]
 pub struct Base {
-    /// What is special about it.
+    /// Its special properties.
     pub name: String,
     /// It has a log that is to be replayed.
     pub has_log: bool,
@@ -54,7 +54,7 @@ impl Base {
         Ok(Self { name, has_log, device, editor, places: OnceLock::new(), blocks })
     }
 
-    /// A copy that can be changed, and what changes it.
+    /// A copy that can be changed, and its editor.
     #[must_use]
     pub fn copy(&self) -> (Arc<dyn Device>, Editor) {
         let below = Arc::clone(&self.device);
@@ -71,7 +71,7 @@ impl Base {
         random.pick(&trees).and_then(|blocks| random.pick(blocks)).copied()
     }
 
-    /// Any block, with its generation: what a pointer may be led to.
+    /// Any block, with its generation, as a target of a pointer.
     pub(super) fn any(&self, random: &mut Random) -> Option<(Logical, u64)> {
         let block = self.pick(random)?;
         let bytes = self.editor.block(block.at).ok()?;

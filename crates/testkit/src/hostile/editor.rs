@@ -288,10 +288,10 @@ impl Editor {
         Ok(ItemAt { block: at, slot, data })
     }
 
-    /// The items of a tree whose keys lie in a range.
+    /// The items of a tree with keys in a range.
     ///
     /// # Errors
-    /// When a block cannot be read.
+    /// If a block cannot be read.
     pub fn items(&self, tree: TreeId, keys: std::ops::RangeInclusive<Key>) -> Result<Vec<(Key, Vec<u8>)>> {
         let (at, root_level) = self.root(tree)?;
         let mut items = Vec::new();
@@ -316,11 +316,11 @@ impl Editor {
         })
     }
 
-    /// Puts an item into the leaf where it belongs, or replaces it there. It may not become the
-    /// first of a leaf below a node, whose key would have to follow.
+    /// Puts an item into its leaf, or replaces it there. It may not become the first of a leaf below a node, whose key
+    /// would have to change.
     ///
     /// # Errors
-    /// When the leaf has no room.
+    /// If the leaf has no room.
     pub fn put_item(&self, tree: TreeId, key: &Key, data: &[u8]) -> Result<()> {
         self.rebuild_leaf(tree, key, |items| {
             items.retain(|(other, _)| other != key);

@@ -1,4 +1,4 @@
-//! Where the fields of the format are: what a mutation aims at.
+//! Offsets of the fields of the format, as targets of mutations.
 
 use btrfs_disk::key::item_type as key;
 

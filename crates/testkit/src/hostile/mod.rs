@@ -1,9 +1,8 @@
-//! Images that lie: checksums are right, what they cover is not.
+//! Hostile images: their checksums are right, but the contents are not.
 //!
-//! [`Editor`] changes what an image says and makes the checksums right again. [`trial`] mutates one of
-//! the [`bases`] and sees what reading and changing it comes to. [`hostile_image`] makes small ones fast, with blocks
-//! lost or elsewhere and wrong checksums too. Callers: the tests of what a volume does with such images, and
-//! `cargo trials mutate-images` and `fuzz-images`.
+//! [`Editor`] edits an image and corrects the checksums. [`trial`] mutates one of the [`bases`], and reads and changes
+//! it. [`hostile_image`] makes small ones fast, also with lost or misplaced blocks and wrong checksums. Callers: the
+//! tests of volumes on such images, and `cargo trials mutate-images` and `fuzz-images`.
 
 mod base;
 mod editor;

@@ -1,4 +1,4 @@
-//! Lies: a few fields of an image get other values, chosen by what the format says is there.
+//! Mutations: a few fields of an image get other values, chosen among the existing structures.
 
 use super::base::Base;
 use super::editor::{Editor, data_range};
@@ -63,8 +63,7 @@ fn note(editor: &Editor, random: &mut Random) -> String {
     format!("orphan item for {id} in tree {tree}: {put}")
 }
 
-/// The books of space lie: free runs that are in use, extents that nobody knows of, or that are
-/// referred to more or less often.
+/// Wrong records of space: free runs that are in use, extents without an owner, or with wrong reference counts.
 fn books(editor: &Editor, random: &mut Random) -> Result<String> {
     let all = Key::MIN..=Key::MAX;
     let free = editor.items(TreeId::FREE_SPACE, all.clone()).unwrap_or_default();

@@ -11,12 +11,12 @@ use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
 use btrfs_disk::verify::seal;
 use std::ops::Range;
 
-/// Bytes of what is changed as one: a page of the device, a tree block of the small images.
+/// Unit of changes in bytes: a page of the device, a tree block of the small images.
 pub(super) const PAGE_BYTES: u64 = 4096;
 /// Bytes in front of the address in a block's header.
 const BYTENR_AT: usize = 48;
 
-/// What of a device is in use.
+/// Used parts of a device.
 #[derive(Debug)]
 pub(super) struct Used<'a> {
     pub(super) base: &'a Base,
@@ -24,10 +24,10 @@ pub(super) struct Used<'a> {
     pub(super) pages: &'a [u64],
 }
 
-/// Changes something of a copy of a base, and says what.
+/// Changes a copy of a base, and returns a description.
 ///
 /// # Errors
-/// When the device cannot be read or written.
+/// If the device cannot be read or written.
 pub(super) fn change(used: &Used<'_>, (device, editor): (&dyn Device, &Editor), random: &mut Random) -> Result<String> {
     match random.below(10) {
         0 | 1 => rot(used, device, random),
@@ -51,7 +51,7 @@ pub(super) fn shorter(used: &Used<'_>, random: &mut Random) -> u64 {
     }
 }
 
-/// What becomes of one copy of a block.
+/// The fate of one copy of a block.
 #[derive(Debug, Clone, Copy)]
 enum Copy {
     /// A bit is another one.
@@ -103,7 +103,7 @@ fn one_copy(
     Ok(format!("the copy of {block:?} at {place} is {what:?}"))
 }
 
-/// A block holds what another one has, which says that it belongs there.
+/// Gives a block the contents of another one, with the block's own address.
 fn elsewhere(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<String> {
     let (Some(to), Some(from)) = (used.base.pick(random), used.base.pick(random)) else {
         return Ok("nothing".to_owned());
@@ -116,10 +116,10 @@ fn elsewhere(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<St
             address.copy_from_slice(&to.at.0.to_le_bytes());
         }
     })?;
-    Ok(format!("{to:?} holds what {from:?} has, with its own address: {says_so}"))
+    Ok(format!("{to:?} has the contents of {from:?}, with its own address: {says_so}"))
 }
 
-/// An item has what an item of another leaf has, as far as there is room; its key, too, now and then.
+/// Gives an item the contents of an item of another leaf, as far as there is room; sometimes its key, too.
 fn item_of_another(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<String> {
     let (Some(to), Some(from)) = (used.base.pick(random), used.base.pick(random)) else {
         return Ok("nothing".to_owned());
@@ -157,7 +157,7 @@ fn key_range(slot: usize) -> Range<usize> {
     start..start.saturating_add(size_of::<DiskKey>())
 }
 
-/// Two blocks each hold what the other has.
+/// Exchanges the contents of two blocks.
 fn exchanged(used: &Used<'_>, editor: &Editor, random: &mut Random) -> Result<String> {
     let (Some(one), Some(other)) = (used.base.pick(random), used.base.pick(random)) else {
         return Ok("nothing".to_owned());

@@ -1,4 +1,4 @@
-//! Small images, made hostile at little cost: for millions of runs of what has to cope with any image.
+//! Small hostile images, made quickly: for millions of runs of code that must cope with any image.
 
 use super::base::{Base, options};
 use super::mutate::mutate;
@@ -20,7 +20,7 @@ const IMAGE_BYTES: u64 = 16 << 20;
 /// Separates the mutations of images from other numbers that follow from the same seed.
 const STREAM: u64 = 0x9e6c_63d0_876a_6b4d;
 
-/// A small image with something of everything, and what is special about it.
+/// A small image with every kind of structure, and its special properties.
 #[derive(Debug)]
 pub struct SmallBase {
     base: Base,
@@ -33,9 +33,9 @@ pub struct SmallBase {
 pub struct HostileImage {
     /// The base that was changed.
     pub base: String,
-    /// It can only be read: a write to it panics. Who is to write puts an overlay over it.
+    /// Read-only: a write to it panics. A writer puts an overlay over it.
     pub device: Arc<dyn Device>,
-    /// What was changed.
+    /// Descriptions of the changes.
     pub changes: Vec<String>,
 }
 

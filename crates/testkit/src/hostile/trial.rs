@@ -1,8 +1,8 @@
 //! One mutated image: read, changed, read again.
 //!
-//! Whatever the image says, every call ends in an answer or an error, and what could be read before
-//! the changes and was not meant by them can be read after them, with the same bytes. (Not so what a
-//! file shows because its own items lie about where its data is.)
+//! For any image every call ends with a result or an error, and files that could be read before the changes and were
+//! not changed can be read after them, with the same bytes. (Except files that show other data because their own items
+//! are wrong.)
 
 use super::base::{Base, options};
 use super::mutate::mutate;
@@ -26,7 +26,7 @@ const READ_MAX: usize = 256 << 10;
 /// Changes to one image.
 const STEPS: u64 = 14;
 
-/// What became of an image.
+/// The result for an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// It had a log.
@@ -41,7 +41,7 @@ pub struct Outcome {
     pub compared: u64,
 }
 
-/// What a walk found out about one name; `None` for what cannot be read.
+/// Properties of one name in a walk; `None` for unreadable ones.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     inode: (u64, u64),
@@ -55,7 +55,7 @@ struct Seen {
 
 type Walk = BTreeMap<PathBuf, Seen>;
 
-/// What the changes meant.
+/// Paths that the changes concern.
 #[derive(Debug, Default)]
 struct Touched {
     /// These names, and everything below.
@@ -93,7 +93,7 @@ fn make<'a>(bases: &'a [Base], number: u64, random: &mut Random) -> Result<(&'a 
 /// the changes, together with `seed`.
 ///
 /// # Errors
-/// What was lost, with the mutations and the changes.
+/// Lost files, with the mutations and the changes.
 pub fn trial(bases: &[Base], seed: u64, number: u64, is_told: bool) -> Result<Outcome> {
     let mut random = random_of(seed, number);
     let (base, device, said) = make(bases, number, &mut random)?;
@@ -118,7 +118,7 @@ pub fn trial(bases: &[Base], seed: u64, number: u64, is_told: bool) -> Result<Ou
         }
         outcome.compared = outcome.compared.saturating_add(1);
         if let Some(lost) = compare(was, after.get(path)) {
-            if lost.starts_with("contents") && shows_what_is_not_its_own(base, path, was) {
+            if lost.starts_with("contents") && shows_foreign_data(base, path, was) {
                 continue;
             }
             let why = why(&device, path);
@@ -143,7 +143,7 @@ fn why(device: &Arc<dyn Device>, path: &Path) -> String {
     volume.read(path).map_or_else(|error| error.to_string(), |_| "it can".to_owned())
 }
 
-/// What is not as it was.
+/// The first difference.
 fn compare(was: &Seen, is: Option<&Seen>) -> Option<String> {
     let Some(is) = is else {
         return Some("cannot be found any more".to_owned());
@@ -248,9 +248,9 @@ fn places(volume: &Volume, path: &Path) -> u64 {
     hasher.finish()
 }
 
-/// Whether a file's own items lie about where its data is. It has no reference to what it shows then,
-/// which goes with the file that has.
-fn shows_what_is_not_its_own(base: &Base, path: &Path, was: &Seen) -> bool {
+/// True if a file's own items have wrong positions of its data. It has no reference to the data that it shows, which is
+/// removed with the file that owns it.
+fn shows_foreign_data(base: &Base, path: &Path, was: &Seen) -> bool {
     let places = base.places.get_or_init(|| {
         let walk = look(&base.copy().0).map(|(walk, _)| walk).unwrap_or_default();
         walk.into_iter().map(|(path, seen)| (path, seen.places)).collect()
@@ -258,7 +258,7 @@ fn shows_what_is_not_its_own(base: &Base, path: &Path, was: &Seen) -> bool {
     places.get(path) != Some(&was.places)
 }
 
-/// Opens the image for writing and makes some changes; what they meant.
+/// Opens the image for writing and makes some changes; returns the concerned paths.
 fn change(
     device: &Arc<dyn Device>,
     before: Option<&(Walk, bool)>,
@@ -286,7 +286,7 @@ fn change(
     touched
 }
 
-/// One change: what it is, and what came of it.
+/// One change; returns its description and result.
 fn step(
     volume: &Volume,
     known: &[(&PathBuf, &Seen)],
@@ -351,7 +351,7 @@ fn step(
 }
 
 impl Touched {
-    /// A change of what `path` leads to now: another change may have put something there.
+    /// Notes a change of the present node of `path`: another change may have put another one there.
     fn meant(&mut self, volume: &Volume, known: &[(&PathBuf, &Seen)], path: &Path) {
         self.paths.insert(path.to_owned());
         if let Ok(metadata) = volume.symlink_metadata(path) {

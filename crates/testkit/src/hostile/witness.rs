@@ -3,7 +3,7 @@
 use blockdev::{Device, Error, Op, Result};
 use std::sync::Arc;
 
-/// Reads of the first bytes of a device. A write is a bug of who was to read only, and panics.
+/// Records reads of the first bytes of a device. A write is a bug of a reader, and panics.
 #[derive(Debug)]
 pub(super) struct ReadWitness {
     below: Arc<dyn Device>,

@@ -1,5 +1,4 @@
-//! A free-space tree whose sums are right and whose runs are not: what was written next went over
-//! the data, or the tree blocks, that were there.
+//! A free-space tree with right checksums and wrong runs: later writes overwrote existing data or tree blocks.
 
 use super::{IMAGE_BYTES, Image, options, reason};
 use blockdev::backends::MemoryDevice;
@@ -27,7 +26,7 @@ fn next(image: &Image, tree: TreeId, at: u64, types: &[u8]) -> Vec<Key> {
     keys.filter(|key| types.contains(&key.item_type)).collect()
 }
 
-/// Moves a free run over what lies before it.
+/// Moves a free run over the preceding extent.
 fn move_run(image: &Image, behind: u64, by: u64) {
     let edit = image.edit();
     let runs = next(image, TreeId::FREE_SPACE, behind, &[FREE_SPACE_EXTENT]);
@@ -118,7 +117,7 @@ fn a_log_is_not_written_over_tree_blocks() {
     let crashed = Image { device: Arc::new(image.device.duplicate()) };
     drop(volume);
     for image in [crashed, image] {
-        // The log itself may be what cannot be replayed with such books.
+        // With such a free-space tree the log may not be replayable.
         let options = options().read_only(true).replay_log(false);
         let volume = options.open_device(image.device.clone()).unwrap();
         for name in ["/first", "/victim"] {

@@ -10,7 +10,7 @@ use btrfs_disk::{Key, TreeId};
 use std::sync::Arc;
 use testkit::hostile::Editor;
 
-/// What the superblock says of the caches after a write, and its generation.
+/// The cache fields of the superblock after a write, and its generation.
 fn written(said: impl Fn(u64) -> u64, has_cache: bool) -> (u64, u64) {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let make = MakeOptions { compat_ro: CompatRo::empty(), ..MakeOptions::default() };

@@ -23,7 +23,7 @@ fn text(len: usize) -> Vec<u8> {
     b"some compressible text; ".iter().copied().cycle().take(len).collect()
 }
 
-/// A file whose contents stand in its item: `data`, which claims to be so many bytes.
+/// A file with inline contents: `data`, which claims to be of length `len`.
 fn lie(image: &Image, (codec, data, len): (CompressionType, &[u8], u64)) {
     let ino = image.read_only().symlink_metadata("/file").unwrap().home.ino;
     let edit = image.edit();

@@ -39,7 +39,7 @@ fn a_directory_that_holds_one_above_it() {
     add_loop(&image, TreeId::FS, b, Key::new(a, INODE_ITEM, 0));
     let error = follow(&image, "/a/b");
     assert!(error.contains("directory that holds a directory"), "{error}");
-    // What is in the directory is there as before.
+    // The contents of the directory are unchanged.
     let volume = image.read_only();
     assert_eq!(volume.read_dir("/a/b").unwrap().count(), 1);
 }

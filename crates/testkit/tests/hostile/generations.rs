@@ -8,7 +8,7 @@ use vfs::SnapshotMode;
 
 /// Where a block's header has its generation.
 const GENERATION_AT: usize = 80;
-/// Bytes of a node's header, of a pointer, and of what stands before its generation.
+/// Bytes of a node's header, of a pointer, and before its generation.
 const HEADER: usize = 101;
 const POINTER: usize = 33;
 const POINTER_GENERATION: usize = 25;

@@ -1,5 +1,4 @@
-//! Images whose checksums are right and whose contents are not: what is wrong is refused, and what
-//! is right stays as it is.
+//! Images with right checksums and wrong contents: wrong structures are refused, and right ones stay as they are.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +34,7 @@ struct Image {
 }
 
 impl Image {
-    /// An image with small tree blocks and what `fill` puts into it.
+    /// An image with small tree blocks, filled by `fill`.
     fn new(fill: impl FnOnce(&Volume)) -> Self {
         let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let make = MakeOptions { nodesize: 4096, ..MakeOptions::default() };
@@ -78,7 +77,7 @@ impl Image {
     }
 }
 
-/// Ids of what a check with all passes finds.
+/// Ids of the findings of a check with all passes.
 fn found(image: &Image) -> Vec<String> {
     let passes = Pass::all().iter().map(|info| info.pass).collect();
     let options = btrfs_check::Options { passes, ..btrfs_check::Options::default() };

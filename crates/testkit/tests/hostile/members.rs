@@ -1,5 +1,5 @@
-//! Volumes on several devices whose superblocks and device items lie: about how many devices there are, which device is
-//! which, and where chunks lie. Each is refused before anything large is allocated, and a check and a rescue end.
+//! Volumes on several devices with wrong superblocks and device items: number and identity of devices, positions of
+//! chunks. Each is refused before anything large is allocated, and a check and a rescue end.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Pair {
     fn refused(&self) -> vfs::Error {
         let error = self.open().expect_err("opened");
         assert!(options().open_devices(self.devices()).is_err(), "opened for writing");
-        // Their answers differ; that they end is what counts.
+        // Their results differ; they only have to end.
         let check = btrfs_check::check(&self.devices(), &btrfs_check::Options::default(), &());
         assert!(check.is_err() || !check.unwrap().counts.is_empty(), "a check finds nothing");
         if let Ok(rescue) = btrfs_rescue::Rescue::open(&self.devices(), 1, Arc::new(())) {

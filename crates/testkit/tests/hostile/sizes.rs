@@ -1,6 +1,5 @@
-//! A superblock whose checksum is right and whose fields are not was taken for one that a power cut
-//! tore, and the next write put its mirror in its place; a false feature bit put data among tree
-//! blocks.
+//! A superblock with a right checksum and wrong fields was mistaken for one torn by a power cut, and the next write
+//! replaced it by its mirror; a wrong feature bit put data among tree blocks.
 
 use super::{Image, reason};
 use btrfs_disk::TreeId;

@@ -36,7 +36,7 @@ fn an_image_is_made_again_from_its_numbers() {
         assert!(bytes(&*one.device) == bytes(&*other.device), "{number}: {:?}", one.changes);
         different += usize::from(!whole.contains(&bytes(&*one.device)));
     }
-    assert!(different > 90, "{different} of 100 differ from what they were made of");
+    assert!(different > 90, "{different} of 100 differ from their bases");
     let after: Vec<Vec<u8>> = bases.iter().map(|small| bytes(&*small.base().copy().0)).collect();
     assert!(whole == after, "a base was changed");
 }

@@ -48,7 +48,7 @@ enum Workload {
 
 use Workload::{InPlace, Overlapping, Steps};
 
-/// What meets a mistake.
+/// A workload that exposes a mistake.
 fn workload(mutation: Mutation) -> Workload {
     Steps(match mutation {
         Mutation::LeavesAfterSuperblock => Planted::NoFlushBeforeSuperblock.steps(),
@@ -82,7 +82,7 @@ fn workload(mutation: Mutation) -> Workload {
     })
 }
 
-/// What meets a mistake with attributes.
+/// A workload that exposes a mistake with attributes.
 fn with_attributes(mutation: Mutation) -> &'static str {
     match mutation {
         Mutation::OwnerIgnored => "creat a\nchown a 7 8\nfsync a",
@@ -120,8 +120,8 @@ fn explore_text(format: Arc<dyn Format>, text: &str) -> Result<(Option<Failure>,
     Ok((report.failures.into_iter().next(), report.states))
 }
 
-/// A file of a volume without copies on write is overwritten: no item changes, so the log has nothing to say, and what
-/// makes the bytes durable is a flush.
+/// Overwrites a file on a volume without copy on write: no item changes, so the log has nothing to record, and only a
+/// flush makes the bytes durable.
 fn in_place() -> Result<(Option<Failure>, u64)> {
     let device = Arc::new(RecordingDevice::new(made()?));
     let volume = Volume::options().nodatacow(true).open_device(Arc::<RecordingDevice>::clone(&device))?;
@@ -133,8 +133,8 @@ fn in_place() -> Result<(Option<Failure>, u64)> {
     judge(&device, device.event_count(), "a", "in-place", "write, sync, write in place, fdatasync")
 }
 
-/// Two files are synced at once. The second sync begins while the device flushes for the first one; it must not return
-/// before what it asked for is durable, too.
+/// Syncs two files at once. The second sync begins while the device flushes for the first one; it must not return
+/// before its own data is durable, too.
 fn overlapping() -> Result<(Option<Failure>, u64)> {
     let device = Arc::new(RecordingDevice::new(made()?));
     let held = Arc::new(HeldDevice::new(Arc::clone(&device)));
@@ -174,7 +174,7 @@ fn made() -> Result<MemoryDevice> {
     Ok(device.duplicate())
 }
 
-/// Is what was synced to `path`, all of it the byte 2, there after a crash?
+/// Whether the data synced to `path`, all of it the byte 2, is there after a crash.
 fn judge(
     device: &RecordingDevice,
     events: usize,
@@ -195,7 +195,7 @@ fn judge(
     Ok((None, 50))
 }
 
-/// A device whose flushes can be held up.
+/// A device whose flushes can be delayed.
 #[derive(Debug)]
 struct HeldDevice {
     inner: Arc<RecordingDevice>,
@@ -269,7 +269,7 @@ impl Device for HeldDevice {
     }
 }
 
-/// Makes mistakes one after the other; returns what is wrong with the tests.
+/// Makes mistakes one after the other; returns those that the tests do not find.
 fn find<M: Copy + std::fmt::Debug>(
     mistakes: &[M],
     explore: impl Fn(M) -> Result<(Option<Failure>, u64)>,

@@ -1,4 +1,4 @@
-//! Mistakes that are made below the engine: what it writes is changed, or a flush is left out, by the device.
+//! Mistakes made below the engine: the device changes writes, or omits a flush.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,9 +8,9 @@ use vfs::file_system::{KnownNode, Xattrs};
 use vfs::{File, Metadata, Volume};
 
 use super::{Found, Name, Source};
-use crate::beneath::joined;
 use crate::contents::Contents;
 use crate::error::{Error, Result};
+use crate::root_dirs::joined;
 use crate::rules::check_name;
 
 /// Contents of at most so many bytes are read in one step with all that is known about a file.

@@ -1,4 +1,4 @@
-//! `fsck.f2fs` looks at states of crashes, as they are and after Spinney opened them for writing.
+//! Passes crash states through `fsck.f2fs`, as they are and after Spinney opened them for writing.
 
 use crate::formats::Kind;
 use anyhow::{Context, Result, bail};
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// A witness that reads.
+/// A witness that checks the image.
 #[derive(Debug)]
 struct Fsck {
     folder: tempfile::TempDir,
-    /// Where the states are kept.
+    /// Directory for the states.
     keep: Option<PathBuf>,
 }
 
-/// None where `fsck.f2fs` is not installed. What it judges is kept in `keep`.
+/// `None` if `fsck.f2fs` is not installed. Checked images are kept in `keep`.
 pub(super) fn witness(keep: Option<&Path>) -> Result<Option<Arc<dyn Witness>>> {
     if Command::new("fsck.f2fs").arg("-V").output().is_err() {
         eprintln!("fsck.f2fs is not installed (Debian: apt-get install f2fs-tools): no state is judged by it");

@@ -1,7 +1,7 @@
-//! The kernel and `btrfs check` look at states of crashes.
+//! Passes crash states through `btrfs check` and the kernel.
 
 use crate::diff_walk::record::{Walk, differences};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::Mount;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where images are for a while: memory, where there is some.
+/// Directories for images, in order of preference: memory first.
 const FOLDERS: &[&str] = &["/dev/shm", "/tmp"];
 
-/// A witness that mounts.
+/// A witness that mounts the image.
 #[derive(Debug)]
 pub(super) struct Kernel {
     folder: PathBuf,
@@ -32,7 +32,7 @@ impl Kernel {
         Ok(Self { folder, number: AtomicU64::new(0), btrfs })
     }
 
-    /// What the kernel makes of an image that `btrfs check` found well: it is mounted only then.
+    /// The kernel's walk of an image, which is mounted only if `btrfs check` finds no error.
     fn by_kernel(&self, image: &Path) -> Result<Walk> {
         self.check(image).context("btrfs check of the state")?;
         let mount = Mount::new(image, "noatime,subvolid=5").context("the kernel's mount")?;
@@ -41,14 +41,14 @@ impl Kernel {
         Ok(walk)
     }
 
-    /// What Spinney makes of it, with `btrfs check` of the image afterwards.
+    /// Spinney's walk of it, followed by `btrfs check` of the image.
     fn by_spinney(&self, device: Arc<dyn Device>, image: &Path) -> Result<Walk> {
         let options = Volume::options().subvolume_id(TreeId::FS);
         options.open_device(Arc::clone(&device))?.close()?;
         store_device(&device, image)?;
         self.check(image).context("btrfs check after the replay")?;
         let volume = options.read_only(true).open_device(device)?;
-        ours::walk_volume(&volume)
+        library::walk_volume(&volume)
     }
 
     fn check(&self, image: &Path) -> Result<()> {
@@ -91,7 +91,7 @@ fn has_whole_superblock(device: &Arc<dyn Device>) -> Result<bool> {
     Ok(UncheckedSuperblock::new(&bytes).is_ok_and(|unchecked| unchecked.verify(SUPERBLOCK_OFFSET).is_ok()))
 }
 
-/// A replay sets times to the moment of the replay.
+/// Log replay sets times to the moment of the replay.
 fn without_times(mut walk: Walk) -> Walk {
     for record in walk.values_mut() {
         (record.atime, record.mtime, record.ctime) = Default::default();

@@ -1,12 +1,12 @@
-//! What is left after a power cut, tried a great many times.
+//! Trial of states after power cuts, in great number.
 //!
-//! `crash_explorer` runs workloads, makes the states that a power cut can leave of each, and judges them; here its
-//! report is printed, and [`kernel`] judges some of the states as well. As root those are passed through
-//! `btrfs check`, mounted with the kernel's btrfs, which replays the log with its own code, and walked: what it shows
-//! has to be what Spinney shows.
+//! `crash_explorer` runs workloads, makes the states that a power cut can leave of each, and checks them; this module
+//! prints its report, and [`kernel`] checks some of the states as well: as root they pass through `btrfs check`, are
+//! mounted with the kernel's btrfs, which replays the log with its own code, and walked. The walk has to equal
+//! Spinney's.
 //!
-//! Fails, with the state's name, the promise that was broken, and an image, when a state is wrong. `--workload` and
-//! `--state` of a failure show it again.
+//! Fails, with the state's name, the broken promise, and an image, if a state is wrong. `--workload` and `--state` of a
+//! failure reproduce it.
 
 mod fsck;
 mod kernel;
@@ -26,58 +26,58 @@ use std::time::Instant;
 
 /// States of a short run.
 const CI_STATES: u64 = 20_000;
-/// Beside them, those of scripts.
+/// States of scripts, in addition.
 const CI_SCRIPT_STATES: u64 = 600;
 const USUAL_STATES: u64 = 20_000;
-/// States that the kernel judges in a short run, and in another, unless it is said.
+/// States that the kernel checks in a short run, and by default in others.
 const CI_JUDGED: u64 = 60;
 const USUAL_JUDGED: u64 = 350;
 const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}";
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// At least 20,000 states, some of them judged by the kernel.
+    /// At least 20,000 states, some of them checked by the kernel
     #[arg(long)]
     ci: bool,
-    /// The format of the volumes. Scripts are of btrfs alone.
+    /// Format of the volumes. Scripts exist for btrfs alone
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
-    /// States, each counted once.
+    /// Number of states, each counted once
     #[arg(long, value_name = "N")]
     states: Option<u64>,
-    /// Of all that is drawn.
+    /// Seed of the random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only these workloads: ace1, ace2-, ace2-3-17, ace3-4, random-5, threads-, ...; of subvolumes as such: default-,
     /// receipt-, cleaning-, or scripts for the three of them
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// Only this state, as a failure names it behind the slash: 3:without-2, drawn-17.
+    /// Only this state, as a failure names it after the slash: 3:without-2, drawn-17
     #[arg(long, value_name = "NAME")]
     state: Option<String>,
     /// A workload in the language of `spinney verify-crash`, on an empty volume, instead of all others.
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     file: Option<PathBuf>,
-    /// Print the shortest part of FILE that leaves a wrong state.
+    /// Print the shortest part of FILE that leaves a wrong state
     #[arg(long, requires = "file")]
     shrink: bool,
-    /// The kernel and btrfs check judge one state in so many; 0 for none.
+    /// The kernel and btrfs check every n-th state; 0 for none
     #[arg(long, value_name = "N")]
     judge_every: Option<u64>,
-    /// Threads; one a processor unless it is said.
+    /// Threads; one per processor by default
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// It ends after so many failures.
+    /// Number of failures after which the trial ends
     #[arg(long, default_value_t = 10)]
     failures: u64,
-    /// The btrfs program whose check is asked.
+    /// The btrfs program that checks
     #[arg(long, value_name = "PROGRAM")]
     btrfs: Option<PathBuf>,
-    /// Where the images of failures go.
+    /// Directory for images of failures
     #[arg(long, default_value = "target/crash-explore")]
     keep: PathBuf,
-    /// A folder in which each state of f2fs that is judged is kept as an image: for `f2fs-guest`.
+    /// Directory for each checked f2fs state as an image, for `f2fs-guest`
     #[arg(long, value_name = "DIR")]
     keep_states: Option<PathBuf>,
     /// Print the report as JSON.
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Explores, and prints what it came to.
+/// Explores, and prints the report.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let states = options.states.unwrap_or(if options.ci { CI_STATES } else { USUAL_STATES });
     let states = if options.ci { states.max(CI_STATES) } else { states };
@@ -144,7 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if report.failure_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A panic ends a program that is built for release: its message says in which state it was.
+/// A panic ends a program built for release, so its message names the state.
 fn name_states_of_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -8,9 +8,9 @@ const READ_BYTES: usize = 1 << 20;
 
 /// A file that can be hashed: the kernel's or Spinney's.
 pub(super) trait Readable {
-    /// Fills as much of `buffer` as there is.
+    /// Fills `buffer` as far as the file goes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    /// Ranges outside which there are only zeros, ascending.
+    /// Ascending ranges; outside of them are only zeros.
     fn data_ranges(&self) -> Result<Vec<(u64, u64)>>;
 }
 
@@ -30,7 +30,7 @@ pub(super) fn sha256(file: &impl Readable, size: u64) -> Result<[u8; 32]> {
     hash.update(size.to_le_bytes());
     let mut done = 0;
     for (start, end) in file.data_ranges()? {
-        // Ranges of the two sides may differ where there are zeros: whole buffers make the blocks comparable.
+        // The ranges of the two sides may differ in zeros: whole buffers make the blocks comparable.
         let aligned =
             start.checked_div(u64::try_from(READ_BYTES)?).unwrap_or(0).saturating_mul(u64::try_from(READ_BYTES)?);
         let mut position = aligned.max(done);

@@ -1,10 +1,10 @@
-//! Walks of f2fs images, and what of them two readers cannot agree on.
+//! Walks of f2fs images, without the fields that two readers cannot agree on.
 //!
-//! The kernel's walk is always one that is kept beside the image: it read a copy, in which the kernel may have
-//! recovered what was fsynced after the checkpoint. Ours is of the image itself, to which nothing is written. So left
-//! out are times of reading, places and counts of blocks of recovered images, and their directories' times and sizes.
+//! The kernel's walk is always read from a file beside the image: it was made of a copy, in which the kernel may have
+//! recovered files fsynced after the checkpoint. Our walk is of the image itself, which is not written. So access
+//! times, positions and block counts of recovered images, and times and sizes of their directories are left out.
 
-use super::ours::walk_volume;
+use super::library::walk_volume;
 use super::record::{Extent, Record, Walk};
 use ::f2fs::OpenOptions;
 use anyhow::Result;
@@ -35,7 +35,7 @@ pub(crate) fn is_f2fs(image: &Path) -> Result<bool> {
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
     let opened = Arc::new(open(image)?);
     let mut walk = walk_volume(&vfs::Volume::new(Arc::<::f2fs::F2fs>::clone(&opened)))?;
-    // `lsattr` also shows how contents are kept, which is no part of `stat`.
+    // `lsattr` also shows storage flags, which are not part of `stat`.
     for (path, record) in walk.iter_mut().filter(|(_, record)| record.flags.is_some()) {
         let node = if path.is_empty() { NodeId::ROOT } else { NodeId(record.ino) };
         record.flags = Some(FileSystem::flags(&*opened, node)?.bits());
@@ -48,22 +48,22 @@ fn open(image: &Path) -> Result<::f2fs::F2fs> {
     Ok(OpenOptions::new().open(Arc::new(device))?)
 }
 
-/// What the kernel may have changed of an image before it walked it.
+/// Changes that the kernel may have made to an image before it walked it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
     Nothing,
-    /// It recovered what was fsynced, or deleted files without a name.
+    /// It recovered fsynced files, or deleted orphans.
     Recovered,
 }
 
 impl Leave {
-    /// As the image itself says.
+    /// By the image itself.
     pub(crate) fn of(image: &Path) -> Result<Self> {
         let info = open(image)?.info()?;
         Ok(if info.recovered_files > 0 || info.orphans > 0 { Self::Recovered } else { Self::Nothing })
     }
 
-    /// As the name says that an image has in the table of `images`.
+    /// By the image's name in the table of `images`.
     pub(crate) fn named(image: &Path) -> Self {
         let name = image.file_stem().unwrap_or_default().to_string_lossy();
         let is_recovered = ["cut-", "orphans"].iter().any(|prefix| name.starts_with(prefix));
@@ -71,7 +71,7 @@ impl Leave {
     }
 }
 
-/// Leaves what can be compared of the kernel's walk and ours.
+/// Removes fields that cannot be compared from both walks.
 pub(crate) fn leave_comparable(what: Leave, kernel: &mut Walk, ours: &mut Walk) {
     let is_recovered = what == Leave::Recovered;
     for (path, kernel) in kernel {
@@ -79,7 +79,7 @@ pub(crate) fn leave_comparable(what: Leave, kernel: &mut Walk, ours: &mut Walk) 
         let are_places_known = !is_recovered && !has_cut_clusters(&kernel.extents);
         leave(kernel, is_recovered, are_places_known);
         leave(ours, is_recovered, are_places_known);
-        // What the kernel does not tell cannot be wrong.
+        // Fields that the kernel does not report are not compared.
         ours.flags = ours.flags.filter(|_| kernel.flags.is_some());
     }
 }
@@ -100,8 +100,8 @@ fn leave(record: &mut Record, is_recovered: bool, are_places_known: bool) {
     }
 }
 
-/// An extent up to the end of the file: what is behind it we do not list. `FIEMAP` shows where an inode is that has
-/// its data in it, and where blocks are that have never been written.
+/// An extent cut at the end of the file: we do not list blocks behind it. `FIEMAP` reports the position of an inode
+/// with inline data, and of blocks that were never written.
 fn clipped(extent: &Extent, end: u64) -> Option<Extent> {
     let left = end.checked_sub(extent.offset).filter(|left| *left > 0)?;
     let len = if extent.is_compressed { extent.len } else { extent.len.min(left) };
@@ -109,7 +109,7 @@ fn clipped(extent: &Extent, end: u64) -> Option<Extent> {
     Some(Extent { len, place, ..*extent })
 }
 
-/// `FIEMAP` may tell a compressed cluster in two parts where another one follows.
+/// `FIEMAP` may report a compressed cluster in two parts if another one follows.
 fn has_cut_clusters(extents: &[Extent]) -> bool {
     extents.iter().any(|extent| extent.is_compressed && !extent.len.is_multiple_of(CLUSTER))
 }
@@ -137,7 +137,7 @@ mod tests {
         assert!(equal("cut-1.img"));
         let (mut kernel, mut ours) = (walk(1, 65_536), walk(1, 8192));
         leave_comparable(Leave::Nothing, &mut kernel, &mut ours);
-        assert!(kernel == ours, "what is behind the end of the file is left out");
+        assert!(kernel == ours, "blocks behind the end of the file are left out");
         let mut ours = walk(1, 4096);
         leave_comparable(Leave::Nothing, &mut kernel, &mut ours);
         assert!(kernel != ours);

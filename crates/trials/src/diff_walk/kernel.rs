@@ -1,4 +1,4 @@
-//! The walk through a mount.
+//! The kernel's walk of a mount.
 
 use super::content::{self, Readable};
 use super::in_parallel;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Largest value and largest list of names that the kernel hands out.
+/// Longest value, and longest list of names, that the kernel returns.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// Every path below the mount point.
@@ -28,7 +28,7 @@ pub(crate) fn walk(top: &Path) -> Result<Walk> {
     Ok(records.into_iter().collect())
 }
 
-/// What is at one path.
+/// The record of one path.
 pub(crate) fn record(path: &Path) -> Result<Record> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
@@ -58,7 +58,7 @@ pub(crate) fn record(path: &Path) -> Result<Record> {
             record.sha256 = Some(content::sha256(&file, stat.stx_size)?);
         }
         FileType::Directory => {
-            // The stub of a subvolume in a snapshot has no such call.
+            // The empty directory in place of a nested subvolume has no such call.
             record.flags = rustix::fs::ioctl_getflags(open(path)?).ok().map(|flags| flags.bits());
         }
         _ => {}
@@ -96,7 +96,7 @@ fn extents(file: &File) -> Result<Vec<Extent>> {
     let mut all = Vec::new();
     for extent in Fiemap::new(file) {
         let extent = match extent {
-            // A file system without disk, as tmpfs, has none.
+            // A file system without a disk, such as tmpfs, has none.
             Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => break,
             extent => extent?,
         };

@@ -1,25 +1,25 @@
-//! Does Spinney read an image as the kernel does?
+//! Trial of reading: Spinney's walk of an image equals the kernel's.
 //!
 //! `kernel` walks the image through a read-only mount, `ours` through the library; both fill the same
 //! [`record::Record`] for each path of every subvolume: type, mode, owner, size, links, device, inode number, times in
-//! nanoseconds, attributes, targets, contents (SHA-256), extents with their places and flags, inode flags.
-//! `record` says what differs.
+//! nanoseconds, attributes, targets, contents (SHA-256), extents with their positions and flags, inode flags. `record`
+//! lists the differences.
 //!
-//! Contents of files above [`record::LINEAR_BYTES_MAX`] are hashed by their blocks that are not zeros, so that files
-//! of petabytes with few bytes can be compared too; both sides do the same.
+//! Contents of files above [`record::LINEAR_BYTES_MAX`] are hashed by their blocks that are not zeros, so that sparse
+//! files of petabytes can be compared too; both sides do the same.
 //!
-//! Where a walk is kept beside the image (`NAME.walk`, see [`stored`]), it stands for the kernel: the kernel that made
-//! it may be another one, and the walk of an image whose power was cut is that of a recovered copy.
+//! A walk stored beside the image (`NAME.walk`, see [`walk_file`]) replaces the kernel's: another kernel may have made
+//! it, and the walk of an image whose power was cut is that of a recovered copy.
 //!
-//! Needs root, but for images whose walk is kept. Fails with the error of the first file that cannot be read, on either
-//! side. Called by `cargo trials diff-walk` and `.ci/run`.
+//! Needs root, except for images with a stored walk. Fails with the error of the first file that cannot be read, on
+//! either side. Called by `cargo trials diff-walk` and `.ci/run`.
 
 mod content;
 pub(crate) mod f2fs;
 pub(crate) mod kernel;
-pub(crate) mod ours;
+pub(crate) mod library;
 pub(crate) mod record;
-pub(crate) mod stored;
+pub(crate) mod walk_file;
 
 use crate::system::Mount;
 use anyhow::{Context, Result};
@@ -55,12 +55,12 @@ struct Outcome {
 
 fn compare(image: &Path, shown: usize) -> Result<Outcome> {
     let start = Instant::now();
-    let kept = stored::beside(image);
-    let mut kernel = if kept.exists() { stored::read(&kept)? } else { walk_mounted(image).context("kernel")? };
+    let kept = walk_file::beside(image);
+    let mut kernel = if kept.exists() { walk_file::read(&kept)? } else { walk_mounted(image).context("kernel")? };
     let kernel_seconds = start.elapsed().as_secs_f64();
     let start = Instant::now();
     let is_f2fs = f2fs::is_f2fs(image)?;
-    let ours = if is_f2fs { f2fs::walk(image) } else { ours::walk(image) };
+    let ours = if is_f2fs { f2fs::walk(image) } else { library::walk(image) };
     let mut ours = ours.context("Spinney")?;
     let ours_seconds = start.elapsed().as_secs_f64();
     if is_f2fs {
@@ -81,16 +81,16 @@ fn compare(image: &Path, shown: usize) -> Result<Outcome> {
 
 /// The walk of this kernel.
 fn walk_mounted(image: &Path) -> Result<Walk> {
-    // Unmounted before we walk: the library's lock refuses an image that the kernel has mounted, and rightly so.
+    // Unmounted before our walk: the library refuses an image that the kernel has mounted.
     let mount = Mount::new(image, "ro,subvolid=5")?;
     let walk = kernel::walk(mount.path())?;
     mount.unmount()?;
     Ok(walk)
 }
 
-/// Prints the kernel's walk of a directory, as it is kept beside images.
+/// Prints the kernel's walk of a directory, in the form stored beside images.
 pub(crate) fn print(folder: &Path) -> Result<()> {
-    stored::write(&kernel::walk(folder)?, &mut std::io::stdout().lock())
+    walk_file::write(&kernel::walk(folder)?, &mut std::io::stdout().lock())
 }
 
 /// Runs `one` for each path on all processors.

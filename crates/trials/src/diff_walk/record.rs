@@ -1,4 +1,4 @@
-//! What is compared about a path, and how two walks differ.
+//! The compared properties of a path, and the differences between two walks.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,14 +6,14 @@ use std::fmt::Debug;
 /// Files up to this length are hashed byte by byte, holes as zeros; larger ones by their blocks that are not zeros.
 pub(crate) const LINEAR_BYTES_MAX: u64 = 64 << 20;
 
-/// Path from the top-level subvolume, and what is there.
+/// Path from the top-level subvolume, and its record.
 pub(crate) type Walk = BTreeMap<Vec<u8>, Record>;
 
 /// Seconds and nanoseconds.
 pub(crate) type Time = (i64, u32);
 
-/// What a send stream carries of a walk: not the places of bytes nor which are holes (a difference has zeros for
-/// those), nor inode numbers and flags, nor the times that only a file system sets.
+/// The part of a walk that a send stream carries: without positions of bytes, holes (an incremental stream has zeros
+/// for those), inode numbers and flags, and times that only a file system sets.
 pub(crate) fn as_sent(walk: Walk) -> Walk {
     const DIRECTORY: u32 = 0o040_000;
     const TYPE: u32 = 0o170_000;
@@ -29,7 +29,7 @@ pub(crate) fn as_sent(walk: Walk) -> Walk {
     walk.into_iter().map(|(path, record)| (path, keep(record))).collect()
 }
 
-/// Everything that is compared.
+/// All compared properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// Type and permission bits.
@@ -54,7 +54,7 @@ pub(crate) struct Record {
     pub(crate) flags: Option<u32>,
 }
 
-/// A piece of a file, as FIEMAP describes it.
+/// A range of a file, as in FIEMAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) offset: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Extent {
 }
 
 impl Record {
-    /// The stub of a subvolume in a snapshot is nowhere on disk: the kernel makes its times up as it is looked at.
+    /// The empty directory in place of a nested subvolume is not on disk: the kernel invents its times.
     pub(crate) fn without_invented_times(mut self) -> Self {
         const STUB_INO: u64 = 2;
         if self.ino == STUB_INO {
@@ -77,7 +77,7 @@ impl Record {
     }
 }
 
-/// Pieces that continue each other become one: the kernel merges them, but not from one call to the next.
+/// Joins adjacent ranges: the kernel merges them within a call, but not across calls.
 pub(crate) fn merge(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::new();
     for mut extent in extents {

@@ -1,4 +1,4 @@
-//! One image, and what is done with it.
+//! One image, and the operation on it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub(super) mod ends;
 #[path = "../../../../fuzz/src/walk.rs"]
 mod walk;
 
-/// What is done with an image.
+/// The operation on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub(super) enum Kind {
     /// All passes of a check.
     Check,
-    /// A scrub that only reads, or one that mends.
+    /// A scrub that only reads, or one that repairs.
     Scrub,
-    /// What is left is read; older states and what was deleted now and then.
+    /// A rescue reads the files; sometimes older states and deleted files too.
     Rescue,
     /// A repair is planned, applied and undone.
     Repair,
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Check, Self::Scrub, Self::Rescue, Self::Repair];
 
-    /// How often it is done among the others: the cheap ones most often.
+    /// Relative frequency: the cheap ones are most frequent.
     fn weight(self) -> usize {
         match self {
             Self::Check => 20,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// An execution: what is done with the image of some numbers. The last is its own.
+/// An operation on the image of some numbers, of which the last is its own.
 #[derive(Debug, Clone)]
 pub(super) struct Execution {
     pub(super) kind: Kind,
@@ -66,7 +66,7 @@ pub(super) struct Execution {
 }
 
 impl Execution {
-    /// The last number chooses among `what`.
+    /// The last number chooses the operation among `what`.
     pub(super) fn new(what: &[Kind], numbers: &[u64]) -> Self {
         let table: Vec<Kind> = what.iter().flat_map(|kind| std::iter::repeat_n(*kind, kind.weight())).collect();
         let own = numbers.last().copied().unwrap_or(0);

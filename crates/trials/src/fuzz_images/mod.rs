@@ -1,12 +1,12 @@
-//! Gives a great many small hostile images to check, scrub, rescue and repair: the fuzz targets of damaged images,
-//! without nightly and without coverage, in one process.
+//! Trial of check, scrub, rescue and repair on many small hostile images: the fuzz targets of damaged images, without
+//! nightly and without coverage, in one process.
 //!
-//! An execution has a number, which the image follows from, and what is done with it. An image that ends in a new way
-//! is kept and changed again, so that the ways multiply: the numbers of an execution are then those of what it goes on
-//! from, and its own. `--only` with these numbers runs it again.
+//! The number of an execution determines its image and operation. An image with a new outcome is kept and mutated
+//! again, so that outcomes multiply: the numbers of an execution are those of its ancestors, and its own. `--only` with
+//! these numbers repeats it.
 //!
-//! Failure: a panic, an execution that takes longer than [`TIME_MAX`], more memory than [`MEMORY_BYTES_MAX`]. Where the
-//! process itself ends, the files `running-*` say what its threads were doing.
+//! Failure: a panic, an execution that takes longer than [`TIME_MAX`], more memory than [`MEMORY_BYTES_MAX`]. If the
+//! process itself dies, the files `running-*` hold the executions of its threads.
 
 mod execution;
 mod pool;
@@ -30,60 +30,60 @@ use execution::{Execution, Kind};
 use pool::Pool;
 use tally::Tally;
 
-/// An execution that takes longer hangs. Counted in looks at it, since a host may stop for longer.
+/// An execution that takes longer hangs. Measured by polling, since the host may stop for longer.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Memory that the process may have used at most, bytes.
+/// Most memory of the process, in bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// Failures of different places after which the search ends.
+/// Failures at different places after which the search ends.
 const FAILURES_MAX: usize = 20;
 
 thread_local! {
-    /// What the last panic of a thread said, and where.
+    /// Message and place of a thread's last panic.
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials fuzz-images --executions 1000000 --threads 2")]
 pub(crate) struct Options {
-    /// Images.
+    /// Number of images
     #[arg(long, default_value_t = 100_000)]
     executions: u64,
-    /// Ends earlier, after so many seconds.
+    /// Most seconds to run
     #[arg(long)]
     seconds: Option<u64>,
-    /// What the images follow from.
+    /// Seed of the images
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The number of the first.
+    /// Number of the first image
     #[arg(long, default_value_t = 0)]
     from: u64,
     /// Threads; each works on an image of its own.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// What is done with them; the cheap ones are done most often.
+    /// Operations; the cheap ones are most frequent
     #[arg(long, value_enum, value_delimiter = ',', default_value = "check,scrub,rescue,repair")]
     what: Vec<Kind>,
-    /// Only the execution of these numbers, with what was changed and what came of it.
+    /// Only the execution with these numbers, with its mutations and outcome
     #[arg(long, value_delimiter = ',')]
     only: Vec<u64>,
     /// Seconds between two lines of progress.
     #[arg(long, default_value_t = 60)]
     progress_s: u64,
-    /// Where what is running is noted.
+    /// Directory for notes on running executions
     #[arg(long, default_value = "target/fuzz-images")]
     dir: PathBuf,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared<'a> {
     options: &'a Options,
     bases: &'a [SmallBase],
     next: AtomicU64,
     pool: Mutex<Pool>,
-    /// What each thread does.
+    /// The execution of each thread.
     running: Vec<Mutex<Option<Execution>>>,
-    /// What each thread has done.
+    /// The counts of each thread.
     tallies: Vec<Mutex<Tally>>,
     failures: Mutex<Vec<(String, String)>>,
     is_over: AtomicBool,
@@ -130,7 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs one execution, and says everything about it. A panic is left to the default hook.
+/// Runs one execution, and prints all details. A panic is left to the default hook.
 fn only(options: &Options, bases: &[SmallBase]) -> Result<ExitCode> {
     let execution = Execution::new(&options.what, &options.only);
     let image = execution.image(bases, options.seed)?;
@@ -177,7 +177,7 @@ fn work(shared: &Shared<'_>, thread: usize) -> Result<()> {
 
 /// Notes a failure, and prints it unless one at the same place was printed.
 fn fail(shared: &Shared<'_>, what: &str, execution: &Execution) {
-    // Where it panicked, without the numbers in what it said.
+    // The place of the panic, without the numbers in its message.
     let place: String = what.split(".rs:").next().unwrap_or(what).to_owned()
         + what.split(".rs:").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let mut failures = lock(&shared.failures);

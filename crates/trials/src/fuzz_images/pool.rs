@@ -1,4 +1,4 @@
-//! Images that ended in a new way.
+//! Images with a new outcome.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use testkit::Random;
 use super::execution::ends::End;
 use super::execution::{Execution, Kind};
 
-/// Images that are kept.
+/// Most images that are kept.
 const KEPT_MAX: usize = 20_000;
-/// Ways to end that are remembered.
+/// Most outcomes that are remembered.
 const WAYS_MAX: usize = 1 << 20;
-/// Numbers of an image that is kept: more changes leave nothing that could be told apart.
+/// Most numbers of a kept image: after more mutations outcomes no longer differ.
 const NUMBERS_MAX: usize = 3;
-/// Images that are kept of one way.
+/// Most images that are kept of one outcome.
 const ALIKE_MAX: u32 = 2;
 
-/// What is kept to be changed again.
+/// Images to be mutated again.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     kept: Vec<Vec<u64>>,
@@ -24,7 +24,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The numbers that an execution goes on from; half of them begin anew.
+    /// The numbers of the ancestors of an execution; half of the executions have none.
     pub(super) fn parents(&self, seed: u64, number: u64) -> Vec<u64> {
         let mut random = Random::new(seed ^ number.rotate_left(32));
         if random.one_in(2) {
@@ -33,7 +33,7 @@ impl Pool {
         random.pick(&self.kept).cloned().unwrap_or_default()
     }
 
-    /// Keeps an image that ended in a new way.
+    /// Keeps an image with a new outcome.
     pub(super) fn ended(&mut self, execution: &Execution, end: End) {
         let way = (execution.kind, end.word, end.detail);
         if self.ways.len() >= WAYS_MAX && !self.ways.contains_key(&way) {
@@ -55,7 +55,7 @@ impl Pool {
         }
     }
 
-    /// Ways to end that were seen.
+    /// Number of different outcomes.
     pub(super) fn ways(&self) -> usize {
         self.ways.len()
     }

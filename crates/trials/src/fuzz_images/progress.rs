@@ -9,13 +9,13 @@ use super::execution::{Execution, Kind};
 use super::tally::Tally;
 use super::{MEMORY_BYTES_MAX, Shared, TIME_MAX, lock};
 
-/// Time between two looks at the threads.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Watches until all have ended.
 ///
 /// # Errors
-/// An execution that hangs, too much memory: the process ends with them.
+/// An execution that hangs, too much memory: the process ends.
 pub(super) fn watch(shared: &Shared<'_>, started: Instant, have_ended: impl Fn() -> bool) -> Result<()> {
     let mut told = Instant::now();
     let mut seen: Vec<(u32, Option<Execution>)> = vec![(0, None); shared.running.len()];
@@ -58,7 +58,7 @@ pub(super) fn watch(shared: &Shared<'_>, started: Instant, have_ended: impl Fn()
     Ok(())
 }
 
-/// Prints what all threads have done.
+/// Prints the counts of all threads.
 pub(super) fn report(shared: &Shared<'_>, took: Duration) -> Result<()> {
     let tally = sum(shared);
     for kind in Kind::ALL {
@@ -93,7 +93,7 @@ fn sum(shared: &Shared<'_>) -> Tally {
     all
 }
 
-/// The most memory that the process has used so far.
+/// Peak memory of the process.
 fn memory_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

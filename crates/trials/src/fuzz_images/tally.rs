@@ -1,4 +1,4 @@
-//! What a thread has done so far.
+//! The counts of a thread.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 pub(super) struct KindTally {
     pub(super) count: u64,
-    /// How they ended.
+    /// Counts by outcome.
     pub(super) words: BTreeMap<&'static str, u64>,
-    /// Time without that for making images.
+    /// Time without making images.
     pub(super) time: Duration,
     pub(super) slowest: Option<(Duration, Execution)>,
 }
 
 impl Tally {
-    /// Adds one, that took `took`, of which `made` was for its image.
+    /// Adds an execution that took `took`, of which `made` was for its image.
     pub(super) fn add(&mut self, execution: &Execution, word: &'static str, made: Duration, took: Duration) {
         self.making = self.making.saturating_add(made);
         let tally = self.kinds.entry(execution.kind).or_default();
@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another thread has done.
+    /// Adds the counts of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         self.making = self.making.saturating_add(other.making);
         for (kind, tally) in &other.kinds {

@@ -1,10 +1,11 @@
-//! What runs where the kernel has f2fs: mounts devices one after the other, walks each, changes it and walks it again.
+//! The part of `f2fs-guest` that runs in a kernel with f2fs: mounts devices one after the other, walks each, changes it
+//! and walks it again.
 //!
-//! Of `/dev/NAME` are left in the current directory `NAME.walk`, `NAME.changed` (the walk after the changes) and, where
-//! something went wrong, `NAME.failed`, which says what; the next device has its turn all the same.
+//! For `/dev/NAME` it leaves `NAME.walk` in the current directory, `NAME.changed` (the walk after the changes) and,
+//! after a failure, `NAME.failed` with the reason; it continues with the next device.
 
 use crate::diff_walk::record::{Record, Walk};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::populate;
 use crate::system::{is_root, run};
 use anyhow::{Context, Result, ensure};
@@ -18,21 +19,21 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use testkit::Random;
 
-/// The folder with what is new.
+/// The directory of new files.
 pub(super) const FOLDER: &str = "by-the-kernel";
 /// Names made in it.
 const NEW_FILES: u32 = 60;
-/// Names that are changed at most: a guest is slow.
+/// Most names that are changed: a guest is slow.
 const CHANGED_MAX: usize = 150;
 /// Bytes of the longest write.
 const WRITE_BYTES_MAX: u64 = 100_000;
 
-/// What is looked at.
+/// Options of the guest's part.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The block devices.
     devices: Vec<PathBuf>,
-    /// The changes follow from it.
+    /// Seed of the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Change nothing.
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     only_walk: bool,
 }
 
-/// Looks at each of the devices.
+/// Walks and changes each of the devices.
 pub(crate) fn judge(options: &Options) -> Result<()> {
     ensure!(is_root(), "mounting needs root");
     let point = std::env::temp_dir().join("spinney-judge");
@@ -50,7 +51,7 @@ pub(crate) fn judge(options: &Options) -> Result<()> {
         let mut random = Random::new(options.seed.wrapping_add(number));
         if let Err(error) = one(options, device, &name, &point, &mut random) {
             std::fs::write(format!("{name}.failed"), format!("{error:#}"))?;
-            // It may still be mounted; the next device needs the place.
+            // It may still be mounted; the next device needs the mount point.
             let _ = run("umount", &[&point]);
         }
     }
@@ -67,17 +68,17 @@ fn one(options: &Options, device: &Path, name: &str, point: &Path, random: &mut 
     if !options.only_walk {
         change(point, &walk, random).context("changing")?;
         run("umount", &[point])?;
-        mount("ro").context("mounting what was changed")?;
-        store(&kernel::walk(point).context("walking what was changed")?, &format!("{name}.changed"))?;
+        mount("ro").context("mounting the changed volume")?;
+        store(&kernel::walk(point).context("walking the changed volume")?, &format!("{name}.changed"))?;
     }
     run("umount", &[point]).map(drop)
 }
 
 fn store(walk: &Walk, file: &str) -> Result<()> {
-    stored::write(walk, &mut io::BufWriter::new(File::create(file)?))
+    walk_file::write(walk, &mut io::BufWriter::new(File::create(file)?))
 }
 
-/// Changes some of what is there, and makes a folder of new files.
+/// Changes some of the files, and makes a directory of new ones.
 fn change(point: &Path, walk: &Walk, random: &mut Random) -> Result<()> {
     let paths: Vec<(&Vec<u8>, &Record)> = walk.iter().filter(|(path, _)| !path.is_empty()).collect();
     for _ in 0..paths.len().min(CHANGED_MAX) {
@@ -96,7 +97,7 @@ fn change(point: &Path, walk: &Walk, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// What an image may refuse: it is full, its flags forbid it, or an earlier change took the path away.
+/// Ignores refusals: the image is full, its flags forbid the change, or an earlier change removed the path.
 fn excused(changed: io::Result<()>) -> io::Result<()> {
     let refusals =
         [Errno::PERM, Errno::NOSPC, Errno::NOENT, Errno::DQUOT, Errno::EXIST, Errno::NOTEMPTY, Errno::TOOBIG];
@@ -135,7 +136,7 @@ fn change_one(path: &Path, kind: FileType, random: &mut Random) -> io::Result<()
     }
 }
 
-/// Another name in the same folder.
+/// Another name in the same directory.
 fn renamed(path: &Path, random: &mut Random) -> PathBuf {
     path.with_file_name(format!("kernel-{:x}", random.number()))
 }

@@ -1,4 +1,4 @@
-//! Images that the program makes for a kernel to judge.
+//! Makes images with the program, for a kernel to check.
 
 use crate::images::populate;
 use crate::system::{self, is_root};
@@ -8,23 +8,23 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use testkit::Random;
 
-/// How large the trees are, and how many.
+/// Size and number of the trees.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     /// Names in the random part of a tree.
     files: u32,
     /// Names of its large folder.
     many: usize,
-    /// Sets of features that images are made with.
+    /// Number of feature sets.
     turns: usize,
 }
 
 impl Scale {
     pub(super) const WHOLE: Self = Self { files: 400, many: 2000, turns: FEATURES.len() };
-    /// What a slow guest walks in seconds: one set of features, which the seed chooses.
+    /// Walked by a slow guest in seconds: one feature set, which the seed chooses.
     pub(super) const SMALL: Self = Self { files: 60, many: 300, turns: 1 };
 }
-/// Features of the images, by turns.
+/// Feature sets of the images.
 const FEATURES: &[&str] = &[
     "",
     "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum",
@@ -55,7 +55,7 @@ pub(super) fn all(program: &Path, dir: &Path, seed: u64, scale: Scale) -> Result
     Ok(images)
 }
 
-/// A tree with every kind of node, holes, a folder of many names and a file whose addresses reach the second level.
+/// A tree with every kind of node, holes, a directory of many names and a file whose addresses reach the second level.
 fn grow(tree: &Path, random: &mut Random, scale: Scale) -> Result<()> {
     std::fs::create_dir(tree)?;
     populate::populate(&tree.join("random"), scale.files, random)?;

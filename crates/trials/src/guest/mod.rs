@@ -1,21 +1,21 @@
-//! A kernel with f2fs as the judge of images that Spinney wrote.
+//! Trial of f2fs images that Spinney wrote, checked by a kernel with f2fs in a guest.
 //!
-//! Images are given, or made here ([`make`]): empty ones, and trees stored by `mkfs --rootdir` and by `put`. Those that
-//! the property test, `kill-mount` and `crash-explore` leave are kept by them (`SPINNEY_KEEP`, `--keep`,
-//! `--keep-states`) and given here. Of each a copy goes into a guest (`suites/f2fs-guest/run.sh`; many disks a boot, as
-//! booting takes as long as judging). There [`inside`] mounts it, which recovers what was fsynced, walks it, changes
-//! it and walks it again. Here the first walk is compared with Spinney's of the same image, and the second with
-//! Spinney's of what the kernel left, in which `fsck.f2fs` has to find nothing.
+//! Images are given, or made here ([`make`]): empty ones, and trees stored by `mkfs --rootdir` and by `put`. The
+//! property test, `kill-mount` and `crash-explore` keep images for this trial (`SPINNEY_KEEP`, `--keep`,
+//! `--keep-states`). A copy of each goes into a guest (`suites/f2fs-guest/run.sh`; many disks a boot, as booting takes
+//! as long as checking). There [`inside`] mounts it, which recovers fsynced files, walks it, changes it and walks it
+//! again. This module compares the first walk with Spinney's of the same image, and the second with Spinney's of the
+//! changed image, in which `fsck.f2fs` must find nothing.
 //!
-//! Needs what `run.sh` needs; root to make images with devices in them. An image that fails is kept, and the others
-//! have their turn. Called by `cargo trials f2fs-guest`.
+//! Needs the programs that `run.sh` needs; root to make images with devices in them. A failing image is kept, and the
+//! others are still tried. Called by `cargo trials f2fs-guest`.
 
 pub(crate) mod inside;
 mod make;
 
 use crate::diff_walk::f2fs::{self, Leave};
 use crate::diff_walk::record::{Walk, differences};
-use crate::diff_walk::stored;
+use crate::diff_walk::walk_file;
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, bail, ensure};
@@ -23,40 +23,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// Disks of one boot: so many fit beside the results on the bus of the machine that qemu is.
+/// Most disks of one boot: the emulated bus has no more slots besides the one for results.
 const DISKS_MAX: usize = 22;
-/// Differences of an image that are printed.
+/// Most differences of an image that are printed.
 const SHOWN: usize = 8;
 
-/// What is judged.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials f2fs-guest --make\n  cargo trials f2fs-guest --make --small\n  \
     cargo trials crash-explore --format f2fs --judge-every 200 --keep-states states; cargo trials f2fs-guest states/*")]
 pub(crate) struct Options {
     /// Images, which stay as they are.
     images: Vec<PathBuf>,
-    /// Also images that the program makes: empty, by `mkfs --rootdir` and by `put`.
+    /// Also check images that the program makes: empty, by `mkfs --rootdir` and by `put`
     #[arg(long)]
     make: bool,
-    /// Make few and small ones: a run of a minute.
+    /// Make few and small ones: a run of a minute
     #[arg(long, requires = "make")]
     small: bool,
-    /// What is made, and what the guest changes, follow from it.
+    /// Seed of the made images, and of the guest's changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The guest changes nothing.
     #[arg(long)]
     only_walk: bool,
-    /// Images of one boot.
+    /// Number of images per boot
     #[arg(long, default_value_t = DISKS_MAX)]
     per_boot: usize,
     /// Longest time of one boot, in seconds.
     #[arg(long, default_value_t = 900)]
     seconds: u64,
-    /// Where the guest's kernel is kept.
+    /// Directory for the guest's kernel
     #[arg(long, default_value = "target/f2fs-guest")]
     cache: PathBuf,
-    /// Where copies of the images are.
+    /// Directory for copies of the images
     #[arg(long, default_value = "/dev/shm/spinney-f2fs-guest")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// Has the guest judge each image.
+/// Has the guest check each image.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.dir)?;
     let mut images = options.images.clone();
@@ -94,7 +94,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
             }
         }
         match has_failed {
-            true => println!("what the guest left is in {}", dir.display()),
+            true => println!("results of the guest are in {}", dir.display()),
             false => std::fs::remove_dir_all(dir)?,
         }
     }
@@ -107,22 +107,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What was seen of an image.
+/// Counts for an image.
 struct Seen {
     names: usize,
     is_recovered: bool,
 }
 
-/// An image on its way through the guest.
+/// An image to be checked by the guest.
 struct Subject {
     copy: PathBuf,
-    /// The guest's name of its disk.
+    /// The guest's name for its disk.
     disk: String,
-    /// What Spinney sees in it, before the guest has it.
+    /// Spinney's walk, before the guest gets it.
     ours: Result<(Walk, Leave)>,
 }
 
-/// Judges as many images as there are disks.
+/// Checks as many images as there are disks.
 fn judge(root: &Path, options: &Options, images: &[PathBuf], dir: &Path) -> Result<Vec<Result<Seen>>> {
     std::fs::create_dir_all(dir)?;
     let mut subjects = Vec::new();
@@ -156,7 +156,7 @@ fn boot(root: &Path, options: &Options, subjects: &[Subject], results: &Path) ->
     Ok(())
 }
 
-/// What the guest saw and left, compared with what Spinney sees.
+/// Compares the guest's walks and the changed image with Spinney's walks.
 fn compared(options: &Options, subject: &Subject, results: &Path) -> Result<Seen> {
     let left = |kind: &str| results.join(format!("{}.{kind}", subject.disk));
     if let Ok(said) = std::fs::read_to_string(left("failed")) {
@@ -166,16 +166,16 @@ fn compared(options: &Options, subject: &Subject, results: &Path) -> Result<Seen
         Ok(ours) => ours,
         Err(error) => bail!("{error:#}"),
     };
-    let kernel = stored::read(&left("walk"))?;
+    let kernel = walk_file::read(&left("walk"))?;
     let mut names = kernel.len();
     same("as Spinney left it", kernel, ours.clone(), *leave)?;
     if let Some(problem) = Kind::F2fs.check(&subject.copy)? {
         bail!("fsck.f2fs, after the guest: {problem}");
     }
     if !options.only_walk {
-        let changed = stored::read(&left("changed"))?;
+        let changed = walk_file::read(&left("changed"))?;
         names = names.saturating_add(changed.len());
-        let ours = f2fs::walk(&subject.copy).context("Spinney reads what the guest wrote")?;
+        let ours = f2fs::walk(&subject.copy).context("reading the image that the guest changed")?;
         same("as the guest left it", changed, ours, Leave::Nothing)?;
     }
     Ok(Seen { names, is_recovered: *leave == Leave::Recovered })

@@ -1,4 +1,4 @@
-//! What images of every format hold.
+//! Files that images of every format have.
 
 use super::metadata::set_random_metadata;
 use anyhow::Result;

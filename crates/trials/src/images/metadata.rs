@@ -1,4 +1,4 @@
-//! Owners, modes, times and attributes of what the images hold.
+//! Owners, modes, times and attributes of the files in the images.
 
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};

@@ -1,15 +1,15 @@
 //! Images made by the kernel and `mkfs.btrfs`, for Spinney to read.
 //!
 //! `recipes` is the table of images: one row names the options of `mkfs.btrfs`, the mount options and the scenes.
-//! `populate` fills a folder with a random tree; `scenes` make what a random tree does not hold (fragments,
-//! snapshots, hash collisions, thousands of links). Everything follows from one seed, so that two runs give the same
-//! names, metadata and bytes; the kernel's choice of places, and the times it sets itself, differ.
+//! `populate` fills a directory with a random tree; `scenes` make files that a random tree lacks (fragments, snapshots,
+//! hash collisions, thousands of links). One seed determines everything, so that two runs give the same names, metadata
+//! and bytes; positions chosen by the kernel, and the times it sets itself, differ.
 //!
 //! `f2fs` has its own table and scenes, and makes its images in a guest: this kernel may have no f2fs.
 //!
-//! Needs root, loop devices, `mkfs.btrfs` and `btrfstune`. Fails on the first image that cannot be made. What the
-//! installed `mkfs.btrfs` cannot make starts from an empty image kept in `images/` (with how it was made).
-//! Called by `cargo trials images` and `.ci/run`; the results are read by `cargo trials diff-walk`.
+//! Needs root, loop devices, `mkfs.btrfs` and `btrfstune`. Fails on the first image that cannot be made. Images that
+//! the installed `mkfs.btrfs` cannot make start from an empty image kept in `images/` (with notes on how it was made).
+//! Called by `cargo trials images` and `.ci/run`; `cargo trials diff-walk` reads the results.
 
 mod common;
 pub(crate) mod f2fs;
@@ -27,10 +27,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use testkit::Random;
 
-/// Images made at once: each keeps a processor busy with hashing and the kernel with writing.
+/// Number of images made at once: each keeps a processor busy with hashing and the kernel with writing.
 const PARALLEL: usize = 2;
 
-/// Makes the images of one format; `cache` is where the guest is kept that makes those of f2fs.
+/// Makes the images of one format; `cache` is the directory of the guest that makes those of f2fs.
 pub(crate) fn make_kind(
     kind: Kind,
     root: &Path,
@@ -45,7 +45,7 @@ pub(crate) fn make_kind(
     }
 }
 
-/// Makes every image in `folder` (those whose name holds `only`, when it is given); returns their paths.
+/// Makes the images in `folder`, or those whose name has `only`; returns their paths.
 pub(crate) fn make_all(root: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<PathBuf>> {
     if !system::is_root() {
         bail!("making images needs root (loop devices and mounts)");
@@ -78,7 +78,7 @@ fn path_of(folder: &Path, recipe: &Recipe) -> PathBuf {
     folder.join(format!("{}.img", recipe.name))
 }
 
-/// Makes one image; returns how many names it holds.
+/// Makes one image; returns the number of its names.
 fn make(root: &Path, recipe: &Recipe, image: &Path) -> Result<u64> {
     let _ = std::fs::remove_file(image);
     start_image(root, recipe, image)?;

@@ -1,4 +1,4 @@
-//! A random tree of files, as a real one looks: many small files, some large ones, odd names, owners and times.
+//! A random tree that resembles a real one: many small files, some large ones, odd names, owners and times.
 
 use super::metadata::{set_random_metadata, set_xattr};
 use anyhow::Result;
@@ -63,7 +63,7 @@ fn make_file(path: &Path, random: &mut Random) -> Result<()> {
     Ok(std::fs::write(path, content)?)
 }
 
-/// A symlink's target: anything goes, nobody follows it.
+/// A symlink's target: any bytes, since it is never followed.
 fn target(random: &mut Random) -> Vec<u8> {
     let len = usize::try_from(random.between(1, 300)).unwrap_or(1);
     random.text(len).into_iter().map(|byte| if byte == 0 { b'x' } else { byte }).collect()

@@ -1,8 +1,8 @@
-//! The table of images. Together they cover every form that one-device images have today.
+//! The table of images. Together they have every form of one-device images.
 
 use super::scenes::{self, Scene};
 
-/// How one image is made.
+/// The recipe of one image.
 #[derive(Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
@@ -15,20 +15,20 @@ pub(super) struct Recipe {
     pub(super) tune: &'static [&'static [&'static str]],
 }
 
-/// Where an image comes from.
+/// The first state of an image.
 #[derive(Debug)]
 pub(super) enum Start {
     /// `mkfs.btrfs` with these options.
     Mkfs(&'static [&'static str]),
-    /// A file of `images/`, for what Debian's `mkfs.btrfs` cannot make.
+    /// A file of `images/`, for features that Debian's `mkfs.btrfs` lacks.
     Kept(&'static str),
 }
 
-/// One mount and what is done in it.
+/// One mount, and the changes made in it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) options: &'static str,
-    /// Files of the random tree.
+    /// Number of files of the random tree.
     pub(super) files: u32,
     pub(super) scenes: &'static [Scene],
 }
@@ -41,7 +41,7 @@ const fn recipe(name: &'static str, seed: u32, start: Start, sessions: &'static 
     Recipe { name, seed, megabytes: 512, start, sessions, tune: &[] }
 }
 
-/// What every image has beside its random tree.
+/// Scenes of every image, beside its random tree.
 const COMMON: &[Scene] = &[scenes::NODES, scenes::LAYOUTS, scenes::SMALL_XATTRS];
 
 pub(super) const RECIPES: &[Recipe] = &[

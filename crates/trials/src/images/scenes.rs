@@ -1,4 +1,4 @@
-//! What a random tree does not hold, made on purpose.
+//! Scenes: files that a random tree lacks, made on purpose.
 
 use super::common;
 use super::metadata::set_xattr;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use testkit::Random;
 
-/// A named thing to do in a mounted image; it gets a folder of its own, not yet made.
+/// A named change of a mounted image; it gets a directory of its own, not yet made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene {
     pub(super) name: &'static str,
@@ -35,7 +35,7 @@ fn nodes(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     common::nodes(folder, random)
 }
 
-/// Every way the bytes of a file can lie: inline, regular, preallocated, holes, shared.
+/// Every layout of the bytes of a file: inline, regular, preallocated, holes, shared.
 fn layouts(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let create = |name: &str| -> Result<File> {
@@ -72,7 +72,7 @@ fn layouts(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     overwritten(folder, random)
 }
 
-/// Files whose extents are used in part, by several files, or without copies on write.
+/// Files whose extents are used in part, by several files, or without copy-on-write.
 fn overwritten(folder: &Path, random: &mut Random) -> Result<()> {
     let original = File::create_new(folder.join("original"))?;
     original.write_all_at(&random.content(2 << 20), 0)?;
@@ -94,7 +94,7 @@ fn overwritten(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Attributes that fit a 4 KiB node.
+/// Attributes that fit into a 4 KiB node.
 fn small_xattrs(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let file = folder.join("file");
@@ -152,7 +152,7 @@ fn collisions(_: &Mount, folder: &Path, _: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Bit by bit: a few thousand names do not need a table. Names of one length collide whatever the seed.
+/// Bit by bit: a few thousand names need no table. Names of one length collide with any seed.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| {
         if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 }
@@ -182,7 +182,7 @@ fn flags(_: &Mount, folder: &Path, _: &mut Random) -> Result<()> {
     Ok(rustix::fs::ioctl_setflags(File::open(&inner)?, IFlags::DIRSYNC | IFlags::NOATIME)?)
 }
 
-/// So many names of one inode in one folder that they need the extended form.
+/// So many names of one inode in one directory that they need the extended form.
 fn links(_: &Mount, folder: &Path, _: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     std::fs::create_dir(folder.join("other"))?;
@@ -210,7 +210,7 @@ fn fragments(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     sync(mount)
 }
 
-/// Larger files, for the mounts that compress: many extents, parts overwritten, shared, cut.
+/// Larger files, for the mounts that compress: many extents, partly overwritten, shared, truncated.
 fn compressed(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     for number in 0..20 {
@@ -257,7 +257,7 @@ fn subvolumes(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Quota groups with members and limits, kept by the kernel while the rest is written.
+/// Quota groups with members and limits, updated by the kernel while the rest is written.
 fn quotas(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     let top = mount.path().to_string_lossy().into_owned();
     let inner = folder.join("limited").to_string_lossy().into_owned();

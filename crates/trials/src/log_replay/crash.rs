@@ -1,8 +1,8 @@
-//! Crashes while a log is being replayed: what they leave replays to the same.
+//! Crashes while a log is being replayed: the resulting image replays to the same state.
 
-use super::dirty::Dirty;
+use super::dirty_image::Dirty;
 use super::same;
-use crate::diff_walk::ours;
+use crate::diff_walk::library;
 use crate::diff_walk::record::Walk;
 use anyhow::{Context, Result};
 use blockdev::Device;
@@ -15,10 +15,10 @@ use testkit::Random;
 use testkit::faults::{Event, RecordingDevice};
 
 const PIECE_BYTES: usize = 1 << 20;
-/// Byte of the primary superblock.
+/// Offset of the primary superblock.
 const PRIMARY_AT: u64 = 64 << 10;
 
-/// Tries `count` crashes; returns how many.
+/// Tries `count` crashes; returns the number tried.
 pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
     if count == 0 {
         return Ok(0);
@@ -35,17 +35,17 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
             _ => random.index(events.saturating_add(1)),
         };
         let left: Arc<dyn Device> = Arc::new(device.crash_after(after, &mut random)?);
-        let what = format!("after a crash behind {after} of {events} writes and flushes");
+        let context = format!("after a crash behind {after} of {events} writes and flushes");
         let options = Volume::options().subvolume_id(TreeId::FS);
-        let volume = options.open_device(left).with_context(|| what.clone())?;
-        let walk = ours::walk_volume(&volume)?;
-        same(expected, &walk, dirty.made, &what)?;
+        let volume = options.open_device(left).with_context(|| context.clone())?;
+        let walk = library::walk_volume(&volume)?;
+        same(expected, &walk, dirty.made, &context)?;
         volume.close()?;
     }
     Ok(count)
 }
 
-/// Numbers of events of which the last is a write of the primary superblock.
+/// Numbers of events up to a write of the primary superblock.
 fn superblock_writes(events: &[Event]) -> Vec<usize> {
     let is_super = |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == PRIMARY_AT);
     let writes = events.iter().enumerate().filter(|(_, event)| is_super(event));

@@ -1,8 +1,8 @@
-//! Logs with wrong values and right checksums: opened or refused, and nothing else.
+//! Logs with wrong values and right checksums: the volume opens, or the log is refused.
 
 use super::crash::load;
-use super::dirty::Dirty;
-use crate::diff_walk::ours;
+use super::dirty_image::Dirty;
+use crate::diff_walk::library;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
@@ -18,13 +18,13 @@ use testkit::Random;
 
 /// Blocks start at multiples of this on the device.
 const SECTOR_BYTES: usize = 4096;
-/// Wrong values in one log.
+/// Most wrong values in one log.
 const CHANGES_MAX: u64 = 4;
 
-/// Copies of each block of the log, by its address.
+/// Offsets of the copies of each block of the log, by its address.
 type Blocks = BTreeMap<u64, Vec<u64>>;
 
-/// Tries `count` wrong logs; returns how many were refused.
+/// Tries `count` wrong logs; returns the number of refused ones.
 pub(super) fn run(dirty: &Dirty, count: u64) -> Result<u64> {
     if count == 0 {
         return Ok(0);
@@ -48,12 +48,12 @@ pub(super) fn run(dirty: &Dirty, count: u64) -> Result<u64> {
     Ok(refused)
 }
 
-/// True when the volume opened; what is wrong in it then is met while it is walked, or not.
+/// True if the volume opened; errors in it are met by the walk, or not.
 fn opens(device: MemoryDevice, number: u64) -> Result<bool> {
     let device: Arc<dyn Device> = Arc::new(device);
     let attempt = || match Volume::options().open_device(Arc::clone(&device)) {
         Ok(volume) => {
-            let _ = ours::walk_volume(&volume);
+            let _ = library::walk_volume(&volume);
             volume.close().is_ok()
         }
         Err(_) => false,
@@ -115,7 +115,7 @@ fn spoil(device: &MemoryDevice, blocks: &Blocks, format: &Format, random: &mut R
     Ok(())
 }
 
-/// A byte of an item's data, of a key, or any.
+/// Offset of a byte of an item's data, of a key, or any.
 fn place_in(block: &[u8], random: &mut Random) -> usize {
     let view = LeafView::new(block);
     let slot = random.index(view.nritems());

@@ -1,59 +1,57 @@
-//! Is a log replayed as the kernel replays it?
+//! Trial of log replay: Spinney replays as the kernel does.
 //!
-//! The kernel makes dirty images: a random workload with fsyncs runs on a mounted image
-//! ([`workload`]), and right after an fsync the backing file is copied. Of each copy that has a log
-//! ([`dirty`]) the kernel mounts one copy, which replays the log, and Spinney opens another.
-//! Afterwards:
+//! The kernel makes dirty images: a random workload with fsyncs runs on a mounted image ([`workload`]), and right after
+//! an fsync the backing file is copied. Of each copy that has a log ([`dirty_image`]) the kernel mounts one copy, which
+//! replays the log, and Spinney opens another. Afterwards:
 //!
-//! - what Spinney shows of the dirty image, opened to read, is what the kernel's replay made, and
-//!   the file has not changed by a byte;
-//! - `btrfs check --check-data-csum` finds no error in what Spinney's replay made, and the kernel
-//!   walks it with the same result as its own;
+//! - Spinney's walk of the dirty image, opened read-only, equals the result of the kernel's replay, and the file is
+//!   unchanged;
+//! - `btrfs check --check-data-csum` finds no error after Spinney's replay, and the kernel's walk equals that of its
+//!   own replay;
 //! - a crash at any moment of Spinney's replay leaves an image that replays to the same ([`crash`]);
-//! - a log with wrong values and right checksums is refused, or replayed, without a panic
-//!   ([`hostile`]).
+//! - a log with wrong values and right checksums is refused, or replayed, without a panic ([`hostile`]).
 //!
-//! Times that replay sets to the moment of the replay count as equal. Needs root. Fails with the
-//! first image that differs, which is kept.
+//! Times that replay sets to the moment of the replay count as equal. Needs root. Fails with the first image that
+//! differs, which is kept.
 
 mod crash;
-mod dirty;
+mod dirty_image;
 mod hostile;
 mod workload;
 
 use crate::diff_walk::record::{Record, Walk, differences};
-use crate::diff_walk::{kernel, ours};
+use crate::diff_walk::{kernel, library};
 use crate::system::{Mount, btrfs_program, is_root, run as run_program};
 use anyhow::{Context, Result, ensure};
 use btrfs::Volume;
-use dirty::Dirty;
+use dirty_image::Dirty;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How many dirty images.
+    /// Number of dirty images
     #[arg(long, default_value_t = 40)]
     count: usize,
-    /// The first workload's seed; the next ones follow.
+    /// Seed of the first workload; the next ones follow
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Crashes tried of each image's replay.
+    /// Number of crashes tried during each image's replay
     #[arg(long, default_value_t = 6)]
     crashes: u64,
-    /// The program that writes the logs, instead of the kernel: its own `mount` serves the images.
+    /// The program that writes the logs, instead of the kernel: its own `mount` serves the images
     #[arg(long, value_name = "SPINNEY")]
     writer: Option<PathBuf>,
-    /// Logs with wrong values tried of each image.
+    /// Number of logs with wrong values tried for each image
     #[arg(long, default_value_t = 10)]
     hostile: u64,
-    /// Where the images are for a while.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Dirty images to look at, instead of new ones.
+    /// Dirty images to test, instead of new ones
     images: Vec<PathBuf>,
-    /// All images are kept.
+    /// Keep all images
     #[arg(long)]
     keep: bool,
 }
@@ -134,7 +132,7 @@ fn judge(dirty: &Dirty, options: &Options, totals: &mut Totals) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel's own replay makes of the image.
+/// The kernel's walk after its own replay.
 fn by_kernel(dirty: &Dirty) -> Result<Walk> {
     let copy = dirty.path.with_extension("kernel");
     std::fs::copy(&dirty.path, &copy)?;
@@ -147,7 +145,7 @@ fn by_spinney(dirty: &Dirty) -> Result<Walk> {
     let copy = dirty.path.with_extension("spinney");
     std::fs::copy(&dirty.path, &copy)?;
     Volume::open(&copy)?.close()?;
-    ensure!(!dirty::has_log(&copy)?, "the log is still there");
+    ensure!(!dirty_image::has_log(&copy)?, "the log is still there");
     let path = copy.to_string_lossy().into_owned();
     let said = run_program(&btrfs_program(), &["check", "--check-data-csum", &path])?;
     ensure!(said.contains("no error found"), "btrfs check: {said}");
@@ -164,15 +162,15 @@ fn mount_and_walk(image: &Path, options: &str) -> Result<Walk> {
 }
 
 fn read_only(dirty: &Dirty) -> Result<Walk> {
-    let before = dirty::hash(&dirty.path)?;
-    let walk = ours::walk(&dirty.path)?;
-    ensure!(dirty::hash(&dirty.path)? == before, "a read-only open wrote to the image");
+    let before = dirty_image::hash(&dirty.path)?;
+    let walk = library::walk(&dirty.path)?;
+    ensure!(dirty_image::hash(&dirty.path)? == before, "a read-only open wrote to the image");
     let options = Volume::options().read_only(true).replay_log(false);
     ensure!(options.open(&dirty.path)?.is_read_only(), "opened to write without the log");
     Ok(walk)
 }
 
-/// Fails where two walks differ in anything but times that a replay set.
+/// Fails if two walks differ in more than times set by the replay.
 fn same(expected: &Walk, found: &Walk, made: SystemTime, what: &str) -> Result<()> {
     let (expected, found) = (with_replay_times(expected, made)?, with_replay_times(found, made)?);
     let lines = differences(&expected, &found);
@@ -183,7 +181,7 @@ fn same(expected: &Walk, found: &Walk, made: SystemTime, what: &str) -> Result<(
     Ok(())
 }
 
-/// What is later than the image was set by its replay.
+/// Marks times later than the image as set by its replay.
 fn with_replay_times(walk: &Walk, made: SystemTime) -> Result<Walk> {
     let made = made.duration_since(UNIX_EPOCH)?;
     let made = (i64::try_from(made.as_secs())?, made.subsec_nanos());

@@ -1,10 +1,9 @@
-//! Random work on a mounted image, with fsyncs, of which copies are taken.
+//! Random changes of a mounted image, with fsyncs, after which copies are taken.
 //!
-//! The names are few, so that the same ones come and go, and everything between two commits meets
-//! everything else. What fails (a name that is gone, a directory that is not empty) is no part of
-//! the work.
+//! The names are few, so that the same ones come and go, and all kinds of changes between two commits combine. Changes
+//! that fail (a missing name, a directory that is not empty) are skipped.
 
-use super::dirty::Dirty;
+use super::dirty_image::Dirty;
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
@@ -15,11 +14,11 @@ use std::path::{Path, PathBuf};
 use testkit::Random;
 
 const IMAGE_BYTES: u64 = 256 << 20;
-/// Work done and committed before.
+/// Changes made and committed before.
 const BASE_STEPS: u64 = 120;
-/// Work done between two commits.
+/// Changes between two commits.
 const LOGGED_STEPS: u64 = 160;
-/// Copies taken of one image.
+/// Most copies taken of one image.
 const COPIES_MAX: u64 = 4;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDERS: &[&str] = &["", "a/", "b/", "a/c/", "a/c/d/", "sub/", "sub/x/", "sub/y/"];
@@ -27,7 +26,7 @@ const NAMES: u64 = 12;
 /// So many links of long names to one file in one directory need extended references.
 const MANY_LINKS: u64 = 90;
 
-/// How images are made and mounted, by turns.
+/// Options of mkfs and mount, by turns.
 const FORMS: &[(&[&str], &str)] = &[
     (&[], ""),
     (&["-O", "^no-holes"], ""),
@@ -41,7 +40,7 @@ const FORMS: &[(&[&str], &str)] = &[
     (&["--csum", "sha256", "-m", "single"], ",nodatacow"),
 ];
 
-/// Runs one workload; the copies that have a log.
+/// Runs one workload; returns the copies that have a log.
 pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec<Dirty>> {
     let mut random = Random::new(seed);
     let form = usize::try_from(seed)? % FORMS.len();
@@ -86,11 +85,11 @@ pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec
     Ok(copies)
 }
 
-/// What a step was.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Done,
-    /// Something is durable now.
+    /// A change is durable now.
     Synced,
 }
 
@@ -106,7 +105,7 @@ impl Work<'_> {
         }
     }
 
-    /// One step; one that is not possible does nothing.
+    /// One step; an impossible one does nothing.
     fn step(&mut self) -> Step {
         match self.random.below(100) {
             0..20 => return self.sync().unwrap_or(Step::Done),
@@ -124,7 +123,7 @@ impl Work<'_> {
 
     fn path(&mut self) -> PathBuf {
         let number = self.random.below(NAMES);
-        // Some are long: their references fill items soon.
+        // Some are long, so that their references fill items soon.
         let name = match number % 3 {
             0 => format!("{number}-{}", "long".repeat(50)),
             _ => format!("f{number}"),
@@ -132,7 +131,7 @@ impl Work<'_> {
         self.folder().join(name)
     }
 
-    /// A name that is there, if a few tries find one.
+    /// An existing name, if a few tries find one.
     fn existing(&mut self) -> PathBuf {
         let mut path = self.path();
         for _ in 0..8 {

@@ -1,8 +1,8 @@
-//! The suites of others, on fresh mounts.
+//! Trial of foreign test suites on fresh mounts.
 //!
-//! A suite is a script `NAME.sh DIR` whose last line is `NAME: N passed, N failed`. Each runs on an image of its own
-//! in each mode, and the image is checked when it is unmounted. How long a suite takes, the environment tells it: what
-//! is set here keeps a whole run below an hour, and `--thorough` makes it as long as it should be before a release.
+//! A suite is a script `NAME.sh DIR` whose last line is `NAME: N passed, N failed`. Each runs on an image of its own in
+//! each mode, and the image is checked after unmounting. The environment limits the duration of a suite: the values set
+//! here keep a whole run below an hour, and `--thorough` makes it as long as before a release.
 
 use super::exclusions::{self, Exclusion};
 use super::served::Served;
@@ -12,27 +12,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// Where the scripts are, if not told: beside the source tree.
+/// Default directory of the scripts: beside the source tree.
 const SCRIPTS: &str = "../shared/checks";
-/// How a suite begins the line of a test that failed.
+/// Begins a suite's line about a failed test.
 const FAILED: &str = "FAILED: ";
-/// Where the scripts are that come with the source: fewer, and shorter.
+/// Directory of the scripts in the source tree: fewer, and shorter.
 const OWN_SCRIPTS: &str = "crates/trials/suites";
-/// Bytes of an image, if not told.
+/// Default size of an image in bytes.
 const IMAGE_BYTES: u64 = 3 << 30;
-/// What every mount is given: suites act as several users, make devices and run set-user programs.
+/// Options of every mount: suites act as several users, make devices and run set-user programs.
 const COMMON_OPTIONS: &str = "allow_other,suid,dev";
 
-/// A way to mount.
+/// Options of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
-    /// As it comes.
+    /// No options.
     Default,
     /// The kernel collects writes.
     Writeback,
     /// Data is overwritten in place.
     Nodatacow,
-    /// Whatever becomes smaller is compressed.
+    /// Compressible data is compressed.
     Compress,
     /// Files are opened without a request.
     ZeroOpen,
@@ -60,7 +60,7 @@ impl Mode {
     }
 }
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials mount-checks\n  \
     cargo trials mount-checks --only fsx --mode writeback --thorough 4294967296")]
@@ -74,20 +74,20 @@ pub(crate) struct Options {
     /// The format of the images.
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
-    /// Ways to mount: default, writeback and, of btrfs, nodatacow if not given.
+    /// Modes: default, writeback and, of btrfs, nodatacow if not given
     #[arg(long, value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// Folder of the suites' scripts, each `NAME.sh DIR`. Those in the source tree are pjdfstest, fsx (`cargo install
-    /// --locked pjdfstest fsx`) and git.
+    /// Directory of the suites' scripts, each `NAME.sh DIR`. Those in the source tree are pjdfstest, fsx (`cargo
+    /// install --locked pjdfstest fsx`) and git
     #[arg(long)]
     checks: Option<PathBuf>,
-    /// Folder of programs that the suites need, besides those in PATH.
+    /// Directory of programs that the suites need, besides those in PATH
     #[arg(long)]
     tools: Option<PathBuf>,
-    /// As long as before a release: 200,000 operations of fsx, a minute for each client program.
+    /// As long as before a release: 200,000 operations of fsx, a minute for each client program
     #[arg(long)]
     thorough: bool,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-checks")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -95,7 +95,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// A suite, and what it is told: variable, value, value when thorough.
+/// A suite and its settings: variable, value, value when thorough.
 struct Suite {
     name: &'static str,
     variables: &'static [(&'static str, &'static str, &'static str)],
@@ -115,7 +115,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "tree", variables: &[] },
 ];
 
-/// Runs the suites: those of a folder, or the few that are in the source tree.
+/// Runs the suites: those of a directory, or the few in the source tree.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let given = std::env::var_os("SPINNEY_CHECKS").map(PathBuf::from);
     let scripts = options
@@ -166,7 +166,7 @@ fn has_script(scripts: &Path, suite: &Suite) -> bool {
     scripts.join(format!("{}.sh", suite.name)).exists()
 }
 
-/// One suite on one mount; what its last line says, and how much memory the server took.
+/// Runs one suite on one mount; returns its last line, and the server's peak memory.
 fn one(
     options: &Options,
     scripts: &Path,
@@ -196,14 +196,14 @@ fn one(
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let last = text.lines().last().unwrap_or_default().to_owned();
     let peak = served.peak_mib().unwrap_or_default();
-    // The image tells as much as the suite does, whether that passed or not.
+    // The check of the image matters whether the suite passed or not.
     let checked = served.unmount_and_check();
     let is_known = |line: &str| {
         let known = exclusions.iter().filter(|row| row.is_of(suite.name, mode.name(), kind));
         known.map(|row| row.test.as_str()).any(|test| line.starts_with(test))
     };
     let mut failures = text.lines().filter_map(|line| line.strip_prefix(FAILED)).peekable();
-    // A suite that died, after whatever it had found, does not say how many failed.
+    // A suite that died does not count its failures.
     let counted = counted(&last).with_context(|| format!("it did not count its tests: {}", text.trim_end()))?;
     ensure!(counted.0 > 0, "no test passed: {}", text.trim_end());
     let told = text.lines().filter(|line| line.starts_with(FAILED)).count();
@@ -213,14 +213,14 @@ fn one(
     Ok(format!("{last}, {peak} MiB"))
 }
 
-/// How many tests passed and failed, as the last line of a suite says: `NAME: N passed, N failed`.
+/// Numbers of passed and failed tests in the last line of a suite: `NAME: N passed, N failed`.
 fn counted(last: &str) -> Option<(usize, usize)> {
     let (passed, failed) = last.rsplit_once(": ")?.1.split_once(", ")?;
     let number = |text: &str, what: &str| text.strip_suffix(what)?.trim().parse().ok();
     Some((number(passed, " passed")?, number(failed, " failed")?))
 }
 
-/// How a suite is told which of its tests are left out.
+/// The setting that tells a suite which tests to leave out.
 fn left_out(
     suite: &str,
     (mode, kind): (Mode, Kind),

@@ -1,4 +1,4 @@
-//! Which tests of the suites are left out, and why: a table in `docs/mount-exclusions.md`.
+//! Tests of the suites that are left out, with the reasons: a table in `docs/mount-exclusions.md`.
 
 use crate::formats::Kind;
 use anyhow::{Context, Result};
@@ -12,12 +12,12 @@ const FILE: &str = "docs/mount-exclusions.md";
 pub(super) struct Exclusion {
     /// Name of the suite's script without its ending; `NAME (MODE)` for one mode only, `NAME (FORMAT)` for one format.
     pub(super) suite: String,
-    /// Name that the suite gives the test.
+    /// Name of the test in the suite.
     pub(super) test: String,
 }
 
 impl Exclusion {
-    /// True when it concerns a suite in a mode on a format.
+    /// True if it concerns a suite in a mode on a format.
     pub(super) fn is_of(&self, suite: &str, mode: &str, kind: Kind) -> bool {
         match self.suite.strip_prefix(suite) {
             Some("") => true,

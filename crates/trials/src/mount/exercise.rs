@@ -1,8 +1,7 @@
-//! One file under random direct I/O, compared with a copy in memory: what fsx does, which knows no
-//! direct I/O.
+//! Random direct I/O on one file, compared with a copy in memory: like fsx, which lacks direct I/O.
 //!
-//! Reads and writes are direct or go through the page cache, by turns on two descriptors of the same
-//! file, so that what one wrote must be what the other reads.
+//! Reads and writes are direct or go through the page cache, by turns on two descriptors of the same file, so that each
+//! must read the writes of the other.
 
 use anyhow::{Result, bail, ensure};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -15,12 +14,12 @@ use testkit::Random;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the longest operation.
 const LEN_MAX: u64 = 128 << 10;
-/// What direct I/O is aligned to, in the file and in memory; block devices ask for it.
+/// Alignment of direct I/O, in the file and in memory; block devices require it.
 const ALIGN: u64 = 512;
-/// Longest name of a place that is shown.
+/// Most wrong offsets that are shown.
 const SHOWN: usize = 3;
 
-/// The file, and what must be in it.
+/// The file, and its expected contents.
 struct Exercise {
     direct: File,
     cached: File,
@@ -28,7 +27,7 @@ struct Exercise {
     random: Random,
 }
 
-/// Does so many operations on a new file.
+/// Runs `operations` on a new file.
 pub(super) fn run(path: &Path, operations: u64, seed: u64) -> Result<()> {
     let cached = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     let flags = i32::try_from(OFlags::DIRECT.bits())?;
@@ -57,7 +56,7 @@ impl Exercise {
         }
     }
 
-    /// A place of an operation; with `is_aligned`, one for direct I/O.
+    /// Offset and length of an operation; with `is_aligned`, for direct I/O.
     fn place(&mut self, is_aligned: bool) -> (u64, usize) {
         let (mut offset, mut len) = (self.random.below(FILE_BYTES_MAX), self.random.skewed(LEN_MAX).max(1));
         if is_aligned {

@@ -1,11 +1,10 @@
-//! The checks that take long: fsx for hours in every mode, and a volume that stays full.
+//! Trial of long runs: fsx for hours in every mode, and a volume that stays full.
 //!
-//! * fsx: two processes at once on one mount, each 200,000 operations of all kinds, mappings of
-//!   memory among them, on a file of its own; with direct I/O by `exercise`, which
-//!   fsx cannot do;
-//! * stress-ng: every stressor for files that it has, one after the other, on a small image that is
-//!   filled before and kept full, for ten minutes. What a stressor says of a full volume is no
-//!   failure; one that does not end, or an image that `btrfs check` does not like, is.
+//! * fsx: two processes at once on one mount, each 200,000 operations of all kinds, memory mappings among them, on a
+//!   file of its own; with direct I/O by `exercise`, which fsx lacks;
+//! * stress-ng: every stressor for files that it has, one after the other, on a small image that is filled before and
+//!   kept full, for ten minutes. An error of a stressor on a full volume is no failure; one that does not end, or an
+//!   error found by `btrfs check`, is.
 
 use super::checks::Mode;
 use super::exercise;
@@ -23,10 +22,10 @@ use std::time::{Duration, Instant};
 const IMAGE_BYTES: u64 = 1 << 30;
 /// Bytes of the image that is kept full.
 const FULL_BYTES: u64 = 512 << 20;
-/// Seconds that each stressor gets, and then until it counts as hanging.
+/// Seconds for each stressor, and further seconds until it counts as hung.
 const STRESSOR_SECONDS: u64 = 10;
 const STRESSOR_END_SECONDS: u64 = 60;
-/// What fsx does, and how often compared to the rest.
+/// Operations of fsx, with their weights.
 const FSX_CONFIG: &str = "flen = 1048576\n[opsize]\nmax = 131072\nalign = 1\n[weights]\nclose_open = 1\nread = 10\n\
     write = 10\nmapread = 8\nmapwrite = 8\ninvalidate = 1\ntruncate = 4\nfsync = 1\nfdatasync = 1\npunch_hole = 3\n\
     posix_fallocate = 2\ncopy_file_range = 2\nsendfile = 1\nposix_fadvise = 1\n";
@@ -35,17 +34,17 @@ const STRESSORS: &str = "access aiol chattr chdir chmod chown copy-file dentry d
     filename flock fpunch fsize fstat getdent hdd inode-flags io iomix link locka lockf lockofd metamix mknod msync \
     open readahead rename revio seek sendfile splice symlink sync-file touch utime xattr";
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials mount-long --only fsx --operations 20000")]
 pub(crate) struct Options {
-    /// Only parts with this in their name: fsx, direct, full.
+    /// Only parts with this in their name: fsx, direct, full
     #[arg(long, default_value = "")]
     only: String,
     /// Operations of each process of fsx.
     #[arg(long, default_value_t = 200_000)]
     operations: u64,
-    /// Seconds on the volume that is full.
+    /// Seconds on the full volume
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// First of the seeds.
@@ -54,7 +53,7 @@ pub(crate) struct Options {
     /// The program fsx (crates.io), if not in PATH.
     #[arg(long, default_value = "fsx")]
     fsx: PathBuf,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-long")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -62,7 +61,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// Runs everything that is wanted.
+/// Runs the selected parts.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.dir)?;
     let mut parts: Vec<(String, Mode, Part)> = Vec::new();
@@ -185,15 +184,15 @@ fn full(options: &Options, dir: &Path) -> Result<String> {
         let succeeded = wait_at_most(&mut child, limit).with_context(|| stressor.to_owned())?;
         runs = runs.saturating_add(1);
         refused = refused.saturating_add(u32::from(!succeeded));
-        // A volume that is full can still delete.
-        std::fs::remove_dir_all(&work).with_context(|| format!("what {stressor} left"))?;
+        // A full volume can still delete.
+        std::fs::remove_dir_all(&work).with_context(|| format!("files left by {stressor}"))?;
         std::fs::create_dir(&work)?;
     }
     std::fs::remove_file(&ballast)?;
     let note = dir.join("note");
     std::fs::write(&note, "room again")?;
-    ensure!(std::fs::read(&note)? == b"room again", "what was written last is wrong");
-    // What was stored in mappings of holes found no room, and nobody was told before.
+    ensure!(std::fs::read(&note)? == b"room again", "the last write reads back wrong");
+    // Data stored in mappings of holes found no space, which only a sync can report.
     match rustix::fs::syncfs(File::open(dir)?) {
         Ok(()) | Err(Errno::NOSPC) => {}
         Err(error) => return Err(error).context("in the end"),
@@ -201,7 +200,7 @@ fn full(options: &Options, dir: &Path) -> Result<String> {
     Ok(format!("{runs} runs of stressors, {refused} of them gave up"))
 }
 
-/// Lets a file take what room is left.
+/// Lets a file take the remaining space.
 fn fill(ballast: &Path) -> Result<()> {
     let mut file = File::options().append(true).create(true).open(ballast)?;
     let piece = vec![0x5a; 64 << 10];
@@ -216,7 +215,7 @@ fn fill(ballast: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True when it succeeded; an error when it does not end.
+/// True if it succeeded; an error if it does not end.
 fn wait_at_most(child: &mut Child, limit: Duration) -> Result<bool> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! A fresh image, mounted by the program, and what is left of it afterwards.
+//! A fresh image, mounted by the program, and checked after unmounting.
 
 use crate::formats::Kind;
 use crate::system;
@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `spinney umount` says when files lack data that the kernel had taken.
+/// Message of `spinney umount` if the volume has no space for data that the kernel had taken.
 const LACKS_ROOM: &str = "unmounted, but not everything written there is in the image: No space left on device";
 
-/// A mount by `spinney mount`. Dropping it unmounts, whatever state it is in.
+/// A mount by `spinney mount`. Dropping it unmounts in any state.
 #[derive(Debug)]
 pub(super) struct Served {
     program: PathBuf,
@@ -21,7 +21,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Makes a btrfs image of `bytes` and mounts it on `dir`, which is made if it is missing.
+    /// Makes a btrfs image of `bytes` and mounts it on `dir`, which is created if it is missing.
     pub(super) fn fresh(program: &Path, image: &Path, dir: &Path, bytes: u64, options: &str) -> Result<Self> {
         Self::fresh_of(Kind::Btrfs, program, image, dir, bytes, options)
     }
@@ -40,7 +40,7 @@ impl Served {
         Self::of(kind, program, image, dir, options)
     }
 
-    /// Mounts an image on `dir`, which is made if it is missing.
+    /// Mounts an image on `dir`, which is created if it is missing.
     pub(super) fn of(kind: Kind, program: &Path, image: &Path, dir: &Path, options: &str) -> Result<Self> {
         ensure!(system::is_root(), "mounting with all options needs root");
         std::fs::create_dir_all(dir)?;
@@ -69,7 +69,7 @@ impl Served {
         command
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -90,7 +90,7 @@ impl Served {
         )
     }
 
-    /// The largest amount of memory that the server had, in MiB.
+    /// The server's peak memory in MiB.
     pub(super) fn peak_mib(&self) -> Option<u64> {
         let server = server_of(&self.image)?;
         let status = std::fs::read_to_string(format!("/proc/{server}/status")).ok()?;
@@ -99,13 +99,13 @@ impl Served {
         Some(kib / 1024)
     }
 
-    /// Unmounts, and passes the image through the judge of its format.
+    /// Unmounts, and runs the checker of the format on the image.
     pub(super) fn unmount_and_check(mut self) -> Result<()> {
         self.unmount()?;
         self.check()
     }
 
-    /// The same where the kernel took data that there is no room for: true when `spinney umount` says so, as it should.
+    /// The same if the kernel may have taken data without space: true if `spinney umount` says so, as it should.
     pub(super) fn unmount_full_and_check(mut self) -> Result<bool> {
         let lacks = match self.unmount() {
             Err(error) if error.to_string().contains(LACKS_ROOM) => true,
@@ -122,7 +122,7 @@ impl Served {
         }
     }
 
-    /// The mount is gone already, or on its way.
+    /// The mount is gone already, or being removed.
     pub(super) fn given_up(mut self) {
         self.is_mounted = false;
     }
@@ -134,7 +134,7 @@ impl Served {
     }
 }
 
-/// Makes a file system of `bytes` in a file, which is made if it is missing.
+/// Makes a file system of `bytes` in a file, which is created if it is missing.
 pub(super) fn make_image(kind: Kind, program: &Path, image: &Path, bytes: u64) -> Result<()> {
     let size = bytes.to_string();
     let mut command = Command::new(found(program)?);
@@ -159,13 +159,13 @@ pub(super) fn server_of(image: &Path) -> Option<i32> {
 impl Drop for Served {
     fn drop(&mut self) {
         if self.is_mounted {
-            // It may be in use by what just failed, or dead.
+            // A failed program may still use it, or the server may be dead.
             let _ = run(Command::new("umount").arg("-l").arg(&self.dir));
         }
     }
 }
 
-/// Runs a command to its end; what it said is the error.
+/// Runs a command to its end; its output is the error.
 pub(super) fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{:?} cannot be run", command.get_program()))?;
     if !output.status.success() {

@@ -1,10 +1,10 @@
-//! A kernel's source tree, worked with through the mount and on tmpfs: both must end up the same.
+//! Trial with a kernel's source tree, through the mount and on tmpfs: the results must be the same.
 //!
 //! The steps are those of a developer: copy the tree in, configure and build a part, make a git repository of it and
-//! check that, remove half. They run first on tmpfs and then on the mount, under the same path, so that what is built
-//! has the same bytes. Afterwards the image is unmounted and checked, and what the kernel's own walk finds in it is
-//! compared with a walk of the tmpfs: names, types, modes, owners, links of files, sizes, targets, xattrs, contents,
-//! and times where they were copied.
+//! check that, remove half. They run first on tmpfs and then on the mount, under the same path, so that built files
+//! have the same bytes. Afterwards the image is unmounted and checked, and the kernel's walk of it is compared with a
+//! walk of the tmpfs: names, types, modes, owners, link counts, sizes, targets, xattrs, contents, and times of copied
+//! files.
 
 use super::served::{Served, run};
 use crate::diff_walk::kernel;
@@ -15,28 +15,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Where the work is done: below a mount point that is first tmpfs, then ours.
+/// The working directory, below a mount point that is first tmpfs, then ours.
 const WORK: &str = "linux";
-/// Differences that are printed.
+/// Most differences that are printed.
 const SHOWN: usize = 20;
 /// Bytes of the tmpfs.
 const TMPFS_SIZE: &str = "6g";
 
-/// Type bits of a mode, and what a directory has there.
+/// Type bits of a mode, and their value for a directory.
 const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 
-/// What is run on what.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials mount-tree --source /dev/shm/linux-6.1 --make lib/")]
 pub(crate) struct Options {
     /// The source tree of a kernel.
     #[arg(long)]
     source: PathBuf,
-    /// What of it is built.
+    /// Targets of make
     #[arg(long, default_value = "lib/")]
     make: String,
-    /// Where image and mounts are.
+    /// Directory for image and mounts
     #[arg(long, default_value = "/dev/shm/spinney-tree")]
     dir: PathBuf,
     /// Bytes of the image.
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// A step: what it is called, and the shell's words for it.
+/// A step: its name, and the command for the shell.
 fn steps(source: &Path, make: &str) -> Vec<(&'static str, String)> {
     let source = source.display();
     let git = "git -c user.name=s -c user.email=s@s -c gc.auto=0 -c core.fsync=none";
@@ -68,7 +68,7 @@ fn steps(source: &Path, make: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Runs all of it; fails with the first differences.
+/// Runs all steps; fails with the first differences.
 pub(crate) fn execute(options: &Options) -> Result<()> {
     let source = options.source.canonicalize().context("the source tree")?;
     let dir = options.dir.join("mnt");
@@ -108,7 +108,7 @@ fn work(dir: &Path, source: &Path, make: &str, place: &str) -> Result<()> {
         let start = Instant::now();
         let mut command = Command::new("sh");
         command.args(["-e", "-c", &line]).current_dir(dir);
-        // What would differ from one run to the next.
+        // These would differ from one run to the next.
         command.env("KBUILD_BUILD_TIMESTAMP", "2020-01-01");
         command.env("GIT_AUTHOR_DATE", "2020-01-01T00:00:00Z");
         command.env("GIT_COMMITTER_DATE", "2020-01-01T00:00:00Z");
@@ -118,8 +118,8 @@ fn work(dir: &Path, source: &Path, make: &str, place: &str) -> Result<()> {
     Ok(())
 }
 
-/// What both must have alike. File systems differ in what a directory's size and links are and in
-/// inode numbers; times of what was made here differ from run to run; git's index holds both.
+/// The properties that must be equal. File systems differ in sizes and link counts of directories and in inode numbers;
+/// times of new files differ from run to run; git's index holds both.
 fn comparable(walk: Walk) -> Walk {
     let keep = |(path, record): (Vec<u8>, Record)| {
         let is_dir = record.mode & TYPE_MASK == DIRECTORY;
@@ -143,7 +143,7 @@ fn comparable(walk: Walk) -> Walk {
     walk.into_iter().map(keep).collect()
 }
 
-/// The files of the source tree itself; what is made of them is not, and is gone except for git's.
+/// True for files of the source tree itself, not for built ones, which are removed except for git's.
 fn is_copied(path: &[u8], is_dir: bool) -> bool {
     !is_dir && !path.starts_with(b".git/") && !path.is_empty()
 }
@@ -176,7 +176,7 @@ impl Tmpfs {
         Ok(Self(dir.to_owned()))
     }
 
-    /// Shows it elsewhere instead.
+    /// Moves it to another mount point.
     fn move_to(mut self, dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
         let (from, to) = (self.0.to_string_lossy().into_owned(), dir.to_string_lossy());

@@ -1,5 +1,5 @@
-//! A tree goes into f2fs images by `mkfs --rootdir`, twice, and by `put`, and out again by `get`. This kernel may lack
-//! f2fs: Spinney walks the images, and `fsck.f2fs` has to find nothing. `f2fs-guest` has another kernel walk them.
+//! Copies a tree into f2fs images by `mkfs --rootdir`, twice, and by `put`, and out again by `get`. This kernel may
+//! lack f2fs: Spinney walks the images, and `fsck.f2fs` must find no error. `f2fs-guest` has another kernel walk them.
 
 use super::{comparable, same};
 use crate::diff_walk::record::Walk;
@@ -14,15 +14,15 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 use testkit::Random;
 
-/// Names of the tree that is made where none is given.
+/// Number of names of the default tree.
 const FILES: u32 = 3000;
-/// Room beside a tree's own, in the image that `put` fills.
+/// Free space beside the tree, in the image that `put` fills.
 const SPARE_BYTES: u64 = 256 << 20;
-/// What makes two images of one tree the same.
+/// Options that make two images of one tree equal.
 const SAME: &[&str] = &["-U", "6f1c2c4e-8f31-4b6e-9a55-1a2b3c4d5e6f", "--threads", "1"];
 const EPOCH: &str = "1700000000";
 
-/// Runs all of it below `dir`.
+/// Runs the trial below `dir`.
 pub(super) fn run(program: &Path, dir: &Path, tree: Option<&Path>) -> Result<ExitCode> {
     ensure!(is_root(), "keeping owners needs root");
     std::fs::create_dir_all(dir)?;
@@ -67,7 +67,7 @@ pub(super) fn run(program: &Path, dir: &Path, tree: Option<&Path>) -> Result<Exi
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks an image and compares what Spinney reads in it.
+/// Checks an image and compares Spinney's walk of it.
 fn arrived(what: &str, image: &Path, expected: &Walk) -> Result<bool> {
     if let Some(problem) = Kind::F2fs.check(image)? {
         println!("{what}: FAILED: fsck.f2fs: {problem}");
@@ -76,8 +76,8 @@ fn arrived(what: &str, image: &Path, expected: &Walk) -> Result<bool> {
     Ok(same(what, expected, &arriving(f2fs::walk(image)?)))
 }
 
-/// Where bytes are data is not compared: the file systems differ in what they tell of holes. A walk changes the times
-/// of reading that directories and links have.
+/// Data ranges are not compared: the file systems report holes differently. A walk changes the access times of
+/// directories and links.
 fn arriving(walk: Walk) -> Walk {
     const FILE: u32 = 0o100_000;
     const TYPE: u32 = 0o170_000;
@@ -112,7 +112,7 @@ fn are_equal(one: &Path, other: &Path) -> Result<bool> {
     }
 }
 
-/// The tree, as it can be read without changing a time. Unmounted when dropped.
+/// The tree, readable without changing access times. Unmounted when dropped.
 struct Source {
     point: PathBuf,
     made: Option<PathBuf>,

@@ -1,8 +1,8 @@
-//! Does what Spinney writes arrive? A tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the
-//! kernel walks the results, and `btrfs check` looks at the images. [`f2fs`] does the same with images of that format.
+//! Trial of copies: a tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the kernel walks the
+//! results, and `btrfs check` checks the images. [`f2fs`] does the same with images of that format.
 //!
-//! Needs root, and the `spinney` program built. Fails where an image cannot be made, a program finds something wrong in
-//! one, or a name differs; differences are printed. Called by `cargo trials round-trip`.
+//! Needs root, and the `spinney` program built. Fails if an image cannot be made, a checker finds an error, or a name
+//! differs; differences are printed. Called by `cargo trials round-trip`.
 
 mod f2fs;
 
@@ -15,25 +15,25 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The image whose contents are the tree: every kind of inode, attributes, sparse and preallocated files.
+/// The image with the source tree: every kind of inode, attributes, sparse and preallocated files.
 const SOURCE: &str = "crc32c-n16k";
 /// Each algorithm, and each class of levels.
 const COMPRESSIONS: &[&str] = &["zlib:1", "zlib:9", "lzo", "zstd:-7", "zstd:3", "zstd:15"];
 const DIFFERENCES_SHOWN: usize = 10;
-/// Of the runs of a file only where they are counts.
+/// An extent without position and flags: only data ranges are compared.
 const NOWHERE: Extent =
     Extent { offset: 0, len: 0, place: 0, is_inline: false, is_unwritten: false, is_compressed: false };
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where the images are.
+    /// Directory for the images
     #[arg(long, default_value = "target/images")]
     dir: PathBuf,
     /// Their format.
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
-    /// The tree that goes into f2fs images; a random one if not given.
+    /// The tree for f2fs images; by default a random one
     #[arg(long)]
     tree: Option<PathBuf>,
     /// The `spinney` program, if not target/release/spinney.
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     program: Option<PathBuf>,
 }
 
-/// Runs all of it.
+/// Runs the trial.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let program = options.program.clone().unwrap_or_else(|| root.join("target/release/spinney"));
     match options.format {
@@ -50,7 +50,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Runs it below `folder`, where the images are (or will be).
+/// Runs it below `folder`, the directory of the images.
 fn btrfs(root: &Path, program: &Path, folder: &Path) -> Result<ExitCode> {
     let source_image = folder.join(format!("{SOURCE}.img"));
     if !source_image.exists() {
@@ -90,7 +90,7 @@ fn btrfs(root: &Path, program: &Path, folder: &Path) -> Result<ExitCode> {
     let target = Mount::new(&target_image, "rw")?;
     spinney(&["get", &by_mkfs.to_string_lossy(), "/.", &target.path().to_string_lossy()])?;
     target.unmount()?;
-    // Looking at what can be written changes access times.
+    // Reading a writable mount changes access times.
     let target = Mount::new(&target_image, "ro")?;
     failed |= !same("get", &expected, &comparable(kernel::walk(target.path())?));
     target.unmount()?;
@@ -103,7 +103,7 @@ fn btrfs(root: &Path, program: &Path, folder: &Path) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Checks the image and compares the kernel's view of it.
+/// Checks the image and compares the kernel's walk of it.
 fn arrived(what: &str, image: &Path, expected: &Walk) -> Result<bool> {
     let checked = testkit::reference::check(image).with_context(|| what.to_owned())?;
     ensure!(checked == testkit::reference::Checked::Clean, "btrfs check is not installed");
@@ -122,8 +122,8 @@ fn same(what: &str, expected: &Walk, found: &Walk) -> bool {
     differences.is_empty()
 }
 
-/// What a copy keeps: not the places of bytes (of those only which are data, and which are holes), nor the times that
-/// only the file system sets, nor inode flags. The top directory was there before.
+/// The properties that a copy keeps: of extents only which bytes are data; no times that only the file system sets, no
+/// inode flags. The top directory existed before.
 fn comparable(walk: Walk) -> Walk {
     const DIRECTORY: u32 = 0o040_000;
     const TYPE: u32 = 0o170_000;
@@ -139,7 +139,7 @@ fn comparable(walk: Walk) -> Walk {
     walk.into_iter().filter(|(path, _)| !path.is_empty()).map(|(path, record)| (path, keep(record))).collect()
 }
 
-/// Which bytes are data, as runs of whole blocks; preallocated space reads as a hole.
+/// Ranges of data, as whole blocks; preallocated space counts as a hole.
 fn data_of(extents: &[Extent]) -> Vec<Extent> {
     let mut runs: Vec<Extent> = Vec::new();
     for extent in extents.iter().filter(|extent| !extent.is_unwritten) {

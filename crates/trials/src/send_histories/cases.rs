@@ -1,4 +1,4 @@
-//! What is hard for a sender, one by one.
+//! Difficult changes for a sender, one by one.
 
 use std::path::PathBuf;
 

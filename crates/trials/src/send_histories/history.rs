@@ -1,4 +1,4 @@
-//! Random changes of a small tree, with what is hard for a sender among them more often than chance would have it.
+//! Random changes of a small tree, in which difficult ones for a sender are frequent.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use testkit::Random;
 
 use super::place::{Found, Op, Place};
 
-/// Changes between two looks at what is there.
+/// Changes between two listings of the tree.
 const OPS_PER_LOOK: usize = 4;
 /// Sector size.
 const SECTOR: u64 = 4096;
 /// Largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 300 << 10;
 
-/// Makes `count` changes; how many of them succeeded.
+/// Makes `count` changes; returns the number of successful ones.
 pub(super) fn change(place: &dyn Place, count: usize, random: &mut Random) -> Result<usize> {
     let mut done = 0usize;
     let mut found = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn change(place: &dyn Place, count: usize, random: &mut Random) -> Re
         if number.checked_rem(OPS_PER_LOOK) == Some(0) {
             found = place.list()?;
         }
-        // What is drawn where there is nothing to choose from is the top itself.
+        // If nothing can be drawn, the path is the top itself.
         let is_top = |op: &Op| matches!(op, Op::RemoveAll(path) if path.as_os_str().is_empty());
         for op in draw(&found, random).into_iter().filter(|op| !is_top(op)) {
             done = done.saturating_add(usize::from(place.apply(&op).is_ok()));
@@ -56,7 +56,7 @@ impl Choice<'_> {
         self.of(random, |_| true).unwrap_or_else(|| PathBuf::from("none"))
     }
 
-    /// A name in some directory; few names, so that they are used again for other things.
+    /// A name in some directory; names are few, so that they are reused for other files.
     fn name(&self, random: &mut Random) -> PathBuf {
         self.dir(random).join(format!("n{}", random.below(12)))
     }
@@ -67,7 +67,7 @@ fn data(random: &mut Random) -> Vec<u8> {
     if random.one_in(3) { random.noise(len) } else { random.text(len) }
 }
 
-/// A place in a file: mostly one at which sectors begin.
+/// An offset in a file, mostly at the beginning of a sector.
 fn offset(random: &mut Random) -> u64 {
     let at = random.below(FILE_BYTES_MAX);
     if random.one_in(3) { at } else { at.next_multiple_of(SECTOR) }
@@ -111,14 +111,14 @@ fn small(random: &mut Random) -> u32 {
     u32::try_from(random.below(3)).unwrap_or(0).saturating_mul(1000)
 }
 
-/// Something is replaced by something of another kind.
+/// Replaces a file by one of another kind.
 fn replaced(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
     let path = choice.any(random);
     let new = if random.one_in(2) { Op::MakeDir(path.clone()) } else { Op::Make(path.clone(), data(random)) };
     vec![Op::Remove(path.clone()), Op::RemoveAll(path), new]
 }
 
-/// Directories change places with others, with what is in them, or with what they are in.
+/// Moves directories: exchanges them with others, with their contents, or with their parents.
 fn moved(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
     let aside = PathBuf::from(format!("aside-{}", random.below(3)));
     let dir = choice.dir(random);
@@ -143,7 +143,7 @@ fn moved(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
                 Op::Rename(aside, third),
             ]
         }
-        // What is in it moves out, and it goes.
+        // Its contents move out, and it is removed.
         _ => vec![Op::Rename(child, aside), Op::RemoveAll(dir)],
     }
 }
@@ -170,7 +170,7 @@ fn capability() -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// An access list with a user of its own.
+/// An access list with an entry for a user.
 fn acl(random: &mut Random) -> Vec<u8> {
     let mut permissions = || u16::try_from(random.below(8)).unwrap_or(0);
     let entries = [(1u16, u32::MAX), (2, 1000), (4, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)];
@@ -183,7 +183,7 @@ fn acl(random: &mut Random) -> Vec<u8> {
     acl
 }
 
-/// What the history begins with.
+/// Makes the first files of a history.
 pub(super) fn begin(place: &dyn Place, random: &mut Random) -> Result<()> {
     for name in ["n0", "n1", "n1/n2", "n1/n2/n3"] {
         place.apply(&Op::MakeDir(Path::new(name).to_path_buf()))?;

@@ -1,12 +1,12 @@
-//! Does the kernel make of our streams what was sent?
+//! Trial of send: the kernel receives from our streams the subvolumes that were sent.
 //!
-//! Histories of a subvolume, made at random by the kernel on a mount or by the library, and [`cases`] written by hand,
-//! with snapshots between; each snapshot is sent as a whole and as what differs from others, forwards and backwards, in
-//! both versions of the stream, with and without clones. `btrfs receive` takes the streams, and the walks of what was
-//! sent and what was received have to be equal in everything that a stream carries. Then the receiver changes the last
-//! snapshot of a history and sends it back, and the origin changes it and sends it once more: [`return_trip`].
+//! The kernel on a mount, or the library, makes random histories of a subvolume, and [`cases`] has some written by
+//! hand, with snapshots in between; each snapshot is sent whole and as a difference from others, forwards and
+//! backwards, in both versions of the stream, with and without clones. `btrfs receive` takes the streams, and the walks
+//! of the sent and received subvolumes must be equal in everything that a stream carries. Then the receiver changes the
+//! last snapshot of a history and sends it back, and the origin changes it and sends it once more: [`return_trip`].
 //!
-//! Needs root. Caller: `cargo trials send-histories`, and a short test.
+//! Needs root. Callers: `cargo trials send-histories`, and a short test.
 
 mod cases;
 mod history;
@@ -29,28 +29,28 @@ use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use place::{Kernel, Library, Op, Place, WORK};
 use return_trip::Trip;
 
-/// What `send-histories` is told.
+/// Options of the trial.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How many histories.
+    /// Number of histories
     #[arg(long, default_value_t = 20)]
     seeds: u64,
-    /// The first of them.
+    /// Seed of the first
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Snapshots of a history.
+    /// Number of snapshots in a history
     #[arg(long, default_value_t = 4)]
     snapshots: usize,
-    /// Changes between two snapshots.
+    /// Number of changes between two snapshots
     #[arg(long, default_value_t = 60)]
     changes: usize,
-    /// Where the images are while they are needed.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
     /// The `btrfs` that receives; by default the one that the variable BTRFS names, or that of the system.
     #[arg(long, value_name = "PROGRAM")]
     btrfs: Option<String>,
-    /// Keeps the images and the streams of histories that fail.
+    /// Keep the images and the streams of failing histories
     #[arg(long)]
     keep: bool,
 }
@@ -98,7 +98,7 @@ struct Totals {
     changes: usize,
 }
 
-/// A folder of one history.
+/// The directory of one history.
 struct Folder {
     path: PathBuf,
     keeps: std::cell::Cell<bool>,
@@ -128,14 +128,14 @@ impl Drop for Folder {
     }
 }
 
-/// Who makes the changes.
+/// The side that makes the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Maker {
     Kernel,
     Library,
 }
 
-/// Runs `change` on the subvolume, which is opened for it anew, so that inode numbers are given again.
+/// Runs `change` on the subvolume, which is reopened, so that inode numbers are reused.
 fn changed<R>(
     image: &Path,
     (maker, compression): (Maker, u64),
@@ -201,7 +201,7 @@ fn check_seed((dir, program): (&Folder, &str), seed: u64, options: &Options) -> 
         let clones: Vec<String> = if random.one_in(3) { names.iter().take(number).cloned().collect() } else { vec![] };
         streams.push(Stream { folder: "chain", name: name.clone(), parent: before, clones });
     }
-    // Whole, from far, and backwards.
+    // Whole, from an early parent, and backwards.
     for (folder, name, parent) in [("whole", last, None), ("far", last, Some(0)), ("back", 0, Some(last))] {
         let parent = parent.and_then(|number: usize| names.get(number)).cloned();
         let name = names.get(name).cloned().unwrap_or_default();
@@ -245,9 +245,9 @@ fn check_case(dir: &Folder, program: &str, case: &cases::Case) -> Result<Totals>
     Ok(totals)
 }
 
-/// A stream that is made and received.
+/// A stream to be made and received.
 struct Stream {
-    /// Where it is received.
+    /// Directory in which it is received.
     folder: &'static str,
     name: String,
     parent: Option<String>,
@@ -268,14 +268,14 @@ fn check_streams(
         let file = dir.image(&format!("{number}.stream"));
         let parent = stream.parent.as_ref().map(Path::new);
         let clones: Vec<&Path> = stream.clones.iter().map(Path::new).collect();
-        let what = || format!("{} from {:?}, {options:?}", stream.name, stream.parent);
+        let context = || format!("{} from {:?}, {options:?}", stream.name, stream.parent);
         let mut output = BufWriter::new(File::create(&file)?);
-        volume.send(Path::new(&stream.name), parent, &clones, options, &mut output).with_context(what)?;
+        volume.send(Path::new(&stream.name), parent, &clones, options, &mut output).with_context(context)?;
         output.flush()?;
         let folder = target.path().join(stream.folder);
         std::fs::create_dir_all(&folder)?;
         let (file, folder) = (file.to_string_lossy(), folder.to_string_lossy());
-        run_program(program, &["receive", "-f", &file, &folder]).with_context(what)?;
+        run_program(program, &["receive", "-f", &file, &folder]).with_context(context)?;
     }
     drop(volume);
     let source = Mount::new(image, "ro,noatime,subvolid=5")?;

@@ -1,4 +1,4 @@
-//! Where a history happens: a subvolume that the kernel has mounted, or one that the library has open.
+//! The place of a history: a subvolume mounted by the kernel, or opened by the library.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -12,7 +12,7 @@ use vfs::{FileOptions, SnapshotMode, Times};
 
 use crate::system::run;
 
-/// Name of the subvolume that changes.
+/// Name of the changing subvolume.
 pub(super) const WORK: &str = "work";
 
 /// One change. Paths are those in the subvolume.
@@ -24,7 +24,7 @@ pub(super) enum Op {
     Truncate(PathBuf, u64),
     Punch(PathBuf, u64, u64),
     Allocate(PathBuf, u64, u64),
-    /// From, from where, to, to where, bytes.
+    /// Source, offset, target, offset, bytes.
     Reflink(PathBuf, u64, PathBuf, u64, u64),
     Rename(PathBuf, PathBuf),
     Exchange(PathBuf, PathBuf),
@@ -42,7 +42,7 @@ pub(super) enum Op {
     Sync,
 }
 
-/// What is there: its path, and whether it is a directory, or a regular file.
+/// An existing path, and whether it is a directory, or a regular file.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
@@ -52,9 +52,9 @@ pub(super) struct Found {
 
 /// A subvolume that can be changed.
 pub(super) trait Place {
-    /// Does it.
+    /// Makes a change.
     fn apply(&self, op: &Op) -> Result<()>;
-    /// All that is there, without the top.
+    /// All files, without the top.
     fn list(&self) -> Result<Vec<Found>>;
     /// Makes a read-only snapshot beside the subvolume.
     fn snapshot(&self, name: &str) -> Result<()>;
@@ -74,7 +74,7 @@ impl Place for Kernel<'_> {
         let open = |path: &Path| File::options().read(true).write(true).open(self.at(path));
         match op {
             Op::Make(path, data) => {
-                // A fifo that has the name would wait for a reader.
+                // Opening a fifo of that name would wait for a reader.
                 let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits())?;
                 let mut options = File::options();
                 let file = options.write(true).create(true).truncate(true).custom_flags(flags).open(self.at(path))?;

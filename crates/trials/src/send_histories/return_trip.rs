@@ -1,5 +1,5 @@
-//! Sends a subvolume back: the receiver changes the subvolume that it received and sends it to its origin as an
-//! increment; the origin changes it and sends it once more.
+//! Sends a subvolume back: the receiver changes the received subvolume and sends it to its origin as an increment; the
+//! origin changes it and sends it once more.
 //!
 //! At the origin the parent has no received UUID, so `btrfs receive` before 6.10 refuses a stream that names it as a
 //! clone source.
@@ -22,7 +22,7 @@ const FOLDER: &str = "carried";
 pub(super) struct Trip<'a> {
     pub(super) from: &'a Path,
     pub(super) to: &'a Path,
-    /// The subvolume that both volumes have, as `from` names it.
+    /// The subvolume that both volumes have, by its name in `from`.
     pub(super) parent: &'a str,
     /// Its name after the transfer.
     pub(super) name: &'a str,

@@ -1,4 +1,4 @@
-//! What happens to a subvolume between two snapshots: random changes with a seed, made through a mount of the kernel.
+//! Random changes of a subvolume between two snapshots, made through a mount by the kernel.
 
 use anyhow::{Context, Result};
 use rustix::fs::{
@@ -13,7 +13,7 @@ use testkit::Random;
 const WRITE_BYTES_MAX: u64 = 300_000;
 /// Largest offset in a file, in bytes.
 const OFFSET_MAX: u64 = 2 << 20;
-/// The mode of a list of access rights with a named user: version 2, and five entries.
+/// An access control list with a named user: version 2, and five entries.
 const ACL: [u8; 44] = [
     2, 0, 0, 0, 1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, 2, 0, 4, 0, 0xe8, 3, 0, 0, 4, 0, 4, 0, 0xff, 0xff, 0xff, 0xff, 16,
     0, 6, 0, 0xff, 0xff, 0xff, 0xff, 32, 0, 4, 0, 0xff, 0xff, 0xff, 0xff,
@@ -23,7 +23,7 @@ const ACL: [u8; 44] = [
 pub(super) struct History {
     top: PathBuf,
     random: Random,
-    /// Names are never given twice.
+    /// Number of the next name; names are never reused.
     names: u64,
 }
 
@@ -32,7 +32,7 @@ impl History {
         Self { top: top.to_owned(), random: Random::new(seed), names: 0 }
     }
 
-    /// Makes so many changes.
+    /// Makes `steps` changes.
     pub(super) fn go_on(&mut self, steps: u64) -> Result<()> {
         for step in 0..steps {
             self.step().with_context(|| format!("step {step}"))?;
@@ -58,7 +58,7 @@ impl History {
         }
     }
 
-    /// Something that is there, of a kind; none where there is nothing.
+    /// An existing file of a kind; `None` if there is none.
     fn some(&mut self, fits: impl Fn(&std::fs::FileType) -> bool) -> Result<Option<PathBuf>> {
         let mut found = Vec::new();
         for entry in walkdir::WalkDir::new(&self.top).min_depth(1).sort_by_file_name() {
@@ -74,7 +74,7 @@ impl History {
         self.some(std::fs::FileType::is_file)
     }
 
-    /// A directory that is there: often the top.
+    /// An existing directory: often the top.
     fn some_dir(&mut self) -> Result<PathBuf> {
         let below = if self.random.one_in(3) { None } else { self.some(std::fs::FileType::is_dir)? };
         Ok(below.unwrap_or_else(|| self.top.clone()))
@@ -87,7 +87,7 @@ impl History {
         Ok(self.some_dir()?.join(format!("{kind}{}{long}", self.names)))
     }
 
-    /// Bytes that compress, or do not.
+    /// Compressible or incompressible bytes.
     fn bytes(&mut self) -> Vec<u8> {
         let max = if self.random.one_in(2) { 3000 } else { WRITE_BYTES_MAX };
         let len = self.random.below(max);
@@ -125,7 +125,7 @@ impl History {
     fn write(&mut self) -> Result<()> {
         let Some(path) = self.some_file()? else { return Ok(()) };
         let (bytes, at) = (self.bytes(), self.random.below(OFFSET_MAX));
-        // Often in blocks, as programs do.
+        // Often aligned to blocks, as by programs.
         let at = if self.random.one_in(2) { at & !0xfff } else { at };
         Ok(OpenOptions::new().write(true).open(path)?.write_all_at(&bytes, at)?)
     }
@@ -158,12 +158,12 @@ impl History {
         let mut offset = self.random.below(blocks + 1) * 4096;
         let len = usize::try_from(self.random.between(1, 64) * 4096)?;
         let mut to_offset = self.random.below(OFFSET_MAX / 4096) * 4096;
-        // Ranges of one file that overlap are refused.
+        // Overlapping ranges of one file are refused.
         let _ = rustix::fs::copy_file_range(&source, Some(&mut offset), &target, Some(&mut to_offset), len);
         Ok(())
     }
 
-    /// Moves something: to a new name, over another file, or in exchange for something else (so cycles arise).
+    /// Renames a file: to a new name, over another file, or in exchange for another one (so cycles arise).
     fn rename(&mut self) -> Result<()> {
         let Some(from) = self.some(|_| true)? else { return Ok(()) };
         let (to, flags) = match self.random.below(3) {
@@ -171,7 +171,7 @@ impl History {
             1 => (self.some_file()?.unwrap_or_else(|| from.clone()), RenameFlags::empty()),
             _ => (self.new_path()?, RenameFlags::empty()),
         };
-        // A directory cannot go below itself, nor over a file.
+        // A directory cannot be moved below itself, nor over a file.
         let _ = rustix::fs::renameat_with(CWD, &from, CWD, &to, flags);
         Ok(())
     }
@@ -189,7 +189,7 @@ impl History {
         }
     }
 
-    /// A directory takes the name that a file had.
+    /// A directory takes the name of a removed file.
     fn replace_by_dir(&mut self) -> Result<()> {
         let Some(path) = self.some_file()? else { return Ok(()) };
         std::fs::remove_file(&path)?;

@@ -1,9 +1,9 @@
-//! Do streams arrive? The kernel's btrfs makes random histories of a subvolume, takes snapshots and sends them, whole
-//! and as differences, in both versions of the format. Spinney receives all of it into an image of its own;
-//! `btrfs check` has to find nothing there, and the kernel has to walk the same files in each snapshot.
+//! Trial of receive. The kernel's btrfs makes random histories of a subvolume, takes snapshots and sends them, whole
+//! and as differences, in both versions of the format. Spinney receives all of it into an image of its own; `btrfs
+//! check` must find no error there, and the kernel must walk the same files in each snapshot.
 //!
-//! `history` draws what happens between two snapshots. A [`Chain`] holds the streams of one history and what the kernel
-//! saw in each snapshot, whoever sent them. Needs root.
+//! `history` draws the changes between two snapshots. A [`Chain`] holds the streams of one history and the kernel's
+//! walks of its snapshots. Needs root.
 
 mod history;
 
@@ -21,35 +21,35 @@ use std::process::ExitCode;
 
 const IMAGE_BYTES: u64 = 1 << 30;
 const DIFFERENCES_SHOWN: usize = 10;
-/// How the kernel keeps the data that is sent.
+/// Mount options that decide how the kernel stores the sent data.
 const MOUNT_OPTIONS: [&str; 4] = ["rw", "rw,compress=zstd", "rw,compress-force=lzo", "rw,compress=zlib"];
-/// How the kernel writes streams.
+/// Options of the kernel's streams.
 const STREAM_OPTIONS: [&[&str]; 3] = [&[], &["--proto", "2"], &["--proto", "2", "--compressed-data"]];
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Histories.
+    /// Number of histories
     #[arg(long, default_value_t = 20)]
     seeds: u64,
-    /// The first of them.
+    /// Seed of the first
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Snapshots of each.
+    /// Number of snapshots of each
     #[arg(long, default_value_t = 4)]
     snapshots: u64,
-    /// Changes between two snapshots.
+    /// Number of changes between two snapshots
     #[arg(long, default_value_t = 60)]
     steps: u64,
-    /// Where the images are for a while.
+    /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
 }
 
-/// The streams of one history, in the order in which they are to be received, and the snapshots.
+/// The streams of one history, in the order of receiving, and the snapshots.
 struct Chain {
     streams: Vec<PathBuf>,
-    /// Where each snapshot is received, and what the kernel saw in it.
+    /// Path of each received snapshot, and the kernel's walk of it.
     snapshots: Vec<(String, Walk)>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns how many names were compared.
+/// Runs one history; returns the number of compared names.
 fn run_one(options: &Options, seed: u64, folder: &Path) -> Result<usize> {
     let chain = sent_by_kernel(options, seed, folder)?;
     let image = folder.join("received.img");
@@ -131,7 +131,7 @@ fn sent_by_kernel(options: &Options, seed: u64, folder: &Path) -> Result<Chain> 
         chain.streams.push(stream);
         chain.snapshots.push((name.clone(), record::as_sent(kernel::walk(&top.join(&name))?)));
     }
-    // Whole, what came by differences before: to a place of its own, as the names are the same.
+    // Snapshots sent as differences are also sent whole: to a directory of its own, as the names are the same.
     let stream = folder.join("whole.stream");
     let (file, source) = (stream.to_string_lossy().into_owned(), path(&format!("s{}", options.snapshots - 1)));
     btrfs(&[&["send", "-q", "-f", &file], stream_options, &[&source]].concat())?;
@@ -143,7 +143,7 @@ fn sent_by_kernel(options: &Options, seed: u64, folder: &Path) -> Result<Chain> 
     Ok(chain)
 }
 
-/// Receives a chain to a new image: what is named `whole` to a directory of that name.
+/// Receives a chain to a new image: a stream named `whole` to a directory of that name.
 fn receive(chain: &Chain, image: &Path) -> Result<()> {
     let make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
     let volume = Volume::make(image, &make)?;

@@ -1,4 +1,4 @@
-//! Changing what `stat` and `lsattr` show.
+//! Changes of attributes and flags.
 
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result, SetAttr, SetTime, Time};

@@ -1,4 +1,4 @@
-//! Reading, writing, allocating and copying what is in files.
+//! Reading, writing, allocating and copying contents of files.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl MemoryFs {
         let mut state = node.state.write();
         let size = state.data()?.size();
         let offset = if flags.contains(WriteFlags::APPEND) { size } else { offset };
-        // What comes from the kernel's cache was written when it was allowed.
+        // Data from the kernel's cache was written when that was permitted.
         if !flags.contains(WriteFlags::FROM_CACHE) {
             state.refuse(NodeFlags::IMMUTABLE)?;
             if offset < size {
@@ -154,7 +154,7 @@ impl MemoryFs {
     }
 }
 
-/// What opening checks and does; the node counts as open already.
+/// Checks and effects of opening; the node counts as open already.
 fn prepare(node: &Node, flags: OpenFlags, now: Time) -> Result<()> {
     let truncates = flags.contains(OpenFlags::TRUNCATE);
     if !flags.contains(OpenFlags::WRITE) && !truncates {

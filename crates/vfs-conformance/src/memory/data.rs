@@ -48,7 +48,7 @@ impl Data {
         self.size
     }
 
-    /// Pages that are paid for, each with what was written to it, if anything was.
+    /// Charged pages, each with its contents, if it was written.
     pub(super) fn pages(&self) -> impl Iterator<Item = (u64, Option<&[u8; PAGE]>)> {
         self.pages.iter().map(|(index, page)| match page {
             Page::Bytes(bytes) => (*index, Some(&**bytes)),
@@ -103,7 +103,7 @@ impl Data {
         self.size = size;
     }
 
-    /// Pays for all pages of a range; what is in them stays.
+    /// Charges all pages of a range; their contents stay.
     pub(super) fn allocate(&mut self, range: Range<u64>) -> Result<()> {
         self.pay_for(range.clone())?;
         for page in touched(&range) {
@@ -194,7 +194,7 @@ impl Page {
     }
 }
 
-/// A page that is zero but for what is written to it.
+/// A page of zeros with `data` in it.
 fn first_bytes(within: Range<usize>, data: &[u8]) -> Box<[u8; PAGE]> {
     if let Ok(whole) = data.try_into() {
         return Box::new(whole);

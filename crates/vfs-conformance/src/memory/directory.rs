@@ -40,7 +40,7 @@ impl Directory {
         self.names.is_empty()
     }
 
-    /// What `stat` reports as size.
+    /// The size that `stat` reports.
     pub(super) const fn size(&self) -> u64 {
         2 * self.name_bytes
     }

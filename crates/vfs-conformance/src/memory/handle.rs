@@ -1,4 +1,4 @@
-//! What an opening has to remember: nothing but whether it leaves access times alone.
+//! The state of an opening: only whether reads change the access time.
 
 use vfs::file_system::{Handle, OpenFlags};
 

@@ -21,7 +21,7 @@ pub(super) fn write_tree(fs: &MemoryFs) -> Vec<u8> {
     out.number(fs.next_node.load(std::sync::atomic::Ordering::Relaxed));
     for node in nodes {
         let state = node.state.read();
-        // What only an opening or a reference keeps is lost with the program.
+        // Nodes kept only by an opening or a reference are lost with the program.
         if state.nlink > 0 {
             out.node(node, &state);
         }

@@ -22,10 +22,10 @@
 mod attributes;
 mod contents;
 mod data;
+mod device_image;
 mod directory;
 mod handle;
 mod image;
-mod kept;
 mod names;
 mod node;
 mod rename;
@@ -64,7 +64,7 @@ pub struct MemoryOptions {
     pub capacity_bytes: u64,
     /// How far access times are kept.
     pub atime: AtimeMode,
-    /// What the clock shows, where it is not to be the host's.
+    /// A fixed time of the clock, instead of the host's.
     pub clock: Option<Time>,
     /// Nothing that is changed in memory gets to the device.
     pub read_only: bool,
@@ -85,7 +85,7 @@ pub struct MemoryFs {
     atime: AtimeMode,
     clock: Option<Time>,
     is_read_only: bool,
-    keeper: Option<kept::Keeper>,
+    keeper: Option<device_image::Keeper>,
 }
 
 type Table = HashMap<NodeId, Arc<Node>>;
@@ -140,7 +140,7 @@ impl MemoryFs {
     }
 }
 
-/// With the table held for writing nobody can refer to the node or open it meanwhile.
+/// While the table is held for writing the node can be neither referred to nor opened.
 fn remove_if_unused(table: &mut Table, node: &Node) {
     if !node.is_needed() {
         table.remove(&node.id);

@@ -19,7 +19,7 @@ const SET_GROUP: u32 = 0o2000;
 const PERMISSION_MASK: u32 = 0o7777;
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
-/// What kind of name is to be removed.
+/// The kind of name to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remove {
     Directory,

@@ -1,4 +1,4 @@
-//! A node: what `stat` shows, extended attributes, contents, and who still needs it.
+//! A node: attributes, extended attributes, contents, and its references.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// Refuses a change of what an immutable or append-only node may not change.
+    /// Refuses a forbidden change of an immutable or append-only node.
     pub(super) fn check_changeable(&self) -> Result<()> {
         self.refuse(NodeFlags::IMMUTABLE | NodeFlags::APPEND)
     }
@@ -209,7 +209,7 @@ impl State {
         self.ctime = now;
     }
 
-    /// What a change of contents takes away, whichever caller makes it. True where there was something.
+    /// Removes the capability, as every change of contents does, by any caller. True if there was one.
     pub(super) fn drop_capability(&mut self) -> bool {
         self.xattrs.remove(privileges::CAPABILITY_NAME).is_some()
     }

@@ -8,12 +8,12 @@ use super::names::{add_name, check_can_add, check_can_remove, drop_link, name_of
 use super::node::Node;
 use super::{MemoryFs, Table, find};
 
-/// What is known of a rename once nothing can fail any more.
+/// A verified rename, which can no longer fail.
 struct Move<'a> {
     source: (Arc<Node>, &'a [u8]),
     target: (Arc<Node>, &'a [u8]),
     node: Arc<Node>,
-    /// What the target's name leads to.
+    /// The node of the target's name.
     other: Option<Arc<Node>>,
 }
 

@@ -1,4 +1,4 @@
-//! What is particular to the model; the rest is the conformance suite's.
+//! Tests of the model's own properties; the rest is tested by the conformance suite.
 
 use super::*;
 use vfs::file_system::NodeKind;

@@ -6,7 +6,7 @@ use vfs::file_system::{Errno, NodeId, NodeKind, Result, XattrMode};
 use super::node::{Node, State};
 use super::{MemoryFs, NAME_BYTES_MAX};
 
-/// What Linux passes on at most.
+/// Longest value in Linux.
 const VALUE_BYTES_MAX: usize = 65_536;
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const SET_GROUP: u32 = 0o2000;

@@ -1,4 +1,4 @@
-//! What each operation does to the model.
+//! Effects of each operation on the model.
 
 use super::{Content, Directory, Kind, Model, Node, NodeId, Operation, PAGE_BYTES, Place, Role};
 use crate::number::to_usize;
@@ -24,10 +24,10 @@ impl Operation {
 }
 
 impl Model {
-    /// Does the operation, or says why it cannot be done and leaves everything as it was.
+    /// Does the operation, or returns the error and leaves everything as it was.
     ///
     /// # Errors
-    /// What a volume has to answer too.
+    /// The error that a volume has to return too.
     pub fn apply(&mut self, operation: &Operation) -> Outcome {
         use Operation as O;
         match operation {
@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Takes what the volume says for what the file holds: after a write that ended early for want of space.
+    /// Replaces the content of a file by the volume's: after a write that ended early for lack of space.
     pub fn replace_content(&mut self, path: &Path, content: Content) -> Outcome {
         self.change_file(path, |old| {
             *old = content;
@@ -290,7 +290,7 @@ impl Model {
         Ok(())
     }
 
-    /// Drops what no name leads to any more, and counts the names of the rest anew.
+    /// Drops nodes without names, and recounts the names of the rest.
     fn sweep(&mut self) {
         let mut names: BTreeMap<NodeId, u32> = BTreeMap::new();
         for (_, id) in self.walk() {

@@ -1,11 +1,12 @@
-//! A file system of plain maps: what a volume has to look like after a list of operations.
+//! A file system of plain maps: the expected state of a volume after a list of operations.
 //!
 //! A [`Model`] is a tree of [`Node`]s: directories are maps of names, files are [`Content`]s, subvolumes are marked
-//! directories. A snapshot is a deep copy in which nested subvolumes become empty stubs; a reflink is a copy. What the
-//! model cannot know (the owner of a new inode, times that the volume's clock set) is `None` and not compared.
+//! directories. A snapshot is a deep copy in which nested subvolumes become empty stubs; a reflink is a copy.
+//! Properties that the model cannot know (the owner of a new inode, times set by the volume's clock) are `None` and not
+//! compared.
 //!
-//! Operations are in [`Operation`]; `apply` says which caller's error a volume has to answer with, and changes nothing
-//! then. It knows no space limits: who drives it decides what a NoSpace of the volume means.
+//! Operations are in [`Operation`]; for an invalid one `apply` returns the error that a volume has to give, and changes
+//! nothing. It has no space limits: the caller decides about a NoSpace of the volume.
 //!
 //! It never fails otherwise; a wrong path is a caller's error. Called by [`crate::property`].
 
@@ -41,7 +42,7 @@ pub struct Model {
 /// One inode.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it holds.
+    /// Its contents.
     pub kind: Kind,
     /// Names it has.
     pub links: u32,
@@ -55,7 +56,7 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What an inode holds.
+/// Contents of an inode.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// A regular file.
@@ -73,11 +74,11 @@ pub enum Kind {
 pub struct Directory {
     /// Name to node.
     pub entries: BTreeMap<Vec<u8>, NodeId>,
-    /// What kind of directory it is.
+    /// Kind of directory.
     pub role: Role,
 }
 
-/// What a directory is, beside a directory.
+/// Special kinds of directories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {
     /// Nothing more.
@@ -181,7 +182,7 @@ impl Model {
         self.place(path).ok()?.node.and_then(|id| self.node(id))
     }
 
-    /// Every path with its node, directories before what they hold.
+    /// Every path with its node, directories before their contents.
     #[must_use]
     pub fn walk(&self) -> Vec<(PathBuf, NodeId)> {
         let mut found = vec![(PathBuf::new(), self.root)];

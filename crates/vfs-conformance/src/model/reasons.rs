@@ -1,5 +1,5 @@
-//! Every reason for which an operation cannot be done. Where there are several, in which order they are looked for is
-//! nobody's promise, so a volume may name any of them; but each has to hold.
+//! All reasons for which an operation is impossible. The order in which several are checked is not defined, so a volume
+//! may return any of them; but each has to hold.
 
 use super::{Kind, Model, Node, NodeId, Operation, Place, Role, names_of};
 use std::path::Path;
@@ -7,7 +7,7 @@ use vfs::Errno;
 use vfs::file_system::RenameFlags;
 
 impl Model {
-    /// What a volume may answer to an operation that [`Model::apply`] refused, besides what that said.
+    /// Errors that a volume may return for an operation that [`Model::apply`] refused, besides the one returned there.
     #[must_use]
     pub fn reasons(&self, operation: &Operation) -> Vec<Errno> {
         use Operation as O;
@@ -37,7 +37,7 @@ impl Model {
         }
     }
 
-    /// The place of a path and what is there; `None` where nothing is.
+    /// The place and node of a path; `None` if there is none.
     fn found(&self, path: &Path) -> Option<(Place, NodeId)> {
         let place = self.place(path).ok()?;
         let id = place.node?;

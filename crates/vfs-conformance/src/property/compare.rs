@@ -26,7 +26,7 @@ pub fn compare_trees(volume: &Volume, model: &Model, base: &Path) -> Result<()> 
     compare_node(volume, model, base, id, &mut inodes)
 }
 
-/// Compares one path, without what is below it.
+/// Compares one path, without its contents.
 pub(super) fn compare_one(volume: &Volume, model: &Model, path: &Path) -> Result<()> {
     let at = || path.display().to_string();
     match (model.lookup(path), volume.symlink_metadata(path)) {

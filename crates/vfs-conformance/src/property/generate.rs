@@ -27,7 +27,7 @@ pub struct Generator {
     base: PathBuf,
 }
 
-/// What kind of node a path should lead to.
+/// The wanted kind of node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Any,
@@ -36,7 +36,7 @@ enum Wanted {
     Subvolume,
     /// A subvolume that may go: not the one that everything is in.
     SpareSubvolume,
-    /// Any but a subvolume's root, its stub, or what holds one.
+    /// Any except a subvolume's root, its stub, or a directory with one.
     Movable,
 }
 

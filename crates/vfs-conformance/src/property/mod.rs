@@ -1,8 +1,8 @@
 //! Random operations on a volume and on the model, compared one by one and as whole trees.
 //!
-//! `generate` invents operations that are mostly sensible for the present tree; `drive` does one on a
-//! [`vfs::Volume`]; `compare` walks both trees; `run` puts them together with commits, re-opens and full volumes, and
-//! asks another program about what is left. The format is a [`Subject`].
+//! `generate` draws operations that are mostly possible in the present tree; `drive` does one on a [`vfs::Volume`];
+//! `compare` walks both trees; `run` combines them with commits, re-opens and full volumes, and has another program
+//! check the results. The format is a [`Subject`].
 //!
 //! Invariants: an operation that the model allows succeeds on the volume with the same effect, and one that it
 //! forbids fails with the same number, without effect. The one exception is `ENOSPC`, accepted only when the

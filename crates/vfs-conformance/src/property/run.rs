@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use vfs::{FileOptions, Volume};
 
-/// What a run does.
+/// Length of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Operations of a run.
@@ -32,7 +32,7 @@ impl Default for Settings {
     }
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// Operations that succeeded on both sides.
@@ -48,7 +48,7 @@ pub struct Report {
 /// The last operations, for the message of a failure.
 const HISTORY_LEN: usize = 12;
 
-/// A volume, the model of it, and what happened so far.
+/// A volume, its model, and the operations so far.
 pub(super) struct Pair<'a, S: Subject> {
     pub(super) subject: &'a S,
     opened: S::Opened,
@@ -64,7 +64,7 @@ pub(super) struct Pair<'a, S: Subject> {
 /// Runs one seed on a fresh image in `folder`.
 ///
 /// # Errors
-/// The first difference, or what the reference tool found; the image is kept then and named.
+/// The first difference, or the findings of the reference tool; the image is kept then and named.
 pub fn run<S: Subject>(subject: &S, seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
     let image = folder.join(format!("property-{seed}.img"));
     let report = run_on(subject, seed, settings, &image).with_context(|| {
@@ -103,7 +103,7 @@ fn run_on<S: Subject>(subject: &S, seed: u64, settings: &Settings, image_path: &
     Ok(report)
 }
 
-/// What is left of a pair when its thread ends.
+/// The rest of a pair when its thread ends.
 pub(super) struct Finished {
     pub(super) model: Model,
     pub(super) report: Report,

@@ -1,4 +1,4 @@
-//! What the property test has to know of a format.
+//! The interface of a format for the property test.
 
 use anyhow::Result;
 use crash_explorer::Random;
@@ -29,10 +29,10 @@ pub trait Subject: Sync {
     /// How much room there was.
     fn check_full(&self, opened: &Self::Opened, operation: &Operation) -> Result<()>;
 
-    /// What another program says about a closed image: false where there is none to ask.
+    /// Checks a closed image with another program: false if there is none.
     ///
     /// # Errors
-    /// What it found to be wrong.
+    /// The findings of the program.
     fn check(&self, path: &Path) -> Result<bool>;
 
     /// False for an operation that the format lacks: another one is drawn then.

@@ -18,7 +18,7 @@ const SHARED: &str = "shared";
 /// Runs `thread_count` threads for one seed on one fresh image in `folder`.
 ///
 /// # Errors
-/// The first difference, or what the reference tool found; the image is kept then and named.
+/// The first difference, or the findings of the reference tool; the image is kept then and named.
 pub fn run_threads<S: Subject>(
     subject: &S,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Setting attributes, and what `statfs` says.
+//! Setting attributes, and the numbers of `statfs`.
 
 use vfs::file_system::{Errno, NodeId, SetAttr, SetTime, Time};
 

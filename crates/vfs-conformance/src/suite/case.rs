@@ -1,4 +1,4 @@
-//! What a case is.
+//! A case of the suite.
 
 use super::outcome::Outcome;
 use super::subject::Subject;

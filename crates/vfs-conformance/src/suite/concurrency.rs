@@ -27,7 +27,7 @@ cases! { "concurrency":
 
 const THREADS: usize = 4;
 
-/// Runs a function in several threads, and says what the first that failed found.
+/// Runs a function in several threads, and returns the first failure.
 fn in_threads(s: &Subject, run: impl Fn(&Subject, usize) -> Outcome + Sync) -> Outcome {
     let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
         let run = &run;

@@ -1,4 +1,4 @@
-//! Immutable and append-only nodes, and who may make them so.
+//! Immutable and append-only nodes, and the permission to set these flags.
 
 use vfs::file_system::{
     AllocateFlags, Caller, Errno, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time,
@@ -163,7 +163,7 @@ fn immutable_file_is_not_written(s: &Subject) -> Outcome {
     equal("contents", vec![1; 10], s.read(node, 9990, 100)?)
 }
 
-/// What neither kind of flag allows.
+/// Changes that both flags forbid.
 fn keeps_its_attributes(s: &Subject, node: NodeId) -> Outcome {
     let none = SetAttr::default();
     let time = Some(SetTime::To(Time { sec: 1, nsec: 1 }));
@@ -322,7 +322,7 @@ fn append_only_file_keeps_what_a_mapping_changes(s: &Subject) -> Outcome {
     for flags in [WriteFlags::FROM_CACHE, WriteFlags::FROM_CACHE | WriteFlags::FROM_MAPPING] {
         forbidden("store", s.fs.write(node, NO_HANDLE, 0, b"x", flags))?;
     }
-    // A page with what was appended to it.
+    // A page with appended data.
     let page = [vec![1; 10], b"more".to_vec()].concat();
     ok("write", s.fs.write(node, NO_HANDLE, size - 10, &page, WriteFlags::FROM_CACHE))?;
     equal("contents", page, s.read(node, size - 10, 14)?)

@@ -30,7 +30,7 @@ cases! { "listing":
 
 const COUNT: usize = 300;
 
-/// A directory with many files, to which nobody refers.
+/// A directory with many files without references.
 fn filled(s: &Subject) -> Outcome<NodeId> {
     let dir = s.dir(ROOT, b"dir")?;
     for number in 0..COUNT {

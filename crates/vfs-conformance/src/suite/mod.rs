@@ -1,15 +1,14 @@
-//! What every [`FileSystem`] has to do, as cases with names.
+//! The conformance suite of every [`FileSystem`], as named cases.
 //!
-//! [`run`] gives each case a fresh, empty, writable file system of at least 200 MiB whose access
-//! times are kept as by `relatime`, and reports what was expected and what was found instead. The
-//! expectations are those of a local file system on Linux, looked up there; where formats may
-//! differ (the size of a directory, say), no case asks.
+//! [`run`] gives each case a fresh, empty, writable file system of at least 200 MiB whose access times are updated as
+//! by `relatime`, and reports expected and found results. The expectations are those of a local file system on Linux,
+//! determined there; where formats may differ (as in the size of a directory), no case tests it.
 //!
-//! Cases call as root and decide nothing by permission bits, as the trait says. They write without
-//! opening where the opening does not matter: a server may do the same.
+//! Cases call as root, so permission bits decide nothing, as the trait says. They write without opening where the
+//! opening does not matter: a server may do the same.
 //!
-//! Nothing here panics: a case that does, because the file system did, has failed. Callers: the
-//! tests of every implementation.
+//! Nothing here panics: a case that does, because the file system did, has failed. Callers: the tests of every
+//! implementation.
 
 mod acls;
 mod asked;

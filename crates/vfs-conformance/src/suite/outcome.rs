@@ -1,4 +1,4 @@
-//! How a case says what it expects.
+//! Expectations of a case.
 
 use std::fmt::Debug;
 
@@ -50,7 +50,7 @@ pub(super) fn refused<T>(what: &str, errno: Errno, result: Result<T>) -> Outcome
     refused_as(what, &[errno], result)
 }
 
-/// For what Linux refuses before a file system is asked: any of these numbers will do.
+/// For calls that Linux refuses before a file system sees them: any of these numbers is accepted.
 pub(super) fn refused_as<T>(what: &str, errnos: &[Errno], result: Result<T>) -> Outcome {
     let found = match result {
         Err(errno) if errnos.contains(&errno) => return Ok(()),

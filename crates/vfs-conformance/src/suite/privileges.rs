@@ -1,4 +1,4 @@
-//! Set-user and set-group bits, and capabilities of programs: what changes take away.
+//! Set-user and set-group bits, and capabilities of programs: which changes clear them.
 
 use vfs::file_system::{AllocateFlags, Caller, CopyRange, NodeId, OpenFlags, SetAttr, WriteFlags};
 use vfs::privileges::CAPABILITY_NAME;
@@ -64,7 +64,7 @@ fn go_when_told_so(s: &Subject) -> Outcome {
 }
 
 fn without_group_execution(s: &Subject) -> Outcome {
-    // Who is in the file's group keeps the bit; of a write that is known where it is said.
+    // A member of the file's group keeps the bit; for a write the request says so.
     let changes = super::subject::size_change(100);
     let node = program(s, 0o6767)?;
     changed(s, node, changes, true)?;

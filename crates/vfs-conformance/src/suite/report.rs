@@ -1,4 +1,4 @@
-//! What a run of the suite found.
+//! The results of a run of the suite.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ pub struct Report {
 pub struct Failure {
     /// Name of the case: group and case, `rename::over_a_file`.
     pub case: &'static str,
-    /// What was looked at.
+    /// The compared value.
     pub what: String,
-    /// What it should have been.
+    /// The expected value.
     pub expected: String,
-    /// What it was.
+    /// The found value.
     pub found: String,
 }
 

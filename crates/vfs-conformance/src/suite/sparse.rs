@@ -110,7 +110,7 @@ fn holes_between_data(s: &Subject) -> Outcome {
         at = (unit + 1) * UNIT;
     }
     equal("in a hole", vec![0; 100], s.read(node, UNIT, 100)?)?;
-    // What is not yet on disk counts alike.
+    // Dirty data counts alike.
     s.write(node, UNIT, &[1; 65_536])?;
     hole(s, node, 0, 3 * UNIT)
 }

@@ -1,4 +1,4 @@
-//! The file system under test, with calls that say what they are when they fail.
+//! The file system under test, with calls that name themselves when they fail.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::outcome::{Outcome, equal, ok};
 pub(super) const ROOT: NodeId = NodeId::ROOT;
 /// Root asks, as far as it matters.
 pub(super) const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
-/// What [`Subject::age`] sets all times to.
+/// The times set by [`Subject::age`].
 pub(super) const LONG_AGO: Time = Time { sec: 1_000_000_000, nsec: 123_456_789 };
 /// A handle for calls without an opening.
 pub(super) const NO_HANDLE: Handle = Handle(0);

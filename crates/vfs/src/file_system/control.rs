@@ -1,4 +1,4 @@
-//! Control operations: what a format has besides the operations of every file system.
+//! Control operations: ioctls of a single format.
 
 use super::{Answer, Caller, Errno, NodeId};
 
@@ -7,24 +7,24 @@ use super::{Answer, Caller, Errno, NodeId};
 pub struct Control<'a> {
     /// The caller.
     pub caller: Caller,
-    /// The caller is root or who serves: what is on the device is no secret for them.
+    /// The caller is root or the user of the server, who may know the contents of the device.
     pub owns_device: bool,
-    /// What is asked about.
+    /// The node of the call.
     pub node: NodeId,
     /// The operation's number.
     pub command: u32,
-    /// What the caller gives.
+    /// Input of the caller.
     pub input: &'a [u8],
     /// Longest answer that the caller takes, in bytes.
     pub output_bytes_max: usize,
 }
 
-/// What a control operation answers.
+/// The answer to a control operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlAnswer {
-    /// What the caller is given.
+    /// Output for the caller.
     pub output: Vec<u8>,
-    /// What the call fails with nevertheless: there is more than fits, say.
+    /// Error of the call in spite of output, for instance if there is more than fits.
     pub error: Option<Errno>,
 }
 
@@ -46,22 +46,21 @@ pub trait Controls {
         Err(Errno::ENOTTY.into())
     }
 
-    /// The names, each with its directory, that a [`Controls::control`] operation is going to
-    /// make or remove. A server whose client remembers names asks before it has it done.
+    /// The names, each with its directory, that a [`Controls::control`] operation is going to make or remove. A server
+    /// whose client caches names asks before the operation.
     fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
         let _ = control;
         Vec::new()
     }
 
-    /// True when an operation that creates nothing depends on its caller. A server whose client names the caller only
-    /// for operations that create something (the kernel does so for idmapped mounts) has to ask it for the caller
-    /// always.
+    /// True if an operation that creates nothing depends on its caller. A server whose client sends the caller only
+    /// with operations that create something (the kernel does so for idmapped mounts) has to request the caller always.
     fn needs_callers(&self) -> bool {
         false
     }
 
-    /// True for a [`Controls::control`] operation that freezes or copies what is in files (a snapshot, say). A server
-    /// whose client keeps back what programs wrote has that written before it asks for the operation.
+    /// True for a [`Controls::control`] operation that freezes or copies the contents of files, such as a snapshot. A
+    /// server whose client caches writes has these flushed before the operation.
     fn control_takes_data(&self, control: &Control<'_>) -> bool {
         let _ = control;
         false

@@ -1,4 +1,4 @@
-//! What a caller wants of where the contents of a file are on disk, and of space that has none.
+//! Requests about the layout of contents on disk, and about free space.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ pub struct Layout<'a> {
     pub range: Range<u64>,
     /// Extents from this length on stay where they are, in bytes.
     pub extent_bytes: u64,
-    /// Everything is compressed so, in the words of the format. Without this, what is compressed stays as it is.
+    /// Compress everything so, in the notation of the format. Without this, compressed data stays as it is.
     pub compression: Option<&'a str>,
 }
 
@@ -65,7 +65,7 @@ pub struct Trim {
 /// How large a volume is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Size {
-    /// So many bytes, less what is no whole block.
+    /// This many bytes, rounded down to whole blocks.
     Bytes(u64),
     /// As small as it can be as long as nothing is moved.
     Least,

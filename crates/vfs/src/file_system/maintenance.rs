@@ -8,19 +8,19 @@ use super::{Answer, Errno, Layout, NodeId, Size, Trim};
 
 /// Operations on a volume as a whole.
 pub trait Maintenance {
-    /// Lays out contents of a file anew: extents that lie apart become one, and plain ones compressed. What the file
-    /// shares with others it has for itself then. Returns how many bytes were moved.
+    /// Defragments contents of a file: scattered extents become one, and plain ones are compressed. Shared extents are
+    /// unshared. Returns the number of bytes moved.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a compression that there is not, and what is no file; as
+    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for an unknown compression, and for a node that is no file; as
     /// [`super::FileSystem::write`].
     fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
         let _ = (node, wanted);
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Tells the device what is free, so that an image gives room back to what holds it; `watch` hears how many bytes
-    /// were looked at, of how many. Returns the bytes that were told.
+    /// Discards free space, so that an image returns space to its host; `watch` gets the number of examined bytes, and
+    /// of all. Returns the discarded bytes.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a range that begins beyond the end; `EROFS`, `EIO`.
@@ -29,26 +29,25 @@ pub trait Maintenance {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Makes the volume larger or smaller, and what it lies in where that is a file; durable when it returns. Returns
-    /// the size in bytes.
+    /// Changes the size of the volume, and of the file that holds it; durable when it returns. Returns the size in
+    /// bytes.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a format that cannot; `ENOSPC`, and nothing is changed, for less than the least; `EROFS`,
-    /// `EIO`.
+    /// `EOPNOTSUPP` for a format that cannot; `ENOSPC`, without a change, for a size below the least; `EROFS`, `EIO`.
     fn resize(&self, size: Size) -> Answer<u64> {
         let _ = size;
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// True for the name of an attribute that is stored nowhere, and whose setting is an order ([`Self::order`]).
+    /// True for the name of a virtual attribute whose setting is an order ([`Self::order`]).
     fn is_order(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// Carries out an order. A server asks for its own user and for root alone.
+    /// Executes an order. A server permits it to its own user and to root.
     ///
     /// # Errors
-    /// `EINVAL` for what is no order, `EBUSY`, `ENOENT`, `EROFS`, `ENOSPC`.
+    /// `EINVAL` for an invalid order, `EBUSY`, `ENOENT`, `EROFS`, `ENOSPC`.
     fn order(&self, _name: &[u8], _value: &[u8]) -> Answer<()> {
         Err(Errno::EOPNOTSUPP.into())
     }

@@ -1,9 +1,8 @@
-//! What a server asks of a file system: the border between what knows a format and what does not.
+//! The interface between servers and file systems of any format.
 //!
-//! A [`FileSystem`] is driven by a server (FUSE, or a test) from many threads at once. Nodes are
-//! named by [`NodeId`]; every [`Entry`] that is handed out counts as one reference to its node,
-//! and [`FileSystem::forget`] gives references back. A node stays usable while it is referred to
-//! or open, with or without names.
+//! A server (FUSE, or a test) calls a [`FileSystem`] from many threads at once. Nodes are identified by [`NodeId`];
+//! every returned [`Entry`] counts as one reference to its node, and [`FileSystem::forget`] releases references. A node
+//! stays usable while it is referred to or open, with or without names.
 //!
 //! Permissions
 //! * Permission bits and access control lists are checked by the server's client before a request is sent (the kernel
@@ -16,11 +15,11 @@
 //! the kernel's page cache, which may be older than the attribute). Set-user and set-group bits are removed only where
 //! the request asks for it, because that depends on the caller.
 //!
-//! Durability: when `sync_fs` has returned, every change that was made before it was called survives a crash. When
-//! `sync_file` has returned, the changes of that file do, and the names that lead to it.
+//! Durability: after `sync_fs` has returned, every change made before its call survives a crash. After `sync_file` has
+//! returned, the changes of that file do, and the names that lead to it.
 //!
-//! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of
-//! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
+//! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of metadata every later
+//! change fails alike (`EROFS` or `EIO`), and reads go on.
 
 mod control;
 mod layout;
@@ -28,7 +27,7 @@ mod maintenance;
 mod resolve;
 mod subvolumes;
 mod types;
-mod whole;
+mod whole_node;
 
 pub use crate::errno::{Errno, Result};
 pub use control::{Control, ControlAnswer, Controls};
@@ -41,17 +40,17 @@ pub use types::{
     Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket,
     SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
-pub use whole::{KnownNode, Xattrs};
+pub use whole_node::{KnownNode, Xattrs};
 
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// What a file system answers: a failure has the number for the client of a server, and the cause for people.
+/// Result of a file system: an error has the number for the client of a server, and the cause for people.
 pub type Answer<T> = std::result::Result<T, Error>;
 
-/// A file system with its nodes. All methods may be called from many threads at once. What a format may lack has a
-/// body here that refuses it.
+/// A file system with its nodes. All methods may be called from many threads at once. Operations that a format may lack
+/// have a default that refuses them.
 pub trait FileSystem: Send + Sync {
     /// The node that `name` leads to in the directory `parent`; `name` may be `..`.
     ///
@@ -72,8 +71,8 @@ pub trait FileSystem: Send + Sync {
         resolve::resolve(self, path, follow)
     }
 
-    /// What `stat` reports of what a path leads to, without a reference to it: one call where a resolved node would
-    /// take three.
+    /// The attributes of the node of a path, without a reference to it: one call where a resolved node would take
+    /// three.
     ///
     /// # Errors
     /// As [`FileSystem::resolve`].
@@ -83,8 +82,8 @@ pub trait FileSystem: Send + Sync {
         Ok(entry.attr)
     }
 
-    /// The node that a path leads to, for a request that follows at once. A format whose numbers lead to their nodes
-    /// without a reference takes none: one call less for each name that is made or removed by path.
+    /// The node of a path, for a request that follows at once. A format whose numbers lead to their nodes without a
+    /// reference takes none: one call less for each name that is made or removed by path.
     ///
     /// # Errors
     /// As [`FileSystem::resolve`].
@@ -93,18 +92,18 @@ pub trait FileSystem: Send + Sync {
         Ok(NodeAt { node: entry.node, kind: entry.attr.kind, is_referenced: true })
     }
 
-    /// All that is worth knowing about what a path leads to, in one step; contents of at most `data_bytes_max` bytes.
+    /// All properties of the node of a path, in one step; contents of at most `data_bytes_max` bytes.
     ///
     /// # Errors
     /// As [`FileSystem::resolve`].
     fn known_at(&self, path: &[u8], follow: Follow, data_bytes_max: usize) -> Answer<KnownNode> {
-        whole::read(self, path, follow, data_bytes_max)
+        whole_node::read(self, path, follow, data_bytes_max)
     }
 
     /// Gives back `count` references to a node. Never fails: a count that is too large is cut.
     fn forget(&self, node: NodeId, count: u64);
 
-    /// What `stat` reports.
+    /// The attributes that `stat` reports.
     ///
     /// # Errors
     /// `ESTALE` for a node that has no names and to which the server has no reference.
@@ -135,13 +134,13 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EPERM.into())
     }
 
-    /// Makes a node with all that is known about it and gives it a name, in one step where the format can. Nothing but
-    /// what concerns storage is taken over from the directory. Returns what `stat` reports; the answer is no reference.
+    /// Makes a node with all its properties and a name, in one step if the format can. It inherits only storage
+    /// properties from the directory. Returns the attributes; the result is no reference.
     ///
     /// # Errors
     /// As [`FileSystem::create`], and for its data as [`FileSystem::write`]. Nothing is left then.
     fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Attr> {
-        whole::create(self, parent, name, node)
+        whole_node::create(self, parent, name, node)
     }
 
     /// Makes several nodes in a directory; the answers are in their order, each as [`FileSystem::create_whole`]'s.
@@ -149,7 +148,7 @@ pub trait FileSystem: Send + Sync {
         nodes.iter().map(|(name, node)| self.create_whole(parent, name, node)).collect()
     }
 
-    /// What [`FileSystem::known_at`] says of several paths; the answers are in their order.
+    /// [`FileSystem::known_at`] for several paths; the answers are in their order.
     fn known_many(&self, paths: &[&[u8]], follow: Follow, data_bytes_max: usize) -> Vec<Answer<KnownNode>> {
         paths.iter().map(|path| self.known_at(path, follow, data_bytes_max)).collect()
     }
@@ -220,7 +219,7 @@ pub trait FileSystem: Send + Sync {
     /// end; `EISDIR`, `EROFS`, `ESTALE`.
     fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle>;
 
-    /// Closes what [`FileSystem::open`] opened. Never fails.
+    /// Closes a handle of [`FileSystem::open`]. Never fails.
     fn release(&self, node: NodeId, handle: Handle);
 
     /// Reads at a position. Less than the whole buffer is filled only at the end of the file.
@@ -229,8 +228,8 @@ pub trait FileSystem: Send + Sync {
     /// `EISDIR`; `EIO` where no good copy is left.
     fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize>;
 
-    /// Writes at a position, all or nothing. Bytes that come out of a shared mapping ([`WriteFlags::FROM_MAPPING`]) do
-    /// not change what an append-only file already holds.
+    /// Writes at a position, all or nothing. Bytes from a shared mapping ([`WriteFlags::FROM_MAPPING`]) do not change
+    /// existing bytes of an append-only file.
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
@@ -254,9 +253,8 @@ pub trait FileSystem: Send + Sync {
     /// `EROFS`. Calls with handle 0 count as one handle of their node.
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()>;
 
-    /// Begins what [`FileSystem::sync_file`] does, so that a server that has several files to sync can wait for all of
-    /// them at once: [`FileSystem::end_sync`] of one may make the others durable too. `None` where nothing is left to
-    /// wait for.
+    /// Begins a [`FileSystem::sync_file`], so that a server with several files to sync can wait for all of them at
+    /// once: [`FileSystem::end_sync`] of one may make the others durable too. `None` if there is nothing to wait for.
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
@@ -412,8 +410,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Sets the flags of a node (`chattr`). Whether the caller may is checked here: who owns it,
-    /// and root for immutable and append-only.
+    /// Sets the flags of a node (`chattr`). The permission is checked here: owners may, and root for immutable and
+    /// append-only.
     ///
     /// # Errors
     /// `EPERM`, `EOPNOTSUPP` for a flag that does not exist here, `EROFS`.
@@ -431,17 +429,17 @@ pub trait FileSystem: Send + Sync {
         Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
     }
 
-    /// The extents of a file from `offset` on, in file order and at most about a million, as they are stored: what was
-    /// not written yet is written first. Holes are not listed.
+    /// The extents of a file from `offset` on, in file order and at most about a million, as they are stored: dirty
+    /// data is written first. Holes are not listed.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a format that does not tell; `EISDIR`, `EINVAL` for what is no file; `EIO`, `ENOSPC`.
+    /// `EOPNOTSUPP` for a format that does not tell; `EISDIR`, `EINVAL` for a node that is no file; `EIO`, `ENOSPC`.
     fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
         let _ = (node, offset);
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// What `statfs` reports.
+    /// The numbers that `statfs` reports.
     ///
     /// # Errors
     /// `EIO`.
@@ -450,8 +448,8 @@ pub trait FileSystem: Send + Sync {
     /// True when nothing can be changed.
     fn is_read_only(&self) -> bool;
 
-    /// True where one name may be written in several ways: what was found, or not, under one of them says nothing of it
-    /// later, as it may come and go under another.
+    /// True if one name may be spelled in several ways: a cached result for one spelling is invalid once the file is
+    /// created or removed under another.
     fn ignores_case(&self) -> bool {
         false
     }

@@ -35,11 +35,11 @@ impl<F: FileSystem + ?Sized> Drop for Step<'_, F> {
     }
 }
 
-/// Where `path` leads, by [`FileSystem::lookup`] and [`FileSystem::read_link`]; the answer counts as one reference.
-/// What [`FileSystem::resolve`] does where a file system knows no shorter way.
+/// The node of `path`, by [`FileSystem::lookup`] and [`FileSystem::read_link`]; the answer counts as one reference. The
+/// default of [`FileSystem::resolve`], for file systems without a shorter way.
 ///
 /// # Errors
-/// `ENOENT` (also for an empty path), `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, and what the file system fails with.
+/// `ENOENT` (also for an empty path), `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, and errors of the file system.
 pub fn resolve<F: FileSystem + ?Sized>(fs: &F, path: &[u8], mut follow: Follow) -> Answer<Entry> {
     if path.is_empty() {
         return Err(Errno::ENOENT.into());

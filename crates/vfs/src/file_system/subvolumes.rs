@@ -1,4 +1,4 @@
-//! Subvolumes: what some formats have and others lack.
+//! Subvolumes, which only some formats have.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub trait Subvolumes {
     /// call. Subvolumes inside of it are empty directories in the snapshot.
     ///
     /// # Errors
-    /// `EINVAL` when `source` is no subvolume's root, and as [`Subvolumes::create`].
+    /// `EINVAL` if `source` is no subvolume's root, and as [`Subvolumes::create`].
     fn snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Answer<()>;
 
     /// Deletes the subvolume of this name with everything in it. Files of it that are open stay until they are closed.
@@ -46,7 +46,7 @@ pub trait Subvolumes {
     /// Whether the subvolume whose root is `root` is writable or read-only.
     ///
     /// # Errors
-    /// `EINVAL` when `root` is no subvolume's root.
+    /// `EINVAL` if `root` is no subvolume's root.
     fn mode(&self, root: NodeId) -> Answer<SnapshotMode>;
 
     /// Makes a subvolume read-only, or writable again.
@@ -67,10 +67,10 @@ pub trait Subvolumes {
     /// As [`Subvolumes::set_mode`].
     fn set_default(&self, root: NodeId) -> Answer<()>;
 
-    /// The root of the subvolume with this number, wherever it is, also outside of what the root of the file system
-    /// contains. It counts as one reference.
+    /// The root of the subvolume with this number, even outside of the root of the file system. It counts as one
+    /// reference.
     ///
     /// # Errors
-    /// `ENOENT` where there is no such subvolume.
+    /// `ENOENT` if there is no such subvolume.
     fn root(&self, number: u64) -> Answer<Entry>;
 }

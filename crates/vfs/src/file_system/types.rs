@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// The root directory of what is mounted.
+    /// The root directory of the mount.
     pub const ROOT: Self = Self(1);
 }
 
-/// What the file system wants to know again when an open file is used; 0 is as good as any.
+/// A value that the file system gets back whenever an open file is used; it may be 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Handle(pub u64);
 
@@ -136,7 +136,7 @@ impl Time {
     }
 }
 
-/// Where a format keeps a node, for those who want to know more than `stat` tells.
+/// Where a format keeps a node, for callers that need more than `stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Home {
     /// Number of the subvolume; 0 where the format has none.
@@ -147,7 +147,7 @@ pub struct Home {
     pub generation: u64,
 }
 
-/// What `stat` reports of a node.
+/// Attributes of a node, as `stat` reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Number shown as `st_ino`: one of its own for every node of the mount.
@@ -178,7 +178,7 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation (birth).
     pub btime: Time,
-    /// What the node's flags forbid, for `statx`.
+    /// Restrictions by the node's flags, for `statx`.
     pub flags: NodeFlags,
     /// Where the format keeps it.
     pub home: Home,
@@ -217,7 +217,7 @@ pub struct Entry {
     pub node: NodeId,
     /// Tells apart nodes that had the same number one after the other; 0 for [`NodeId::ROOT`].
     pub generation: u64,
-    /// What `stat` reports of it.
+    /// Its attributes.
     pub attr: Attr,
 }
 
@@ -326,14 +326,14 @@ bitflags! {
     }
 }
 
-/// What a write did that its caller cannot know.
+/// Effects of a write that its caller cannot know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Bytes at the end of the data that were not written, for want of room, say: less than all of them. Writing them
-    /// again tells why. Never of what comes from the kernel's cache.
+    /// Bytes at the end of the data that were not written, for instance for lack of space: fewer than all of them.
+    /// Writing them again gives the error. Always 0 for writes from the kernel's cache.
     pub missing: usize,
-    /// Set-user or set-group bits, or `security.capability`, went with the write: what the client remembers of the
-    /// node's attributes is no longer true.
+    /// The write cleared set-user or set-group bits, or `security.capability`: the client's cached attributes are
+    /// invalid.
     pub cleared_privileges: bool,
 }
 
@@ -346,7 +346,7 @@ pub enum SetTime {
     To(Time),
 }
 
-/// What to change about a node; what is `None` stays.
+/// Changes of a node; `None` leaves a field as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
     /// Permission bits.
@@ -365,8 +365,7 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// Creation.
     pub btime: Option<Time>,
-    /// Set-user and set-group bits go: the change of owner or size comes from one who may not
-    /// keep them.
+    /// Clear set-user and set-group bits: the caller who changes owner or size may not keep them.
     pub clear_privileges: bool,
     /// The handle the change comes through, if any.
     pub handle: Option<Handle>,
@@ -427,7 +426,7 @@ pub struct WholeNode<'a> {
     pub data: &'a [u8],
 }
 
-/// What to do with a symbolic link at the end of a path.
+/// Whether a symbolic link at the end of a path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follow {
     /// Go where it leads.
@@ -477,8 +476,8 @@ pub enum XattrMode {
     Replace,
 }
 
-/// A sync that was begun and not ended ([`begin_sync`](super::FileSystem::begin_sync)); what the
-/// numbers say is the file system's business.
+/// A sync that was begun and not ended ([`begin_sync`](super::FileSystem::begin_sync)); the file system chooses the
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "nothing is durable before it is ended"]
 pub struct SyncTicket(pub [u64; 2]);
@@ -501,16 +500,16 @@ pub struct EncodedData<'a> {
     pub data: &'a [u8],
 }
 
-/// What of a file is to be durable.
+/// The part of a file to make durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncWhat {
-    /// Contents, and what is needed to read them back (`fdatasync`).
+    /// Contents, and the metadata needed to read them back (`fdatasync`).
     Data,
     /// Everything (`fsync`).
     All,
 }
 
-/// What `lseek` looks for.
+/// The target of `lseek`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seek {
     /// `SEEK_DATA`.
@@ -542,7 +541,7 @@ pub trait DirSink {
     fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool;
 }
 
-/// What `statfs` reports, and `df` shows.
+/// Numbers that `statfs` reports, and `df` shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     /// Unit of the block counts, in bytes.

@@ -5,15 +5,13 @@
 //! for writing; it never reads, writes, evicts or locks. The owner brings the lock.
 //!
 //! Invariants
-//! * every page is complete: a partial write is merged into the page's old bytes by the
-//!   owner before or while it is put here, so a page may be written out at any time;
-//! * every page is charged to the [`Budget`] from the moment it is put until it is
-//!   dropped, also while it is on its way to the device. The budget counts and does not
-//!   refuse: the writer that exceeds it writes back, so memory is bounded by the limit
-//!   plus what each running write adds.
+//! * every page is complete: the owner merges a partial write into the page's old bytes before or while it is put here,
+//!   so a page may be written out at any time;
+//! * every page is charged to the [`Budget`] from the moment it is put until it is dropped, also while it is being
+//!   written to the device. The budget counts and does not refuse: the writer that exceeds it writes back, so memory is
+//!   bounded by the limit plus the size of running writes.
 //!
-//! Nothing here fails. Callers: a file system's write path (puts), its read path
-//! (overlays), its writeback (takes).
+//! Nothing here fails. Callers: a file system's write path (puts), its read path (overlays), its writeback (takes).
 
 mod budget;
 mod pages;

@@ -8,7 +8,7 @@ use super::{Metadata, Volume};
 use crate::error::Result;
 use crate::file_system::{Errno, Follow, NodeFlags, SetAttr, SetTime, Time, XattrMode};
 
-/// Times to set; what is `None` stays, but for that of the last change of the node, which is the time of the call then.
+/// Times to set; `None` leaves one as it is, except the change time of the node, which becomes the time of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
     /// Last access.
@@ -29,7 +29,7 @@ impl From<Times> for SetAttr {
 }
 
 impl Volume {
-    /// Metadata of what `path` leads to.
+    /// Metadata of the node that `path` leads to.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`.
@@ -37,7 +37,7 @@ impl Volume {
         self.attr_at(path.as_ref(), Follow::Last)
     }
 
-    /// Metadata of what has the name `path`, also when it is a symbolic link.
+    /// Metadata of the node named `path`, even if it is a symbolic link.
     ///
     /// # Errors
     /// As [`Volume::metadata`].
@@ -49,7 +49,7 @@ impl Volume {
         self.fs.attr_at(path.as_os_str().as_bytes(), follow).map_err(|error| error.during("metadata").at(path))
     }
 
-    /// The flags of what has the name `path`, by the names that its format has for them; `none` where there are none.
+    /// The flags of the node named `path`, in the notation of its format; `none` if there are none.
     ///
     /// # Errors
     /// As [`Volume::metadata`].

@@ -1,4 +1,4 @@
-//! Whole files at once, and what has no contents.
+//! Whole files at once, and free space.
 
 use std::path::{Path, PathBuf};
 
@@ -72,8 +72,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// All that is worth knowing about what is at `path`, in one step; contents of at most `data_bytes_max` bytes. A
-    /// symbolic link at the end is not followed.
+    /// All properties of the node at `path`, in one step; contents of at most `data_bytes_max` bytes. A symbolic link
+    /// at the end is not followed.
     ///
     /// # Errors
     /// As [`Volume::symlink_metadata`].
@@ -84,7 +84,7 @@ impl Volume {
         known.map_err(|error| error.during("read_node").at(path))
     }
 
-    /// What [`Volume::read_node`] says of several paths; the results are in their order.
+    /// [`Volume::read_node`] for several paths; the results are in their order.
     pub fn read_nodes(&self, paths: &[PathBuf], data_bytes_max: usize) -> Vec<Result<KnownNode>> {
         use std::os::unix::ffi::OsStrExt as _;
         let bytes: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
@@ -119,8 +119,7 @@ impl Volume {
             .map_err(|error| error.during("defragment").at(path))
     }
 
-    /// Tells the device what is free; `watch` hears how many bytes were looked at, of how many. Returns the bytes that
-    /// were told.
+    /// Discards free space; `watch` gets the number of examined bytes, and of all. Returns the discarded bytes.
     ///
     /// # Errors
     /// As [`crate::Maintenance::trim`].
@@ -128,10 +127,10 @@ impl Volume {
         self.fs.maintained()?.trim(wanted, watch)
     }
 
-    /// Gives an order of the format's own, and carries it out to its end, with the rest of what is due.
+    /// Gives an order of the format, and runs it to its end, together with other pending background work.
     ///
     /// # Errors
-    /// As [`crate::Maintenance::order`]. What fails later is told by the attribute of that name.
+    /// As [`crate::Maintenance::order`]. Later failures are reported by the attribute of that name.
     pub fn order(&self, name: &str, value: &str) -> Result<()> {
         self.fs.maintained()?.order(name.as_bytes(), value.as_bytes())?;
         while self.fs.step().is_zero() {}

@@ -18,7 +18,7 @@ use crate::number::to_u64;
 /// Permission bits of a new file.
 pub(super) const FILE_PERMISSIONS: u32 = 0o644;
 
-/// What a file was opened for.
+/// The access for which a file was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Access {
     pub(super) read: bool,
@@ -236,7 +236,7 @@ impl File {
         Ok(CopyRange { source: source.node, source_offset, target: self.node, target_offset: offset, len })
     }
 
-    /// What `stat` reports of the file.
+    /// The file's attributes, as `stat` reports them.
     ///
     /// # Errors
     /// As [`crate::FileSystem::attr`].
@@ -252,7 +252,7 @@ impl File {
         self.volume.fs.sync_file(self.node, self.handle, SyncWhat::All)
     }
 
-    /// Makes the file's data durable, and what is needed to find it.
+    /// Makes the file's data durable, and the metadata needed to read it.
     ///
     /// # Errors
     /// As [`crate::FileSystem::sync_file`].

@@ -1,14 +1,14 @@
 //! A volume by paths, with methods that mirror `std::fs`: the front door of every format.
 //!
 //! [`Volume`] is a handle that threads share, over any [`FileSystem`]. A path is resolved to a node
-//! ([`FileSystem::resolve`]), which is then asked; the reference to the node is given back at the end of the call.
-//! Paths start at the root of the file system, with or without a leading slash.
+//! ([`FileSystem::resolve`]), which is then used; the reference to the node is released at the end of the call. Paths
+//! start at the root of the file system, with or without a leading slash.
 //!
 //! Invariants
-//! * Every error that a path is to blame for names the path as the caller gave it.
-//! * Each reference and each opening that the file system gave is given back, whatever fails.
-//! * What was changed is durable after [`Volume::sync`] (or [`File::sync_all`]), not before, unless flags of the file
-//!   or directory ask for that.
+//! * Every error caused by a path names the path as the caller gave it.
+//! * Each reference and each opening of the file system is released, even after errors.
+//! * Changes are durable after [`Volume::sync`] (or [`File::sync_all`]), not before, unless flags of the file or
+//!   directory require it.
 //!
 //! Failure: see [`crate::Error`]. Callers: programs, and the tests of every format.
 
@@ -35,7 +35,7 @@ pub use read_dir::{DirEntry, ReadDir};
 
 use held::{Held, Parent};
 
-/// What `stat` reports.
+/// Attributes, as `stat` reports them.
 pub type Metadata = Attr;
 
 /// An open file system, used by paths. Clones share it, and all methods may be called from many threads at once.
@@ -52,20 +52,20 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// The volume of a file system. What is created belongs to user and group 0.
+    /// The volume of a file system. New files belong to user and group 0.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
         Self { fs, caller: Caller::default() }
     }
 
-    /// The same volume; what is created through it belongs to this user and group.
+    /// The same volume; new files made through it belong to this user and group.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.caller = Caller { uid, gid, pid: 0 };
         self
     }
 
-    /// The file system behind it: for a server, or for what paths cannot say.
+    /// The file system: for a server, or for operations without paths.
     #[must_use]
     pub fn file_system(&self) -> &Arc<dyn FileSystem> {
         &self.fs
@@ -97,7 +97,7 @@ impl Volume {
         self.fs.is_read_only()
     }
 
-    /// What `df` shows.
+    /// Space of the volume, as `df` shows it.
     ///
     /// # Errors
     /// As [`FileSystem::status`].

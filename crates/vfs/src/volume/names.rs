@@ -81,8 +81,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a node with all that is known about it in one step: the way to import files. Nothing but what concerns
-    /// storage is taken over from the directory.
+    /// Makes a node with all its properties in one step: the way to import files. It inherits only storage properties
+    /// from the directory.
     ///
     /// # Errors
     /// As [`Volume::create_dir`], and for its data as writing a file.
@@ -153,7 +153,7 @@ impl Volume {
         self.fs.remove_dir(dir.node(), name).map_err(|error| gone(error).during("remove_dir").at(path))
     }
 
-    /// Renames `from` to `to`, replacing what is there.
+    /// Renames `from` to `to`, replacing an existing file.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EXDEV`, `EINVAL` (a directory below itself), `EROFS`.
@@ -204,7 +204,7 @@ impl Volume {
     /// `ENOENT`, `ENOTDIR`, `ELOOP`.
     pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        // Says what is wrong with the path as a whole.
+        // Reports a fault of the path as a whole.
         self.metadata(path).map_err(|error| error.during("canonicalize"))?;
         let mut links_left = LINKS_MAX;
         let mut left: Vec<OsString> = parts(path);

@@ -8,8 +8,8 @@ use super::{Volume, gone};
 use crate::error::Result;
 use crate::file_system::{Errno, Follow, NewNode, NodeKind};
 
-/// Attempts to open, or else create, a file whose name others replace by a symbolic link and back: each fails because
-/// there is one by then.
+/// Most attempts to open, or else create, a file whose name other programs replace by a symbolic link and back: each
+/// fails because there is one by then.
 const OPEN_ATTEMPTS_MAX: u32 = 1000;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
@@ -87,9 +87,9 @@ impl FileOptions {
     /// Opens the file at `path`. Symbolic links are followed, except when the file is to be new.
     ///
     /// # Errors
-    /// `ENOENT`; `EEXIST` when it is to be new; `EISDIR` for writing; `EOPNOTSUPP` for what is neither file nor
-    /// directory; `EINVAL` for options that do not go together; `EPERM` for writing to an immutable file, and other
-    /// than for appending to an append-only one; `EROFS`, `ENOSPC`.
+    /// `ENOENT`; `EEXIST` if it is to be new; `EISDIR` for writing; `EOPNOTSUPP` for a node that is neither file nor
+    /// directory; `EINVAL` for contradicting options; `EPERM` for writing to an immutable file, and other than for
+    /// appending to an append-only one; `EROFS`, `ENOSPC`.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let file = self.open_or_create(volume, path).map_err(|error| error.during("open").at(path))?;
@@ -112,7 +112,7 @@ impl FileOptions {
                 found => return self.open_found(volume, found?),
             }
             match self.create_file(volume, path) {
-                // Somebody was faster; and a symbolic link has to be followed.
+                // Another program was faster; and a symbolic link has to be followed.
                 Err(error) if !self.create_new && error.errno() == Errno::EEXIST => {}
                 result => return result,
             }

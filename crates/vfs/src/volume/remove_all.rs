@@ -1,7 +1,7 @@
-//! Removing a directory with all that is in it.
+//! Removes a directory with all its contents.
 //!
-//! Others may rename and replace what is below it meanwhile. So every directory is held as the node that was found, and
-//! names are removed from that node: a symbolic link in the place of a directory leads nowhere.
+//! Other programs may rename and replace nodes below it meanwhile. So every directory is held as the node that was
+//! found, and names are removed from that node: a symbolic link in place of a directory leads nowhere.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::file_system::{Errno, Follow, NodeId};
 /// A directory that is to go, below the one at index `above`.
 struct Doomed<'a> {
     path: PathBuf,
-    /// `None` for the first, whose parent is another's.
+    /// Index of the parent; `None` for the first directory.
     above: Option<usize>,
     /// Once it has its turn.
     dir: Option<Held<'a>>,
@@ -26,7 +26,7 @@ impl Volume {
     /// Removes a directory and everything below it. A symbolic link is removed itself.
     ///
     /// # Errors
-    /// As [`Volume::remove_file`] and [`Volume::remove_dir`]; what was removed before stays so.
+    /// As [`Volume::remove_file`] and [`Volume::remove_dir`]; nodes removed before an error stay removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_below(path.as_ref(), &mut Err)
     }
@@ -49,7 +49,7 @@ impl Volume {
         if !found.attr().kind.is_dir() {
             return self.remove_file(path);
         }
-        // What has no name of its own (`/`, `a/..`) cannot go, and nothing below it is touched.
+        // A directory without a name of its own (`/`, `a/..`) cannot be removed, and nothing below it is touched.
         let (parent, _) = self.find_parent(path)?;
         // A stack instead of recursion: a directory can be deeper than a stack.
         let mut todo = vec![Doomed { path: path.to_owned(), above: None, dir: Some(found), stays: false }];
@@ -107,7 +107,7 @@ impl Volume {
         inner
     }
 
-    /// Removes what is in a directory, but for directories that are not empty: those are returned, below `index`.
+    /// Removes the contents of a directory, except directories that are not empty: those are returned, below `index`.
     fn empty<'a>(
         &'a self,
         dir: &Held<'a>,

@@ -5,7 +5,7 @@ use super::paths::{self, Module, Reference};
 use super::source::SourceFile;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who imports whom among the children of one folder, with one place that shows it.
+/// Imports among the children of one folder, each with one place that shows it.
 type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, &'a Reference>>;
 
 /// Fails on each cycle, once.

@@ -1,4 +1,4 @@
-//! Licences and origins of what the workspace is built from: what `deny.toml` allows, without a tool to install.
+//! Licences and origins of the dependencies: those that `deny.toml` allows, checked without another tool.
 
 use super::Problem;
 use anyhow::{Context, Result};
@@ -21,7 +21,7 @@ fn problem(package: &Value, allowed: &[&str]) -> Option<Problem> {
     let text = |field: &str| package.get(field).and_then(Value::as_str);
     let name = text("name").unwrap_or("a package without a name");
     let licence = text("license").unwrap_or_default();
-    // What has no source lies in the tree.
+    // A crate without a source is in the tree.
     let is_known = text("source").is_none_or(|source| source == REGISTRY);
     let text = if !is_known {
         format!("{name} comes from {}", text("source").unwrap_or_default())
@@ -56,7 +56,7 @@ fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
         }
     }
     sides.push(side);
-    // Within parentheses AND would need a parser; nothing has it, and what is not understood is not allowed.
+    // AND within parentheses would need a parser; no licence has it, and an unparsed one is refused.
     sides.iter().all(|side| side.split(" OR ").any(|name| allowed.contains(&name.trim())))
 }
 

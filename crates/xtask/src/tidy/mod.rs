@@ -3,12 +3,12 @@
 //! `source` reads and parses every Rust file once; every other file here is one family of rules: pure functions
 //! from a [`source::SourceFile`] (or all files of a crate) to [`Problem`]s, each with unit tests on failing samples.
 //!
-//! What the rules do not see: names made by a macro's expansion, and the items that a folder's own `mod.rs`
-//! defines for its children (a child may use its parent's types, and the parent calls the child; only siblings
-//! are kept free of cycles). Paths written inside a macro call are seen.
+//! Not checked: names made by a macro's expansion, and the items that a folder's own `mod.rs` defines for its children
+//! (a child may use its parent's types, and the parent calls the child; only siblings are kept free of cycles). Paths
+//! written inside a macro call are checked.
 //!
-//! Fails by printing every problem as `path:line: text` and leaving with status 1; a file that cannot be read or
-//! parsed is a problem, never skipped. Called by `.ci/run`.
+//! Fails by printing every problem as `path:line: text`, with status 1; a file that cannot be read or parsed is a
+//! problem, never skipped. Called by `.ci/run`.
 
 mod api;
 mod cycles;
@@ -18,6 +18,7 @@ mod layers;
 mod licences;
 pub(crate) mod metrics;
 mod paths;
+mod prose;
 mod size;
 mod source;
 mod spread;
@@ -46,7 +47,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Checks the tree under `root` and prints what is wrong. With `blesses` the public interface is what it is now.
+/// Checks the tree under `root` and prints the problems. `blesses` records the present public interface, and lowers the
+/// limits on prose.
 pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
     let layers_text = std::fs::read_to_string(root.join("layers.toml")).context("layers.toml")?;
     let layers = layers::Layers::parse(&layers_text)?;
@@ -76,10 +78,13 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
     let metadata = metadata(root)?;
     problems.extend(licences::check(root, &metadata)?);
     problems.extend(graph::check(root, &metadata)?);
+    let (found, summary) = prose::check(root, &texts, &files, blesses)?;
+    problems.extend(found);
     problems.sort();
     for problem in &problems {
         println!("{problem}");
     }
+    println!("tidy: {summary}");
     println!("tidy: {file_count} files, {} problems", problems.len());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -52,7 +52,7 @@ pub(super) fn references(files: &[&SourceFile]) -> Vec<Reference> {
     found
 }
 
-/// What each module can be asked for by name.
+/// The names of each module.
 struct Imports {
     modules: BTreeSet<Module>,
     names: BTreeMap<Module, BTreeMap<String, Module>>,

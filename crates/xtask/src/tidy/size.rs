@@ -105,7 +105,7 @@ pub(super) fn check_docs(files: &[TextFile]) -> Vec<Problem> {
     }
     for folder in folders {
         if !paths.contains(format!("{folder}/mod.rs").as_str()) && !folder.contains("/src/bin") {
-            let text = "a folder without a mod.rs that says what it is".to_owned();
+            let text = "a folder without a mod.rs that describes it".to_owned();
             problems.push(Problem { path: folder.to_owned(), line: 1, text });
         }
     }

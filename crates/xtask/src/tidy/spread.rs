@@ -1,6 +1,6 @@
-//! Types whose methods lie in many files: each is listed in `ARCHITECTURE.md` with the reason, or divided.
+//! Types with methods in many files: each is divided, or listed in `ARCHITECTURE.md` with the reason.
 //!
-//! Counted are the files with an `impl Type` block; implementations of traits and tests do not count.
+//! The files with an `impl Type` block are counted; implementations of traits and tests are not.
 
 use super::Problem;
 use super::source::{SourceFile, is_test};

@@ -19,7 +19,7 @@ const NEUTRAL_CRATES: &[&str] = &[
     "vfs",
     "vfs-conformance",
 ];
-/// Files that recognise what people have on their disks, in order not to overwrite it.
+/// Files that recognise other formats on the users' disks, in order not to overwrite them.
 const RECOGNISING: &[&str] = &["crates/formats/src/magic.rs"];
 const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];
 /// Folders in which `unsafe` is legal (each block with its SAFETY comment, which clippy checks).

@@ -1,9 +1,9 @@
-//! How far a check has read the data, in a file of the user who checks: `$XDG_STATE_HOME/spinney/check.UUID`.
+//! Progress of a check of data, in a file of the user: `$XDG_STATE_HOME/spinney/check.UUID`.
 //!
-//! It counts only for the same state in the same file or device: a copy, or a file that somebody wrote to since, may
-//! hold other data under the same superblock.
+//! It is valid only for the same state in the same file or device: a copy, or a file changed since, may hold other data
+//! under the same superblock.
 //!
-//! Failure: what cannot be kept or read is said once, and the check begins at the beginning. Caller: the check.
+//! Failure: an error of the file is reported once, and the check starts from the beginning. Caller: the check.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -14,18 +14,18 @@ use crate::commands::output::warn;
 use serde::{Deserialize, Serialize};
 use spinney::btrfs::check::{BadRun, Mark, Marks, StateId};
 
-use super::super::kept::Kept;
+use super::super::state_file::Kept;
 
 /// Version of the file.
 const VERSION: u32 = 2;
-/// Longest file that is read, in bytes: more than all runs take that a mark may have.
+/// Longest file that is read, in bytes; more than the largest mark takes.
 const BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct Contents {
     version: u32,
     state: State,
-    /// What the state was read from; nothing for a mount, whose server tells of what it writes.
+    /// Files or disks that the state was read from; empty for a mount, whose server reports its writes.
     holders: Vec<Holder>,
     leaves: u64,
     bytes: u64,
@@ -70,7 +70,7 @@ struct Bad {
 /// The file.
 #[derive(Debug)]
 pub(super) struct MarkFile {
-    /// The check goes on from what is in it.
+    /// True if the check continues from its contents.
     resumes: bool,
     holders: Vec<Holder>,
     has_warned: AtomicBool,

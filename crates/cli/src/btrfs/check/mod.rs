@@ -1,11 +1,11 @@
-//! How `spinney check` checks btrfs: the report of `btrfs-check` in the form that it has for every format. An image is
-//! checked here, a mount in `mounted`.
+//! How `spinney check` checks btrfs: turns the report of `btrfs-check` into the form common to all formats. This module
+//! checks images, `mounted` checks mounts.
 //!
-//! Nothing is ever written. Failure: what keeps the check from being done; what is wrong with the file system is in the
-//! report. Caller: `spinney check`, which knows the arguments and opens the devices.
+//! Nothing is ever written. Failure: an error if the check cannot be done; faults of the file system are in the report.
+//! Caller: `spinney check`, which parses the arguments and opens the devices.
 
 mod marks;
-pub(super) mod mounted;
+pub(super) mod mount;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use spinney::blockdev::Device;
 use spinney::btrfs::check::{Marks, Options, check};
 use spinney::btrfs::{check_options, report_of};
 
-use crate::checked::{Checked, Shown};
+use crate::check_report::{Checked, Shown};
 use crate::commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
 pub(crate) use marks::Holder;
 
-/// Where a volume is.
+/// The volume to check.
 #[derive(Debug)]
 pub(crate) enum Source<'a> {
-    /// Devices, and what each of them is.
+    /// Devices, and the file or disk behind each.
     Devices(&'a [Arc<dyn Device>], &'a [Holder]),
     /// A directory of a mount.
     Mount(&'a Path),
 }
 
-/// What is to be checked, and how.
+/// The passes to run, and their options.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) source: Source<'a>,
     /// Names of passes, all of which the format has.
     pub(crate) passes: &'a [String],
     pub(crate) data: bool,
-    /// The data is read from where an earlier check was ended.
+    /// True if reading the data continues where an earlier check was interrupted.
     pub(crate) resumes: bool,
     pub(crate) memory: u64,
     pub(crate) threads: usize,
     pub(crate) quiet: bool,
 }
 
-/// Checks; nothing is written.
+/// Runs the check; nothing is written.
 pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
     let holders = match wanted.source {
         Source::Devices(_, holders) => holders,
@@ -64,7 +64,7 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
     let watch = Shown(Arc::clone(&progress));
     let report = match wanted.source {
         Source::Devices(devices, _) => check(devices, &options, &watch).map_err(Error::from),
-        Source::Mount(dir) => mounted::check_mount(dir, &options, &watch),
+        Source::Mount(dir) => mount::check_mount(dir, &options, &watch),
     };
     drop(bar);
     Ok(Checked(report_of(report?)))

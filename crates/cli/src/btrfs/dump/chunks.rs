@@ -121,7 +121,7 @@ fn block_groups(store: &Store) -> Result<BTreeMap<u64, u64>> {
     Ok(used)
 }
 
-/// A letter for the map: what the chunk is used for.
+/// Letter for the map: the use of the chunk.
 fn letter(flags: BlockGroupFlags) -> char {
     if flags.contains(BlockGroupFlags::MIXED) {
         'x'
@@ -164,8 +164,8 @@ fn print(out: &mut Output, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// A line of one letter for each part of the device: what most of the part belongs to. Small
-/// chunks win over free space, so that none is invisible.
+/// One letter for each part of the device: the use of most of the part. Small chunks win over free space, so that none
+/// is invisible.
 fn map(report: &Report, device: u64, total: u64) -> String {
     let mut cells: Vec<(u64, char)> = (0..MAP_CELLS).map(|_| (0, '.')).collect();
     let cell_bytes = total.div_ceil(u64::from(MAP_CELLS)).max(1);

@@ -1,8 +1,7 @@
 //! `spinney dump`: the file system as it lies on disk.
 //!
 //! `dump super`, `dump tree` and `dump block` read the device and need no sound file system; `dump chunks` opens the
-//! store. Items are shown by the `Display` of the on-disk
-//! types, one line each, with control characters escaped.
+//! store. Items are shown by the `Display` of the on-disk types, one line each, with control characters escaped.
 //!
 //! Failure: the report names the faults of a superblock or block and shows the readable part of it; the exit status is
 //! that of damage. Caller: `args`.

@@ -40,7 +40,7 @@ struct Report {
 struct Copy {
     /// Byte of the device.
     offset: u64,
-    /// What is wrong with it; null for a good copy.
+    /// Its fault; null for a good copy.
     problem: Option<String>,
     fsid: String,
     metadata_uuid: String,
@@ -99,7 +99,7 @@ impl Super {
         }
     }
 
-    /// Shows the copies of a device; returns what is wrong with the first.
+    /// Shows the copies of a device; returns the fault of the first.
     fn show(&self, device: &dyn Device, copies: &mut Vec<Copy>, out: &mut Output) -> Result<Option<String>> {
         let count = if self.all { usize::MAX } else { 1 };
         let size = device.size_bytes();

@@ -213,7 +213,7 @@ impl Writer<'_> {
     /// All blocks of a tree that can be reached, each before those below it.
     fn tree(&mut self, medium: &Medium, root: Pointer) -> Result<()> {
         let mut todo = vec![root];
-        // Pointers of damaged nodes may lead anywhere, also in a cycle: each such block is visited once.
+        // Pointers of damaged nodes may form a cycle: each block is visited once.
         let mut seen = HashSet::new();
         while let Some(pointer) = todo.pop() {
             let found = medium.read(&pointer);

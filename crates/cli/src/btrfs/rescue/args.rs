@@ -1,4 +1,4 @@
-//! What can be asked of a rescue.
+//! Arguments of `spinney rescue`.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use clap::{Args, Subcommand};
 use crate::commands::get::CopyOut;
 use crate::commands::ls::Listing;
 
-/// Copy files out of an image that cannot be opened any more, without writing to it
+/// Copy files out of an image that cannot be opened, without writing to it
 ///
-/// Takes any copy of the superblock, or none; finds older states by looking at every block; goes round damaged tree
-/// blocks; makes a map of the chunks from what is left of it. Every file is compared with its checksums: what is lost
-/// is named, with the ranges, and reads as zeros. Devices are only read.
+/// Uses any copy of the superblock, or none; finds older states by reading every block; skips damaged tree blocks;
+/// rebuilds a damaged chunk map. Every file is compared with its checksums: lost ranges are named, and read as zeros.
+/// Devices are only read.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -38,10 +38,10 @@ pub(super) enum Command {
     Undelete(Undelete),
 }
 
-/// The devices of what is to be rescued.
+/// The devices to rescue files from.
 #[derive(Debug, Args)]
 pub(super) struct Devices {
-    /// Image file or unmounted block device, or IMAGE?offset=N for what starts at byte N of it
+    /// Image file or unmounted block device, or IMAGE?offset=N for a file system that starts at byte N
     #[arg(value_name = "IMAGE")]
     pub(super) image: PathBuf,
     /// A further device of the same file system; may be given several times
@@ -49,10 +49,10 @@ pub(super) struct Devices {
     pub(super) device: Vec<PathBuf>,
 }
 
-/// List the states that there are traces of: the last one and older ones
+/// List the states that can be found: the last one and older ones
 ///
-/// Looks at every block of the devices. A state is the root tree of one commit; `--root` of the other commands takes
-/// its generation or its address. DATE is the newest change of a subvolume that it tells of.
+/// Reads every block of the devices. A state is the root tree of one commit; `--root` of the other commands takes its
+/// generation or its address. DATE is the newest change time of a subvolume in it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -71,10 +71,10 @@ pub(super) struct Roots {
     pub(super) json: bool,
 }
 
-/// List a directory of what can be rescued
+/// List a directory of the rescued files
 ///
 /// The top is the top level of the file system, with all subvolumes; lost+found has files and subvolumes that no
-/// directory names any more. What is lost is told on the standard error.
+/// directory names any more. Losses are reported on the standard error.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -92,12 +92,12 @@ pub(super) struct Ls {
     pub(super) root: Option<u64>,
 }
 
-/// Copy out what can be rescued, and report what is whole, in part, lost
+/// Copy files out, and report which are whole, partial or lost
 ///
-/// Without PATH everything is copied: the top level with all subvolumes and snapshots, and lost+found with what no
-/// directory names any more. Bytes that are lost are zeros in the copy, and named in the report. Where nothing leads to
-/// the last state of a subvolume, an older one is copied, and named as such. Nothing is written outside DEST, whatever
-/// the image says.
+/// Without PATH everything is copied: the top level with all subvolumes and snapshots, and lost+found with files that
+/// no directory names any more. Lost bytes are zeros in the copy, and named in the report. If the last state of a
+/// subvolume cannot be found, an older one is copied, and the report says so. Nothing is written outside DEST, whatever
+/// the image contains.
 #[derive(Debug, Args)]
 #[command(override_usage = "spinney rescue get [OPTIONS] <IMAGE> [PATH]... <DEST>")]
 #[command(after_help = concat!(
@@ -114,7 +114,7 @@ pub(super) struct Ls {
 pub(super) struct Get {
     #[command(flatten)]
     pub(super) devices: Devices,
-    /// What to copy, in the image, and where to, on this machine; without PATH, everything
+    /// Paths in the image, and last the destination on this machine; without PATH, everything
     #[arg(required = true, value_name = "DEST")]
     pub(super) words: Vec<PathBuf>,
     /// Take the state whose root tree has this generation or address
@@ -130,9 +130,9 @@ pub(super) struct Get {
 
 /// Find deleted files and directories, and copy them out
 ///
-/// Looks at every block of the devices for files that the last state does not have. Each is read from the newest state
-/// that it is known from; what was written over since is lost, and reported. They are copied to DEST/generation-N,
-/// under their own names; of several with the same name, the second goes to DEST/generation-N-2, and so on.
+/// Reads every block of the devices for files that the last state does not have. Each is read from the newest state
+/// that has it; bytes overwritten since are lost, and reported. They are copied to DEST/generation-N, under their own
+/// names; of several with the same name, the second goes to DEST/generation-N-2, and so on.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -145,7 +145,7 @@ pub(super) struct Undelete {
     pub(super) devices: Devices,
     /// Names to look for: `*` stands for any characters, `?` for one
     pub(super) pattern: String,
-    /// Where to copy them; they are only listed without
+    /// Where to copy them; without it they are only listed
     pub(super) dest: Option<PathBuf>,
     #[command(flatten)]
     pub(super) copy: CopyOut,

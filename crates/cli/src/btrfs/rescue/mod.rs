@@ -1,9 +1,9 @@
 //! `spinney rescue`: copies files out of a damaged image, as far as `btrfs-rescue` finds them.
 //!
-//! [`args`] is what can be asked for, [`report`] what was lost. A rescued state is a volume like any other, so that
-//! listing and copying are done by the code of `ls` and `get`, under their rules of where something may be written.
+//! [`args`] has the arguments, [`report`] the losses. A rescued state is a volume like any other, so that the code of
+//! `ls` and `get` lists and copies it, under their rules for writing on the host.
 //!
-//! Failure: what is lost is reported, and makes the exit status 1; the copy goes on.
+//! Failure: losses are reported, and make the exit status 1; the copy continues. Caller: `args` of the crate.
 
 mod args;
 mod report;
@@ -44,7 +44,7 @@ impl Rescue {
     }
 }
 
-/// Shows how far a scan has come, while there is one.
+/// Shows the progress of a scan.
 struct Shown {
     is_wanted: bool,
     progress: Arc<Progress>,
@@ -85,7 +85,7 @@ impl Watch for Shown {
 }
 
 impl Devices {
-    /// Opens the devices; and whether nobody but the caller could have written them.
+    /// Opens the devices. The flag is true if only the caller could have written them.
     fn open(&self, shows_progress: bool) -> Result<(Found, bool)> {
         self.try_open(shows_progress).map_err(|error| {
             let is_ours = error.downcast_ref::<spinney::btrfs::rescue::Error>().is_some();
@@ -204,7 +204,7 @@ impl Ls {
         if losses.is_none() {
             return Ok(());
         }
-        // Apart from the listing, in which a name may look like a loss, and which may be JSON.
+        // Separate from the listing, in which a name may look like a loss, and which may be JSON.
         let is_terminal = std::io::stderr().is_terminal();
         let mut apart = Output::to(std::io::stderr(), is_terminal);
         losses.print(&mut apart)?;
@@ -215,16 +215,16 @@ impl Ls {
 
 #[derive(Serialize)]
 struct JsonGet {
-    /// Files, directories and others that were copied, in part or whole.
+    /// Entries copied in part or whole.
     entries: u64,
     bytes: u64,
-    /// Those of them that are whole.
+    /// Entries copied whole.
     whole: u64,
-    /// Those of which nothing says that they are as they were.
+    /// Entries copied without a checksum to verify them.
     uncertain: u64,
-    /// What could not be written, or read at all; the standard error has the reasons.
+    /// Entries that could not be read or written; the standard error has the reasons.
     failed: u64,
-    /// Whether the copy came to its end.
+    /// True if the copy reached its end.
     is_complete: bool,
     #[serde(flatten)]
     losses: Losses,
@@ -269,7 +269,7 @@ impl Get {
 }
 
 fn not_whole(image: &Path) -> Error {
-    let text = format!("{}: not everything could be saved; the report says what is lost", image.display());
+    let text = format!("{}: some files could not be saved; the report lists the losses", image.display());
     Failure::refused(text).into()
 }
 
@@ -344,7 +344,7 @@ impl Undelete {
         if part + lost == 0 { Ok(()) } else { Err(not_whole(&self.devices.image)) }
     }
 
-    /// Copies what was found, one state after the other.
+    /// Copies the found files, one state after the other.
     fn copy(&self, undeleted: &spinney::btrfs::rescue::Undeleted, is_own: bool, dest: &Path) -> Result<()> {
         let mut generations: Vec<u64> = undeleted.found.iter().map(|deleted| deleted.generation).collect();
         generations.sort_unstable();
@@ -355,7 +355,7 @@ impl Undelete {
             let mut paths: Vec<PathBuf> = Vec::new();
             for deleted in undeleted.found.iter().filter(|deleted| deleted.generation == generation) {
                 let path = Path::new(OsStr::from_bytes(&deleted.path));
-                // What is in a directory is copied with it. Sorted by path, a directory comes before what is in it.
+                // A directory is copied with its contents. Sorted by path, it comes before them.
                 if !paths.iter().any(|known: &PathBuf| path.starts_with(known)) {
                     paths.push(path.to_owned());
                 }
@@ -376,7 +376,7 @@ impl Undelete {
     }
 }
 
-/// Makes a directory, unless it is there.
+/// Makes a directory, unless it exists.
 fn make_dir(dir: &Path) -> Result<()> {
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -389,7 +389,7 @@ fn make_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// The paths in lists of which none has two with the same last name: each is copied to a directory of its own.
+/// Divides the paths so that no list has two with the same last name: each list is copied to a directory of its own.
 fn without_same_names(paths: Vec<PathBuf>) -> Vec<Vec<PathBuf>> {
     let mut lists: Vec<Vec<PathBuf>> = Vec::new();
     let mut counts: HashMap<OsString, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What a rescue saved and what it did not, for people and as JSON.
+//! The report of a rescue: files saved whole, in part or not at all. As text and as JSON.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -11,24 +11,24 @@ use crate::commands::human;
 use crate::commands::names::{JsonPath, escaped};
 use crate::commands::output::Output;
 
-/// Files and ranges that are named in a report for people; JSON has all.
+/// Most files and ranges named in a text report; JSON has all.
 const SHOWN_MAX: usize = 1000;
 const RANGES_SHOWN_MAX: usize = 8;
 
-/// What was lost.
+/// Losses of a rescue.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Losses {
     /// Files that were saved in part.
     part: Vec<Part>,
-    /// Files of which there is a name and nothing else.
+    /// Files of which only the name is left.
     lost: Vec<Lost>,
-    /// Files with bytes whose checksums are lost: they may be right.
+    /// Files with bytes whose checksums are lost; the bytes may be correct.
     unverified: Vec<Unverified>,
-    /// Files from blocks that nothing leads to: they may be an older state of the file.
+    /// Files from blocks that no tree refers to: they may be an older state of the file.
     maybe_older: Vec<JsonPath>,
-    /// Inodes of which items may be missing, since no block with them was found.
+    /// Inodes that may lack items, because no block with them was found.
     missing: Vec<Missing>,
-    /// Subvolumes of which an older state was saved: nothing leads to the last one.
+    /// Subvolumes saved in an older state, because the last one is not found.
     older_subvolumes: Vec<OlderSubvolume>,
 }
 
@@ -48,9 +48,9 @@ struct Part {
     /// First byte, and the one behind the last.
     lost_ranges: Vec<[u64; 2]>,
     lost_bytes: u64,
-    /// Some extents are missing, and it is not known where.
+    /// Extents are missing at unknown offsets.
     lacks_extents: bool,
-    /// Size, mode and times are made up.
+    /// Size, mode and times are defaults, because the inode item is lost.
     has_lost_inode: bool,
     #[serde(skip)]
     shown: String,
@@ -80,7 +80,7 @@ struct Missing {
 }
 
 impl Losses {
-    /// What was lost in reading a view so far.
+    /// Losses of a view so far.
     pub(super) fn of(view: &View) -> Self {
         let mut losses = Self::default();
         losses.add(view);
@@ -99,7 +99,7 @@ impl Losses {
         losses
     }
 
-    /// Adds what was lost of the files of a view.
+    /// Adds the losses of a view.
     pub(super) fn add(&mut self, view: &View) {
         for LostFile { path, subvolume, inode, loss } in view.losses() {
             let shown = escaped(&path).into_owned();
@@ -127,7 +127,7 @@ impl Losses {
         }
     }
 
-    /// Of so many entries that were copied, those of which nothing says that they are as they were.
+    /// Of `entries` that were copied, the number without a checksum to verify them.
     pub(super) fn uncertain(&self, entries: u64) -> u64 {
         if !self.older_subvolumes.is_empty() {
             return entries.saturating_sub(self.count().0);
@@ -139,19 +139,19 @@ impl Losses {
         u64::try_from(all.len()).unwrap_or(u64::MAX)
     }
 
-    /// Whether nothing was lost, and nothing is doubtful.
+    /// True if nothing is lost or doubtful.
     pub(super) fn is_none(&self) -> bool {
         let is_certain = self.unverified.is_empty() && self.maybe_older.is_empty() && self.older_subvolumes.is_empty();
         self.count() == (0, 0) && is_certain && self.missing.is_empty()
     }
 
-    /// Files that are not whole.
+    /// Number of partial and of lost files.
     pub(super) fn count(&self) -> (u64, u64) {
         let count = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         (count(self.part.len()), count(self.lost.len()))
     }
 
-    /// Names all of them.
+    /// Prints all losses.
     pub(super) fn print(&self, out: &mut Output) -> Result<()> {
         for part in self.part.iter().take(SHOWN_MAX) {
             writeln!(out, "part: {}: {}", part.shown, lacks(part))?;
@@ -168,7 +168,7 @@ impl Losses {
             let last = if last == u64::MAX { "all that follow".to_owned() } else { last.to_string() };
             writeln!(
                 out,
-                "missing: subvolume {subvolume}: no block was found for inodes {first} to {last}; what they had is lost"
+                "missing: subvolume {subvolume}: no block found for inodes {first} to {last}, their contents are lost"
             )?;
         }
         for older in self.older_subvolumes.iter().take(SHOWN_MAX) {
@@ -184,7 +184,7 @@ impl Losses {
             writeln!(
                 out,
                 "older: subvolume {subvolume}: this is its state of generation {generation} or before, and the last is \
-                 {last_generation}: what was changed since is lost"
+                 {last_generation}: later changes are lost"
             )?;
         }
         for file in self.unverified.iter().take(SHOWN_MAX) {

@@ -1,14 +1,14 @@
-//! `spinney scrub`: `run` scrubs an image, and has a mount scrubbed; `served` is what the server of a mount knows of
-//! its scrub; `status` is how far one has come; `saved` keeps that where an interrupted one goes on from; `report` is
-//! what was found; `stats` shows the device's error counters.
+//! `spinney scrub`: `run` scrubs an image, or asks the server of a mount to; `served` is the scrub of a mount in its
+//! server; `status` is the progress; `saved` stores it, so that an interrupted scrub can continue; `report` lists the
+//! faults; `stats` shows the device's error counters.
 //!
-//! Invariant: of a file system there is one scrub at a time, of a mount by its server, of an image by its lock.
-//! Failure: bad copies that are left end with the status of damage. Caller: the command line, and the jobs of a mount.
+//! Invariant: a file system has one scrub at a time: of a mount by its server, of an image by a lock. Failure:
+//! remaining bad copies give the exit status of damage. Callers: the command line, and the jobs of a mount.
 
+mod progress_file;
 mod report;
 mod run;
-mod saved;
-mod served;
+mod server_scrub;
 mod stats;
 mod status;
 
@@ -20,16 +20,16 @@ use crate::commands::human;
 use crate::commands::image::ImageArgs;
 use crate::commands::output::Output;
 
-pub(super) use served::Scrubbing;
+pub(super) use server_scrub::Scrubbing;
 pub(super) use stats::Stats;
 
-/// Read everything, check it, and write bad copies anew from good ones
+/// Read and verify all data and metadata, and repair bad copies
 ///
-/// All copies of all data and metadata are read and compared with their checksums. Where one is bad and another good,
-/// the good one is written over it; where none is good, the files are named that it belongs to, in snapshots too.
+/// All copies of data and metadata are read and compared with their checksums. A bad copy is overwritten from a good
+/// one; without a good one, the files that it belongs to are named, in snapshots too.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "How far a scrub has come is kept in $XDG_STATE_HOME/spinney/scrub.UUID (~/.local/state/spinney without it), a\n",
+    "The progress of a scrub is kept in $XDG_STATE_HOME/spinney/scrub.UUID (~/.local/state/spinney without it), a\n",
     "file of the user who scrubs; nothing of it is in the image.\n\n",
     "Examples:\n",
     "  spinney scrub start site.img\n",
@@ -56,15 +56,15 @@ enum Command {
         "  spinney scrub start --json site.img | jq '.lost[].path'"
     ))]
     Start(Start),
-    /// Go on with a scrub that was paused or interrupted
+    /// Resume a paused or interrupted scrub
     #[command(after_help = concat!(
-        "What it counts goes on from there too; the files that it names are those of this part.\n\n",
+        "The counts continue as well; the named files are those of this part.\n\n",
         "Examples:\n",
         "  spinney scrub resume site.img\n",
         "  spinney scrub resume --json ./mnt | jq .errors"
     ))]
     Resume(Resume),
-    /// Tell how far a scrub has come, and what it has found
+    /// Show the progress of a scrub, and its findings
     #[command(after_help = concat!(
         "Of a scrub of an image this tells what the user knows who scrubbed it. Exit status 3 tells that there were\n",
         "errors that were not mended.\n\n",
@@ -73,15 +73,15 @@ enum Command {
         "  spinney scrub status --json ./mnt | jq -r .state    none, running, paused, interrupted, finished, failed"
     ))]
     Status(Ask),
-    /// Have a mount stop its scrub, to be resumed
+    /// Pause the scrub of a mount, to be resumed
     #[command(after_help = concat!(
-        "Of an image nobody scrubs but `scrub start` itself: a signal (Ctrl-C) stops that.\n\n",
+        "A scrub of an image runs in `scrub start` itself: a signal (Ctrl-C) stops it.\n\n",
         "Examples:\n",
         "  spinney scrub pause ./mnt\n",
         "  spinney scrub pause --json ./mnt"
     ))]
     Pause(Ask),
-    /// Stop a scrub and forget how far it came: what it mended stays mended
+    /// Stop a scrub and forget its progress; repairs stay
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney scrub cancel ./mnt\n",
@@ -113,7 +113,7 @@ pub(crate) struct Start {
     from: u64,
     #[command(flatten)]
     how: How,
-    /// What was counted before, as the server of a mount is told it
+    /// Counts of the earlier parts, for the server of a mount
     #[arg(long, hide = true)]
     after: Option<String>,
 }
@@ -127,7 +127,7 @@ struct Resume {
     how: How,
 }
 
-/// How it is carried out and told.
+/// How it is run and reported.
 #[derive(Debug, Clone, Copy, Args)]
 struct How {
     /// Read at most so many bytes a second, of all copies
@@ -144,7 +144,7 @@ struct How {
     json: bool,
 }
 
-/// Arguments of the commands that tell how it is afterwards.
+/// Arguments of the commands that report the resulting state.
 #[derive(Debug, Args)]
 struct Ask {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What a scrub found, as it is printed.
+//! The printed report of a scrub.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +13,7 @@ use crate::commands::human;
 use crate::commands::names;
 use crate::commands::output::Output;
 
-/// Faults and lost parts of files that are printed; `--json` has more.
+/// Most faults and lost ranges that are printed; `--json` has more.
 const LINES_MAX: usize = 50;
 
 #[derive(Serialize)]
@@ -120,7 +120,7 @@ pub(super) fn print(report: &ScrubReport, took: Duration, out: &mut Output) -> R
         writeln!(out, "... and {} more parts of files", report.lost.len() - LINES_MAX)?;
     }
     for id in &report.unreadable {
-        writeln!(out, "subvolume {id} could not be searched for what is lost: it is damaged")?;
+        writeln!(out, "subvolume {id} could not be searched for files with lost data: it is damaged")?;
     }
     let rate = u128::from(progress.bytes).saturating_mul(1000).checked_div(took.as_millis().max(1)).unwrap_or(0);
     let rate = human::bytes(u64::try_from(rate).unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! The commands that begin a scrub, go on with it, stop it, and tell of it.
+//! The commands that start, resume, pause, cancel and report a scrub.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -14,9 +14,9 @@ use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::disk::superblock::SUPERBLOCK_OFFSET;
 use spinney::btrfs::{ScrubOptions, ScrubProgress, ScrubReport, Volume};
 
+use super::progress_file::Saved;
 use super::report::{Report, print};
-use super::saved::Saved;
-use super::served::{Scrubbing, begun};
+use super::server_scrub::{Scrubbing, begun};
 use super::status::{ScrubStatus, State, sum, took};
 use super::{How, Start, format};
 use crate::commands::failure::{Failure, Status};
@@ -28,7 +28,7 @@ use crate::commands::output::{Output, warn};
 use crate::commands::polling::Polling;
 use crate::commands::progress::{Bar, Progress};
 
-/// How often it is kept how far a scrub is.
+/// Interval at which the progress is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Start {
@@ -45,10 +45,10 @@ impl Start {
         ScrubStatus { progress, ..ScrubStatus::default() }
     }
 
-    /// Scrubs a volume that is served, and reports.
+    /// Scrubs a served volume, and prints the report.
     ///
     /// # Errors
-    /// `Busy` where another scrub is under way; `Corrupt` where bad copies are left; the scrub's.
+    /// `Busy` if another scrub is running; `Corrupt` if bad copies remain; the scrub's.
     pub(in crate::btrfs) fn run_on(&self, volume: &Volume, scrubbing: &Scrubbing, out: &mut Output) -> Result<()> {
         let before = match &self.after {
             Some(text) => serde_json::from_str(text).map_err(|error| Failure::usage(format!("--after: {error}")))?,
@@ -74,7 +74,7 @@ impl Start {
     }
 }
 
-/// Begins a scrub, or goes on with one.
+/// Starts or resumes a scrub.
 fn scrub(image: &ImageArgs, read_only: bool, before: ScrubStatus, how: How, out: &mut Output) -> Result<()> {
     match image.mounted_dir()? {
         Some(dir) => scrub_mount(&dir, read_only, before, how, out),
@@ -120,7 +120,7 @@ fn scrub_image(image: &ImageArgs, read_only: bool, before: ScrubStatus, how: How
     tell_left(image, &report)
 }
 
-/// Keeps how far a scrub is.
+/// Saves the progress of a scrub.
 struct Keeper {
     saved: Option<Saved>,
     status: ScrubStatus,
@@ -139,7 +139,7 @@ impl Keeper {
         let Some(saved) = &self.saved else { return };
         if let Err(error) = saved.save(&self.status) {
             warn(&format!("how far the scrub comes is not kept: {error:#}"));
-            // Said once.
+            // Reported once.
             self.saved = None;
         }
     }
@@ -150,7 +150,7 @@ impl Keeper {
     }
 }
 
-/// Has the server of a mount scrub, and watches it.
+/// Asks the server of a mount to scrub, and shows the progress.
 fn scrub_mount(dir: &Path, read_only: bool, before: ScrubStatus, how: How, out: &mut Output) -> Result<()> {
     let now = of_mount(dir)?;
     if now.state == State::Running {
@@ -183,7 +183,7 @@ fn words_for(dir: &Path, read_only: bool, before: &ScrubStatus, how: How) -> Res
     Ok(words)
 }
 
-/// Begins it, and leaves the server alone with it.
+/// Asks the server of a mount to scrub, and returns once it has begun.
 fn in_background(dir: &Path, words: Vec<String>, out: &mut Output) -> Result<()> {
     let mount = OnMount::connect(dir)?;
     let asked = thread::spawn(move || mount.run(Start::JOB, words, &mut Output::to(std::io::sink(), false)));
@@ -197,7 +197,7 @@ fn in_background(dir: &Path, words: Vec<String>, out: &mut Output) -> Result<()>
     Ok(writeln!(out, "{}: the scrub goes on in the background", dir.display())?)
 }
 
-/// Shows and keeps how far the server is, until the scrub has ended.
+/// Shows and saves the progress of the server, until the scrub has ended.
 fn watch_mount(dir: &Path, how: How, keeper: &mut Keeper, has_ended: &AtomicBool) -> Result<()> {
     let shown = Arc::new(Progress::default());
     let _bar = Bar::new(&shown, !how.quiet && !how.json);
@@ -221,10 +221,10 @@ fn watch_mount(dir: &Path, how: How, keeper: &mut Keeper, has_ended: &AtomicBool
     }
 }
 
-/// Goes on with a scrub that was paused or interrupted.
+/// Resumes a paused or interrupted scrub.
 ///
 /// # Errors
-/// `Refused` where there is none; as [`scrub`].
+/// `Refused` if there is none; as [`scrub`].
 pub(super) fn resume(image: &ImageArgs, how: How, out: &mut Output) -> Result<()> {
     let before = known(image)?;
     if !before.is_cut_short() {
@@ -237,10 +237,10 @@ pub(super) fn resume(image: &ImageArgs, how: How, out: &mut Output) -> Result<()
     scrub(image, before.read_only, before, how, out)
 }
 
-/// Tells how far a scrub has come.
+/// Reports the progress of a scrub.
 ///
 /// # Errors
-/// `Corrupt` where it found what it did not mend; as [`known`].
+/// `Corrupt` if it found faults that it did not repair; as [`known`].
 pub(super) fn tell(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
     let status = known(image)?;
     status.tell(json, out)?;
@@ -251,7 +251,7 @@ pub(super) fn tell(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()
     }
 }
 
-/// Has the server of a mount stop its scrub.
+/// Asks the server of a mount to pause its scrub.
 ///
 /// # Errors
 /// The server's; `Usage` for an image.
@@ -262,16 +262,16 @@ pub(super) fn pause(image: &ImageArgs, json: bool, out: &mut Output) -> Result<(
     })?;
     let paused = order(&dir, Scrubbing::PAUSE)?;
     if let Some(saved) = Saved::of(&paused.uuid).filter(|_| paused.state == State::Paused) {
-        // Who watches it keeps it as well.
+        // The client that watches the scrub saves it too.
         let _ = saved.save(&paused);
     }
     paused.tell(json, out)
 }
 
-/// Stops a scrub, and forgets how far it came.
+/// Stops a scrub, and forgets its progress.
 ///
 /// # Errors
-/// The server's; `Busy` where a program scrubs the image.
+/// The server's; `Busy` if a program scrubs the image.
 pub(super) fn cancel(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
     let status = match image.mounted_dir()? {
         Some(dir) => {
@@ -292,7 +292,7 @@ pub(super) fn cancel(image: &ImageArgs, json: bool, out: &mut Output) -> Result<
     status.tell(json, out)
 }
 
-/// Gives a server an order, and waits until the scrub has stopped.
+/// Sends an order to a server, and waits until the scrub has stopped.
 fn order(dir: &Path, job: &str) -> Result<ScrubStatus> {
     OnMount::connect(dir)?.take(vec![job.to_owned()], std::io::sink()).with_context(|| dir.display().to_string())?;
     let mut polling = Polling::default();
@@ -305,7 +305,7 @@ fn order(dir: &Path, job: &str) -> Result<ScrubStatus> {
     }
 }
 
-/// What is known of the scrub of an image or a mount: a server that knows of none may have been started since.
+/// The known state of a scrub. A server that knows of none may have been started since, so the saved file counts then.
 fn known(image: &ImageArgs) -> Result<ScrubStatus> {
     let status = match image.mounted_dir()? {
         Some(dir) => of_mount(&dir)?,
@@ -318,11 +318,11 @@ fn known(image: &ImageArgs) -> Result<ScrubStatus> {
     Ok(saved.unwrap_or(status))
 }
 
-/// What the server of a mount tells.
+/// The state that the server of a mount reports.
 fn of_mount(dir: &Path) -> Result<ScrubStatus> {
     let mut text = Vec::new();
     OnMount::connect(dir)?.take(vec![Scrubbing::STATUS.to_owned()], &mut text)?;
-    serde_json::from_slice(&text).with_context(|| format!("{}: what its server says", dir.display()))
+    serde_json::from_slice(&text).with_context(|| format!("{}: unexpected report of the server", dir.display()))
 }
 
 /// The UUID of an image, which may be in use.
@@ -337,7 +337,7 @@ fn uuid_of(image: &Path) -> Result<String> {
     read().map_err(|error| explain(image, error))
 }
 
-/// How long to wait so that no more than `limit` bytes are read in a second.
+/// Sleeps so that at most `limit` bytes a second are read.
 fn rest(limit: Option<u64>, progress: &ScrubProgress, begun: Instant) {
     let ahead = |limit: u64| {
         let wanted = u128::from(progress.bytes).checked_mul(1_000_000)?.checked_div(u128::from(limit))?;
@@ -354,7 +354,7 @@ fn show(shown: &Progress, progress: &ScrubProgress) {
     shown.bytes_total.store(progress.bytes_total, Ordering::Relaxed);
 }
 
-/// The report of all parts of a scrub; the faults and files that it names are those of the last.
+/// The report of all parts of a scrub; its faults and files are those of the last part.
 fn with_earlier(report: ScrubReport, before: &ScrubStatus) -> ScrubReport {
     ScrubReport { progress: sum(&before.progress, &report.progress), ..report }
 }

@@ -1,4 +1,4 @@
-//! How far a scrub has come.
+//! State and progress of a scrub, and how they are reported.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use spinney::vfs::file_system::Time;
 use crate::commands::human;
 use crate::commands::output::Output;
 
-/// Where a scrub is in its life.
+/// State of a scrub.
 ///
 /// ```text
 /// None --start--> Running ---end---> Finished | Failed
@@ -31,7 +31,7 @@ pub(super) enum State {
     Failed,
 }
 
-/// A scrub, or that there is none.
+/// State and progress of a scrub, or that there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ScrubStatus {
     /// UUID of the file system.
@@ -40,15 +40,15 @@ pub(super) struct ScrubStatus {
     pub(super) read_only: bool,
     /// Seconds since 1970 at which its first part began.
     pub(super) began_at: i64,
-    /// How long all its parts took together.
+    /// Milliseconds that all its parts took.
     pub(super) took_ms: u64,
     #[serde(with = "Progress")]
     pub(super) progress: ScrubProgress,
-    /// Why it ended before its end.
+    /// Reason why it failed.
     pub(super) failure: Option<String>,
 }
 
-/// The fields of [`ScrubProgress`], for the file and for the server's answer.
+/// The fields of [`ScrubProgress`], for the file and the server's answer.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ScrubProgress")]
 struct Progress {
@@ -68,7 +68,7 @@ struct Progress {
     lost: u64,
 }
 
-/// What was counted of the parts of a scrub.
+/// The counts of the earlier parts and this one together.
 pub(super) fn sum(before: &ScrubProgress, now: &ScrubProgress) -> ScrubProgress {
     let add = u64::saturating_add;
     ScrubProgress {
@@ -89,7 +89,7 @@ pub(super) fn sum(before: &ScrubProgress, now: &ScrubProgress) -> ScrubProgress 
     }
 }
 
-/// What a scrub has counted, as programs are told.
+/// The counts of a scrub, in JSON.
 #[derive(Serialize)]
 pub(super) struct Counts {
     place: u64,
@@ -139,7 +139,7 @@ struct Report<'a> {
     bytes_total: u64,
     /// Bytes a second.
     rate: u64,
-    /// None where nobody can tell.
+    /// Null if it cannot be estimated.
     seconds_left: Option<u64>,
     #[serde(flatten)]
     counts: Counts,
@@ -147,12 +147,12 @@ struct Report<'a> {
 }
 
 impl ScrubStatus {
-    /// There is something to go on with.
+    /// True if the scrub can be resumed.
     pub(super) fn is_cut_short(&self) -> bool {
         matches!(self.state, State::Paused | State::Interrupted | State::Failed)
     }
 
-    /// Bad copies that are left.
+    /// Number of bad copies that remain.
     pub(super) fn bad_copies(&self) -> u64 {
         self.progress.left.saturating_add(self.progress.lost)
     }
@@ -238,7 +238,7 @@ fn clock(seconds: u64) -> String {
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// What of a scrub counts: how long this part has taken so far is added to what earlier ones took.
+/// Milliseconds that the earlier parts and this one took.
 pub(super) fn took(before_ms: u64, now: Duration) -> u64 {
     before_ms.saturating_add(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }

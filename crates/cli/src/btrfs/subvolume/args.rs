@@ -36,7 +36,7 @@ pub(super) enum Command {
     Create {
         #[command(flatten)]
         image: ImageArgs,
-        /// Where it appears, in the image
+        /// Path of the new subvolume, in the image
         path: PathBuf,
         /// Report as JSON: {id, path, uuid, ...}, as `subvolume list` has it
         #[arg(long)]
@@ -49,7 +49,7 @@ pub(super) enum Command {
     Delete(Delete),
     Rename(Rename),
     ReadOnly(ReadOnly),
-    /// Choose the subvolume that is mounted when none is named
+    /// Set the subvolume that is mounted by default
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney subvolume set-default site.img /home\n",
@@ -59,13 +59,13 @@ pub(super) enum Command {
     SetDefault {
         #[command(flatten)]
         image: ImageArgs,
-        /// Where it appears, in the image
+        /// Its path, in the image
         path: PathBuf,
         /// Report as JSON: {id, path, ...}, as `subvolume list` has it
         #[arg(long)]
         json: bool,
     },
-    /// Show the subvolume that is mounted when none is named
+    /// Show the subvolume that is mounted by default
     #[command(after_help = "Example:\n  spinney subvolume get-default site.img")]
     GetDefault {
         #[command(flatten)]
@@ -78,8 +78,8 @@ pub(super) enum Command {
 
 /// Make a snapshot: a subvolume that begins with the contents of another
 ///
-/// Subvolumes inside of it are empty directories in a snapshot, unless --recursive makes snapshots of them too: one
-/// after the other, each as it is then.
+/// Nested subvolumes are empty directories in a snapshot, unless --recursive takes snapshots of them too, one after the
+/// other, not at the same moment.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -95,7 +95,7 @@ pub(super) struct Snapshot {
     pub(super) image: ImageArgs,
     /// The subvolume, in the image
     pub(super) source: PathBuf,
-    /// Where the snapshot appears, in the image
+    /// Path of the snapshot, in the image
     pub(super) dest: PathBuf,
     /// The snapshot cannot be changed
     #[arg(short, long)]
@@ -110,7 +110,7 @@ pub(super) struct Snapshot {
 
 /// List subvolumes and snapshots
 ///
-/// Of an image all but the top level; beneath a directory of a mount those that you may see there.
+/// Of an image all except the top level; beneath a directory of a mount those that you may see there.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -194,13 +194,13 @@ pub(super) struct Find {
 pub(super) struct Delete {
     #[command(flatten)]
     pub(super) image: ImageArgs,
-    /// Where they appear, in the image
+    /// Their paths, in the image
     #[arg(required_unless_present = "id")]
     pub(super) paths: Vec<PathBuf>,
     /// The subvolume with this number; may be given several times
     #[arg(long, value_name = "ID")]
     pub(super) id: Vec<u64>,
-    /// The subvolumes that they contain too
+    /// Delete the subvolumes that they contain too
     #[arg(long)]
     pub(super) recursive: bool,
     /// Report as JSON: {deleted: [{id, path, uuid, ...}]}, as `subvolume list` had them
@@ -219,21 +219,21 @@ pub(super) struct Delete {
 pub(super) struct Rename {
     #[command(flatten)]
     pub(super) image: ImageArgs,
-    /// Where it appears, in the image
+    /// Its path, in the image
     pub(super) from: PathBuf,
-    /// Where it is to appear; nothing else may be there
+    /// Its new path, which must not exist
     pub(super) to: PathBuf,
     /// Report as JSON: {id, path, ...}, as `subvolume list` has it
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Show or change whether a subvolume can be changed
+/// Show or change whether a subvolume is read-only
 ///
-/// One that was received has the UUID of what it was received from, and what is sent against that is received upon it.
-/// Once it was changed, that would give something else than what was sent. The kernel keeps the UUID all the same when
-/// such a subvolume is opened; `btrfs property set` refuses that without -f, and takes the UUID away with it. So does
-/// this, with --force.
+/// A received subvolume has the UUID of the subvolume that was sent, and incremental streams against that UUID are
+/// received on top of it. If it was changed before, their result would differ from the sender's. The kernel keeps the
+/// UUID when such a subvolume is made writable; `btrfs property set` refuses without -f, and removes the UUID with it.
+/// So does this command with --force.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -248,9 +248,9 @@ pub(super) struct ReadOnly {
     pub(super) image: ImageArgs,
     /// The subvolume, in the image
     pub(super) path: PathBuf,
-    /// What it is to be
+    /// The new setting
     pub(super) to: Option<Switch>,
-    /// Open one that was received, which loses the UUID that it was received from
+    /// Make a received subvolume writable, and remove its received UUID
     #[arg(long, requires = "to")]
     pub(super) force: bool,
     /// Report as JSON: {id, path, read_only, ...}, as `subvolume list` has it
@@ -258,11 +258,11 @@ pub(super) struct ReadOnly {
     pub(super) json: bool,
 }
 
-/// A switch.
+/// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Switch {
-    /// It cannot be changed.
+    /// Read-only.
     On,
-    /// It can.
+    /// Writable.
     Off,
 }

@@ -1,4 +1,4 @@
-//! A subvolume as it is reported.
+//! The reports of a subvolume: as JSON, a row, a tree, or all details.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,13 +16,13 @@ use crate::commands::output::Output;
 #[derive(Serialize)]
 pub(super) struct Entry {
     id: u64,
-    /// From the top-level subvolume, without a leading slash; in a mount from the directory that was named.
+    /// From the top-level subvolume, without a leading slash; in a mount from the named directory.
     #[serde(flatten)]
     path: JsonPath,
     /// The subvolume that contains it; null for the top level.
     parent: Option<u64>,
     uuid: String,
-    /// Null where the subvolume is not a snapshot.
+    /// Null if the subvolume is not a snapshot.
     parent_uuid: Option<String>,
     received_uuid: Option<String>,
     generation: u64,
@@ -31,14 +31,14 @@ pub(super) struct Entry {
     read_only: bool,
 }
 
-/// Everything about one in JSON.
+/// All details of a subvolume in JSON.
 #[derive(Serialize)]
 pub(super) struct Whole {
     #[serde(flatten)]
     entry: Entry,
-    /// Transaction of the last change to a file of it.
+    /// Transaction of the last change to one of its files.
     changed: u64,
-    /// Transaction of the last change where it was sent from; null where it was not received.
+    /// Transaction of the last change at the sender; null if it was not received.
     sent: Option<u64>,
     stime: Option<JsonTime>,
     /// Transaction in which it was received.
@@ -46,7 +46,7 @@ pub(super) struct Whole {
     rtime: Option<JsonTime>,
     is_default: Option<bool>,
     snapshots: Vec<Named>,
-    /// Null where quotas are off.
+    /// Null if quotas are off.
     quota: Option<Quota>,
 }
 
@@ -66,10 +66,10 @@ struct Quota {
     exclusive_max: Option<u64>,
 }
 
-/// What is known of one besides what is in its root item.
+/// Facts about a subvolume that its root item does not have.
 pub(super) struct About<'a> {
     pub(super) info: &'a SubvolumeInfo,
-    /// Null where the caller may not know.
+    /// Null if the caller may not know.
     pub(super) is_default: Option<bool>,
     pub(super) snapshots: Vec<&'a SubvolumeInfo>,
     pub(super) quota: Option<QgroupReport>,
@@ -90,7 +90,7 @@ pub(super) fn entry(subvolume: &SubvolumeInfo) -> Entry {
     }
 }
 
-/// A UUID that stands for something.
+/// A UUID; `None` if it is all zeros.
 pub(super) fn uuid(bytes: &[u8; 16]) -> Option<String> {
     (*bytes != [0; 16]).then(|| names::uuid(bytes))
 }
@@ -118,7 +118,7 @@ pub(super) fn whole(about: &About<'_>) -> Whole {
     }
 }
 
-/// Everything about one, for people.
+/// Prints all details of a subvolume.
 pub(super) fn print_whole(about: &About<'_>, out: &mut Output) -> Result<()> {
     let info = about.info;
     out.write_all(b"/")?;
@@ -184,16 +184,16 @@ pub(super) fn print_title(out: &mut Output) -> Result<()> {
     Ok(writeln!(out, "{id:>6} {parent:>6} {generation:>10} {mode:<4} {created:<19}  Path")?)
 }
 
-/// Subvolumes as a tree: each below the one that contains it.
+/// Prints subvolumes as a tree: each below its container.
 pub(super) fn print_tree(all: &[SubvolumeInfo], out: &mut Output) -> Result<()> {
-    // Those whose container is not listed stand at the left edge.
+    // Subvolumes with an unlisted container are at the left edge.
     let is_listed = |id| all.iter().any(|one| Some(one.id) == id);
     let mut todo: Vec<(&SubvolumeInfo, usize)> =
         all.iter().rev().filter(|one| !is_listed(one.parent)).map(|one| (one, 0)).collect();
     let mut printed = 0_usize;
     while let Some((one, depth)) = todo.pop() {
         printed += 1;
-        // A loop of a damaged image ends here.
+        // Ends at a loop in a damaged image.
         if printed > all.len() {
             break;
         }

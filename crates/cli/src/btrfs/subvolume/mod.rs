@@ -1,14 +1,14 @@
 //! `spinney subvolume`: of an image, and of a mount through its server.
 //!
-//! [`args`] is what can be asked for, [`place`] where: an image is changed by the library, a mount by [`mounted`], with
-//! the rights of the caller. What is below works on either.
+//! [`args`] has the arguments, [`place`] the operations: the library changes an image, [`mount`] a mount, with the
+//! rights of the caller. The commands below work on either.
 //!
-//! Failure: what was done before a failure stays done; a recursive command says so.
+//! Failure: changes made before a failure stay; a recursive command reports them.
 
 mod args;
+mod argument;
 mod entry;
-mod mounted;
-mod opened;
+mod mount;
 mod place;
 
 use std::io::Write as _;
@@ -28,7 +28,7 @@ use entry::{About, Entry, entry, print_row, print_title, print_tree, print_whole
 use place::Place;
 
 pub(crate) use args::Subvolume;
-pub(super) use mounted::shows_default;
+pub(super) use mount::shows_default;
 
 #[derive(Serialize)]
 struct Report {
@@ -50,7 +50,7 @@ impl Subvolume {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.command {
             Command::Create { image, path, json } => {
-                let place = opened::open(image)?;
+                let place = argument::open(image)?;
                 place.create(path)?;
                 end(place, path, *json, out)
             }
@@ -67,7 +67,7 @@ impl Subvolume {
     }
 }
 
-/// Makes a change durable and reports the subvolume that it was about.
+/// Makes a change durable and reports the subvolume.
 fn end(place: Box<dyn Place>, path: &Path, json: bool, out: &mut Output) -> Result<()> {
     let report = if json { Some(entry(&place.at(path)?)) } else { None };
     place.finish()?;
@@ -75,13 +75,13 @@ fn end(place: Box<dyn Place>, path: &Path, json: bool, out: &mut Output) -> Resu
 }
 
 fn set_default(image: &ImageArgs, path: &Path, json: bool, out: &mut Output) -> Result<()> {
-    let place = opened::open(image)?;
+    let place = argument::open(image)?;
     place.set_default(path)?;
     end(place, path, json, out)
 }
 
 fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
-    let place = opened::open_to_read(image)?;
+    let place = argument::open_to_read(image)?;
     let found = place.of(place.default()?)?;
     if json {
         return out.json(&entry(&found));
@@ -92,7 +92,7 @@ fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
 
 impl Snapshot {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let source = place.at(&self.source)?;
         let mode = if self.read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
         let nested = if self.recursive { place::below(&place.list()?, source.id) } else { Vec::new() };
@@ -104,7 +104,7 @@ impl Snapshot {
         end(place, &self.dest, self.json, out)
     }
 
-    /// Makes the snapshots from the top down, and closes them when all are made: what is in a closed one cannot be
+    /// Makes the snapshots from the top down, and makes them read-only at the end: entries of a read-only one cannot be
     /// replaced.
     fn take_all(&self, place: &dyn Place, source: &SubvolumeInfo, nested: &[SubvolumeInfo]) -> Result<()> {
         place.snapshot(source, &self.dest, SnapshotMode::ReadWrite)?;
@@ -127,7 +127,7 @@ impl Snapshot {
 
 impl List {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let mut all = if self.deleted { place.deleted()? } else { place.list()? };
         if let Some(what) = &self.snapshots_of {
             let sources: Vec<[u8; 16]> = sources(&*place, &all, what)?;
@@ -135,7 +135,7 @@ impl List {
         }
         all.retain(|one| (!self.read_only || one.read_only) && (!self.snapshots || uuid(&one.parent_uuid).is_some()));
         if self.json {
-            // Of a mount this is for few.
+            // In a mount only some users may know it.
             let default_id = place.default().ok().map(|id| id.0);
             return out.json(&Report { default_id, subvolumes: all.iter().map(entry).collect() });
         }
@@ -147,7 +147,7 @@ impl List {
     }
 }
 
-/// The UUIDs of the subvolumes that are meant, of which the top level may be one.
+/// UUIDs of the subvolumes that `what` names, which may include the top level.
 fn sources(place: &dyn Place, all: &[SubvolumeInfo], what: &str) -> Result<Vec<[u8; 16]>> {
     let mut found: Vec<[u8; 16]> = matching(all, what).map(|one| one.uuid).collect();
     if found.is_empty() {
@@ -161,7 +161,7 @@ fn sources(place: &dyn Place, all: &[SubvolumeInfo], what: &str) -> Result<Vec<[
     Ok(found)
 }
 
-/// Those with a UUID, a number or a path.
+/// The subvolumes with the given UUID, number or path.
 fn matching<'a>(all: &'a [SubvolumeInfo], what: &'a str) -> impl Iterator<Item = &'a SubvolumeInfo> {
     let id = what.parse().ok().map(TreeId);
     let wanted_uuid = what.to_ascii_lowercase();
@@ -175,7 +175,7 @@ fn matching<'a>(all: &'a [SubvolumeInfo], what: &'a str) -> impl Iterator<Item =
 
 impl Find {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let all = place.list()?;
         let mut found: Vec<SubvolumeInfo> = matching(&all, &self.what).cloned().collect();
         // The top level is in no list.
@@ -197,7 +197,7 @@ impl Find {
 
 impl Show {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_read(&self.image)?;
+        let place = argument::open_to_read(&self.image)?;
         let info = place.at(&self.path)?;
         let all = place.list()?;
         let is_snapshot = |one: &&SubvolumeInfo| info.uuid != [0; 16] && one.parent_uuid == info.uuid;
@@ -213,7 +213,7 @@ impl Show {
 
 impl Delete {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let mut deleted = Vec::new();
         for path in &self.paths {
             self.delete(&*place, &place.at(path)?, &mut deleted)?;
@@ -239,7 +239,7 @@ impl Delete {
         Ok(())
     }
 
-    /// Makes what contains a subvolume writable, which goes as well: nothing can be taken out of it otherwise.
+    /// Makes the container of a subvolume writable, since nothing can be removed from it otherwise.
     fn open_container(
         &self,
         place: &dyn Place,
@@ -257,7 +257,7 @@ impl Delete {
 
 impl Rename {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         place.at(&self.from)?;
         place.rename(&self.from, &self.to)?;
         end(place, &self.to, self.json, out)
@@ -267,7 +267,7 @@ impl Rename {
 impl ReadOnly {
     fn run(&self, out: &mut Output) -> Result<()> {
         let Some(to) = self.to else { return self.show(out) };
-        let place = opened::open(&self.image)?;
+        let place = argument::open(&self.image)?;
         let found = place.at(&self.path)?;
         let wanted = to == Switch::On;
         let was_received = uuid(&found.received_uuid).is_some();
@@ -289,7 +289,7 @@ impl ReadOnly {
     }
 
     fn show(&self, out: &mut Output) -> Result<()> {
-        let place = opened::open_to_look(&self.image)?;
+        let place = argument::open_to_look(&self.image)?;
         let found = place.at(&self.path)?;
         if self.json {
             return out.json(&entry(&found));

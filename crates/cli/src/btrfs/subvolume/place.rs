@@ -1,4 +1,4 @@
-//! Where subvolumes are: in an image, or beneath a directory of a mount.
+//! The operations on subvolumes, for an image and for a directory of a mount.
 
 use std::io;
 use std::path::Path;
@@ -11,20 +11,20 @@ use spinney::vfs::SnapshotMode;
 
 use crate::commands::failure::Failure;
 
-/// What can be done with subvolumes. Paths begin at the root of what was opened, or at the directory of the mount;
-/// those in a [`SubvolumeInfo`] at the top level, or at that directory.
+/// Operations on subvolumes. Paths begin at the root of the opened volume, or at the directory of the mount; so do
+/// those in a [`SubvolumeInfo`], where the root is the top level.
 pub(super) trait Place {
-    /// All, but the top level or that of the directory, in the order of their numbers.
+    /// All subvolumes in the order of their numbers, without the top level or that of the directory.
     fn list(&self) -> Result<Vec<SubvolumeInfo>>;
-    /// Those that were deleted and still take space.
+    /// Subvolumes that were deleted and still take space.
     fn deleted(&self) -> Result<Vec<SubvolumeInfo>>;
     /// The subvolume whose root is at a path.
     fn at(&self, path: &Path) -> Result<SubvolumeInfo>;
-    /// The subvolume with a number; of a mount, where it is beneath the directory.
+    /// The subvolume with a number; of a mount, if it is beneath the directory.
     fn of(&self, id: TreeId) -> Result<SubvolumeInfo>;
     fn create(&self, path: &Path) -> Result<()>;
     fn snapshot(&self, source: &SubvolumeInfo, dest: &Path, mode: SnapshotMode) -> Result<()>;
-    /// Takes away the empty directory that stands in a snapshot for a subvolume that its source contains.
+    /// Removes the empty directory that a snapshot has in place of a nested subvolume.
     fn remove_stand_in(&self, path: &Path) -> Result<()>;
     fn delete(&self, subvolume: &SubvolumeInfo) -> Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
@@ -32,18 +32,18 @@ pub(super) trait Place {
     fn forget_received(&self, subvolume: &SubvolumeInfo) -> Result<()>;
     fn default(&self) -> Result<TreeId>;
     fn set_default(&self, path: &Path) -> Result<()>;
-    /// Its quota group, where quotas are on.
+    /// Its quota group, if quotas are on.
     fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>>;
-    /// Makes everything durable that was not.
+    /// Makes all changes durable.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// The subvolumes that lie in another, however deep: each after the one that contains it.
+/// The subvolumes nested in another, each after its container.
 pub(super) fn below(all: &[SubvolumeInfo], id: TreeId) -> Vec<SubvolumeInfo> {
     let mut found: Vec<SubvolumeInfo> = Vec::new();
     let mut todo = vec![id];
     while let Some(parent) = todo.pop() {
-        // In a damaged image one may contain itself.
+        // In a damaged image a subvolume may contain itself.
         let is_new = |one: &&SubvolumeInfo| one.id != id && found.iter().all(|known| known.id != one.id);
         let children: Vec<SubvolumeInfo> =
             all.iter().filter(|one| one.parent == Some(parent)).filter(is_new).cloned().collect();
@@ -53,7 +53,7 @@ pub(super) fn below(all: &[SubvolumeInfo], id: TreeId) -> Vec<SubvolumeInfo> {
     found
 }
 
-/// The failure of an operation on a path where something else than a subvolume is.
+/// The failure of an operation on a path that is not a subvolume.
 pub(super) fn no_subvolume(path: &Path) -> anyhow::Error {
     Failure::refused(format!("{}: no subvolume; `rm -r` removes directories", path.display())).into()
 }
@@ -135,7 +135,7 @@ impl Place for Volume {
     }
 }
 
-/// The group of a subvolume itself.
+/// The level-0 group of a subvolume.
 pub(super) fn group_of(groups: Vec<QgroupReport>, id: TreeId) -> Option<QgroupReport> {
     groups.into_iter().find(|group| group.id.to_string() == format!("0/{}", id.0))
 }

@@ -1,10 +1,10 @@
-//! `spinney dedupe`: files that share what they have in common.
+//! `spinney dedupe`: finds equal blocks of files, and lets the files share them.
 //!
-//! Here is the search: blocks are read in file order and remembered by a hash; runs of blocks that were seen before
-//! become matches. What is done with those is a matter of the `Place` where the files are: `image`, which nobody else
-//! uses, through the library; `mounted`, where anybody may change them, through the kernel and the server of the mount.
-//! Both compare the bytes themselves before they share them: a hash is a hint. A file that cannot share is counted,
-//! not a failure; a file that fails is skipped and reported, and the search continues with the others.
+//! This module searches: it reads blocks in file order and remembers their hashes; runs of blocks seen before become
+//! matches. The `Place` of the files shares the matches: `image` through the library, alone with the image; `mounted`
+//! through the kernel and the server of the mount, while others may change the files. Both compare the bytes before
+//! sharing: a hash is a hint. A file that cannot share is counted, not a failure; a file that fails is skipped and
+//! reported, and the search continues with the others.
 
 mod image;
 mod mounted;
@@ -28,23 +28,23 @@ use super::image::ImageArgs;
 use super::output::Output;
 use super::progress::{Bar, Progress};
 
-/// Bytes of a block, unless asked for otherwise.
+/// Default block size in bytes.
 const BLOCK_BYTES_DEFAULT: u64 = 128 << 10;
-/// A block is a multiple of this.
+/// Block sizes are multiples of this.
 const BLOCK_BYTES_MIN: u64 = 4096;
 const BLOCK_BYTES_MAX: u64 = 16 << 20;
-/// Blocks that are remembered at most; those behind are compared with them, and not with each other.
+/// Most remembered blocks; later blocks are compared with these, not with each other.
 const BLOCKS_MAX: usize = 8 << 20;
 
-/// Let files share what they have in common
+/// Let files share equal data
 ///
-/// Contents are looked at block by block; what has the same checksum is compared byte by byte, and shared where it is
-/// the same. Times stay as they are.
+/// Contents are read block by block; blocks with equal checksums are compared byte by byte, and shared if they are
+/// equal. Times stay as they are.
 ///
 /// Files in read-only snapshots are included: sharing does not change their contents.
 ///
-/// In place of IMAGE, a directory of a mount works on files that may be in use meanwhile: your own, or, as root, all.
-/// Whoever changes one in between keeps what was written.
+/// With a directory of a mount in place of IMAGE, files may be in use meanwhile: your own, or, as root, all. Data
+/// written by others in between is kept.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -81,12 +81,12 @@ fn parse_block(text: &str) -> Result<u64, String> {
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// Files that were looked at.
+    /// Files that were read.
     files: usize,
     bytes_read: u64,
     /// Bytes that had space of their own before.
     bytes_shared: u64,
-    /// Files that could not share: without checksums, say, or that nothing may change.
+    /// Files that cannot share, such as those without checksums, or immutable ones.
     files_skipped: usize,
     /// Files and directories that failed; the standard error names them.
     files_failed: u64,
@@ -94,7 +94,7 @@ struct Report {
     files_done: u64,
 }
 
-/// A block that was seen first.
+/// The first occurrence of a block.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     file: u32,
@@ -102,7 +102,7 @@ struct Seen {
     number: u64,
 }
 
-/// A stretch of a file that may be the same as one of another.
+/// A range of a file that may be equal to one of another.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     source: u32,
@@ -111,34 +111,34 @@ struct Match {
     len: u64,
 }
 
-/// A stretch of a file that shares nothing, or now does.
+/// The result of sharing a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Shared,
-    /// It differs, or is shared already.
+    /// The ranges differ, or are shared already.
     Nothing,
     /// The file cannot share.
     Refused,
 }
 
-/// Where the files are.
+/// The image or mount that holds the files.
 trait Place {
     /// An open file.
     type File;
 
-    /// What is looked at, with sizes.
+    /// The files to read, with their sizes.
     fn files(&self) -> &Files;
 
-    /// Opens a file; `None` for one that cannot be looked at, which is no failure.
+    /// Opens a file; `None` for one that cannot be read, which is no failure.
     fn open(&self, path: &Path) -> Result<Option<Self::File>>;
 
-    /// The first stretch of data at `offset` or behind it; nothing before `offset` counts.
+    /// The first range of data at `offset` or behind it, without bytes before `offset`.
     fn next_data(&self, file: &Self::File, offset: u64) -> Result<Option<Range<u64>>>;
 
     /// Reads at a position; less than the whole buffer at the end of the file only.
     fn read(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Shares what is the same.
+    /// Shares equal bytes.
     fn share(&self, source: &Self::File, target: &Self::File, found: &Match) -> Result<Outcome>;
 
     /// Ends the work on the files.
@@ -149,7 +149,7 @@ impl Dedupe {
     /// Runs the command.
     ///
     /// # Errors
-    /// How many files failed, or the only failure; `failure::status_of` says of what kind it is.
+    /// The number of failed files, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let failures = Failures::default();
         let report = match self.image.mounted_dir()? {
@@ -177,7 +177,7 @@ impl Dedupe {
         let mut search = Search { place: &place, block: self.block, seen, report, failures };
         let done = (0..place.files().len()).try_for_each(|number| search.look(number, &progress));
         let report = Report { files_failed: failures.count(), ..search.report };
-        // What was shared before a failure stays shared.
+        // Ranges shared before a failure stay shared.
         let closed = place.close();
         drop(bar);
         done?;
@@ -186,7 +186,7 @@ impl Dedupe {
     }
 }
 
-/// The blocks that were seen so far.
+/// The blocks seen so far.
 struct Search<'a, P> {
     place: &'a P,
     block: u64,
@@ -196,7 +196,7 @@ struct Search<'a, P> {
 }
 
 impl<P: Place> Search<'_, P> {
-    /// Looks at the blocks of a file, and shares those that were seen before.
+    /// Reads the blocks of a file, and shares those that were seen before.
     fn look(&mut self, number: usize, progress: &Progress) -> Result<()> {
         let Some((path, size)) = self.place.files().get(number) else { return Ok(()) };
         let looked_at = self.look_at(number, (path, size), progress);
@@ -219,7 +219,7 @@ impl<P: Place> Search<'_, P> {
         self.share(&file, &matches)
     }
 
-    /// The stretches of a file that seem to be the same as others. Holes are passed over, however long they may be.
+    /// The ranges of a file that seem to be equal to others. Holes are skipped.
     fn matches(&mut self, number: usize, file: &P::File, size: u64, progress: &Progress) -> Result<Vec<Match>> {
         let mut buffer = vec![0; usize::try_from(self.block)?];
         let mut matches: Vec<Match> = Vec::new();
@@ -274,13 +274,13 @@ impl<P: Place> Search<'_, P> {
     }
 }
 
-/// The blocks of a file that are wholly data, and the rest at its end: first byte and length.
+/// The blocks of a file that have no hole, and the rest at its end: first byte and length.
 struct Blocks<N> {
     next_data: N,
     block: u64,
     size: u64,
     offset: u64,
-    /// The stretch of data that `offset` is in, or behind.
+    /// The range of data that `offset` is in or behind.
     data: Range<u64>,
 }
 
@@ -305,7 +305,7 @@ impl<N: Fn(u64) -> Result<Option<Range<u64>>>> Iterator for Blocks<N> {
                 let at = std::mem::replace(&mut self.offset, end);
                 return Some(Ok((at, len)));
             }
-            // The block is cut off: whatever comes next begins behind this data, or in it.
+            // The block is incomplete: the next one begins in this range of data, or behind it.
             self.offset = self.offset.max(self.data.end);
             self.data = 0..0;
         }
@@ -313,7 +313,7 @@ impl<N: Fn(u64) -> Result<Option<Range<u64>>>> Iterator for Blocks<N> {
     }
 }
 
-/// Adds a match to the last one, where it goes on in both files and the call has room for it.
+/// Adds a match to the last one, if it continues it in both files and one call can share both.
 fn add(matches: &mut Vec<Match>, found: Match) {
     match matches.last_mut() {
         Some(last)
@@ -328,7 +328,7 @@ fn add(matches: &mut Vec<Match>, found: Match) {
     }
 }
 
-/// Equal blocks have equal numbers; others rarely, and are compared.
+/// Equal blocks have equal hashes; different blocks rarely do, and are compared.
 fn hash(bytes: &[u8]) -> u64 {
     twox_hash::XxHash64::oneshot(0, bytes)
 }

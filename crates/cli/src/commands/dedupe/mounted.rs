@@ -1,4 +1,4 @@
-//! Files of a mount, which others may use and change.
+//! `dedupe` of a mount, whose files others may use and change meanwhile.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -27,20 +27,20 @@ pub(super) struct HostFile {
     data: RefCell<Data>,
 }
 
-/// What is known of a file's data.
+/// Known ranges of a file's data.
 struct Data {
     runs: Vec<Range<u64>>,
-    /// From where on nothing is known; `None` where all is.
+    /// Offset from which on nothing is known; `None` if all is known.
     rest: Option<u64>,
 }
 
 impl Mounted {
-    /// The files below `dir` that were asked for, named from there. Directories that cannot be read are recorded and
-    /// skipped.
+    /// The files below `dir` that the arguments name, with paths from there. Directories that cannot be read are
+    /// recorded and skipped.
     pub(super) fn find(dir: &Path, args: &FilesArgs, failures: &Failures) -> Result<Self> {
         let device = fs::metadata(dir).with_context(|| dir.display().to_string())?.dev();
         let place = rustix::fs::statvfs(dir).with_context(|| dir.display().to_string())?;
-        // The kernel passes on the operation that shares, also where it would refuse to write.
+        // The kernel passes the ioctl on even where it would refuse to write.
         if is_read_only(&place) {
             return Err(Failure::refused(format!("{}: mounted for reading only", dir.display())).into());
         }
@@ -56,7 +56,7 @@ impl Mounted {
             args.check_kind(path, found.is_file(), found.is_dir())?;
             let mut rest = vec![(start, found)];
             while let Some((path, found)) = rest.pop() {
-                // Another mount, or another name of a file that is in the list.
+                // Skips files of another mount, and further names of a listed file.
                 if found.dev() != device || (found.nlink() > 1 && found.is_file() && !seen.insert(found.ino())) {
                     continue;
                 }
@@ -71,7 +71,7 @@ impl Mounted {
     }
 }
 
-/// The contents of a directory. Entries that go meanwhile are left out; those that cannot be looked at are recorded.
+/// The contents of a directory, without entries that disappear meanwhile; those that cannot be read are recorded.
 fn below(dir: &Path, failures: &Failures) -> Result<Vec<(PathBuf, fs::Metadata)>> {
     let mut found = Vec::new();
     let mut look = |path: PathBuf| match fs::symlink_metadata(&path) {
@@ -92,7 +92,7 @@ fn below(dir: &Path, failures: &Failures) -> Result<Vec<(PathBuf, fs::Metadata)>
     Ok(found)
 }
 
-/// True where the kernel writes nothing for who came to a file this way, whatever its server would do.
+/// True if this mount is read-only for the caller, even if its server could write.
 fn is_read_only(place: &StatVfs) -> bool {
     place.f_flag.contains(StatVfsMountFlags::RDONLY)
 }
@@ -105,10 +105,10 @@ fn is(error: &io::Error, wanted: Errno) -> bool {
     error.raw_os_error() == Some(wanted.raw_os_error())
 }
 
-/// Why the server did not do what it was asked for.
+/// The reason why the server refused to share.
 fn refusal(path: &Path, error: io::Error) -> anyhow::Error {
     if is(&error, Errno::NOTTY) {
-        let text = "its server does not share what is the same: it is of another version";
+        let text = "its server cannot share equal ranges: it is of another version";
         return Failure::refused(format!("{}: {text}", path.display())).into();
     }
     anyhow::Error::new(error).context(path.display().to_string())
@@ -124,11 +124,11 @@ impl Place for Mounted {
     fn open(&self, path: &Path) -> Result<Option<HostFile>> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-        // Without changing the time of access, which only the owner may ask for.
+        // Without changing the access time, which only the owner may request.
         let opened = open(flags | OFlags::NOATIME).or_else(|_| open(flags));
         match opened {
             Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => {
-                // What only the kernel has is no file's on disk.
+                // Data in the kernel's cache has no extents yet.
                 file.sync_data().with_context(|| path.display().to_string())?;
                 let data = RefCell::new(Data { runs: Vec::new(), rest: Some(0) });
                 Ok(Some(HostFile { path: path.to_owned(), file, data }))
@@ -168,7 +168,7 @@ impl Place for Mounted {
     }
 
     fn share(&self, source: &HostFile, target: &HostFile, found: &Match) -> Result<Outcome> {
-        // Another mount of the same may begin on the way to the file.
+        // Another mount may begin on the way to the file.
         let place = rustix::fs::fstatvfs(&target.file).with_context(|| target.path.display().to_string())?;
         if is_read_only(&place) {
             return Ok(Outcome::Refused);
@@ -181,7 +181,7 @@ impl Place for Mounted {
                 Err(error).with_context(|| target.path.display().to_string())
             }
             Err(error) if is(&error, Errno::NOTTY) => Err(refusal(&target.path, error)),
-            // Somebody else's, say, or one that became shorter meanwhile.
+            // For instance a file of another user, or one that was truncated meanwhile.
             Err(_) => Ok(Outcome::Refused),
         }
     }

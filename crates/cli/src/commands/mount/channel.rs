@@ -1,7 +1,7 @@
-//! What the processes of a mount tell each other, over a socket that keeps messages apart.
+//! Messages between the processes of a mount, over a socket that preserves their boundaries.
 //!
-//! A process gets its end as its standard input, so that nothing else is inherited. The other
-//! side is gone when nothing can be received any more; that is how a death is noticed.
+//! A process gets its end as its standard input, so that nothing else is inherited. A process whose peer has ended
+//! receives end of file. Callers: front part, supervisor and server.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of the longest message.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Characters of a reason that are passed on.
+/// Longest text of a reason that is passed on, in characters.
 const TEXT_LEN_MAX: usize = 4 << 10;
 
-/// What is told. In the order of a mount that works:
+/// A message. The sequence of a successful mount:
 ///
 /// ```text
 ///  server                supervisor               front part
@@ -35,58 +35,58 @@ const TEXT_LEN_MAX: usize = 4 << 10;
 ///    (gone)                  (gone)
 /// ```
 ///
-/// The server is not trusted: the supervisor takes each of its messages in its states only. (`WriteBack` may come
-/// before `Ready`: the kernel's mount is there by then.)
+/// The server is not trusted: the supervisor accepts each of its messages only in the states where it is legal.
+/// (`WriteBack` may come before `Ready`, when the mount already exists.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The image is open and was found to be sound enough.
+    /// The image is open and can be served.
     Opened {
-        /// Nothing can be written to it.
+        /// True if the image cannot be written.
         read_only: bool,
-        /// The server has left the mounts of the supervisor, so that it cannot be the one who ends them.
+        /// True if the server has left the supervisor's mount namespace, so that it cannot be the process that ends its
+        /// own mount.
         is_apart: bool,
     },
-    /// Answer the requests of the connection that comes with this.
+    /// Serve the connection that comes with this.
     Serve {
-        /// The number of the device that the mount is for the kernel, where that is known.
+        /// Device number of the mount in the kernel, if it is known.
         device: Option<(u32, u32)>,
     },
     /// The mount is usable.
     Ready,
-    /// It will not be: the exit status, and why.
+    /// The mount failed: the exit status, and the reason.
     Failed {
-        /// As `failure::Status` has it.
+        /// The number of a `failure::Status`.
         status: u8,
         /// One line.
         text: String,
     },
-    /// Do you get on?
+    /// Asks for a [`Message::Pong`].
     Ping,
-    /// The server runs; whether its requests end, too.
+    /// The server runs.
     Pong {
-        /// No request has been under way since the last `Ping`.
+        /// True unless a request has been pending since before the last `Ping`.
         gets_on: bool,
     },
-    /// Have the kernel write what it keeps of this mount. With a directory of it: how is that mounted? The server must
-    /// not ask such things of its own mount: were it killed then, it would wait for itself.
+    /// Asks the supervisor to have the kernel write the dirty pages of this mount; with a directory, also whether that
+    /// is mounted read-only. The server must not do this on its own mount: killed meanwhile, it would wait for itself.
     WriteBack,
-    /// It has been written, or why not: an error number of the system.
+    /// The dirty pages are written, or the error number of the failure.
     WrittenBack {
-        /// 0 where all went well.
+        /// 0 on success.
         errno: i32,
-        /// The directory that came with the question is mounted for reading only, or cannot be looked at.
+        /// True if the directory is mounted read-only, or cannot be examined.
         read_only: bool,
-        /// The thread that had the kernel write. When the kernel asks for it that everything be made durable, nobody
-        /// wants that. 0 where there is none.
+        /// The thread that called `syncfs`; the server need not commit for its syncs. 0 for none.
         thread: u32,
     },
     /// Make everything durable and end.
     Stop,
-    /// The server got a signal that asks for the end.
+    /// The server got a signal that asks it to end.
     Signal,
 }
 
-/// One end.
+/// One end of the socket.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
@@ -109,7 +109,7 @@ impl Channel {
         Ok(Self(own))
     }
 
-    /// For the standard input of a process to be started.
+    /// The end as the standard input of a process to be started.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.0
     }
@@ -122,7 +122,7 @@ impl Channel {
     /// Sends a message, with a descriptor if it needs one.
     ///
     /// # Errors
-    /// `EPIPE` when the other side is gone.
+    /// `EPIPE` if the peer has ended.
     pub(crate) fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         let bytes = serde_json::to_vec(message)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -137,13 +137,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Says that and why it did not work.
+    /// Sends a failure and its reason.
     pub(crate) fn send_failure(&self, status: u8, text: &str) -> Result<()> {
         let text = text.chars().take(TEXT_LEN_MAX).collect();
         self.send(&Message::Failed { status, text }, None)
     }
 
-    /// Waits for a message. `None` when the other side is gone.
+    /// Waits for a message; `None` if the peer has ended.
     pub(crate) fn receive(&self) -> Result<Option<(Message, Option<OwnedFd>)>> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -3,8 +3,8 @@
 //! Under the names `mount.spinney` and `mount.fuse.spinney` the program is called as
 //! `NAME IMAGE DIR [-sfnv] [-r] [-w] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, and by `mount.fuse`,
 //! for the type `fuse.spinney`, as `spinney IMAGE DIR -o OPTIONS`. `umount.spinney` and
-//! `umount.fuse.spinney` (or `.fuseblk.`) are called as `NAME DIR [-flnrv] [-t TYPE]`. All of them are turned into
-//! what `spinney mount` and `spinney umount` understand.
+//! `umount.fuse.spinney` (or `.fuseblk.`) are called as `NAME DIR [-flnrv] [-t TYPE]`. All of them are rewritten to the
+//! command lines of `spinney mount` and `spinney umount`. Caller: `args` of the crate.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -36,7 +36,7 @@ fn mount(rest: &[OsString]) -> Vec<OsString> {
     while let Some(word) = rest.next() {
         match word.to_str() {
             Some("-o") => words.value("-o", rest.next()),
-            // The type is in the name; a namespace is the caller's.
+            // The type is in the name; the caller sets the namespace.
             Some("-t" | "-N") => drop(rest.next()),
             Some(flags) if is_flags(flags) => {
                 for flag in flags.chars().skip(1) {
@@ -67,7 +67,7 @@ fn umount(rest: &[OsString]) -> Vec<OsString> {
                 for flag in flags.chars().skip(1) {
                     match flag {
                         'l' => words.flag("--lazy"),
-                        // What they ask for is given, or does not exist here.
+                        // These are given anyway, or do not exist here.
                         'f' | 'n' | 'r' | 'v' | 'i' => {}
                         other => words.flag(&format!("-{other}")),
                     }
@@ -83,7 +83,7 @@ fn is_flags(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && !word.starts_with("--")
 }
 
-/// A command line in the making: options first, so that no path is taken for one.
+/// A command line in the making: options first, so that no path is parsed as one.
 struct Words {
     options: Vec<OsString>,
     plain: Vec<OsString>,

@@ -1,10 +1,10 @@
-//! Who keeps a mount from being unmounted.
+//! Programs that keep a mount from being unmounted. Caller: `umount`.
 
 use std::fs;
 use std::path::Path;
 
-/// Programs with something at or below `dir`: their folder, their own file, open files or mappings. Each as `name
-/// (number)`. Those of other users are shown to root alone. The file system that is mounted there is not asked.
+/// Programs that use `dir` or files below it: as working directory, executable, open files or mappings. Each as `name
+/// (number)`. Only root sees those of other users. The mounted file system is not accessed.
 pub(super) fn holders(dir: &Path) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();

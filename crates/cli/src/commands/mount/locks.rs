@@ -1,4 +1,4 @@
-//! What the server's locks did, written down at the end of a mount that asked for it (`-o lock_statistics=FILE`, in
+//! Statistics of the server's locks, written at the end of a mount that asked for them (`-o lock_statistics=FILE`, in
 //! builds with the feature `lock-statistics`).
 
 use std::fs::File;
@@ -18,11 +18,11 @@ struct Table {
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
-/// From now on, locks of these classes are measured, of all where there are none. The file is made, or emptied where
-/// such a table is in it: JSON where its name ends so, else Markdown.
+/// Measures locks of these classes from now on, or all if none are given. The file is created, or emptied if it has
+/// such a table: JSON if its name ends so, else Markdown.
 ///
 /// # Errors
-/// When the file cannot be written, and when something else is there.
+/// If the file cannot be written, or has other contents.
 pub(super) fn begin(path: &Path, classes: &[String]) -> Result<()> {
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     let file = replace(path, if is_json { JSON_BEGINS } else { MARKDOWN_BEGINS }.as_bytes())?;
@@ -32,10 +32,10 @@ pub(super) fn begin(path: &Path, classes: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the table, if one was asked for.
+/// Writes the table, if one was requested.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub(super) fn finish() -> Result<()> {
     let Some(Table { file, is_json }) = TABLE.get() else { return Ok(()) };
     let rows = rows();

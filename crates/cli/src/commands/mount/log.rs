@@ -1,5 +1,5 @@
-//! Where a mount says what happens to it: in the foreground on the standard error, in the
-//! background to the system's log or, where there is none, to a file of this user; or to the file of `--log`.
+//! The log of a mount: in the foreground the standard error, in the background the system's log or, without one, a file
+//! of this user; or the file of `--log`. Callers: the supervisor and the server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,17 +14,17 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where `syslog(3)` sends its messages.
+/// Socket of `syslog(3)`.
 const SYSTEM_LOG: &str = "/dev/log";
-/// Name of the file where there is no such place.
+/// Name of the file if there is no such socket.
 const OWN_LOG: &str = "spinney.log";
-/// At this size it is begun anew.
+/// At this size the file is emptied.
 const OWN_LOG_BYTES_MAX: u64 = 1 << 20;
 /// A daemon's messages (`LOG_DAEMON`); the urgency is added.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
-/// Starts logging: what `RUST_LOG` says, or else warnings, and with each `-v` a level more.
-/// Everything is opened here, since the server can open nothing later.
+/// Starts logging at the level of `RUST_LOG`, or else warnings, and a level more with each `-v`. Everything is opened
+/// here, since the sandboxed server can open nothing later.
 pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> Result<()> {
     let level = match verbosity {
         0 => "warn",
@@ -43,11 +43,11 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
             let file = OpenOptions::new().create(true).append(true).open(path);
             Some(file.with_context(|| path.display().to_string())?)
         }
-        // Why a server ended has to be found somewhere.
+        // The reason why a server ended must be recorded somewhere.
         None if in_background && system.is_none() => open_own(),
         None => None,
     };
-    // It fails where logging was started already, which is as good.
+    // It fails if logging was started already, which is as good.
     let _ = if let Some(file) = file {
         builder.with_ansi(false).with_writer(Arc::new(file)).try_init()
     } else if let Some(log) = system {
@@ -59,7 +59,7 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
     Ok(())
 }
 
-/// The log on a machine without a system log: in the directory that this user has for files of the session.
+/// The log on a machine without a system log: in the user's directory for session files.
 fn open_own() -> Option<File> {
     let dir = match rustix::process::geteuid().is_root() {
         true => PathBuf::from("/run"),
@@ -70,7 +70,7 @@ fn open_own() -> Option<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     let file = options.open(dir.join(OWN_LOG)).ok()?;
     if file.metadata().is_ok_and(|metadata| metadata.len() > OWN_LOG_BYTES_MAX) {
-        // What was in it is too old to matter; where it cannot be cut it grows on.
+        // Old messages do not matter; a file that cannot be emptied grows.
         let _ = file.set_len(0);
     }
     Some(file)
@@ -82,11 +82,11 @@ struct SystemLog {
 }
 
 impl SystemLog {
-    /// `None` where the machine has no such log.
+    /// `None` if the machine has no such log.
     fn open() -> Option<Self> {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.connect(SYSTEM_LOG)?;
-            // A log that is stuck must not hold up the file system.
+            // A blocked log must not block the file system.
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
@@ -100,7 +100,7 @@ impl SystemLog {
     }
 }
 
-/// One message, which goes out as a whole.
+/// One message, which is sent as a whole.
 struct Entry<'a> {
     log: &'a SystemLog,
     text: Vec<u8>,
@@ -136,7 +136,7 @@ impl<'a> MakeWriter<'a> for SystemLog {
     }
 }
 
-/// As `syslog(3)` counts: error, warning, informational, debug.
+/// The severity in `syslog(3)`: error, warning, informational, debug.
 fn urgency(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -6,27 +6,26 @@
 //!  server          reads the image and answers the kernel; has no privileges, in a sandbox
 //! ```
 //!
-//! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
-//! is the front part. They talk over `channel`. `settings` reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`format::MountFormat`]. `sandbox` is what the server gives
-//! up, `mounts` the kernel's list of mounts, `watchdog`, `signals` and `log` what their
-//! names say, and `helper` turns the command lines of `mount(8)` into ours.
+//! Each is this program again, started with a hidden `--role`; in the foreground the supervisor is the front part. They
+//! exchange messages over `channel`. `settings` parses `-o`; options of a format are passed to its implementation.
+//! `sandbox` has the restrictions of the server, `mounts` the kernel's table of mounts; `watchdog`, `signals` and `log`
+//! do as they are named, and `helper` rewrites the command lines of `mount(8)`.
 //!
-//! Invariants: a mount that nobody serves does not stay; the server has entered its sandbox
-//! before the first byte of the image is read; only the supervisor mounts and unmounts.
+//! Invariants: no mount stays without a server; the server has entered its sandbox before it reads the first byte of
+//! the image; only the supervisor mounts and unmounts.
 //!
-//! Failure: until the mount is usable, any failure undoes what was done, and the front part ends
-//! with its reason and status. Later ones are logged. Caller: `args`.
+//! Failure: until the mount is usable, a failure undoes all steps, and the front part ends with its reason and status.
+//! Later failures are logged. Caller: `args`.
 
 mod channel;
-mod door;
+mod client_socket;
 pub(crate) mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]
 mod locks;
 mod log;
 mod sandbox;
-mod second;
+mod second_mount;
 mod server;
 mod settings;
 mod signals;
@@ -52,7 +51,7 @@ use super::output::{self, Output};
 pub(crate) use settings::Settings;
 pub(crate) use umount::Umount;
 
-/// Which of its processes this is.
+/// The role of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Role {
     Supervisor,
@@ -63,7 +62,7 @@ enum Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Mount {
-    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N
     image: PathBuf,
     /// Directory to mount it on
     dir: PathBuf,
@@ -73,13 +72,13 @@ pub(crate) struct Mount {
     /// Stay in the foreground and log to the standard error; SIGINT and SIGTERM unmount
     #[arg(long)]
     foreground: bool,
-    /// Log more; twice for every request. RUST_LOG says it more finely
+    /// Log more; twice for every request. RUST_LOG selects levels in more detail
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Log to FILE, instead of the standard error or the system's log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Let the server keep its rights, for looking into it with a debugger
+    /// Do not restrict the server, to debug it
     #[arg(long)]
     no_sandbox: bool,
     /// Check the command line only, as mount(8) -f
@@ -88,10 +87,10 @@ pub(crate) struct Mount {
     /// Ignore unknown options, as mount(8) -s
     #[arg(long, hide = true)]
     sloppy: bool,
-    /// For the program's own use
+    /// Internal use
     #[arg(long, hide = true)]
     role: Option<Role>,
-    /// Try to get out of the sandbox, on every thread; IMAGE is at risk
+    /// Try to escape from the sandbox, on every thread; IMAGE is at risk
     #[arg(long, hide = true)]
     sandbox_self_test: bool,
 }
@@ -102,69 +101,69 @@ Examples:
   spinney mount -o ro,subvol=/before site.img /mnt/before
   spinney umount /mnt/site";
 
-/// What builds that measure locks have more.
+/// Options of builds that measure locks.
 const LOCKS_HELP: &str = if cfg!(feature = "lock-statistics") {
-    "  lock_statistics=FILE  how often locks were taken, waited for, held and passed on is written there at the end: a
-                      table, or JSON where FILE ends in .json
-  lock_class=A:B      only locks of these classes are measured
+    "  lock_statistics=FILE  write counts and times of lock acquisitions, waits and hand-overs to FILE at the end: a
+                      table, or JSON if FILE ends in .json
+  lock_class=A:B      measure only locks of these classes
 "
 } else {
     ""
 };
 
-/// What `--help` says at its end.
+/// The end of the `--help` text.
 pub(crate) fn long_help() -> String {
     let own: Vec<&str> = spinney::formats().iter().map(|format| format.options_help()).collect();
     let own = own.join("\n");
     format!(
         "\
-Returns when the mount is usable; a server stays in the background until it is unmounted. No
-root is needed where fusermount3 is installed. A mount belongs to who made it; others may use it
-with allow_other only.
+Returns when the mount is usable; a server stays in the background until it is unmounted. Root
+is not needed if fusermount3 is installed. Only the user who made a mount may use it, unless
+allow_other is given.
 
 Options for -o:
-  ro, rw              change nothing; the default is to read and write. A mount made with ro stays so:
-                      remount,rw needs one that was writable, otherwise unmount and mount again
-  allow_other         everybody may use the mount, as far as permissions allow
+  ro, rw              mount read-only; the default is to read and write. A mount made with ro stays so:
+                      remount,rw works only if it was writable before, otherwise unmount and mount again
+  allow_other         let other users access the mount; permissions still apply
   noatime, relatime, strictatime
-                      when reading sets the access time: never; when it is older than the last
+                      update the access time on reads: never; if it is older than the last
                       change or a day (the default); always
-  commit=SECONDS      make everything durable at least so often; 30
-  dirty=SIZE          file data that may wait in memory, for instance 64M
+  commit=SECONDS      interval of the periodic commit; default 30
+  dirty=SIZE          most dirty file data in memory, for instance 64M
   cache=SIZE          metadata kept in memory (96M)
   writeback           let the kernel collect small writes: many times faster for programs that
                       write a few bytes at a time, somewhat slower for streams
   zero_open           open files without asking the server: faster for trees of small files
-  io_uring            requests come over a ring, where the kernel has it and its administrator
-                      switched that on: faster where files are removed or read once more, and where
-                      several processes sync; slower for new files and for reads from the image
-  poll, nopoll        while requests follow each other closely and no program wants the processor, the
-                      server looks for the next one for up to 0.1 ms instead of sleeping (the
-                      default): faster for one program that makes many calls
-  idmap               the mount may be idmapped (from Linux 6.12 on). The kernel then tells the server who asks
-                      only where something is created: members of a file's group count as strangers where
-                      a write takes a set-group bit away
-  synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) comes to
-                      the image and umount(8) waits for it; with nosynced as those of anybody else
-  watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
-                      requests fail and the mount goes away; without it, that is only logged
+  io_uring            receive requests over a ring, if the kernel has it and its administrator enabled
+                      it: faster for removing files, for repeated reads and for syncs by several
+                      processes; slower for new files and for reads from the image
+  poll, nopoll        while requests follow each other closely and a processor is idle, the server
+                      polls for the next one for up to 0.1 ms instead of sleeping (the default):
+                      faster for one program that makes many calls
+  idmap               allow idmapped mounts of it (from Linux 6.12 on). The kernel then tells the server the
+                      calling user only when a file is created: when a write clears a set-group bit,
+                      members of the file's group are treated as other users
+  synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) reaches
+                      the image and umount(8) waits for it; with nosynced like mounts of other users
+  watchdog=SECONDS    abort the mount if the server does not answer for SECONDS: pending requests fail and
+                      the mount disappears; without this option the silence is only logged
   workers=N           threads that answer requests; twice as many as processors, at most 8 more
   device=DEVICE       a further device of a volume on several devices (IMAGE,DEVICE says the same); with ro
-  trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
+  trace=FILE          record each request to the device in FILE; `spinney trace plot` draws it
 {LOCKS_HELP}{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime, nosymfollow and their opposites
-                      as mount(8) has them
+                      as in mount(8)
   defaults, auto, noauto, user, users, nofail, _netdev, lazytime, iversion, x-...
                       accepted, for fstab
-Of options that contradict each other, the last one counts. A name that is not listed is refused.
+Of contradicting options the last one counts. An unknown name is refused.
 
 In fstab, with a link /sbin/mount.fuse.spinney to this program:
   /srv/site.img  /mnt/site  fuse.spinney  allow_other,nofail  0  0
 
 A second mount:
-  Root can mount an image that root has mounted once more, elsewhere, or a subvolume of it (subvol=PATH):
-  both show the same files, as they are now. ro and rw, nosuid, nodev, noexec and nodiratime belong to
-  each mount; any other option has to be as it was. The image is free when the last one is unmounted.
+  Root can mount an image that root has mounted at a further directory, or a subvolume of it
+  (subvol=PATH): both show the same files. ro and rw, nosuid, nodev, noexec and nodiratime belong to each
+  mount; any other option must be the same. The image is free when the last one is unmounted.
 
 Sandbox:
   The server opens the image, then gives up all capabilities and, where the kernel has Landlock
@@ -173,42 +172,41 @@ Sandbox:
 Log:
   Warnings and errors go to the standard error in the foreground, to the system's log (/dev/log)
   in the background, or to the file of --log. A machine without /dev/log has /run/spinney.log (root)
-  or $XDG_RUNTIME_DIR/spinney.log. Why a server ended is always among them.
+  or $XDG_RUNTIME_DIR/spinney.log. The reason why a server ended is always logged.
 
 A server that hangs or was stopped:
-  Whoever uses the mount waits. Of root's mounts (fuseblk) others may too: sync(2), ps where programs
-  of the mount run, umount(8). The log says so after half a minute. To end it, any of
+  Programs that use the mount wait. With root's mounts (fuseblk) others may wait too: sync(2), ps if
+  programs of the mount run, umount(8). This is logged after half a minute. To end it, use one of
     umount -f DIR
     echo 1 > /sys/fs/fuse/connections/N/abort    N is the minor number of the device that stat shows
                                                  (mount -t fusectl none /sys/fs/fuse/connections first)
     kill -9 PID                                  of the process spinney-server
-  What was synced is in the image; nothing else is.
+  Synced data is in the image; later data is lost.
 
 Signals:
-  SIGTERM, SIGINT and SIGHUP unmount. What was written is made durable first; programs that
-  still have files open are cut off. If the server is killed, the mount goes away.
+  SIGTERM, SIGINT and SIGHUP unmount. Written data is made durable first; programs that still
+  have files open are cut off. If the server is killed, the mount disappears.
 
 {EXAMPLES}
   spinney mount --foreground -v -o writeback,dirty=128M site.img ~/site"
     )
 }
 
-/// How long a server keeps memory that it freed before it gives it back to the system, for its allocator, in
-/// milliseconds. One commit needs what the one before had. With the 10 ms that mimalloc waits by itself the system took
-/// it away and filled it with zeros again each time, 33,000 pages a second of a busy volume, and single commits waited
-/// tens of milliseconds for it; with 10 s it was so once in ten seconds.
+/// Time in milliseconds for which the server's allocator keeps freed memory: each commit needs the memory of the one
+/// before. With mimalloc's default of 10 ms, memory was returned and zeroed again each time, 33,000 pages a second on a
+/// busy volume, and single commits waited tens of milliseconds for it; with 10 s this happened once in ten seconds.
 const KEEPS_MEMORY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "3600000");
 
 impl Mount {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        // Whoever waits for the end of a pipe must not wait for the mount's.
+        // A caller that waits for the end of a pipe must not wait for the end of the mount.
         let withheld = spinney::fuse::withhold_inherited(&self.named_descriptors()).context("inherited descriptors")?;
         if withheld > 0 && self.foreground {
-            // They end with the program that this process runs: it starts the same one anew.
+            // Closed by `exec`: the process starts the same program anew.
             let mut words = std::env::args_os();
             let name = words.next().unwrap_or_default();
             let error = Command::new("/proc/self/exe").arg0(name).args(words).exec();
@@ -229,7 +227,7 @@ impl Mount {
         format::check_options(&settings.request)?;
         let mut options = self.options.clone();
         if let Some(path) = &settings.trace {
-            // The last one counts.
+            // Of several the last one counts.
             options.push(format!("trace={}", std::path::absolute(path)?.display()));
         }
         if let Some(path) = &settings.lock_statistics {
@@ -245,7 +243,7 @@ impl Mount {
         if self.fake {
             return Ok(());
         }
-        if second::mount(&whole, &settings)? {
+        if second_mount::mount(&whole, &settings)? {
             return Ok(());
         }
         if self.foreground { supervisor::run(&whole, settings) } else { supervisor::start_in_background(&whole) }
@@ -284,7 +282,7 @@ impl Mount {
 
     /// The command that starts another process of this mount. Its paths must be absolute.
     fn as_role(&self, role: Role) -> Command {
-        // By this link the program is found even when it was replaced since it was started.
+        // This link leads to the running program, even if its file was replaced.
         let mut command = Command::new("/proc/self/exe");
         let name = match role {
             Role::Supervisor => "supervisor",
@@ -319,12 +317,12 @@ impl Mount {
         }
         let file_system = server::open_file_system(self, &settings, devices)?.file_system;
         sandbox::probe::run(&self.image, parent, out)?;
-        // The sandbox is no good if the file system cannot live in it.
+        // Checks that the file system works inside the sandbox.
         file_system.sync_fs().context("the file system in the sandbox")
     }
 }
 
-/// The descriptor that a path goes through.
+/// Number of the descriptor that a path refers to.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let mut rest = ["/dev/fd", "/proc/self/fd"].iter().filter_map(|dir| path.strip_prefix(dir).ok());
     let first = rest.next()?.iter().next()?;
@@ -339,7 +337,7 @@ fn absolute_image(list: &Path, further: &[PathBuf]) -> Result<PathBuf> {
 
 fn absolute(part: Locator) -> Result<OsString> {
     let Some(path) = part.path() else { return Ok(part.words()) };
-    // Without links, so that `umount` need not follow any.
+    // Links are resolved now, so that `umount` need not follow any.
     let real = match descriptor(path) {
         Some(_) => std::path::absolute(path)?,
         None => path.canonicalize().with_context(|| path.display().to_string())?,

@@ -1,5 +1,5 @@
-//! The process that reads the image and answers the kernel. It is started by the supervisor, opens
-//! the image, and gives up everything else before it reads from it.
+//! The process that reads the image and answers the kernel. The supervisor starts it; it opens the image, and enters
+//! its sandbox before it reads from it.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use spinney::remote::Jobs;
 use spinney::{Devices, FileSystem};
 
 use super::channel::{Channel, Message};
-use super::door::{Behind, Door, Look};
+use super::client_socket::{Behind, Door, Look};
 #[cfg(feature = "lock-statistics")]
 use super::locks;
 use super::settings::Settings;
@@ -26,14 +26,14 @@ use crate::commands::format;
 use crate::commands::trace::watch;
 use crate::commands::{image, mounts};
 
-/// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its own, and the
-/// whole server is to stay below 384 MiB.
+/// Default bytes of cached metadata: the kernel caches names, attributes and data too, and the whole server has to stay
+/// below 384 MiB.
 const CACHE_BYTES: usize = 96 << 20;
 
-/// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
+/// Serves a mount to its end. Failures are sent to the supervisor, which reports them.
 pub(super) fn run(mount: &Mount) -> Result<()> {
     let channel = Channel::inherited()?;
-    // Their names are how people find them in the list of processes.
+    // The name shows in lists of processes.
     let _ = rustix::thread::set_name(c"spinney-server");
     let result = serve(mount, &channel);
     if let Err(error) = &result {
@@ -52,7 +52,7 @@ pub(super) fn open_devices(mount: &Mount, settings: &Settings) -> Result<Devices
     opened.map_err(|error| image::explain(&mount.image, error.into()))
 }
 
-/// Whether the system calls of a ring have to be allowed.
+/// True if the sandbox has to allow the system calls of a ring.
 pub(super) fn use_rings(devices: &[Arc<dyn Device>]) -> bool {
     devices.iter().any(|device| device.uses_rings())
 }
@@ -70,9 +70,9 @@ pub(super) fn open_file_system(mount: &Mount, settings: &Settings, devices: Devi
 
 /// The file system of a mount, and its commands.
 pub(super) struct Served {
-    /// To the kernel, and to commands.
+    /// For the kernel, and for commands of all formats.
     pub(super) file_system: Arc<dyn FileSystem>,
-    /// To commands that only the format has.
+    /// For commands of the format alone.
     pub(super) jobs: Option<Arc<dyn Jobs>>,
 }
 
@@ -116,7 +116,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let Served { file_system, jobs } =
         open_file_system(mount, &settings, devices.iter().cloned().map(watch::watched).collect())?;
     if file_system.ignores_case() {
-        // The kernel compares names of this file system byte by byte, and would go on believing what it knows.
+        // The kernel compares names of this file system byte by byte, and would keep outdated entries.
         options.entry_timeout = std::time::Duration::ZERO;
     }
     let read_only = file_system.is_read_only();
@@ -144,17 +144,17 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         clients.close();
     }
     let result = server.wait_and(|| devices.iter().for_each(|device| device.let_go()));
-    // The last reference: what files without names still held goes now.
+    // The last reference: orphans that open files kept are deleted now.
     drop(file_system);
     end_recording();
     tracing::info!("unmounted: {}", mount.image.display());
     Ok(result?)
 }
 
-/// The socket for commands; without it, they work on images only.
+/// The socket for commands; without it, commands work on images only.
 fn make_door(settings: &Settings) -> Option<Door> {
     if settings.idmap {
-        // Through a socket nobody says which user an idmapped mount makes of who asks.
+        // Through the socket the server cannot see how an idmapped mount maps the caller's user.
         return None;
     }
     Door::make().map_err(|error| tracing::warn!("no commands on this mount: {error:#}")).ok()
@@ -168,7 +168,7 @@ fn receive_connection(channel: &Channel) -> Result<(OwnedFd, Option<(u32, u32)>)
 }
 
 pub(super) fn server_options(settings: &Settings) -> spinney::fuse::ServerOptions {
-    // Asked for here, where the files can be read that limit a process to some processors.
+    // Read before the sandbox closes the files with the process's CPU limits.
     let workers = match settings.workers {
         0 => spinney::fuse::default_workers(),
         count => count,
@@ -185,13 +185,13 @@ pub(super) fn server_options(settings: &Settings) -> spinney::fuse::ServerOption
     }
 }
 
-/// Asks the supervisor to have the kernel write; one request at a time.
+/// Asks the supervisor to have the kernel write its dirty pages; one request at a time.
 #[derive(Default)]
 struct Asker {
     is_asking: Mutex<()>,
-    /// Where the answer goes.
+    /// Receives the answer.
     waiting: Mutex<Option<mpsc::Sender<(i32, bool)>>>,
-    /// The supervisor's thread that has the kernel write, as soon as it did so once.
+    /// The supervisor's thread that calls `syncfs`, once it has done so.
     writer: Arc<AtomicU32>,
 }
 
@@ -204,14 +204,14 @@ impl Asker {
         }))
     }
 
-    /// What has the kernel write, and tells whether a directory is mounted for reading only.
+    /// A function that has the kernel write its dirty pages, and returns whether a directory is mounted read-only.
     fn look(self: &Arc<Self>, channel: &Channel) -> Result<Look> {
         let (asker, channel) = (Arc::clone(self), channel.try_clone()?);
         Ok(Arc::new(move |dir| {
             let (errno, read_only) = asker.ask(&channel, Some(dir))?;
             if errno != 0 {
                 let error = io::Error::from_raw_os_error(errno);
-                tracing::warn!(%error, "what programs wrote may come late");
+                tracing::warn!(%error, "clients may not see the latest writes of programs");
             }
             Ok(read_only)
         }))
@@ -222,25 +222,25 @@ impl Asker {
         let (tell, told) = mpsc::channel();
         *self.waiting.lock() = Some(tell);
         channel.send(&Message::WriteBack, dir).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        // Or the supervisor went before it could answer.
+        // An error here means that the supervisor ended before it could answer.
         told.recv().map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     fn answered(&self, errno: i32, read_only: bool) {
         if let Some(waiting) = self.waiting.lock().take() {
-            // It waits, unless it could not ask.
+            // The receiver is gone if the request could not be sent.
             waiting.send((errno, read_only)).unwrap_or_default();
         }
     }
 
-    /// Nobody will answer any more. The number of the thread that did may become that of anybody, whose syncs count.
+    /// Answers no more requests. The number of the supervisor's thread may be reused by a thread whose syncs count.
     fn give_up(&self) {
         self.writer.store(0, Ordering::Relaxed);
         self.waiting.lock().take();
     }
 }
 
-/// Does what the supervisor says, and tells it of signals.
+/// Follows the orders of the supervisor, and passes signals on to it.
 struct Control {
     channel: Channel,
     signals: Signals,
@@ -256,7 +256,7 @@ impl Control {
             .spawn(move || {
                 self.obey();
                 self.asker.give_up();
-                // Nobody is left to be told of a signal: the next one ends this process.
+                // The supervisor is gone, so signals cannot be passed on: the next one ends this process.
                 while signals::wait([self.signals.as_fd()]).is_ok() {
                     if self.signals.take() {
                         self.end();
@@ -286,7 +286,7 @@ impl Control {
                     let now = self.activity.glance();
                     let gets_on = now.busy_since(&seen) == 0;
                     seen = now;
-                    // A supervisor that is gone is noticed by the next receipt.
+                    // A supervisor that has ended is noticed by the next `receive`.
                     let _ = self.channel.send(&Message::Pong { gets_on }, None);
                 }
                 Ok(Some(_)) => {}
@@ -306,7 +306,7 @@ impl Control {
     }
 }
 
-/// What could not be written down is told, and is no reason to fail the mount.
+/// A failure to write the recording is logged, and does not fail the mount.
 fn end_recording() {
     for ended in [
         watch::finish(),

@@ -1,7 +1,7 @@
-//! What the words behind `-o` say.
+//! The options of `-o`.
 //!
-//! An option belongs to one of four: to the server, to the kernel (which is told unchanged), to
-//! `mount(8)` (which is dropped here), or to the format, which alone can say whether it knows it.
+//! An option belongs to the server, to the kernel (passed on unchanged), to `mount(8)` (ignored here), or to the
+//! format, which alone can tell whether it knows it. Caller: `mount`.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -14,15 +14,15 @@ use spinney::vfs::AtimeMode;
 
 use crate::commands::failure::{Failure, Status};
 
-/// A commit more rarely than this would lose more in a crash than a user wants.
+/// Longest commit interval: a crash would lose too much.
 const COMMIT_SECONDS_MAX: u64 = 3600;
-/// A server that is silent for a day is not waited for by anybody.
+/// Longest watchdog timeout: a day.
 const WATCHDOG_SECONDS_MAX: u64 = 86_400;
-/// More threads than this only wait for each other.
+/// Most workers: more only wait for each other.
 const WORKERS_MAX: usize = 256;
-/// Less than a request's worth of data cannot wait in memory.
+/// Fewest dirty bytes: the data of one request.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
-/// Dirty data beyond this is a mistake in the unit.
+/// Most dirty bytes: more is a mistake in the unit.
 const DIRTY_BYTES_MAX: u64 = 64 << 30;
 
 /// Options of `mount(8)` and fstab which do not concern a running mount.
@@ -53,9 +53,9 @@ const DROPPED: &[&str] = &[
     "nomand",
     "default_permissions",
 ];
-/// The same with a value, or as a prefix.
+/// Options dropped with a value, or by their prefix.
 const DROPPED_PREFIXES: &[&str] = &["x-", "X-", "comment=", "uhelper=", "helper=", "uid_for=", "user="];
-/// What the kernel is told as it stands, and the option that it undoes.
+/// Options passed to the kernel unchanged, each with the option that it reverses.
 const FOR_THE_KERNEL: &[(&str, &str)] = &[
     ("suid", "nosuid"),
     ("nosuid", "suid"),
@@ -71,7 +71,7 @@ const FOR_THE_KERNEL: &[(&str, &str)] = &[
     ("symfollow", "nosymfollow"),
     ("nosymfollow", "symfollow"),
 ];
-/// Those that each mount of a file system has for itself.
+/// Options that each mount of a file system has for itself.
 const OF_EACH_MOUNT: &[&str] = &[
     "ro",
     "rw",
@@ -86,7 +86,7 @@ const OF_EACH_MOUNT: &[&str] = &[
     "symfollow",
     "nosymfollow",
 ];
-/// Options of this program with a value, and what that is.
+/// Options of this program with a value, and the kind of value.
 const WITH_VALUE: &[(&str, &str)] = &[
     ("commit", "SECONDS"),
     ("workers", "N"),
@@ -100,7 +100,7 @@ const WITH_VALUE: &[(&str, &str)] = &[
     #[cfg(feature = "lock-statistics")]
     ("lock_class", "CLASS[:CLASS...]"),
 ];
-/// What this program does not do, and why.
+/// Unsupported options, and the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount, and mount again"),
     ("loop", "an image needs no loop device"),
@@ -108,38 +108,38 @@ const REFUSED: &[(&str, &str)] = &[
     ("allow_root", "use allow_other"),
 ];
 
-/// All that `-o` says.
+/// All options of `-o`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// For the format.
+    /// Options of the format.
     pub(crate) request: VolumeOptions,
-    /// Everybody may use the mount, not only who made it.
+    /// Users other than the one who mounted may use the mount.
     pub(crate) allow_other: bool,
     /// The kernel collects small writes.
     pub(crate) writeback: bool,
     /// Files are opened without asking the server.
     pub(crate) zero_open: bool,
-    /// Requests come over a ring, where the kernel has it.
+    /// Requests come over a ring, if the kernel has it.
     pub(crate) io_uring: bool,
     /// The mount may be idmapped.
     pub(crate) idmap: bool,
-    /// A worker polls before it sleeps, where that pays.
+    /// A worker polls before it sleeps, if that pays.
     pub(crate) busy_poll: bool,
-    /// `sync` comes to the server, and unmounting waits for it, where that can be had.
+    /// `sync` reaches the server, and unmounting waits for it, if the kernel supports it.
     pub(crate) synced: bool,
-    /// Threads that answer requests; as many as there are processors when 0.
+    /// Threads that answer requests; 0 for the number of processors.
     pub(crate) workers: usize,
-    /// A server that answers nothing for so long is given up, and the mount with it.
+    /// The mount is aborted if the server does not answer for this time.
     pub(crate) watchdog: Option<Duration>,
     /// Further devices of the volume.
     pub(crate) devices: Vec<PathBuf>,
-    /// Requests to the device are written down here.
+    /// File of a recording of the requests to the device.
     pub(crate) trace: Option<PathBuf>,
-    /// What locks did is written here at the end, in builds that can measure it.
+    /// File of lock statistics, written at the end, in builds that measure them.
     pub(crate) lock_statistics: Option<PathBuf>,
-    /// The classes of locks that are measured; all when empty.
+    /// Classes of locks that are measured; all if empty.
     pub(crate) lock_classes: Vec<String>,
-    /// For the kernel, unchanged.
+    /// Passed to the kernel unchanged.
     pub(crate) for_the_kernel: Vec<String>,
 }
 
@@ -166,7 +166,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads lists of options; where two contradict each other, the later one counts.
+    /// Parses lists of options; of contradicting ones the later counts.
     pub(crate) fn parse<S: AsRef<str>>(lists: &[S]) -> Result<Self> {
         let mut settings = Self::default();
         for list in lists {
@@ -181,8 +181,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The first option in `lists` that a further mount of what is mounted with these settings cannot have: its server
-    /// works in another way. Those of a format that choose what is shown are left to the format.
+    /// The first option in `lists` that a further mount cannot have, because its server runs with other settings. The
+    /// format checks options that choose the visible part of an image.
     pub(super) fn contradiction<S: AsRef<str>>(
         &self,
         lists: &[S],
@@ -234,7 +234,7 @@ impl Settings {
             "noatime" => self.request.atime = AtimeMode::No,
             "relatime" => self.request.atime = AtimeMode::Relative,
             "strictatime" => self.request.atime = AtimeMode::Strict,
-            // These undo an option, and say nothing of others.
+            // These reverse an option, and leave others.
             "atime" if forbids_atime => self.request.atime = AtimeMode::Relative,
             "nostrictatime" if !forbids_atime => self.request.atime = AtimeMode::Relative,
             "atime" | "nostrictatime" => {}
@@ -302,7 +302,7 @@ impl Settings {
     }
 }
 
-/// A number of `unit` in its range, or the refusal that says what is legal.
+/// A number of `unit` in its range, or a refusal that names the range.
 fn number(name: &str, value: &str, unit: &str, range: RangeInclusive<u64>) -> Result<u64> {
     let found = value.parse().ok().filter(|n| range.contains(n));
     found.ok_or_else(|| {

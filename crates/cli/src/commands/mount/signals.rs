@@ -1,4 +1,4 @@
-//! Signals that ask for the end, as something to wait for beside other things.
+//! Signals that ask the process to end, as a descriptor to wait for.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// From its making on, SIGINT, SIGTERM and SIGHUP do not end this process, but are noted here.
+/// Notes SIGINT, SIGTERM and SIGHUP, which no longer end this process.
 #[derive(Debug)]
 pub(super) struct Signals(UnixStream);
 
@@ -24,7 +24,7 @@ impl Signals {
         Ok(Self(noted))
     }
 
-    /// True when a signal came since this was last asked.
+    /// True if a signal came since the last call.
     pub(super) fn take(&mut self) -> bool {
         let mut bytes = [0; 64];
         matches!(self.0.read(&mut bytes), Ok(count) if count > 0)
@@ -37,15 +37,15 @@ impl AsFd for Signals {
     }
 }
 
-/// Waits until one of the descriptors has something to read or its other side is gone.
+/// Waits until one of the descriptors is readable or its peer has ended.
 pub(super) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     wait_for(fds, None)
 }
 
-/// The same for a certain time at most.
+/// The same, with a time limit.
 pub(super) fn wait_for<const N: usize>(fds: [BorrowedFd<'_>; N], time_max: Option<Duration>) -> Result<[bool; N]> {
     let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    // A moment more, so that the time has passed when it returns.
+    // A millisecond more, so that the time has passed on return.
     let time_max = time_max.map(|time| Timespec::try_from(time + Duration::from_millis(1))).transpose()?;
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, time_max.as_ref()))?;
     Ok(polled.map(|fd| !fd.revents().is_empty()))

@@ -1,14 +1,14 @@
-//! The process that mounts, watches the server, and unmounts. It keeps the privileges that this
-//! takes, and so reads nothing of the image.
+//! The process that mounts, watches the server, and unmounts. It keeps the privileges for that, and so reads nothing of
+//! the image.
 //!
 //! ```text
 //!            Opened            Ready
-//!  Starting -------> Mounted -------> Serving ---+-- umount by somebody --> the server ends
+//!  Starting -------> Mounted -------> Serving ---+-- umount by a user ----->  the server ends
 //!      |                |                |       +-- signal: unmount, Stop -> the server ends
 //!      +----------------+----------------+------- the server died: detach -> failure
 //! ```
 //!
-//! Whatever happens, no mount is left behind that nobody serves.
+//! Invariant: no mount stays without a server. Caller: the front part.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -30,33 +30,33 @@ use super::{Mount, Role, log};
 use crate::commands::failure::{self, Failure, Status};
 use crate::commands::mounts::{self as table, Row};
 
-/// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
-/// collects writes: its own value of 1 slows them to a crawl.
+/// Share in percent of the machine's dirty pages that a mount may fill, if the kernel collects writes: its default of 1
+/// makes them very slow.
 const MAX_RATIO_PERCENT: &str = "100";
-/// Such a part of the volume may be dirty in the kernel, and at least that many bytes: the server hears that room is
-/// short before programs wrote more than there is room for.
+/// The kernel may collect writes of this fraction of the volume, and at least that many bytes: so the server notices a
+/// lack of space before programs have written more than fits.
 const MAX_BYTES_PART: u64 = 8;
 const MAX_BYTES_MIN: u64 = 16 << 20;
-/// How far the kernel reads ahead of who reads one byte after the other, KiB: four requests of the largest size, so
-/// that workers fill some while the reader empties others. For FUSE it takes 128 by itself, which makes eight requests
-/// of one: cold sequential reads came to two thirds of the rate that 1024 has, which has four fifths of this.
+/// Read-ahead of sequential readers in KiB: four requests of the largest size, so that workers fill some while the
+/// reader consumes others. The default for FUSE, 128, splits one such request into eight: cold sequential reads reached
+/// two thirds of the rate of 1024, which has four fifths of the rate of 4096.
 const READ_AHEAD_KIB: &str = "4096";
 
-/// Watches over a mount from its beginning to its end.
+/// Supervises a mount from its beginning to its end.
 pub(super) fn run(mount: &Mount, settings: Settings) -> Result<()> {
     let front = match mount.role {
         Some(Role::Supervisor) => Some(Channel::inherited()?),
         _ => None,
     };
     if front.is_some() {
-        // Out of the session of the terminal, whose end is none of ours.
+        // Leaves the session of the terminal, whose end would end this process.
         let _ = rustix::process::setsid();
         let _ = rustix::thread::set_name(c"spinney");
     }
     let result =
         Supervisor::start(mount, settings, front.as_ref()).and_then(|supervisor| supervisor.watch(front.as_ref()));
     if let (Some(front), Err(error)) = (&front, &result) {
-        // Once the mount was usable nobody listens any more, and the log has to do.
+        // Once the mount is usable the front part has ended, and only the log is left.
         let text = failure::one_line(error);
         if front.send_failure(failure::status_of(error).code(), &text).is_err() {
             tracing::error!("{text}");
@@ -72,18 +72,18 @@ struct Supervisor {
     server: Child,
     channel: Channel,
     signals: Signals,
-    /// The image, without the part of it that is meant.
+    /// The image, without offset and size.
     image: PathBuf,
-    /// What the table of mounts says of ours, once it is there.
+    /// The row of this mount in the table of mounts, once it exists.
     mounted: Option<Mounted>,
     state: State,
     is_stopping: bool,
     watchdog: Watchdog,
-    /// Has the kernel write what it keeps, once the server asked for it.
+    /// The thread that has the kernel write its dirty pages, once the server has asked for it.
     writer: Option<Writer>,
 }
 
-/// How far a mount has come.
+/// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Starting,
@@ -92,15 +92,15 @@ enum State {
 }
 
 impl State {
-    /// The state after a message of the server, which may have been taken over by an image.
+    /// The state after a message of the server, which a hostile image may have taken over.
     ///
     /// # Errors
-    /// When the message has no place in this state.
+    /// If the message is illegal in this state.
     fn after(self, message: &Message) -> Result<Self> {
         match (self, message) {
             (Self::Starting, Message::Opened { .. }) => Ok(Self::Mounted),
             (Self::Mounted, Message::Ready) => Ok(Self::Serving),
-            // Who uses the mount at once may have it write before its server says that it is ready.
+            // A program may use the mount, and cause this message, before the server says that it is ready.
             (Self::Mounted | Self::Serving, Message::WriteBack)
             | (Self::Serving, Message::Pong { .. })
             | (_, Message::Failed { .. } | Message::Signal) => Ok(self),
@@ -119,7 +119,7 @@ enum Event {
     Signal,
     FrontGone,
     ServerGone,
-    /// It is time for the watchdog's next step.
+    /// The watchdog's next step is due.
     Step,
 }
 
@@ -130,7 +130,7 @@ impl Supervisor {
         let (channel, theirs) = Channel::pair()?;
         let server = mount
             .as_role(Role::Server)
-            // A key that interrupts reaches the supervisor, which then stops the server.
+            // Ctrl-C reaches only the supervisor, which then stops the server.
             .process_group(0)
             .stdin(Stdio::from(theirs.into_fd()))
             .stdout(Stdio::null())
@@ -162,7 +162,7 @@ impl Supervisor {
                 }
                 Ok(Event::Told(message, fd)) => self.heard(&message, fd, front),
                 Ok(Event::Signal) => self.stop("a signal came"),
-                Ok(Event::FrontGone) => self.stop("nobody waits for it any more"),
+                Ok(Event::FrontGone) => self.stop("the mount command was interrupted"),
                 Ok(Event::Step) => self.watch_server(),
                 Ok(Event::ServerGone) => break Ok(()),
                 Err(error) => Err(error),
@@ -197,7 +197,7 @@ impl Supervisor {
     fn watch_server(&mut self) -> Result<()> {
         let dir = self.dir.display();
         if is_half_dead(self.server.id()) {
-            // A thread of it waits for the kernel, and that for an answer of the server: none will come.
+            // A thread of the server waits for the kernel, which waits for an answer of the server that will not come.
             tracing::error!("{dir}: the server was killed, and waits for itself; its requests are given up");
             if let Some(dir) = self.any_dir() {
                 spinney::fuse::abort(&dir).unwrap_or_else(|error| tracing::error!("{error}"));
@@ -206,7 +206,7 @@ impl Supervisor {
         match self.watchdog.tick(Instant::now()) {
             Due::Nothing => Ok(()),
             Due::Ask => {
-                // A server that is gone is noticed otherwise.
+                // A server that has ended is noticed by the next `receive`.
                 let _ = self.channel.send(&Message::Ping, None);
                 Ok(())
             }
@@ -218,7 +218,7 @@ impl Supervisor {
                 Ok(())
             }
             Due::Abort(silent) => {
-                // Those who wait get their errors first: the server may not even be able to die.
+                // Aborting first gives waiting programs their errors; the server may not even be able to end.
                 if let Some(dir) = self.any_dir()
                     && let Err(error) = spinney::fuse::abort(&dir)
                 {
@@ -230,10 +230,10 @@ impl Supervisor {
         }
     }
 
-    /// Has the kernel write what it keeps of this mount, and tells the server.
+    /// Has the kernel write the dirty pages of this mount, and answers the server.
     fn write_back(&mut self, dir: Option<OwnedFd>) {
         if let Err(error) = self.start_writing_back(dir) {
-            // Threads or descriptors are short. That fails the request, and not the mount.
+            // A lack of threads or descriptors fails the request, not the mount.
             tracing::warn!("{error:#}");
             let errno = Errno::AGAIN.raw_os_error();
             let _ = self.channel.send(&Message::WrittenBack { errno, read_only: true, thread: 0 }, None);
@@ -256,7 +256,7 @@ impl Supervisor {
             let channel = self.channel.as_fd();
             let step = self.watchdog.wait(Instant::now());
             let time_max = (self.state == State::Serving).then_some(step);
-            // The front part says nothing; it is asked only whether it still waits.
+            // The front part sends nothing; its end is noticed here.
             let [told, signalled, left] = match front.filter(|_| self.state != State::Serving) {
                 Some(front) => signals::wait_for([channel, self.signals.as_fd(), front.as_fd()], time_max)?,
                 None => {
@@ -291,7 +291,7 @@ impl Supervisor {
             default_permissions: true,
             extra: self.settings.for_the_kernel.clone(),
         };
-        // A server that sees the mount could be the one who has to end it, and would wait for itself.
+        // A server in this mount namespace could be the process that has to end the mount, and would wait for itself.
         let synced = is_apart.then(|| self.mount_synced(&options)).flatten();
         let connection = match synced {
             Some(connection) => connection,
@@ -300,15 +300,14 @@ impl Supervisor {
         let row = table::find(&self.dir)?.filter(Row::is_ours);
         let identity = table::identity(&self.dir);
         self.mounted = row.map(|row| Mounted { row, identity });
-        // This process must not keep the connection: the kernel tells clients that the server
-        // died when nobody has it any more.
+        // This process must close its descriptor: only when none is left does the kernel tell programs that the server
+        // has ended.
         let fd = connection.into_fd();
         let device = self.mounted.as_ref().and_then(|mounted| mounted.row.device_numbers());
         self.channel.send(&Message::Serve { device }, Some(fd.as_fd()))
     }
 
-    /// Mounts in such a way that the kernel passes on `sync` and waits for the server in the end;
-    /// `None` where that cannot be had.
+    /// Mounts so that the kernel passes `sync` on and waits for the server at the end; `None` if that is not possible.
     fn mount_synced(&self, options: &spinney::fuse::MountOptions) -> Option<spinney::fuse::Connection> {
         if !self.settings.synced || !rustix::process::geteuid().is_root() {
             return None;
@@ -331,12 +330,12 @@ impl Supervisor {
         }
         tracing::info!("{} is mounted on {}", self.source, self.dir.display());
         match front {
-            Some(front) if front.send(&Message::Ready, None).is_err() => self.stop("nobody waits for it any more"),
+            Some(front) if front.send(&Message::Ready, None).is_err() => self.stop("the mount command was interrupted"),
             _ => Ok(()),
         }
     }
 
-    /// Sets what the kernel does about this mount, as far as this process may.
+    /// Sets a parameter of this mount in the kernel, if this process may.
     fn tune(&self, name: &str, value: &str, otherwise: &str) {
         let Some(mounted) = &self.mounted else { return };
         let path = mounted.row.backing_info().join(name);
@@ -346,11 +345,11 @@ impl Supervisor {
         }
     }
 
-    /// Keeps what the kernel collects in proportion to the volume.
+    /// Limits the writes that the kernel collects in proportion to the volume.
     fn limit_dirty(&self) {
         let Some(mounted) = &self.mounted else { return };
         let (path, dir) = (mounted.row.backing_info().join("max_bytes"), self.dir.clone());
-        // On a thread that nobody waits for: the size is the server's to tell.
+        // On a thread of its own, since the server reports the size.
         let limit = move || {
             let Ok(status) = rustix::fs::statvfs(&dir) else { return };
             let total = status.f_blocks.saturating_mul(status.f_frsize);
@@ -368,12 +367,12 @@ impl Supervisor {
         }
     }
 
-    /// Ends the mount: at once where nobody uses it; else it disappears, what was written so far
-    /// is made durable, and then who still uses it is cut off.
+    /// Ends the mount: at once if it is idle; else it is detached, written data is made durable, and remaining users
+    /// are cut off.
     fn stop(&mut self, why: &str) -> Result<()> {
         self.is_stopping = true;
         if self.mounted.is_none() {
-            // Nothing was changed yet.
+            // Nothing has been written yet.
             self.server.kill()?;
             return Ok(());
         }
@@ -389,21 +388,22 @@ impl Supervisor {
         }
         if self.is_mounted() {
             tracing::warn!("{}: {why}; it is in use, and its users are cut off", self.dir.display());
-            // The kernel may have collected writes that the server does not know of.
+            // The kernel may have collected writes that the server has not seen.
             if let Ok(root) = File::open(&self.dir) {
                 let _ = rustix::fs::syncfs(&root);
             }
             if let Err(error) = spinney::fuse::unmount(&self.dir, true) {
-                // Killing the server would lose what it can still make durable.
+                // Killing the server would lose data that it can still make durable.
                 tracing::error!("{}: {error}", self.dir.display());
             }
         }
-        // A server that is ending already does not hear it.
+        // A server that is ending already does not receive it.
         let _ = self.channel.send(&Message::Stop, None);
         Ok(())
     }
 
-    /// Where else the same is mounted. Only to be asked while the server serves, or what it served is mounted.
+    /// Other mount points of this file system. Only called while the server serves, or while its file system is
+    /// mounted.
     fn elsewhere(&self) -> Vec<PathBuf> {
         let Some(ours) = &self.mounted else { return Vec::new() };
         let rows = table::alike(&ours.row).unwrap_or_default();
@@ -411,7 +411,7 @@ impl Supervisor {
         dirs.filter(|dir| *dir != self.dir).collect()
     }
 
-    /// One of the places where it is mounted.
+    /// One of its mount points.
     fn any_dir(&self) -> Option<PathBuf> {
         let first = self.is_mounted().then(|| self.dir.clone());
         first.or_else(|| self.elsewhere().into_iter().next())
@@ -423,21 +423,21 @@ impl Supervisor {
         };
         let found = table::find(&self.dir).ok().flatten();
         let is_alike = found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
-        // Numbers of devices are used again, and another program may have mounted there anew.
+        // Device numbers are reused, and another program may have mounted there since.
         is_alike && table::identity(&self.dir) == ours.identity
     }
 
-    /// The server is gone, or has to go because something failed.
+    /// Cleans up after the server has ended, or ends it after a failure.
     fn finish(mut self, result: Result<()>, reason: Option<Failure>) -> Result<()> {
         if result.is_err() {
             let _ = self.server.kill();
         }
         let status = self.server.wait()?;
         let is_left = self.is_mounted();
-        // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
+        // A server that ends by itself was unmounted everywhere, and its device number may be reused.
         let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
         let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
-        // Numbers of devices are used again: what has ours by now may be the mount of another server.
+        // Device numbers are reused: another server's mount may have it by now.
         for dir in dead.filter(|dir| table::is_dead(dir)) {
             if let Err(error) = spinney::fuse::unmount(&dir, true) {
                 tracing::error!("a dead mount is left behind: {error}");
@@ -451,7 +451,7 @@ impl Supervisor {
             return Err(Failure::refused("interrupted before it was mounted").into());
         }
         match (status.success(), status.signal()) {
-            // The server ends by itself when its connection ends, which unmounting does, and so does aborting it.
+            // The server ends by itself when its connection ends, by unmounting or aborting.
             (true, _) if is_left && !self.is_stopping => {
                 let dir = self.dir.display();
                 let text = format!("{dir}: the kernel ended the connection of a mount in use: it was aborted");
@@ -460,11 +460,11 @@ impl Supervisor {
             (true, _) => Ok(()),
             (_, Some(signal)) => {
                 let hint = match signal {
-                    // No other message says so.
+                    // The kernel's log is the only other hint.
                     9 => " (the kernel does that when memory is short; its log says so)",
                     _ => "",
                 };
-                let text = format!("the server was killed by signal {signal}{hint}; what was not synced is lost");
+                let text = format!("the server was killed by signal {signal}{hint}; unsynced data is lost");
                 Err(Failure::new(Status::Io, text).into())
             }
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),
@@ -484,10 +484,10 @@ fn with_other_way(error: spinney::fuse::Error) -> anyhow::Error {
     }
 }
 
-/// True for a process that was ended, and has a thread that cannot end.
+/// True for a killed process with a thread that cannot end.
 fn is_half_dead(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may have any characters.
+    // The process name before it may have any characters.
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
@@ -502,7 +502,7 @@ pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
         .current_dir("/")
         .spawn()
         .context("the supervisor cannot be started")?;
-    // The command has a handle of their end of the channel.
+    // The command has a copy of the child's end of the channel.
     drop(command);
     match channel.receive()? {
         Some((Message::Ready, _)) => Ok(()),
@@ -515,7 +515,7 @@ pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A server that an image has taken over could have its supervisor, which is root, mount once more.
+    /// A compromised server could make its supervisor, which is root, mount once more.
     #[test]
     fn each_message_is_legal_in_its_states_only() {
         let opened = Message::Opened { read_only: false, is_apart: true };

@@ -17,11 +17,11 @@ use crate::commands::failure::{Failure, Status};
 use crate::commands::mounts::{self as table, Row};
 use crate::commands::output;
 
-/// How long a server may take for what was written last before this is said and not waited for.
+/// Longest wait for a server that writes its last data; then a message is printed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long a mount may be busy before that is said.
+/// Time after which a busy mount is reported.
 const BUSY_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at whether it has ended, and between two tries.
+/// Interval of checks whether it has ended, and of retries.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
 /// Unmount, and wait until the image is complete
@@ -43,7 +43,7 @@ pub(crate) struct Umount {
     /// Directory that an image is mounted on, or the image itself: of several mounts of it that you made, the last one
     #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
-    /// Let the mount disappear at once; it ends when nobody uses it any more
+    /// Detach the mount at once; it ends when it is no longer in use
     #[arg(short, long)]
     lazy: bool,
 }
@@ -52,10 +52,10 @@ impl Umount {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self) -> Result<()> {
         let shown = self.dir.display();
-        // Only what is above the mount is looked at: its own server may be stuck.
+        // Only directories above the mount are accessed: its server may be stuck.
         let dir = resolve(&self.dir).with_context(|| shown.to_string())?;
         let row = match table::find(&dir)?.filter(Row::is_ours) {
             None => table::find_image(&dir)?,
@@ -84,7 +84,7 @@ impl Umount {
                 output::warn(&format!("{shown} is in use by {}", users.join(", ")));
             }
         })?;
-        // Where the kernel waits for the server, that is done. One that is mounted elsewhere goes on.
+        // A synced mount has waited for its server. One that has further mount points goes on.
         let is_last = table::alike(&row)?.is_empty();
         if is_last && !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
@@ -100,8 +100,8 @@ impl Umount {
     }
 }
 
-/// Unmounts. What was held by programs that have just ended is closed by the kernel a moment later
-/// (asynchronous I/O is), so a mount that is busy is tried again.
+/// Unmounts. The kernel closes files of programs that have just ended a moment later (with asynchronous I/O), so a busy
+/// mount is retried.
 fn unmount(dir: &Path, lazy: bool) -> spinney::fuse::Result<()> {
     let start = Instant::now();
     loop {
@@ -109,7 +109,7 @@ fn unmount(dir: &Path, lazy: bool) -> spinney::fuse::Result<()> {
             Err(spinney::fuse::Error::Unmount { source, .. })
                 if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && start.elapsed() < BUSY_MAX =>
             {
-                // The kernel tells nobody when it closes the last file: there is nothing to wait for but time.
+                // The kernel gives no notice when it closes the last file, so this polls.
                 std::thread::sleep(WAIT_STEP);
             }
             result => return result,
@@ -117,7 +117,7 @@ fn unmount(dir: &Path, lazy: bool) -> spinney::fuse::Result<()> {
     }
 }
 
-/// The absolute path of a directory, without asking the file system that is mounted on it.
+/// The absolute path of a directory, without accessing the file system mounted on it.
 fn resolve(dir: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(dir)?;
     if table::find(&absolute)?.is_some_and(|row| row.is_ours()) {
@@ -135,49 +135,48 @@ fn resolve(dir: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Has everything written that was written to a mount, and tells whether that failed, now or at any time before. `None`
-/// when it takes too long.
+/// Writes all data of a mount, and returns whether that failed, now or at any time before; `None` if it takes too long.
 fn write_all(dir: &Path) -> Option<io::Result<()>> {
     let (done, is_done) = mpsc::sync_channel(1);
     let dir = dir.to_owned();
-    // A server that is stuck keeps this thread, but not the program.
+    // A stuck server blocks this thread, but not the program.
     std::thread::spawn(move || {
-        // Where it cannot be opened no server is left, or it belongs to another user.
+        // If it cannot be opened, its server is gone, or it belongs to another user.
         let written = File::open(dir).map_or(Ok(()), |root| write_all_of(&root));
-        // Nobody listens any more when it took too long.
+        // The receiver is gone if it took too long.
         done.send(written).unwrap_or_default();
     });
     is_done.recv_timeout(WAIT_MAX).ok()
 }
 
 fn write_all_of(root: &File) -> io::Result<()> {
-    // What only the kernel has, and, of some mounts, what the server has; then the rest. Of files whose data the kernel
-    // collects it writes times as well, and keeps what stopped that for the next sync: a program that was killed
-    // meanwhile, which the next sync no longer tells...
+    // Writes the kernel's dirty pages, and in synced mounts the server's data; then the rest. The kernel also writes
+    // times of files whose data it collects, and reports an interruption of that at the next sync: either that a
+    // program was killed meanwhile, which a second sync no longer reports...
     match retry_on_intr(|| rustix::fs::syncfs(root)) {
         // ... or that the file is gone: nothing is missing.
         Ok(()) | Err(Errno::STALE) => {}
         Err(error) => return Err(error.into()),
     }
     rustix::fs::fsync(root)?;
-    // The kernel has told another program, or has forgotten.
+    // The kernel has reported it to another program, or has forgotten it.
     spinney::fuse::check_written(root.as_fd())
 }
 
-/// Waits until nobody holds the image for writing.
+/// Waits until the image is no longer open for writing.
 fn wait_for(image: &Path) {
     let (done, is_done) = mpsc::sync_channel(1);
     let path = image.to_owned();
-    // A lock that is never released keeps this thread, but not the program.
+    // A lock that is never released blocks this thread, but not the program.
     std::thread::spawn(move || {
-        // The user who mounted chose this path, and may not be the one who unmounts.
+        // The user who mounted chose this path, and may be another one than the caller.
         let access = Access { no_follow: true, wait: true, ..Access::READ };
         let devices = Locator::parse_list(path).unwrap_or_default();
         for device in devices.iter().filter(|device| device.path().is_some()) {
-            // Free now; or it cannot be asked, and there is nothing to wait for.
+            // The image is free, or cannot be opened, and there is nothing to wait for.
             drop(spinney::blockdev::open(device, access));
         }
-        // Nobody listens any more when it took too long.
+        // The receiver is gone if it took too long.
         done.send(()).unwrap_or_default();
     });
     if is_done.recv_timeout(WAIT_MAX).is_err() {

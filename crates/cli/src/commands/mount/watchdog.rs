@@ -1,36 +1,35 @@
-//! Notices a server that answers nothing for a long time.
+//! Detects a server that does not answer for a long time.
 //!
-//! The supervisor asks its server every few seconds whether it gets on ([`Message::Ping`]); a server
-//! that runs and whose requests end says so ([`Message::Pong`]). How long there was no such answer is
-//! counted in steps, so that time in which the supervisor itself was stopped, or the machine slept,
-//! does not count.
+//! The supervisor sends its server a [`Message::Ping`] every few seconds; a server that runs and completes requests
+//! answers with a [`Message::Pong`]. The silence is counted in steps, so that time in which the supervisor was stopped,
+//! or the machine slept, does not count. Caller: the supervisor.
 //!
 //! [`Message::Ping`]: super::channel::Message::Ping
 //! [`Message::Pong`]: super::channel::Message::Pong
 
 use std::time::{Duration, Instant};
 
-/// After so long a silence the log says so.
+/// A silence of this length is logged.
 const TELL_AFTER: Duration = Duration::from_secs(30);
-/// Longest time between two questions.
+/// Longest interval between two pings.
 const STEP_MAX: Duration = Duration::from_secs(5);
-/// Shortest.
+/// Shortest interval.
 const STEP_MIN: Duration = Duration::from_millis(100);
 
-/// What is to be done after a step.
+/// The action that is due after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
     Nothing,
     /// Ask the server.
     Ask,
-    /// Say that it has been silent for this long.
+    /// Log that the server has been silent for this long.
     Tell(Duration),
-    /// It has been silent for as long as may be.
+    /// Abort: the server has been silent for the limit.
     Abort(Duration),
 }
 
-/// Since when a server has been silent.
+/// Measures the silence of a server.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     limit: Option<Duration>,
@@ -41,23 +40,23 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// With a `limit`, a server that is silent for longer is given up.
+    /// With a `limit`, a longer silence ends the mount.
     pub(super) fn new(limit: Option<Duration>, now: Instant) -> Self {
         Self { limit, last_step: now, silent: Duration::ZERO, is_asked: false, is_told: false }
     }
 
-    /// Time between two steps.
+    /// Interval between two steps.
     pub(super) fn step(&self) -> Duration {
         let step = self.limit.map_or(STEP_MAX, |limit| limit / 4);
         step.clamp(STEP_MIN, STEP_MAX)
     }
 
-    /// How long to wait for the next step.
+    /// Time until the next step.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.step().saturating_sub(now.saturating_duration_since(self.last_step))
     }
 
-    /// The server answered; `gets_on` where it is not stuck. True when the log had said that it was silent.
+    /// The server answered; `gets_on` if it is not stuck. True if its silence had been logged.
     pub(super) fn answered(&mut self, gets_on: bool) -> bool {
         self.is_asked = false;
         if !gets_on {
@@ -67,7 +66,7 @@ impl Watchdog {
         std::mem::take(&mut self.is_told)
     }
 
-    /// Counts the time since the last step, where it is time for one.
+    /// Counts the time since the last step, if a step is due.
     pub(super) fn tick(&mut self, now: Instant) -> Due {
         let passed = now.saturating_duration_since(self.last_step);
         if passed < self.step() {
@@ -82,7 +81,7 @@ impl Watchdog {
                 self.is_told = true;
                 Due::Tell(self.silent)
             }
-            // One question at a time: nobody may read them.
+            // One ping at a time: the server may not read them.
             _ if was_asked => Due::Nothing,
             _ => Due::Ask,
         }

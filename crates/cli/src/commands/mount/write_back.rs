@@ -1,7 +1,7 @@
-//! The thread of the supervisor that has the kernel write what it keeps of a mount.
+//! The thread of the supervisor that has the kernel write the dirty pages of a mount.
 //!
-//! It is one thread as long as the mount lasts, so that the server knows it: when the kernel has written, it asks the
-//! server to make everything durable, as for anybody who calls `syncfs(2)`. This thread does not want that.
+//! It is one thread for the life of the mount, known to the server: after writing, the kernel sends the server a sync,
+//! as for each `syncfs(2)`, and for this thread the server need not commit. Caller: the supervisor.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -16,23 +16,23 @@ use rustix::io::Errno;
 
 use super::channel::{Channel, Message};
 
-/// What the thread is to do.
+/// A request to the thread.
 struct Wanted {
-    /// Of which mount; none where it was moved, so that what it keeps cannot be asked for.
+    /// The mount point; `None` if the mount was moved, so that it cannot be synced.
     dir: Option<PathBuf>,
-    /// A directory of it, which may be mounted for reading only.
+    /// A directory of it; the answer tells whether that is mounted read-only.
     asked: Option<OwnedFd>,
 }
 
-/// The thread.
+/// Handle of the thread.
 pub(super) struct Writer {
     wanted: mpsc::Sender<Wanted>,
-    /// It is at work.
+    /// True while it runs a request.
     is_writing: Arc<AtomicBool>,
 }
 
 impl Writer {
-    /// Starts the thread. It tells on `channel` when it has done something.
+    /// Starts the thread, which sends its results to `channel`.
     pub(super) fn start(channel: Channel) -> Result<Self> {
         let (wanted, told) = mpsc::channel::<Wanted>();
         let is_writing = Arc::<AtomicBool>::default();
@@ -44,7 +44,7 @@ impl Writer {
                 let errno = written.err().map_or(0, Errno::raw_os_error);
                 let read_only = asked.is_some_and(|asked| is_read_only(&asked));
                 at_work.store(false, Ordering::SeqCst);
-                // A server that is gone waits for nothing.
+                // A server that has ended needs no answer.
                 let _ = channel.send(&Message::WrittenBack { errno, read_only, thread }, None);
             }
         };
@@ -52,22 +52,22 @@ impl Writer {
         Ok(Self { wanted, is_writing })
     }
 
-    /// Has it write; false where it is writing already.
+    /// Sends a request; false if one is still running.
     pub(super) fn write(&self, dir: Option<PathBuf>, asked: Option<OwnedFd>) -> bool {
         let is_idle = !self.is_writing.swap(true, Ordering::SeqCst);
-        // The thread ends with this side of it.
+        // The thread ends with the sender.
         is_idle && self.wanted.send(Wanted { dir, asked }).is_ok()
     }
 }
 
-/// Has the kernel write all that it keeps of a mount.
+/// Has the kernel write all dirty pages of a mount.
 fn write_all(dir: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(dir, flags, Mode::empty())?;
     rustix::fs::syncfs(File::from(root))
 }
 
-/// True where a directory is mounted for reading only, or cannot be looked at.
+/// True if a directory is mounted read-only, or cannot be examined.
 fn is_read_only(dir: &OwnedFd) -> bool {
     rustix::fs::fstatvfs(dir).map_or(true, |place| place.f_flag.contains(StatVfsMountFlags::RDONLY))
 }

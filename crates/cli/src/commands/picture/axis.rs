@@ -1,4 +1,4 @@
-//! From values to places, and the round numbers in between.
+//! An axis: positions of values, and round numbers along it.
 
 /// Numbers between 0 and `max`, about `count` of them, each a round multiple of a power of `base`.
 #[must_use]
@@ -17,19 +17,19 @@ pub fn ticks(max: f64, count: u32, base: f64) -> Vec<f64> {
     (0..=count * 2).map(|number| f64::from(number) * step).take_while(|at| *at <= max * 1.0001).collect()
 }
 
-/// An axis: values from 0 to `max` lie between two places.
+/// An axis from 0 to `max` between two positions.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis {
     /// The largest value.
     pub max: f64,
-    /// Where 0 is, in pixels.
+    /// Position of 0, in pixels.
     pub from: f64,
-    /// Where the largest value is.
+    /// Position of the largest value.
     pub to: f64,
 }
 
 impl Axis {
-    /// Where a value is.
+    /// Position of a value.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let part = if self.max > 0.0 { (value / self.max).clamp(0.0, 1.0) } else { 0.0 };

@@ -2,8 +2,8 @@
 //!
 //! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
 //!
-//! Failure: none, but in writing a file; what cannot be drawn (no values, a time of zero) is an empty panel. Callers:
-//! `trace`, and the commands of formats that draw. Texts may come from hostile files: they are escaped here.
+//! Failure: only in writing a file; without data (no values, a time of zero) a panel is empty. Callers: `trace`, and
+//! the commands of formats that draw. Texts may come from hostile files: they are escaped here.
 
 mod axis;
 mod svg;
@@ -19,10 +19,10 @@ pub use axis::{Axis, ticks};
 use svg::BEGINNING;
 pub use svg::{Anchor, Svg, escaped};
 
-/// Writes a picture to a file, which is made, or replaced where it is a picture of this kind.
+/// Writes a picture to a file, which is created, or replaced if it is a picture by this program.
 ///
 /// # Errors
-/// When the file cannot be written, and when something else is there.
+/// If the file cannot be written, or has other contents.
 pub fn write(path: &Path, svg: &str) -> Result<()> {
     replace(path, BEGINNING.as_bytes())?.write_all(svg.as_bytes()).with_context(|| path.display().to_string())
 }

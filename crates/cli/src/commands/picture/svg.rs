@@ -1,16 +1,16 @@
-//! The few elements that the pictures are made of.
+//! SVG elements of the pictures.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Which end of a text is at its place.
+/// Alignment of a text to its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// It begins there.
+    /// Begins there.
     Start,
-    /// It stands around it.
+    /// Centred there.
     Middle,
-    /// It ends there.
+    /// Ends there.
     End,
 }
 
@@ -24,7 +24,7 @@ impl Anchor {
     }
 }
 
-/// What every picture begins with.
+/// The beginning of every picture.
 pub(super) const BEGINNING: &str = "<svg xmlns=";
 
 /// A picture that is being drawn; lengths are pixels, from the upper left corner.
@@ -57,7 +57,7 @@ impl Svg {
         self.line(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"14\" font-weight=\"bold\">{text}</text>"))
     }
 
-    /// Which name has which colour: below the title, so many pixels from one to the next.
+    /// Legend: names and their colours below the title, `step` pixels apart.
     pub fn legend<'a>(&mut self, step: f64, entries: impl Iterator<Item = (&'a str, &'a str)>) {
         for ((name, colour), index) in entries.zip(0u32..) {
             let x = 12.0 + f64::from(index) * step;
@@ -66,7 +66,7 @@ impl Svg {
         }
     }
 
-    /// A filled rectangle; what `about` says is shown when the pointer rests on it.
+    /// A filled rectangle; `about` is shown when the pointer rests on it.
     pub fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, about: &str) -> &mut Self {
         let shape = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"");
         match about {
@@ -110,7 +110,7 @@ impl Svg {
     }
 }
 
-/// Text as it may stand in an element: what could end it, and what is not to be seen, is replaced.
+/// Text for an element: markup and invisible characters are replaced.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| !matches!(c, '<' | '>' | '&' | '"' | '\'') && !c.is_control();

@@ -1,9 +1,10 @@
-//! `spinney trace`: what is asked of a device, written down and drawn.
+//! `spinney trace`: records the requests to a device, and draws them.
 //!
-//! [`watch`] keeps the recording of this process, `read` reads one back, `summary` counts, `plot` draws.
+//! [`watch`] records this process, `read` parses a recording, `summary` counts, `plot` draws.
 //!
-//! Failure: a recording that cannot be written fails the command that is recorded, at its end; of a mount it is logged.
-//! What is no recording is refused with its line. Callers: the program; [`watch::watched`] by whoever opens a device.
+//! Failure: a recording that cannot be written fails the recorded command at its end; of a mount it is logged. A
+//! malformed recording is refused with the line. Callers: the program; [`watch::watched`] by functions that open a
+//! device.
 
 mod plot;
 mod read;
@@ -25,7 +26,7 @@ use crate::commands::picture;
 use plot::Recording;
 use summary::Summary;
 
-/// Record what is asked of a device, and draw it
+/// Record the requests to a device, and draw them
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -40,17 +41,17 @@ pub(crate) struct Trace {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a command, and write down each request to its devices
+    /// Run a command, and record each request to its devices
     ///
-    /// A line for each request: when it began and how long it took in microseconds, what it was, first byte on the
-    /// device, bytes, what they are (data, metadata, log, superblock), which copy, and the thread that asked.
+    /// A line for each request: start and duration in microseconds, operation, first byte on the device, bytes, purpose
+    /// (data, metadata, log, superblock), copy, and thread.
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney trace record -o put.trace put site.img ./src /\n",
         "  spinney trace record -o make.trace mkfs --rootdir ./site site.img"
     ))]
     Record {
-        /// The recording; what it held is lost
+        /// File for the recording; it is overwritten
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
         /// A command of this program with its arguments; for mounts there is -o trace=FILE
@@ -68,7 +69,7 @@ enum Command {
         /// Recordings
         #[arg(required = true, num_args = 1..=4, value_name = "FILE")]
         recordings: Vec<PathBuf>,
-        /// The picture; without it, the numbers are told
+        /// The picture; without it, a summary is printed
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         /// Report as JSON: {recordings: [{file, duration_us, reads, writes, writes_by_kind, flushes, seeks, ...}]}
@@ -91,10 +92,10 @@ struct Entry {
 }
 
 impl Trace {
-    /// Runs the command; `run` is the whole program, for the words of a command that is to be recorded.
+    /// Runs the command; `run` is the whole program, for the command to record.
     ///
     /// # Errors
-    /// The first failure; `failure::status_of` says of what kind it is.
+    /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output, run: impl FnOnce(&[OsString], &mut Output) -> Result<()>) -> Result<()> {
         match &self.command {
             Command::Record { output, words } => {

@@ -1,5 +1,5 @@
-//! Recordings as a picture: where requests landed, how much went through, how often the device had to seek, and how
-//! large the requests were. Recordings beside each other have the same scales.
+//! Recordings as a picture: positions on the device, throughput, seeks, and sizes of requests. Recordings beside each
+//! other have the same scales.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,17 +17,17 @@ const PANEL_WIDTH: u32 = 620;
 const OFFSETS_HEIGHT: u32 = 330;
 const CURVE_HEIGHT: u32 = 84;
 const SIZES_HEIGHT: u32 = 130;
-/// Pixels around panels: for numbers, for texts.
+/// Margins in pixels around panels, for numbers and texts.
 const LEFT: u32 = 72;
 const GAP: u32 = 34;
 const HEAD: u32 = 104;
 /// Points of a curve.
 const CURVE_POINTS: u32 = 155;
-/// Pixels of a dot, from the finest on: the first is taken whose picture is small enough.
+/// Sizes of a dot in pixels; the first one is used whose picture is small enough.
 const DOTS: [u32; 7] = [1, 2, 3, 5, 8, 13, 21];
-/// Bytes of the dots of one recording at most.
+/// Most bytes for the dots of one recording.
 const DOT_BYTES_MAX: usize = 70_000;
-/// Sizes are counted from this one on, doubling.
+/// The lowest size in the histogram; the others are its doublings.
 const SIZE_MIN: u64 = 4096;
 const SIZE_COUNT: usize = 13;
 
@@ -49,11 +49,11 @@ pub(super) struct Recording {
     pub(super) summary: Summary,
 }
 
-/// What all recordings of a picture share.
+/// Scales common to all recordings of a picture.
 struct Scales {
-    /// Microseconds.
+    /// Duration in microseconds.
     time: u64,
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     offset: u64,
     bytes_per_second: f64,
     requests_per_second: f64,
@@ -61,7 +61,7 @@ struct Scales {
     sizes: u64,
 }
 
-/// The curves of one recording, a value for each stretch of time.
+/// The curves of one recording: a value for each time slot.
 #[derive(Default)]
 struct Curves {
     write_bytes: Vec<f64>,
@@ -137,7 +137,7 @@ fn curves(requests: &[Request], time: u64) -> Curves {
     curves
 }
 
-/// How many writes of each size and kind there were.
+/// Number of writes of each size and kind.
 fn histogram(requests: &[Request]) -> [[u64; Kind::ALL.len()]; SIZE_COUNT] {
     let mut rows = [[0; Kind::ALL.len()]; SIZE_COUNT];
     for request in requests.iter().filter(|request| request.asked == Asked::Write) {
@@ -151,7 +151,7 @@ fn histogram(requests: &[Request]) -> [[u64; Kind::ALL.len()]; SIZE_COUNT] {
     rows
 }
 
-/// Where the panels of one recording are.
+/// The area of one recording.
 struct Column<'a> {
     left: f64,
     scales: &'a Scales,
@@ -244,7 +244,7 @@ impl Column<'_> {
         }
     }
 
-    /// The places that requests touched, as filled paths with their colours.
+    /// The cells that requests touched, as filled paths with their colours.
     fn dots(&self, requests: &[Request], across: Axis, up: Axis) -> Vec<(&'static str, String)> {
         let across = Axis { max: to_float(self.scales.time), ..across };
         let first = requests.first().map_or(0, |request| request.begin);
@@ -327,14 +327,14 @@ impl Column<'_> {
     }
 }
 
-/// The cell of a grid that a place falls into.
+/// The grid cell of a position.
 #[expect(clippy::as_conversions, reason = "places are within the picture")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "places are within the picture")]
 fn cell(place: f64, dot: u32) -> u32 {
     place.clamp(0.0, 100_000.0) as u32 / dot
 }
 
-/// Cells as one path: those above each other in one stroke.
+/// Cells as one path: vertical neighbours in one stroke.
 fn runs(cells: &BTreeSet<(u32, u32)>, dot: u32) -> String {
     let mut path = String::new();
     let mut cells = cells.iter().copied().peekable();

@@ -1,4 +1,4 @@
-//! A recording, read back.
+//! Parses a recording.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -10,12 +10,12 @@ use spinney::blockdev::recording::HEADER;
 
 use crate::commands::failure::{Failure, Status};
 
-/// More requests are not drawn: memory for them is bounded.
+/// Most requests that are drawn, which bounds memory.
 const REQUESTS_MAX: usize = 4 << 20;
-/// A line of a recording is far shorter.
+/// Longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 200;
 
-/// What was asked of the device.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asked {
     Read,
@@ -34,17 +34,17 @@ pub(super) struct Request {
     pub(super) asked: Asked,
     /// First byte on the device.
     pub(super) offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: u64,
     pub(super) kind: Kind,
-    /// Which copy, from 0.
+    /// Index of the copy, from 0.
     pub(super) mirror: u32,
-    /// Who asked.
+    /// The thread that made the request.
     pub(super) thread: u32,
 }
 
 impl Request {
-    /// True for what moves bytes.
+    /// True for reads and writes.
     pub(super) fn is_transfer(&self) -> bool {
         matches!(self.asked, Asked::Read | Asked::Write)
     }
@@ -53,7 +53,7 @@ impl Request {
 /// The requests of a recording, in the order in which they began.
 ///
 /// # Errors
-/// What cannot be read, or is no recording: the line is named.
+/// I/O, and malformed recordings, with the line.
 pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
     let file = File::open(path).with_context(|| path.display().to_string())?;
     let mut input = BufReader::new(file);
@@ -84,7 +84,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
             }
             continue;
         }
-        // The last line of a program that was killed may be half.
+        // The last line of a killed program may be incomplete.
         if !line.ends_with('\n') && u64::try_from(read).is_ok_and(|read| read < LINE_BYTES_MAX) {
             break;
         }
@@ -102,7 +102,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// `None` for what is no line of a recording; `Some(None)` for a request that is not drawn.
+/// `None` for a malformed line; `Some(None)` for a request that is not drawn.
 fn parse(line: &str) -> Option<Option<Request>> {
     let mut words = line.split(' ');
     let number = |words: &mut std::str::Split<'_, char>| words.next()?.parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! A recording in numbers.
+//! Summary of a recording.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Count {
     }
 }
 
-/// What a recording comes to.
+/// Numbers of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Summary {
     /// From the first request to the end of the last.
@@ -30,9 +30,9 @@ pub(super) struct Summary {
     pub(super) writes: Count,
     pub(super) flushes: u64,
     pub(super) discards: Count,
-    /// Writes by what they are for, each copy counted.
+    /// Writes by purpose, each copy counted.
     pub(super) writes_by_kind: BTreeMap<&'static str, Count>,
-    /// Reads and writes that do not begin where the one before ended.
+    /// Reads and writes that do not begin where the previous one ended.
     pub(super) seeks: u64,
     /// Writes of data by one thread, each where its last one ended, count as one run.
     pub(super) data_runs: u64,
@@ -92,7 +92,7 @@ mod tests {
             mirror: 0,
             thread,
         };
-        // Two threads take turns: each goes on where it ended, the device does not.
+        // Two threads alternate: each continues its own run, but the device seeks.
         let requests = [
             write(100, 0, Kind::Data, 1),
             write(110, 1 << 20, Kind::Data, 2),

@@ -1,4 +1,4 @@
-//! Writing down what this process asks of its devices.
+//! Records the requests of this process to its devices.
 
 use std::io::BufWriter;
 use std::path::Path;
@@ -10,16 +10,16 @@ use spinney::blockdev::recording::{HEADER, RecordedDevice, Recorder};
 
 use crate::commands::output::replace;
 
-/// What is written together.
+/// Bytes that are written together.
 const BUFFER_BYTES: usize = 256 << 10;
 
 static RECORDER: OnceLock<Arc<Recorder>> = OnceLock::new();
 
-/// From now on, requests to devices that this process opens are written to a file, which is made, or emptied where it
-/// is a recording.
+/// Records the requests to devices that this process opens from now on in a file, which is created, or overwritten if
+/// it is a recording.
 ///
 /// # Errors
-/// When the file cannot be written, and when something else is there.
+/// If the file cannot be written, or has other contents.
 pub(crate) fn begin(path: &Path) -> Result<()> {
     let file = replace(path, HEADER.as_bytes())?;
     let recorder = Recorder::new(Box::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
@@ -28,7 +28,7 @@ pub(crate) fn begin(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The device, watched if that is wanted.
+/// The device, recorded if a recording was begun.
 pub(crate) fn watched(device: Arc<dyn Device>) -> Arc<dyn Device> {
     match RECORDER.get() {
         Some(recorder) => Arc::new(RecordedDevice::new(device, Arc::clone(recorder))),
@@ -39,7 +39,7 @@ pub(crate) fn watched(device: Arc<dyn Device>) -> Arc<dyn Device> {
 /// Ends the recording, if there is one.
 ///
 /// # Errors
-/// When it is incomplete: its file could not be written.
+/// If it is incomplete, because its file could not be written.
 pub(crate) fn finish() -> Result<()> {
     match RECORDER.get() {
         Some(recorder) => recorder.finish().context("the recording of requests is incomplete"),

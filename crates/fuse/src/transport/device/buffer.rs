@@ -1,10 +1,10 @@
-//! Memory in whole pages, and where requests and replies lie in it.
+//! Page-aligned buffers for requests and replies.
 
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, WriteIn};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Alignment of data, whatever the size of pages is: what direct I/O of any device asks for.
+/// Alignment of data for any page size: enough for direct I/O of any device.
 const ALIGN: usize = 4096;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -18,13 +18,13 @@ pub(super) struct Buffer<const FRONT: usize> {
 
 /// A request of the kernel: the data of a write is aligned.
 pub(super) type RequestBuffer = Buffer<{ size_of::<InHeader>() + size_of::<WriteIn>() }>;
-/// A reply: what follows the header is aligned.
+/// A reply: the part behind the header is aligned.
 pub(super) type ReplyBuffer = Buffer<{ size_of::<OutHeader>() }>;
 
 impl<const FRONT: usize> Buffer<FRONT> {
     const START: usize = ALIGN - FRONT;
 
-    /// Room for `data_bytes` behind the front. `None` when there is not so much memory.
+    /// A buffer for `data_bytes` behind the front. `None` if memory is short.
     pub(super) fn new(data_bytes: usize) -> Option<Self> {
         let count = data_bytes.div_ceil(ALIGN).checked_add(1)?;
         let pages = Page::new_vec_zeroed(count).ok()?;

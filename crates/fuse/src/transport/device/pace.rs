@@ -1,64 +1,63 @@
-//! Busy polling: when a worker looks for the next request again and again instead of sleeping.
+//! Busy polling: a worker polls for the next request instead of sleeping.
 //!
-//! Waking a thread on another processor takes longer than answering a small request, in a virtual
-//! machine several times as long. A program that makes one call after the other would pay for that
-//! with each. So while requests come fast, one worker at a time keeps looking, for a short while
-//! after the last one. That spends a processor's time on nothing; it is given away between two
-//! looks, and where others take it, nobody looks for a time that doubles whenever that happens.
-//! (Who has used up its time by looking is woken late, which is worse than not looking.)
+//! Waking a thread on another processor takes longer than answering a small request, in a virtual machine several times
+//! as long. A program that makes one call after the other would pay for that with each. So while requests follow
+//! quickly, one worker at a time polls for a short while after the last one. That wastes a processor's time; the worker
+//! yields between two polls, and if other programs take the processor, polling pauses for a time that doubles whenever
+//! that happens. (A thread that has used up its slice by polling is woken late, which is worse than not polling.)
 //!
-//! The others stand by meanwhile, and not in a read of the channel: there the kernel wakes one of them for each
-//! request, which the one that polls has taken by then. They are called when requests pile up, and look up themselves
-//! when the one they wait for has been busy with the same request for too long.
+//! The other workers stand by meanwhile, and not in a read of the channel: there the kernel would wake one of them for
+//! each request, which the polling one has taken by then. They are called when requests pile up, and poll themselves if
+//! the polling worker has been busy with one request for too long.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a worker polls after the last request, and what counts as fast.
+/// How long a worker polls after the last request, and the longest interval that counts as fast.
 pub(crate) const POLL: Duration = Duration::from_micros(100);
-/// A worker that was away longer than this between two looks has a processor that others want.
+/// A worker that was not scheduled for longer than this between two polls has a processor that others want.
 const AWAY_MAX: Duration = Duration::from_micros(200);
-/// Rests after others wanted the processor: the first, and the longest.
+/// Pauses after others wanted the processor: the first, and the longest.
 const REST_MIN: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(2);
-/// Requests found while nobody wanted the processor, after which rests are short again.
+/// Requests found without others wanting the processor, after which pauses are short again.
 const FOUND_MIN: u32 = 10_000;
-/// How long the first of those who stand by waits for a request to be taken, before it looks itself: the longest time
-/// that a request waits behind one that takes long.
+/// How long the first standby worker waits for a request to be taken before it polls itself: the longest delay of a
+/// request behind a slow one.
 const FIRST_WAITS: Duration = Duration::from_micros(250);
-/// The same of the others, whom the first one calls when it leaves.
+/// The same for the other standby workers, which the first one calls when it leaves.
 const OTHERS_WAIT: Duration = Duration::from_millis(20);
-/// Requests that one worker finds there already, one after the other, when it would help to be two.
+/// Requests that one worker finds waiting, one after the other, before it calls a second one.
 const PILE: u32 = 1;
 
-/// What the workers of a mount know together.
+/// Polling state shared by the workers of a mount.
 #[derive(Debug)]
 pub(crate) struct Pace {
     poll: Duration,
     state: Mutex<State>,
     standing_by: Mutex<StandingBy>,
     called: Condvar,
-    /// Requests that were taken by those who do not sleep.
+    /// Number of requests taken by workers that do not sleep.
     taken: AtomicU64,
 }
 
-/// Workers that wait for their turn.
+/// Workers on standby.
 #[derive(Debug, Default)]
 struct StandingBy {
     count: usize,
-    /// One of them looks up often.
+    /// True if the first one is there, which wakes up often.
     has_first: bool,
 }
 
-/// Who may poll.
+/// The worker that polls.
 #[derive(Debug)]
 pub(crate) enum Poller<'a> {
-    /// Who asked.
+    /// The caller.
     Me(Turn<'a>),
-    /// Somebody does.
+    /// Another worker.
     Another,
-    /// Nobody, for a time.
+    /// None, during a pause.
     Nobody,
 }
 
@@ -66,11 +65,11 @@ pub(crate) enum Poller<'a> {
 struct State {
     rest: Duration,
     rests_until: Option<Instant>,
-    /// Requests found since the last rest.
+    /// Requests found since the last pause.
     found: u32,
 }
 
-/// The right to poll, which one has at a time.
+/// The right to poll, which one worker has at a time.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     state: MutexGuard<'a, State>,
@@ -80,7 +79,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Pace {
-    /// Nobody polls for longer than `poll`; with zero, nobody ever does.
+    /// Workers poll for at most `poll`; never with zero.
     pub(crate) fn new(poll: Duration) -> Self {
         let state = State { rest: REST_MIN, rests_until: None, found: 0 };
         Self {
@@ -92,12 +91,12 @@ impl Pace {
         }
     }
 
-    /// Whether polling would have found a request that came after so long.
+    /// Whether polling would have found a request that came after this time.
     pub(crate) fn is_fast(&self, waited: Duration) -> bool {
         waited < self.poll
     }
 
-    /// The right to poll, where nobody has it and it is no time of rest.
+    /// The right to poll, if it is free and there is no pause.
     pub(crate) fn turn(&self, now: Instant) -> Poller<'_> {
         let Some(mut state) = self.state.try_lock() else { return Poller::Another };
         if state.rests_until.is_some_and(|until| now < until) {
@@ -107,7 +106,7 @@ impl Pace {
         Poller::Me(Turn { state, poll: self.poll, began: now, looked: now })
     }
 
-    /// A request was taken by a worker that did not sleep. `at_once` is how many in a row it found there already.
+    /// Notes that a worker without sleep took a request. `at_once` is the number in a row that it found waiting.
     pub(crate) fn took(&self, at_once: u32) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         if at_once >= PILE {
@@ -115,7 +114,7 @@ impl Pace {
         }
     }
 
-    /// Waits until there is more to do than one worker does, or one that took a request seems to stay with it.
+    /// Waits until requests pile up, or until a worker seems to be stuck with one.
     pub(crate) fn stand_by(&self) {
         let mut standing_by = self.standing_by.lock();
         let is_first = !standing_by.has_first;
@@ -140,7 +139,7 @@ impl Pace {
 }
 
 impl Turn<'_> {
-    /// Whether to look again, when nothing was there and the processor was offered to others.
+    /// Whether to poll again, after no request was found and the processor was yielded.
     pub(crate) fn goes_on(&mut self, now: Instant) -> bool {
         if now.duration_since(self.looked) > AWAY_MAX {
             self.state.rests_until = Some(now + self.state.rest);
@@ -152,7 +151,7 @@ impl Turn<'_> {
         now.duration_since(self.began) < self.poll
     }
 
-    /// A request was there.
+    /// Notes that a request was found.
     pub(crate) fn found(mut self) {
         self.state.found = self.state.found.saturating_add(1);
         if self.state.found == FOUND_MIN {
@@ -222,14 +221,14 @@ mod tests {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let returns = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            // As long as requests are taken, all stay where they are.
+            // While requests are taken, all stay on standby.
             let taker = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     pace.took(0);
                     std::thread::yield_now();
                 }
             });
-            // On a busy machine the taker may get no time for so long that one of them leaves early: it comes back.
+            // On a busy machine the taker may not run for so long that one of them leaves early: it comes back.
             let others: Vec<_> = (0..3)
                 .map(|_| {
                     scope.spawn(|| {
@@ -243,13 +242,13 @@ mod tests {
             while waiting() < 3 {
                 std::thread::yield_now();
             }
-            // Calls for one wake one each; the first of them may call another one as it leaves.
+            // Calls for one worker wake one each; the first of them may call another one as it leaves.
             let before = returns.load(Ordering::Relaxed);
             pace.took(PILE);
             while returns.load(Ordering::Relaxed) == before {
                 std::thread::yield_now();
             }
-            // Nobody takes anything: all look up, and none of them was called.
+            // No requests are taken: all leave, without being called.
             stop.store(true, Ordering::Relaxed);
             taker.join().unwrap();
             for other in others {

@@ -17,38 +17,38 @@ use std::time::{Duration, Instant};
 use vfs::Errno;
 use zerocopy::IntoBytes;
 
-/// The least room for requests: names and values of any kind fit.
+/// Least size of a request buffer: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
 
-/// After a read of the device that failed for no known reason.
+/// Pause after a read of the device that failed for an unknown reason.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
 
-/// Syncs that are put off at a time.
+/// Most syncs that are deferred at a time.
 const BEGUN_MAX: usize = 16;
 
 /// A channel with the buffers for it.
 pub(crate) struct Worker {
     channel: Arc<OwnedFd>,
-    /// Nobody else reads from the channel.
+    /// No other worker reads from the channel.
     is_alone: bool,
-    /// Reading the channel waits for a request.
+    /// True if reads of the channel block.
     is_blocking: bool,
     service: Arc<Service>,
-    /// The last request came so soon that it pays to look for the next one.
+    /// The last request came so soon that polling for the next one pays.
     is_fast: bool,
-    /// Requests in a row that were there when it came for them.
+    /// Number of requests in a row that were waiting.
     at_once: u32,
     request: RequestBuffer,
     reply: ReplyBuffer,
-    /// Tells whether a request is being answered.
+    /// Counts the beginnings and ends of requests.
     pulse: Pulse,
-    /// Syncs that wait for their end, while the channel does not block; by request.
+    /// Deferred syncs, while the channel does not block; by request.
     begun: Vec<(u64, BegunSync)>,
 }
 
-/// What reading the device came to.
+/// Result of reading the device.
 enum Received {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
     /// Nothing; try again.
     Nothing,
@@ -59,8 +59,8 @@ enum Received {
 }
 
 impl Worker {
-    /// A worker that answers for `service` on `channel`, with requests of up to
-    /// `request_bytes_max` bytes of data. `is_alone` when no other one has the same channel.
+    /// A worker that answers for `service` on `channel`, with requests of up to `request_bytes_max` bytes of data.
+    /// `is_alone` if no other worker has the same channel.
     pub(crate) fn new(
         channel: Arc<OwnedFd>,
         is_alone: bool,
@@ -84,7 +84,7 @@ impl Worker {
         })
     }
 
-    /// Answers requests until the mount is gone; all workers of a mount go by one `pace`.
+    /// Answers requests until the mount is gone; all workers of a mount share one `pace`.
     pub(crate) fn run(&mut self, pace: &Pace) {
         let mut meanwhile = 0;
         loop {
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// The next request; while syncs wait for their end, only one that is there already.
+    /// The next request; while syncs are deferred, only one that is waiting.
     fn next(&mut self, pace: &Pace) -> Received {
         if !self.begun.is_empty() {
             return receive(&self.channel, &mut self.request);
@@ -134,7 +134,7 @@ impl Worker {
         received
     }
 
-    /// Looks for a request again and again, but not for long; or waits while another worker does that.
+    /// Polls for a request for a limited time; or waits while another worker does that.
     fn poll(&mut self, pace: &Pace) -> Option<Received> {
         match receive(&self.channel, &mut self.request) {
             Received::Nothing => self.at_once = 0,
@@ -189,24 +189,24 @@ impl Worker {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
             }
             Answer::Begun(begun) => {
-                // Requests that are there already may be syncs too. Once there are none, waiting
-                // for more would be waiting for those who wait for this.
+                // Waiting requests may be syncs too. After them the deferred syncs end: waiting longer would mean
+                // waiting for callers of these syncs.
                 self.begun.push((header.unique, begun));
                 if self.begun.len() == 1 && !self.set_blocking(false) {
                     self.end_syncs();
                 }
             }
             Answer::DoneStale(len, stale) => {
-                // A thread that syncs may hold the lock that the kernel waits for.
+                // A syncing thread may hold the lock that the kernel waits for.
                 if !self.begun.is_empty() {
                     self.end_syncs();
                 }
-                // First, so that who gets the reply finds the new attributes.
+                // First, so that the receiver of the reply finds the new attributes.
                 notify::send_stale(&self.channel, stale);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
-        if let Some(nodes) = self.service.take_news() {
+        if let Some(nodes) = self.service.take_stale_nodes() {
             notify::send_stale_attributes(&self.channel, nodes);
         }
     }
@@ -232,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Ends all syncs that were begun, and answers them.
+    /// Ends all deferred syncs, and answers them.
     fn end_syncs(&mut self) {
         for (unique, begun) in std::mem::take(&mut self.begun) {
             let ended = self.service.end_sync(&begun);
@@ -240,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// Whether reading the channel waits for a request; false when that cannot be chosen.
+    /// Sets whether reads of the channel block; false if that cannot be chosen.
     fn set_blocking(&mut self, is_blocking: bool) -> bool {
         if self.is_blocking != is_blocking {
             let flags = if is_blocking { OFlags::RDWR } else { OFlags::RDWR | OFlags::NONBLOCK };
@@ -290,11 +290,11 @@ fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
     match rustix::io::read(channel, buffer.whole_mut()) {
         Ok(0) => Received::End,
         Ok(len) => Received::Request(len),
-        // A signal; a request that was taken back; another worker was faster.
+        // A signal; a request that was cancelled; a request that another worker took.
         Err(IoErrno::INTR | IoErrno::NOENT | IoErrno::AGAIN) => Received::Nothing,
         Err(IoErrno::NODEV | IoErrno::CONNABORTED | IoErrno::BADF) => Received::End,
-        // The mount is there, and so are those who wait: memory was short for a moment, say. A worker that ended here
-        // was missing from then on, and a server whose workers had all met such an error was gone without a word.
+        // The mount still exists, with waiting programs: memory may be short for a moment. A worker that ended here was
+        // missing from then on, and a server ended silently once all its workers had met such an error.
         Err(error) => {
             tracing::error!(%error, "reading the FUSE device; trying again");
             Received::Failed(error)
@@ -302,7 +302,7 @@ fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
     }
 }
 
-/// Sends what lies in the data of `reply`, or an error.
+/// Sends the data of `reply`, or an error.
 fn send(channel: &OwnedFd, reply: &mut ReplyBuffer, unique: u64, result: std::result::Result<usize, Errno>) {
     match write(channel, reply, unique, result) {
         Ok(()) | Err(IoErrno::NOENT | IoErrno::NODEV | IoErrno::CONNABORTED) => {}

@@ -3,7 +3,7 @@
 use rustix::thread::CpuSet;
 use std::fs;
 
-/// How many processors this machine may ever have; the kernel wants a queue for each.
+/// Largest possible number of processors of this machine; the kernel requires a queue for each.
 pub(super) fn possible_count() -> Option<u16> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     count(text.trim())
@@ -21,7 +21,7 @@ fn count(list: &str) -> Option<u16> {
     Some(count)
 }
 
-/// Keeps this thread on one processor, if that is there and allowed.
+/// Keeps this thread on one processor, if that exists and is allowed.
 pub(super) fn stay_on(processor: u16) {
     let index = usize::from(processor);
     if index >= CpuSet::MAX_CPU {

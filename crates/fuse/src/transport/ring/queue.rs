@@ -15,17 +15,17 @@ use std::time::Duration;
 use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Requests that a queue holds at a time.
+/// Most requests that a queue holds at a time.
 const DEPTH: usize = 4;
 /// Room for replies that cannot be made in place: values of attributes, output of controls.
 const SCRATCH_BYTES: usize = 128 * 1024;
-/// Least payload that the kernel takes.
+/// Least payload that the kernel accepts.
 const PAYLOAD_BYTES_MIN: usize = 8192;
 
-/// Between two looks at whether a request has been answered apart.
+/// Polling interval for requests answered on other threads.
 const APART_STEP: Duration = Duration::from_millis(1);
 
-/// What lies before the payload (`struct fuse_uring_req_header`).
+/// The memory before the payload (`struct fuse_uring_req_header`).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Headers {
@@ -35,7 +35,7 @@ struct Headers {
     fixed: [u8; 128],
     /// Zero so far.
     flags: u64,
-    /// What the kernel finds the request by.
+    /// The kernel's identifier of the request.
     commit_id: u64,
     /// Bytes of payload.
     payload_len: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     scratch: Vec<u8>,
 }
 
-/// A queue for each processor. No connection knows of them yet, so a failure costs nothing.
+/// A queue for each processor. They have no connection yet, so a failure costs nothing.
 pub(crate) fn make_queues(request_bytes_max: usize) -> io::Result<Vec<Queue>> {
     let count = processors::possible_count().ok_or(io::ErrorKind::Unsupported)?;
     let payload_bytes = request_bytes_max
@@ -74,7 +74,7 @@ impl Queue {
     pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, service: &Arc<Service>, pulse: &Pulse) {
         processors::stay_on(self.processor);
         if let Err(error) = self.ring.register(Arc::clone(device)) {
-            // The kernel has turned to the device by itself.
+            // The kernel has switched to the device by itself.
             tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");
             return;
         }
@@ -85,7 +85,7 @@ impl Queue {
 
     fn serve(&mut self, device: &Arc<OwnedFd>, service: &Arc<Service>, pulse: &Pulse) -> io::Result<()> {
         let mut others = Others::default();
-        // Syncs are ended when there is no other request at hand, all of them together.
+        // Deferred syncs end together when there is no other request.
         let mut begun: Vec<(usize, BegunSync)> = Vec::with_capacity(DEPTH);
         let mut meanwhile = 0;
         loop {
@@ -132,16 +132,16 @@ impl Queue {
                         (Err(Errno::EAGAIN), None)
                     }
                 },
-                // Nothing of the kind comes this way, but every slot has to go back.
+                // Such requests do not come this way, but every slot has to be returned.
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
             if let Some(stale) = stale {
-                // A thread that syncs may hold the lock that the kernel waits for.
+                // A syncing thread may hold the lock that the kernel waits for.
                 self.end_syncs(service, &mut begun)?;
                 notify::send_stale(device, stale);
             }
             self.reply(slot_index, result)?;
-            if let Some(nodes) = service.take_news() {
+            if let Some(nodes) = service.take_stale_nodes() {
                 notify::send_stale_attributes(device, nodes);
             }
         }
@@ -183,7 +183,7 @@ struct Others {
     count: usize,
     tell: mpsc::Sender<(usize, Apart)>,
     told: mpsc::Receiver<(usize, Apart)>,
-    /// One that has been received and not yet taken.
+    /// An answer that was received and not yet taken.
     received: Option<(usize, Apart)>,
 }
 
@@ -202,7 +202,7 @@ impl Others {
     fn start(&mut self, slot_index: usize, service: &Arc<Service>, request: OwnedRequest) -> io::Result<()> {
         let (service, tell) = (Arc::clone(service), self.tell.clone());
         let answer = move || {
-            // A queue that has ended waits for nothing.
+            // A queue that has ended needs no answer.
             tell.send((slot_index, service.serve_with_data(&request))).unwrap_or_default();
         };
         std::thread::Builder::new().name("fuse-apart".to_owned()).spawn(answer)?;
@@ -210,14 +210,14 @@ impl Others {
         Ok(())
     }
 
-    /// Waits until one has been answered, but not longer than a request of the kernel may wait meanwhile.
+    /// Waits for an answer, but no longer than a request of the kernel may wait meanwhile.
     fn wait(&mut self) {
         if self.received.is_none() {
             self.received = self.told.recv_timeout(APART_STEP).ok();
         }
     }
 
-    /// One that has been answered.
+    /// The next answer.
     fn next(&mut self) -> Option<(usize, Apart)> {
         let answered = self.received.take().or_else(|| self.told.try_recv().ok())?;
         self.count = self.count.saturating_sub(1);

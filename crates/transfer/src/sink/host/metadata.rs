@@ -12,9 +12,9 @@ use vfs::Metadata;
 use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 
 use super::root::Place;
-use crate::beneath::{path_of, set_mode, set_owner};
 use crate::emulation;
 use crate::error::Result;
+use crate::root_dirs::{path_of, set_mode, set_owner};
 use crate::rules::{SET_ID, is_device};
 use crate::watch::{Loss, Watch};
 
@@ -43,7 +43,7 @@ impl<'a> Given<'a> {
         Ok(set_mode(fd, mode(self.attr, has_owner))?)
     }
 
-    /// To what cannot be opened: symbolic links and special files.
+    /// Sets metadata by name, for files that cannot be opened: symbolic links and special files.
     pub(super) fn to_name(self, place: Place<'_>) -> Result<()> {
         let Place { dir, name } = place;
         let handle = handle_of_made(place, self.attr)?;

@@ -48,7 +48,7 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub struct HostOptions {
     /// How a name that exists is treated: the copy fails, or replaces it.
     pub existing: Existing,
-    /// An interrupted transfer is continued: what is whole stays, what was begun is replaced.
+    /// An interrupted transfer is continued: complete files stay, incomplete ones are replaced.
     pub continues: bool,
     /// Files get the owner and group that the source says.
     pub keeps_owners: bool,
@@ -231,7 +231,7 @@ impl Sink for HostSink {
             item.watch.found();
             return Ok(Made::Found);
         }
-        // Device nodes are not replaced: this one gets what it lacks.
+        // Device nodes are not replaced: this one gets its missing metadata.
         if found == Found::Begun && is_device(item.node.attr.kind) {
             return self.given(item).to_name(place).map(|()| Made::Whole);
         }

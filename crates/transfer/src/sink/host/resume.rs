@@ -1,9 +1,9 @@
-//! What an interrupted copy has left under a name, for a copy that continues it.
+//! Files left by an interrupted copy, for a copy that continues it.
 //!
 //! A file is made private (mode 0600); contents, owner and attributes come first, then the times, the mode last. So a
-//! file is whole if its size and time of modification are those of the image and it has its mode, and what still is
-//! private was not finished. The contents of whole files are not compared; those of pieces are, since a private file
-//! may be the caller's own. Whatever is neither whole nor such a piece is not touched.
+//! file is complete if its size and modification time are those of the image and it has its mode, and a private one was
+//! not finished. The contents of complete files are not compared; those of incomplete ones are, since a private file
+//! may be the caller's own. All other files are left untouched.
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -11,15 +11,15 @@ use vfs::file_system::NodeKind;
 
 use super::metadata::nanos;
 use super::root::Place;
-use crate::beneath::path_of;
 use crate::contents::Contents;
 use crate::error::Result;
+use crate::root_dirs::path_of;
 use crate::sink::Item;
 
 /// Bytes of a piece that are compared in one go.
 const COMPARED_BYTES: usize = 128 << 10;
 
-/// What is under a name.
+/// The kind of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath::{OpenDirs, joined};
 use crate::emulation;
 use crate::error::{Error, Result};
+use crate::root_dirs::{OpenDirs, joined};
 
 /// The directory that everything is written into. Paths below are relative to it.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::sink::Existing;
 use crate::watch::Loss;
 
 impl VolumeSink<'_> {
-    /// Makes a directory whose name exists: merges it, or replaces a file if that is asked for.
+    /// Makes a directory whose name exists: merges it, or replaces a file on request.
     pub(super) fn replace_by_dir(&self, target: &Path, item: &Item<'_>, error: Error) -> Result<()> {
         let there = self.volume.symlink_metadata(target)?;
         if there.is_dir() && !self.is_source() {
@@ -144,7 +144,7 @@ impl VolumeSink<'_> {
         Ok(())
     }
 
-    /// True for what the volume does not accept, if that is told and not a failure.
+    /// True for properties that the volume does not accept, if that is reported and not a failure.
     pub(super) fn is_loss(&self, error: &vfs::Error) -> bool {
         self.options.origin == Origin::OtherVolume && is_refusal(error)
     }

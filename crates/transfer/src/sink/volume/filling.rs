@@ -1,8 +1,8 @@
 //! Contents of files: shared with the source, or streamed around the holes.
 //!
-//! Of a file that is shorter than it was when it was looked at, or never was so long (files of sysfs), what can be read
-//! arrives, without zeros in the place of what cannot. Failure: a part of a file is removed, unless it is to stay.
-//! Writing changes the times and the privileges of a file, so these are set last.
+//! A file that is shorter than when it was examined, or that has a wrong size (files of sysfs), is copied as far as it
+//! can be read, without zeros for the rest. Failure: an incomplete file is removed, unless it is to stay. Writing
+//! changes the times and the privileges of a file, so these are set last.
 
 use std::path::Path;
 
@@ -35,8 +35,8 @@ impl VolumeSink<'_> {
         Ok(())
     }
 
-    /// Sets what writing has changed: the times, and set-user and set-group bits, which a mount takes from a file that
-    /// another user than root writes.
+    /// Sets metadata changed by writing: the times, and set-user and set-group bits, which a mount clears when another
+    /// user than root writes.
     fn finish_file(&self, target: &Path, attr: &Metadata) -> Result<()> {
         let has_bits = attr.permissions & SET_ID != 0;
         let changes = SetAttr { permissions: has_bits.then_some(attr.permissions), ..SetAttr::from(self.times(attr)) };

@@ -1,10 +1,10 @@
 //! A directory of a volume as a sink.
 //!
 //! A name becomes an inode with all its metadata, and a small file with its contents, in one call of the volume; larger
-//! files are streamed, and get their times at the end. [`VolumeOptions`] say what else is kept from another volume:
-//! flags, and shared extents where it is the same one.
+//! files are streamed, and get their times at the end. [`VolumeOptions`] select further properties kept from another
+//! volume: flags, and shared extents if it is the same one.
 //!
-//! Failure: a file that fails is removed, unless the part that was copied is to stay.
+//! Failure: a file that fails is removed, unless the copied part is to stay.
 
 mod existing;
 mod filling;
@@ -21,12 +21,12 @@ use vfs::{Errno, Metadata, Times, Volume};
 
 use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
-use crate::beneath::joined;
 use crate::error::Result;
+use crate::root_dirs::joined;
 use crate::rules::{FileId, file_id, is_device};
 use crate::watch::Watch;
 
-/// Where files come from, which decides what can be kept of them.
+/// Origin of files, which decides the properties that can be kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The host, or an archive: flags are not known.
@@ -199,7 +199,7 @@ impl Sink for VolumeSink<'_> {
         let nodes = items.iter().zip(&all).map(|(item, pairs)| (item.name.as_bytes(), self.whole(item.node, pairs)));
         let made = self.volume.create_nodes(dir, &nodes.collect::<Vec<_>>())?;
         let done = items.iter().zip(made).map(|(item, made)| match made {
-            // The existing file decides what becomes of it.
+            // The existing file decides.
             Err(error) if error.errno() == Errno::EEXIST => self.make(dir, item, buffer),
             Err(error) => Err(error.into()),
             Ok(_) => {

@@ -1,4 +1,4 @@
-//! Subvolumes of many tree blocks, with snapshots that share some of them, are deleted one after the other.
+//! Script of deletions: subvolumes of many tree blocks, with snapshots that share some of them, are deleted one by one.
 
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};
@@ -14,14 +14,14 @@ use vfs::SnapshotMode;
 /// Files of the first one: some hundred tree blocks of 4 KiB, several steps of the deletion.
 const FILES: u64 = 900;
 const CHANGED: u64 = 120;
-/// What the trees of roots, extents and free space may have more than before, in bytes.
+/// Permitted growth of the trees of roots, extents and free space, in bytes.
 const SLACK: u64 = 512 << 10;
 
 /// The script.
 pub(super) struct Cleaning {
     name: String,
     seed: u64,
-    /// The order in which they are deleted.
+    /// The order of deletions.
     order: Vec<&'static str>,
     before: Mutex<BTreeMap<&'static str, Contents>>,
     free_bytes: Mutex<u64>,
@@ -88,7 +88,7 @@ impl Script for Cleaning {
             let is_there = volume.exists(name)?;
             ensure!(!(is_there && index < promised), "{name} was deleted, and is there");
             ensure!(is_there || index <= promised, "{name} is gone, and its deletion had not begun");
-            ensure!(is_there || is_gone_before, "{name} is gone, and what was deleted before it is there");
+            ensure!(is_there || is_gone_before, "{name} is gone, but one deleted before it exists");
             is_gone_before &= !is_there;
             if is_there {
                 let expected = self.before.lock().get(name).cloned().context("no contents")?;
@@ -99,12 +99,12 @@ impl Script for Cleaning {
                 volume.delete_subvolume(name)?;
             }
         }
-        // What had begun is finished, and all the space comes back.
+        // Begun deletions are finished, and all the space is free again.
         volume.sync()?;
         volume.sync()?;
         let (free, before) = (free_bytes(&volume)?, *self.free_bytes.lock());
         ensure!(free + SLACK >= before, "{free} bytes are free after all deletions, {before} before");
-        ensure!(volume.read("kept/file")?.len() == 20_000, "what was not deleted is not whole");
+        ensure!(volume.read("kept/file")?.len() == 20_000, "a file that was not deleted is damaged");
         Ok(volume.close()?)
     }
 }

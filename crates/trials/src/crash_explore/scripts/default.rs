@@ -1,4 +1,5 @@
-//! The default subvolume is chosen again and again, while subvolumes are made, renamed, copied and deleted.
+//! Script of the default subvolume, which is chosen again and again, while subvolumes are made, renamed, copied and
+//! deleted.
 
 use super::open;
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +17,7 @@ pub(super) struct Default {
     name: String,
     form: Form,
     seed: u64,
-    /// Which subvolume was the default one, after how many promises that was chosen.
+    /// Each default subvolume, with the number of promises at its choice.
     chosen: Mutex<Vec<(usize, TreeId)>>,
 }
 
@@ -44,7 +45,7 @@ impl Default {
                 names.push(fresh);
             }
             3 if names.len() > 2 => {
-                // The default one stays where it is.
+                // The default subvolume cannot be deleted.
                 if volume.delete_subvolume(&old).is_ok() {
                     names.retain(|name| *name != old);
                 }
@@ -102,14 +103,14 @@ impl Script for Default {
         let volume = open(self.form, Arc::clone(&device))?;
         let found = volume.default_subvolume()?;
         let chosen = self.chosen.lock().clone();
-        // Rounds are numbered by the promises that came before them.
+        // Rounds are numbered by the promises before them.
         let kept = chosen.iter().rfind(|(round, _)| *round < promised.max(1)).map(|(_, id)| *id);
         let later = chosen.iter().filter(|(round, _)| *round == promised.max(1)).map(|(_, id)| *id);
         let legal: Vec<TreeId> = kept.into_iter().chain(later).collect();
         ensure!(legal.contains(&found), "the default subvolume is {found:?}, not one of {legal:?}");
         let all = volume.subvolumes()?;
         ensure!(found == TreeId::FS || all.iter().any(|one| one.id == found), "the default subvolume is not there");
-        // It is the one that is opened, and can be changed.
+        // The default subvolume is opened, and can be changed.
         volume.write("/after", "the crash")?;
         volume.close()?;
         let volume = btrfs_crash::volume_options(self.form).subvolume_id(found).open_device(device)?;

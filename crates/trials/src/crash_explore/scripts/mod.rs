@@ -1,10 +1,9 @@
-//! What is done to subvolumes as such, cut short at every moment.
+//! Scripts of operations on subvolumes, interrupted at every moment.
 //!
-//! The choice of the default one (`default`), receipts of streams (`receipt`), and deletions that are carried out in
-//! steps (`cleaning`): the language of workloads does not have these, as not every format can. Each script follows from
-//! the seed and its number.
+//! They choose the default subvolume (`default`), receive streams (`receipt`), and delete in steps (`cleaning`): the
+//! language of workloads lacks these, since not every format has them. The seed and its number determine each script.
 //!
-//! Failure: a script that cannot be run. States that are wrong are in the report. Called by `crash_explore`.
+//! Failure: a script that cannot be run. Wrong states are in the report. Called by `crash_explore`.
 
 mod cleaning;
 mod default;
@@ -21,22 +20,22 @@ use std::sync::atomic::Ordering;
 
 /// Kinds of scripts, by the beginning of their names.
 const KINDS: &[&str] = &["default-", "receipt-", "cleaning-"];
-/// The name of all of them together.
+/// The name for all of them together.
 pub(super) const ALL: &str = "scripts";
 /// States of one script; more of the same bring little new.
 const STATES_MAX: u64 = 1000;
-/// States of a script where few are wanted, so that each kind has some.
+/// Fewest states of a script, so that each kind has some.
 const STATES_MIN: u64 = 100;
 
-/// True when a workload's name, or the beginning of one, is that of scripts.
+/// True for the name of a script, or the beginning of one.
 pub(super) fn is_named(workload: &str) -> bool {
     KINDS.iter().any(|kind| workload.starts_with(kind)) || workload == ALL
 }
 
-/// Explores as many scripts as it takes for the states that are wanted, or the one that is named.
+/// Explores scripts until the wanted number of states is reached, or only the named one.
 ///
 /// # Errors
-/// Where a script cannot be run. States that are wrong are in the report.
+/// If a script cannot be run. Wrong states are in the report.
 pub(super) fn explore(config: &Config) -> Result<Report> {
     let wanted = config.workload.as_deref().unwrap_or_default();
     let kinds: Vec<&str> = KINDS.iter().copied().filter(|kind| wanted == ALL || wanted.starts_with(kind)).collect();
@@ -89,12 +88,12 @@ pub(super) fn add(total: &mut Report, one: Report) {
     total.failures.extend(one.failures);
 }
 
-/// Opens a volume of a form.
+/// Opens a volume.
 fn open(form: Form, device: Arc<dyn Device>) -> Result<Volume> {
     Ok(btrfs_crash::volume_options(form).open_device(device)?)
 }
 
-/// What a subvolume holds: of each path what it is, its attributes, and a number that its bytes give.
+/// Contents of a subvolume: kind, attributes and a digest of the bytes of each path.
 type Contents = BTreeMap<PathBuf, String>;
 
 fn contents(volume: &Volume, top: &Path) -> Result<Contents> {
@@ -122,7 +121,7 @@ fn contents(volume: &Volume, top: &Path) -> Result<Contents> {
     Ok(found)
 }
 
-/// The first difference between what is there and what should be.
+/// The first difference between the found and the expected contents.
 fn difference(found: &Contents, expected: &Contents) -> Option<String> {
     let paths: std::collections::BTreeSet<&PathBuf> = found.keys().chain(expected.keys()).collect();
     let path = paths.into_iter().find(|path| found.get(*path) != expected.get(*path))?;

@@ -1,5 +1,5 @@
-//! Streams are received: a whole subvolume, and the difference to a later state of it. What looks whole is whole, and
-//! what was cut short can be received after all.
+//! Script of received streams: a whole subvolume, and the difference to a later state of it. A subvolume that looks
+//! complete must be complete, and an interrupted receive can be repeated.
 
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use vfs::SnapshotMode;
 
 const SOURCE_BYTES: u64 = 128 << 20;
-/// Points from which a receipt can go on, every so many bytes of a stream.
+/// Interval of the points from which a receive can resume, in bytes of the stream.
 const KEEP_BYTES: u64 = 6 << 10;
 
 /// The script.
@@ -40,19 +40,20 @@ impl Receipt {
         Ok(receiver.receive(stream, &mut Silent)?)
     }
 
-    /// What looks as if it had been received is whole; what has not been is named.
+    /// Asserts that subvolumes that look complete are complete; returns the others.
     fn unfinished(&self, volume: &Volume) -> Result<Vec<String>> {
         let mut unfinished = Vec::new();
         for found in volume.subvolumes()? {
             let path = found.path.to_string_lossy().into_owned();
-            // It is marked first, and gets its own name then, or by the next receipt of the same stream.
+            // It is marked as received before it gets its own name, then or by the next receive of the same stream.
             let own_name = path.strip_suffix(".receiving").unwrap_or(&path);
             let stream = self.streams.iter().find(|(name, ..)| *name == own_name);
             if !found.read_only && found.received_uuid == [0; 16] {
                 unfinished.push(path);
                 continue;
             }
-            let (_, _, expected) = stream.with_context(|| format!("{path} looks whole, and nobody made it"))?;
+            let (_, _, expected) =
+                stream.with_context(|| format!("{path} looks complete, but is not in the script"))?;
             if let Some(difference) = difference(&contents(volume, Path::new(&path))?, expected) {
                 anyhow::bail!("{path} looks whole: {difference}");
             }
@@ -74,7 +75,7 @@ fn streams(random: &mut Random) -> Result<Vec<(&'static str, Vec<u8>, Contents)>
     let mut streams = Vec::new();
     for (name, parent) in [("one", None), ("two", Some(Path::new("one")))] {
         for _ in 0..random.between(6, 20) {
-            // What cannot be done is left out: the streams are made of what was.
+            // A failed change is left out: the streams have the successful ones.
             let _ = change(&volume, random);
         }
         volume.snapshot("home", name, SnapshotMode::ReadOnly)?;
@@ -134,7 +135,7 @@ impl Script for Receipt {
 
     fn judge(&self, device: Arc<dyn Device>, promised: usize) -> Result<()> {
         let volume = open(self.form, device)?;
-        ensure!(volume.read("/beside")? == vec![7; 9000], "a file beside what is received is another");
+        ensure!(volume.read("/beside")? == vec![7; 9000], "a file beside the received subvolume has changed");
         let unfinished = self.unfinished(&volume)?;
         for (name, ..) in self.streams.iter().take(promised) {
             let is_whole = volume.exists(name)? && !unfinished.iter().any(|path| path == name);

@@ -1,4 +1,4 @@
-//! Contents: where the blocks of files lie, and what lies in them.
+//! Scenes of contents: positions and forms of the blocks of files.
 
 use super::scene::{BLOCK, Scene, checkpoint, f2fs_io, knob, open};
 use crate::system::run;
@@ -19,7 +19,7 @@ pub(super) const HALF_FULL: Scene = Scene { name: "half-full", run: half_full };
 pub(super) const COMPRESSED: Scene = Scene { name: "compressed", run: compressed };
 pub(super) const VERITY: Scene = Scene { name: "verity", run: verity };
 
-/// Every way the bytes of a file can lie: inline, in blocks, preallocated, holes.
+/// Every layout of the bytes of a file: inline, in blocks, preallocated, holes.
 fn layouts(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let create = |name: &str| open(&folder.join(name));
@@ -48,7 +48,7 @@ fn layouts(folder: &Path, random: &mut Random) -> Result<()> {
     moved(folder, random)
 }
 
-/// Blocks that are reserved, written in part, or given back.
+/// Preallocated blocks, partly written or punched.
 fn preallocated(folder: &Path, random: &mut Random) -> Result<()> {
     let create = |name: &str| open(&folder.join(name));
     let prealloc = create("prealloc")?;
@@ -66,7 +66,7 @@ fn preallocated(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(rustix::fs::fallocate(&punched, FallocateFlags::ZERO_RANGE, 500_001, 100_000)?)
 }
 
-/// Ranges that were taken out or pushed in, and blocks that were overwritten again and again.
+/// Collapsed and inserted ranges, and blocks that were overwritten again and again.
 fn moved(folder: &Path, random: &mut Random) -> Result<()> {
     let create = |name: &str| open(&folder.join(name));
     let collapsed = create("collapsed")?;
@@ -106,7 +106,7 @@ fn deep(folder: &Path, random: &mut Random) -> Result<()> {
         ("double-indirect", indirect),
         ("inside-double", indirect + 3 * NODE * NODE + 7 * NODE),
         ("far", indirect + NODE * NODE * NODE / 2),
-        // The last one: the limit of a file's size is that of inodes without any address.
+        // The last block: the size limit of a file is that of inodes without any address.
         ("farthest", indirect - INODE + NODE * NODE * NODE - 1),
     ];
     let all = open(&folder.join("all"))?;
@@ -131,7 +131,7 @@ fn deep(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(cut.set_len(direct * BLOCK + 1)?)
 }
 
-/// Files come, half of them go, others come in between and some grow.
+/// Files are made, half of them deleted, others made in between, and some grow.
 fn aged(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let path = |number: u64| folder.join(format!("file-{number}"));
@@ -162,7 +162,7 @@ fn aged(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Has the garbage collector move what lies in half-empty segments.
+/// Has the garbage collector move the blocks of half-empty segments.
 fn collected(folder: &Path, random: &mut Random) -> Result<()> {
     const ROUNDS: usize = 60;
     std::fs::create_dir(folder)?;
@@ -191,7 +191,7 @@ fn collected(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Fills half of what is free.
+/// Fills half of the free space.
 fn half_full(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let free = || -> Result<u64> { Ok(rustix::fs::statvfs(folder)?.f_bavail) };
@@ -205,7 +205,8 @@ fn half_full(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Clusters that compress, that do not, that were overwritten, cut, continued and released. Holes cannot be punched.
+/// Clusters that compress, that do not, that were overwritten, truncated, continued and released. Holes cannot be
+/// punched.
 fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let create = |name: &str| open(&folder.join(name));
@@ -241,7 +242,7 @@ fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
     f2fs_io(&["release_cblocks"], &released).context("release")
 }
 
-/// Files that are compressed as their folder says, or as they say themselves.
+/// Files that are compressed by a flag of their directory, or of their own.
 fn by_flag(folder: &Path, random: &mut Random) -> Result<()> {
     let inner = folder.join("folder");
     std::fs::create_dir(&inner)?;
@@ -252,7 +253,7 @@ fn by_flag(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(own.write_all_at(&random.text(200_000), 0)?)
 }
 
-/// Files whose contents are sealed: a hash tree lies behind their end.
+/// Files protected by fs-verity: a hash tree lies behind their end.
 fn verity(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     for len in [0, 1, 4096, 700_000] {

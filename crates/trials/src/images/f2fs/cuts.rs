@@ -1,10 +1,10 @@
-//! What goes on when the power is cut. Each scene ends with [`MARK`] on the console, and then waits for its end.
+//! Scenes that are running when the power is cut. Each ends with [`MARK`] on the console, and then waits to be killed.
 //!
-//! A line that begins with [`SYNCED`] promises what follows it: the record of a path as a stored walk has it, taken
-//! after an fsync. Later promises of a path replace earlier ones, and [`CHANGES`] before a path takes them back.
+//! A line that begins with [`SYNCED`] is a promise: the record of a path in the form of a stored walk, taken after an
+//! fsync. Later promises of a path replace earlier ones, and [`CHANGES`] before a path revokes them.
 
 use super::scene::{BLOCK, Scene, checkpoint, open};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::metadata::{set_random_metadata, set_xattr};
 use anyhow::{Context, Result, bail};
 use rustix::fs::FallocateFlags;
@@ -14,14 +14,14 @@ use std::path::Path;
 use std::time::Duration;
 use testkit::Random;
 
-/// On the console when the power may be cut.
+/// Written to the console when the power may be cut.
 pub(super) const MARK: &str = "spinney: cut the power";
-/// Before what has to be there afterwards.
+/// Begins the line of a promise.
 pub(super) const SYNCED: &str = "spinney: synced ";
-/// Before the path of a file that is about to change.
+/// Begins the line of a file that is about to change.
 pub(super) const CHANGES: &str = "spinney: changes ";
 
-/// The guest is killed by then, or something is wrong.
+/// Longest time until the guest is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) const ORPHANS: Scene = Scene { name: "orphans", run: orphans };
@@ -38,7 +38,7 @@ fn cut() -> Result<()> {
 /// Syncs a file and promises it.
 fn promise(file: &File, path: &Path) -> Result<()> {
     file.sync_all().with_context(|| path.display().to_string())?;
-    println!("{SYNCED}{}", stored::line(from_top(path)?, &kernel::record(path)?));
+    println!("{SYNCED}{}", walk_file::line(from_top(path)?, &kernel::record(path)?));
     Ok(())
 }
 
@@ -48,7 +48,7 @@ fn from_top(path: &Path) -> Result<&[u8]> {
     Ok(path.strip_prefix(top)?.as_os_str().as_encoded_bytes())
 }
 
-/// Files and a folder that are open and have no name when a checkpoint is made.
+/// Open files and a directory that have no name when a checkpoint is made.
 fn orphans(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let mut held = Vec::new();
@@ -76,7 +76,7 @@ fn orphans(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Everything is in a checkpoint, but for changes that nothing promises.
+/// Everything is in a checkpoint, except for changes without a promise.
 fn checkpointed(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     for number in 0..50 {
@@ -175,7 +175,7 @@ fn new_files(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(std::fs::remove_file(path)?)
 }
 
-/// Files are written, some synced, with a checkpoint now and then, until the power goes.
+/// Files are written, some synced, with checkpoints in between, until the power is cut.
 fn writing(folder: &Path, random: &mut Random) -> Result<()> {
     const ROUNDS_BEFORE: u64 = 150;
     const ROUNDS_MAX: u64 = 5000;

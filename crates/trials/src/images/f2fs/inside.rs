@@ -1,12 +1,13 @@
-//! What runs where the kernel has f2fs: makes one image of the table on a block device, checks and walks it.
+//! The part of `images` that runs in a kernel with f2fs: makes one image of the table on a block device, checks and
+//! walks it.
 //!
-//! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (what
-//! `fsck.f2fs` said) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's
-//! walk of the last checkpoint, without recovery (unless checkpoints were off). Fails if `fsck.f2fs` finds anything.
-//! Called by `super` in the guest, and by people whose kernel has f2fs as `cargo trials f2fs-image NAME DEVICE`.
+//! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (the output
+//! of `fsck.f2fs`) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's walk
+//! of the last checkpoint, without recovery (unless checkpoints were off). Fails if `fsck.f2fs` finds an error. Called
+//! by `super` in the guest, and by users with such a kernel as `cargo trials f2fs-image NAME DEVICE`.
 
 use super::recipes::{End, RECIPES, Recipe};
-use crate::diff_walk::{kernel, stored};
+use crate::diff_walk::{kernel, walk_file};
 use crate::images::metadata::set_random_metadata;
 use crate::images::populate;
 use crate::system::{is_root, run};
@@ -14,15 +15,15 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use testkit::Random;
 
-/// Which image.
+/// The image to make.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Its name in the table.
     name: String,
-    /// The block device that becomes it.
+    /// The block device for it
     device: PathBuf,
-    /// The device has the image already, as a power cut left it: have the kernel recover it. Another device has a
-    /// copy, to look at the last checkpoint: even a mount that may not recover writes to it.
+    /// The device has the image already, as a power cut left it: have the kernel recover it. Another device has a copy,
+    /// to read the last checkpoint: even a mount without recovery writes to it
     #[arg(long, value_name = "COPY")]
     recover: Option<PathBuf>,
 }
@@ -49,17 +50,17 @@ pub(crate) fn make(options: &Options) -> Result<()> {
     Ok(std::fs::remove_dir(&point)?)
 }
 
-/// The kernel's walk of a mount, into a file; returns how many names there are.
+/// Writes the kernel's walk of a mount to a file; returns the number of names.
 fn walk(device: &Path, point: &Path, options: &str, file: &str) -> Result<usize> {
     let mounted = Mounted::new(device, point, options).context("walk")?;
     let walk = kernel::walk(point).context("walk")?;
     mounted.unmount()?;
     let mut file = std::io::BufWriter::new(std::fs::File::create(file)?);
-    stored::write(&walk, &mut file)?;
+    walk_file::write(&walk, &mut file)?;
     Ok(walk.len())
 }
 
-/// mkfs, and every mount of the recipe.
+/// Runs mkfs, and every mount of the recipe.
 fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
     let mut random = Random::new(u64::from(recipe.seed));
     let path = device.to_string_lossy();
@@ -83,7 +84,7 @@ fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A tree for `sload.f2fs`: it takes no attributes, and where it is made there may be none.
+/// A tree for `sload.f2fs`: without attributes, which the file system that holds it may lack.
 fn tree_to_load(folder: &Path, files: u32, random: &mut Random) -> Result<()> {
     let mut inner = folder.to_path_buf();
     std::fs::create_dir(folder)?;
@@ -105,7 +106,7 @@ fn tree_to_load(folder: &Path, files: u32, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless `fsck.f2fs` finds nothing to repair.
+/// Fails if `fsck.f2fs` finds an error.
 fn check(device: &Path, report: &Path) -> Result<()> {
     let said = run("fsck.f2fs", &["-f", "--dry-run", &device.to_string_lossy()]).context("fsck.f2fs")?;
     std::fs::write(report, &said)?;

@@ -1,15 +1,14 @@
-//! Images made by a kernel with f2fs, and what that kernel reads in them.
+//! Images made by a kernel with f2fs, and that kernel's walks of them.
 //!
-//! `recipes` is the table; `scenes`, `contents` and `cuts` are what is done in a mount. The kernel here may lack f2fs:
-//! a guest makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and
-//! in it this program runs again (`inside`). Beside each `NAME.img` are left: `NAME.walk`, the kernel's walk, which
-//! `diff-walk` compares with ours; `NAME.fsck`, what `fsck.f2fs` said; `NAME.console`. An image whose power was cut
-//! stays as it was found then. `NAME.walk` is of a copy of it that the kernel has recovered, `NAME.checkpoint` of what
-//! the kernel found before (the last checkpoint, without rolling forward), and `NAME.synced` has what was promised
-//! before the power went, which has to be in `NAME.walk`.
+//! `recipes` is the table; `scenes`, `contents` and `cuts` are run in a mount. The kernel here may lack f2fs: a guest
+//! makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and runs this
+//! program in it (`inside`). Beside each `NAME.img` are left: `NAME.walk`, the kernel's walk, which `diff-walk`
+//! compares with ours; `NAME.fsck`, the output of `fsck.f2fs`; `NAME.console`. An image whose power was cut stays as it
+//! was then. `NAME.walk` is of a copy that the kernel has recovered, `NAME.checkpoint` of the last checkpoint, without
+//! recovery, and `NAME.synced` has the promises made before the power cut, which `NAME.walk` must keep.
 //!
-//! Needs what `run.sh` needs; no root. Fails if an image cannot be made, if `fsck.f2fs` finds anything in it, or if
-//! recovery breaks a promise. Called by `cargo trials images --format f2fs`.
+//! Needs the programs that `run.sh` needs; no root. Fails if an image cannot be made, if `fsck.f2fs` finds an error in
+//! it, or if recovery breaks a promise. Called by `cargo trials images --format f2fs`.
 
 mod contents;
 mod cuts;
@@ -19,17 +18,17 @@ mod scene;
 mod scenes;
 
 use crate::diff_walk::record::{Record, Walk, differences};
-use crate::diff_walk::stored;
+use crate::diff_walk::walk_file;
 use anyhow::{Context, Result, bail, ensure};
 use recipes::{End, RECIPES, Recipe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Longest time of one boot; without KVM, and on a busy machine, everything takes its time.
+/// Longest time of one boot in seconds; without KVM, and on a busy machine, everything is slow.
 const SECONDS: &str = "1200";
 
-/// Makes every image in `folder` (those whose name holds `only`, when it is given).
+/// Makes the images in `folder`, or those whose name has `only`.
 pub(crate) fn make_all(root: &Path, folder: &Path, cache: &Path, only: Option<&str>) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let guest = Guest { root, cache, folder };
@@ -51,7 +50,7 @@ pub(crate) fn make_all(root: &Path, folder: &Path, cache: &Path, only: Option<&s
     Ok(())
 }
 
-/// Makes one image; returns how many names it holds.
+/// Makes one image; returns the number of its names.
 fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
     let image = guest.file(recipe, "img");
     for kind in ["img", "walk", "checkpoint", "fsck", "synced", "console"] {
@@ -62,7 +61,7 @@ fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
         End::Unmounted => guest.run(recipe, &[&image], &[], &[])?,
         _ => cut(guest, recipe, &image)?,
     }
-    Ok(stored::read(&guest.file(recipe, "walk"))?.len())
+    Ok(walk_file::read(&guest.file(recipe, "walk"))?.len())
 }
 
 /// Cuts the power of the guest, and has another one recover a copy.
@@ -71,7 +70,7 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     let synced = guest.file(recipe, "synced");
     let console = String::from_utf8_lossy(&std::fs::read(guest.file(recipe, "console"))?).into_owned();
     let promised = promises(&console)?;
-    stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
+    walk_file::write(&promised, &mut std::fs::File::create(&synced)?)?;
     let copies = ["recovered", "looked-at"].map(|kind| guest.file(recipe, kind));
     for copy in &copies {
         crate::system::copy_sparse(image, copy)?;
@@ -81,33 +80,33 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
         std::fs::remove_file(copy)?;
     }
     recovered?;
-    keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)?;
+    keeps(&promised, &walk_file::read(&guest.file(recipe, "walk"))?)?;
     if recipe.end == End::PowerCutAfterFsync {
-        let earlier = stored::read(&guest.file(recipe, "checkpoint"))?;
+        let earlier = walk_file::read(&guest.file(recipe, "checkpoint"))?;
         ensure!(keeps(&promised, &earlier).is_err(), "the checkpoint has everything: nothing was rolled forward");
     }
     Ok(())
 }
 
-/// What the scenes promised on the console.
+/// The promises of the scenes on the console.
 fn promises(console: &str) -> Result<Walk> {
     let mut promised = Walk::new();
-    // The power may have been cut in the last line.
+    // The power cut may have truncated the last line.
     let whole = console.rsplit_once('\n').map_or("", |(whole, _)| whole);
     for line in whole.lines() {
         if let Some((_, record)) = line.split_once(cuts::SYNCED) {
-            let (path, record) = stored::parse(record.trim_end()).with_context(|| line.to_owned())?;
+            let (path, record) = walk_file::parse(record.trim_end()).with_context(|| line.to_owned())?;
             promised.insert(path, record);
         } else if let Some((_, path)) = line.split_once(cuts::CHANGES) {
-            promised.remove(&stored::unescaped(path.trim_end())?);
+            promised.remove(&walk_file::unescaped(path.trim_end())?);
         }
     }
     Ok(promised)
 }
 
-/// Whether a recovered image holds what was promised.
+/// Asserts that a recovered image keeps the promises.
 fn keeps(promised: &Walk, recovered: &Walk) -> Result<()> {
-    // All of a promised file but its places: recovery writes inodes anew, and inline data lies in them.
+    // All of a promised file but the positions of its blocks: recovery rewrites inodes, which may hold inline data.
     let plain = |record: &Record| Record { extents: Vec::new(), blocks: 0, ..record.clone() };
     let found = recovered.iter().filter(|(path, _)| promised.contains_key(*path));
     let found: Walk = found.map(|(path, record)| (path.clone(), plain(record))).collect();
@@ -129,7 +128,7 @@ impl Guest<'_> {
         self.folder.join(format!("{}.{kind}", recipe.name))
     }
 
-    /// Runs this program in a guest that has `disks`; what it leaves goes beside the images.
+    /// Runs this program in a guest that has `disks`; its output files go beside the images.
     fn run(&self, recipe: &Recipe, disks: &[&Path], options: &[&str], more: &[&str]) -> Result<()> {
         let results = self.file(recipe, "results");
         let own = std::env::current_exe()?;
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_promise_is_taken_back_by_a_change_and_a_line_that_was_cut_promises_nothing() {
-        let line = |path: &[u8]| format!("{}{}\r\n", cuts::SYNCED, stored::line(path, &Record::default()));
+        let line = |path: &[u8]| format!("{}{}\r\n", cuts::SYNCED, walk_file::line(path, &Record::default()));
         let (a, b, c) = (line(b"w/a"), line(b"w/b\n"), line(b"w/c"));
         let cut = c.trim_end().to_owned();
         let console = format!("boots\r\n{a}{b}{}w/a\r\n{}w/b\\n\r\n{b}{cut}", cuts::CHANGES, cuts::CHANGES);

@@ -3,7 +3,7 @@
 use super::scene::Scene;
 use super::{contents, cuts, scenes};
 
-/// How one image is made.
+/// The recipe of one image.
 #[derive(Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
@@ -11,18 +11,18 @@ pub(super) struct Recipe {
     pub(super) megabytes: u32,
     /// Options of `mkfs.f2fs`.
     pub(super) mkfs: &'static [&'static str],
-    /// Files of a random tree that `sload.f2fs` puts in before the first mount.
+    /// Number of files of a random tree that `sload.f2fs` adds before the first mount.
     pub(super) loaded: u32,
     /// Mounts, one after the other.
     pub(super) sessions: &'static [Session],
     pub(super) end: End,
 }
 
-/// One mount and what is done in it.
+/// One mount, and the changes made in it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) options: &'static str,
-    /// Files of the random tree.
+    /// Number of files of the random tree.
     pub(super) files: u32,
     pub(super) scenes: &'static [Scene],
 }
@@ -30,11 +30,11 @@ pub(super) struct Session {
 /// How the last mount ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should.
+    /// Properly.
     Unmounted,
-    /// The guest is killed as soon as it says [`cuts::MARK`].
+    /// The guest is killed as soon as it prints [`cuts::MARK`].
     PowerCut,
-    /// Likewise; what was promised is not in the last checkpoint.
+    /// Likewise; the promised files are not in the last checkpoint.
     PowerCutAfterFsync,
     /// Checkpoints were off: a mount that may neither write nor recover refuses the image.
     PowerCutWithoutCheckpoints,
@@ -56,13 +56,13 @@ const fn fsynced(name: &'static str, seed: u32, mkfs: &'static [&'static str], s
     Recipe { end: End::PowerCutAfterFsync, ..recipe(name, seed, mkfs, sessions) }
 }
 
-/// Every feature that widens inodes and puts checksums into them.
+/// All features that enlarge inodes and add checksums.
 const EXTRA: &[&str] =
     &["-O", "extra_attr,inode_checksum,sb_checksum,inode_crtime,flexible_inline_xattr,project_quota,quota"];
 
 const COMPRESSION: &[&str] = &["-O", "extra_attr,inode_checksum,inode_crtime,compression"];
 
-/// What most images have beside their random tree.
+/// Scenes of most images, beside their random tree.
 const COMMON: &[Scene] = &[scenes::NODES, contents::LAYOUTS, scenes::XATTRS];
 
 pub(super) const RECIPES: &[Recipe] = &[

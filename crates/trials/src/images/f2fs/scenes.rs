@@ -1,4 +1,4 @@
-//! Names, directories, attributes and flags.
+//! Scenes of names, directories, attributes and flags.
 
 use super::scene::{Scene, checkpoint, knob, open};
 use crate::images::common;
@@ -23,7 +23,7 @@ pub(super) const CASEFOLD: Scene = Scene { name: "casefold", run: casefold };
 pub(super) const FLAGS: Scene = Scene { name: "flags", run: flags };
 pub(super) const ENABLE_CHECKPOINT: Scene = Scene { name: "enable-checkpoint", run: enable_checkpoint };
 
-/// Hard links in several folders, renamed and removed ones, symlinks of every length there is.
+/// Hard links in several directories, renamed and removed ones, symlinks of every possible length.
 fn links(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     std::fs::create_dir(folder.join("other"))?;
@@ -72,7 +72,7 @@ fn xattrs(folder: &Path, random: &mut Random) -> Result<()> {
     let long_list = file("long-list")?;
     let users: Vec<u32> = (1000..1060).collect();
     set_xattr(&long_list, "system.posix_acl_access", &common::access_list(&users))?;
-    // One that grows out of the inode, one that comes back into it, one that loses all.
+    // Attributes that outgrow the inode, that come back into it, and that are all removed.
     let grown = file("grown")?;
     set_xattr(&grown, "user.value", &random.noise(20))?;
     checkpoint(folder)?;
@@ -95,7 +95,7 @@ fn xattrs(folder: &Path, random: &mut Random) -> Result<()> {
     set_xattr(&folder.join("symlink"), "trusted.of-a-symlink", b"value")
 }
 
-/// Attributes as full as they get, and names of every length.
+/// Attributes that fill their space, and names of every length.
 fn more_xattrs(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let full = folder.join("full");
@@ -113,7 +113,7 @@ fn more_xattrs(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Folders of a few names to many thousand, with names of all lengths and gaps where names were removed.
+/// Directories of a few names to many thousand, with names of all lengths and gaps of removed names.
 fn directories(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     // 182 slots are in an inode of default size, 214 in a block, two blocks in a bucket, twice the buckets a level.
@@ -150,7 +150,7 @@ fn directories(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// A folder of names of one file, which costs no nodes.
+/// A directory with many names of one file, which costs no nodes.
 fn fill(folder: &Path, count: usize, name: impl Fn(usize) -> String) -> Result<()> {
     std::fs::create_dir(folder)?;
     let first = folder.join(name(0));
@@ -171,7 +171,7 @@ fn thin_out(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Folders whose hash tables begin with more buckets than one.
+/// Directories whose hash tables begin with several buckets.
 fn levels(folder: &Path, _: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let knob = knob("dir_level")?;
@@ -182,7 +182,7 @@ fn levels(folder: &Path, _: &mut Random) -> Result<()> {
     Ok(std::fs::write(&knob, "0")?)
 }
 
-/// Folders in which case does not matter, and names that tell whether folding and hashing are right.
+/// Directories that ignore case, with names that detect wrong folding or hashing.
 fn casefold(folder: &Path, random: &mut Random) -> Result<()> {
     const FOLDED: IFlags = IFlags::from_bits_retain(0x4000_0000);
     std::fs::create_dir(folder)?;
@@ -210,7 +210,7 @@ fn casefold(folder: &Path, random: &mut Random) -> Result<()> {
         let found = std::fs::read(folder.join(name.to_uppercase()));
         println!("casefold: {name} as {}: {}", name.to_uppercase(), found.is_ok());
     }
-    // Names that are no UTF-8: allowed unless the encoding is strict.
+    // Names that are not UTF-8: allowed unless the encoding is strict.
     let odd = folder.join(OsStr::from_bytes(b"odd-\xff-Name"));
     println!("casefold: a name that is no UTF-8: {}", std::fs::write(odd, "x").is_ok());
     let many = folder.join("Many");
@@ -268,7 +268,7 @@ fn open_read(path: &Path) -> Result<File> {
     File::open(path).with_context(|| path.display().to_string())
 }
 
-/// Turns checkpoints on again, which the mount had turned off.
+/// Turns checkpoints on again after a mount without them.
 fn enable_checkpoint(folder: &Path, _: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     std::fs::write(folder.join("before"), "checkpoints are off")?;

@@ -1,24 +1,24 @@
-//! Attempts to get around permissions, on a mount of ours and on one of the kernel's btrfs.
+//! Trial of permissions: attempts to circumvent them, on a mount of ours and on the kernel's btrfs.
 //!
 //! [`sides`] makes a fresh volume of each kind, mounts it as a system would (`suid`, `dev`, every user), and runs the
-//! scripts of `script/` there: each attempt prepares a scene as root, becomes somebody (a stranger, a member of a
-//! group, an owner, root without capabilities, root of a namespace of users) and acts. Its outcome is how each step
-//! ended, as whom programs ran, and everything that is in the scene afterwards. [`outcome`] compares the two;
-//! [`known`] is the list of what may differ, each row with its reason. Anything else is a failure. After a run the
-//! kernel mounts our image and has to see there what was seen through the mount.
+//! scripts of `script/` there: each attempt prepares a scene as root, becomes another user (a stranger, a member of a
+//! group, an owner, root without capabilities, root of a user namespace) and acts. Its outcome is the result of each
+//! step, the users as whom programs ran, and all files in the scene afterwards. [`outcome`] compares the two;
+//! [`exceptions`] lists the accepted differences, each with its reason. Any other difference is a failure. After a run
+//! the kernel mounts our image and must see the same as the mount showed.
 //!
-//! `--self-test` shows that the comparison can fail: it weakens one side on purpose and wants that found.
+//! `--self-test` shows that the comparison can fail: it weakens one side on purpose and expects that to be found.
 //!
 //! Needs root, python3 and the `spinney` program built. Called by `cargo trials attack`.
 
-mod known;
+mod exceptions;
 mod outcome;
 mod sides;
 
 use super::checks::Mode;
 use crate::system;
 use anyhow::{Result, ensure};
-use known::Verdict;
+use exceptions::Verdict;
 use outcome::{Compared, Difference, Outcome};
 use serde_json::json;
 use sides::{Phase, Plan};
@@ -27,10 +27,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Lines shown of what differs in one attempt.
+/// Most differing lines that are shown of an attempt.
 const SHOWN: usize = 40;
 
-/// What is attempted.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials attack\n  \
     cargo trials attack --only 'set-user' --mode writeback,io-uring\n  cargo trials attack --self-test")]
@@ -44,13 +44,13 @@ pub(crate) struct Options {
     /// A line of JSON for each attempt instead of the table.
     #[arg(long)]
     json: bool,
-    /// What `test.sh` runs: the default mode without attempts that resemble others, and the self-test.
+    /// The run of `test.sh`: the default mode without attempts that resemble others, and the self-test
     #[arg(long)]
     ci: bool,
     /// Weaken one side on purpose; passes if that is found.
     #[arg(long)]
     self_test: bool,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-attack")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// How many attempts came to which verdict.
+/// Number of attempts by verdict.
 #[derive(Debug, Default)]
 struct Totals {
     verdicts: BTreeMap<Verdict, u64>,
@@ -75,7 +75,7 @@ impl Totals {
     }
 }
 
-/// Makes the attempts and says how they ended.
+/// Makes the attempts and prints their verdicts.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "becoming others and mounting needs root");
     std::fs::create_dir_all(&options.dir)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All attempts in one mode; how many failed.
+/// Makes all attempts in one mode; returns the number of failures.
 fn attack(options: &Options, mode: Mode) -> Result<u64> {
     let mut totals = Totals::default();
     for phase in [Phase::Always, Phase::Subvolumes] {
@@ -103,17 +103,18 @@ fn attack(options: &Options, mode: Mode) -> Result<u64> {
         ensure!(kernel.len() == ours.outcomes.len(), "the two sides made different attempts");
         for (kernel, ours) in kernel.iter().zip(&ours.outcomes) {
             let compared = Compared::new(kernel, ours);
-            let (verdict, reason) = known::judge(&compared, phase, mode);
+            let (verdict, reason) = exceptions::judge(&compared, phase, mode);
             totals.add(verdict);
             print(options, mode, &compared, verdict, reason);
             if verdict == Verdict::Failed && !options.json {
-                let unlisted = |each: &&Difference| known::one(&compared, each, phase, mode).0 == Verdict::Failed;
+                let unlisted = |each: &&Difference| exceptions::one(&compared, each, phase, mode).0 == Verdict::Failed;
                 for difference in compared.differences.iter().filter(unlisted).take(SHOWN) {
                     println!("    {difference}");
                 }
             }
         }
-        let may_differ = |each: &sides::OnDisk| known::may_differ_on_disk(&each.attempt, each.difference.what(), mode);
+        let may_differ =
+            |each: &sides::OnDisk| exceptions::may_differ_on_disk(&each.attempt, each.difference.what(), mode);
         for found in ours.on_disk.iter().filter(|each| !may_differ(each)) {
             totals.add(Verdict::Failed);
             println!("FAILED: {}: the kernel sees in the image: {}: {}", mode.name(), found.folder, found.difference);
@@ -156,13 +157,13 @@ fn print(options: &Options, mode: Mode, compared: &Compared<'_>, verdict: Verdic
     );
 }
 
-/// How many steps of an attempt were allowed and refused.
+/// Numbers of allowed and refused steps of an attempt.
 fn ends(outcome: &Outcome) -> String {
     let refused = outcome.steps.iter().filter(|step| step.is_refused()).count();
     format!("{} done, {refused} refused", outcome.steps.len().saturating_sub(refused))
 }
 
-/// Weakens a side in each of some ways; how many were not found.
+/// Weakens one side in several ways; returns the number of those not found.
 fn self_test(options: &Options) -> Result<u64> {
     let mut missed = 0;
     for weakness in sides::WEAKNESSES {
@@ -170,7 +171,7 @@ fn self_test(options: &Options) -> Result<u64> {
         let (kernel, ours) = plan.run()?;
         let found = kernel.iter().zip(&ours.outcomes).filter(|(kernel, ours)| {
             let compared = Compared::new(kernel, ours);
-            known::judge(&compared, plan.phase(), Mode::Default).0 == Verdict::Failed
+            exceptions::judge(&compared, plan.phase(), Mode::Default).0 == Verdict::Failed
         });
         let count = found.count();
         println!("self-test: {}: found by {count} of {} attempts", weakness.name, kernel.len());

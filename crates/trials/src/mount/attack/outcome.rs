@@ -1,13 +1,13 @@
-//! What came of an attempt, and how two outcomes differ.
+//! The outcome of an attempt, and the differences between two outcomes.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A step and how it ended: the name of an error, or what it gave.
+/// Steps with their results: the name of an error, or a value.
 pub(super) type Steps = Vec<Step>;
-/// Attributes and contents of what is at each path.
+/// Attributes and contents of each path.
 pub(super) type State = BTreeMap<String, BTreeMap<String, Value>>;
 
 /// A step of an attempt.
@@ -23,7 +23,7 @@ impl Step {
         is_error(&self.end)
     }
 
-    /// Label and end.
+    /// Label and result.
     pub(super) fn to_json(&self) -> Value {
         Value::from(vec![Value::from(self.label.as_str()), self.end.clone()])
     }
@@ -34,7 +34,7 @@ impl Step {
 pub(super) struct Outcome {
     pub(super) attempt: String,
     pub(super) identity: String,
-    /// Its folder, below the root of the mount.
+    /// Its directory, below the root of the mount.
     pub(super) folder: String,
     /// When it began, in seconds.
     pub(super) since: f64,
@@ -69,30 +69,30 @@ impl Outcome {
     }
 }
 
-/// The state of that name in a line of output.
+/// Takes the state with this name out of a line of output.
 pub(super) fn state(line: &mut Value, name: &str) -> Result<State> {
     let value = line.get_mut(name).map(Value::take).with_context(|| format!("no `{name}`"))?;
     serde_json::from_value(value).with_context(|| name.to_owned())
 }
 
-/// Something that is not the same on both sides.
+/// A difference between the sides.
 #[derive(Debug)]
 pub(super) struct Difference {
-    /// A step's label with `step`, or a path and what of it with `before`, `after`.
+    /// A step's label after `step`, or a path and a field after `before` or `after`.
     what: String,
     kernel: Option<Value>,
     ours: Option<Value>,
-    /// Ours is what it was before the attempt.
+    /// Ours is the same as before the attempt.
     is_unchanged: bool,
 }
 
 impl Difference {
-    /// The text that the rows of the list are compared with.
+    /// The text that the patterns of accepted differences match.
     pub(super) fn what(&self) -> &str {
         &self.what
     }
 
-    /// True where ours gives less: an error instead of success, fewer permission bits, no change.
+    /// True if ours grants less: an error instead of success, fewer permission bits, no change.
     pub(super) fn is_stricter(&self) -> bool {
         let (kernel, ours) = (self.kernel.as_ref(), self.ours.as_ref());
         let bits = |value: Option<&Value>| {
@@ -106,7 +106,7 @@ impl Difference {
         self.is_unchanged || has_fewer_bits || (self.what.starts_with("step ") && ours.is_some_and(is_error))
     }
 
-    /// True for a step that both refuse.
+    /// True for a step that both sides refuse.
     pub(super) fn is_refused_by_both(&self) -> bool {
         let is_refused = |value: &Option<Value>| value.as_ref().is_some_and(is_error);
         self.what.starts_with("step ") && is_refused(&self.kernel) && is_refused(&self.ours)
@@ -120,7 +120,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Characters of a value that are shown.
+/// Most characters of a value that are shown.
 const VALUE_CHARACTERS: usize = 200;
 
 fn short(value: &Value) -> String {
@@ -128,7 +128,7 @@ fn short(value: &Value) -> String {
     text.chars().take(VALUE_CHARACTERS).collect()
 }
 
-/// The name of an error, as `errno` has it.
+/// True for the name of an error, as in `errno`.
 fn is_error(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         let mut rest = text.strip_prefix('E').into_iter().flat_map(str::chars).peekable();
@@ -156,7 +156,7 @@ impl<'a> Compared<'a> {
 fn steps(kernel: &[Step], ours: &Outcome) -> Vec<Difference> {
     let count = kernel.len().max(ours.steps.len());
     let pairs = (0..count).map(|index| (kernel.get(index), ours.steps.get(index)));
-    // A step that looks at the permission bits of a path.
+    // A step that reads the permission bits of a path.
     let is_old_mode = |step: &Step| {
         let path = step.label.strip_suffix(" mode");
         let entry = path.and_then(|path| ours.before.get(path));
@@ -173,12 +173,12 @@ fn steps(kernel: &[Step], ours: &Outcome) -> Vec<Difference> {
         .collect()
 }
 
-/// The script itself failed, which is no outcome, not even on both sides.
+/// A failure of the script itself, which is no outcome, not even on both sides.
 fn is_script(step: Option<&Step>) -> bool {
     step.is_some_and(|step| step.label == "script" || step.label == "end")
 }
 
-/// How two states differ; `old` is what the second one was.
+/// Differences of two states; `old` is an earlier one of the second.
 pub(super) fn states(when: &str, kernel: &State, ours: &State, old: Option<&State>) -> Vec<Difference> {
     let mut differences = Vec::new();
     let paths: BTreeSet<&String> = kernel.keys().chain(ours.keys()).collect();

@@ -1,4 +1,4 @@
-//! The two volumes on which the attempts are made.
+//! The two volumes of the attempts.
 
 use super::super::checks::Mode;
 use super::super::served::Served;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Bytes of an image.
 const IMAGE_BYTES: u64 = 2 << 30;
-/// After this the attempts are given up and the mount is aborted; they take some ten seconds.
+/// Time limit of the attempts in seconds, after which the mount is aborted; they take some ten seconds.
 const SECONDS_MAX: u64 = 300;
 
 /// The scripts, and their names.
@@ -30,10 +30,10 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("places.py", include_str!("script/places.py")),
 ];
 
-/// Which attempts; the second ones want options of both sides.
+/// Group of attempts; the second needs options on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// As everybody mounts.
+    /// With the usual options.
     Always,
     /// Users may make and delete subvolumes.
     Subvolumes,
@@ -48,11 +48,11 @@ impl Phase {
     }
 }
 
-/// Something that is wrong on purpose.
+/// A deliberate weakness.
 #[derive(Debug)]
 pub(super) struct Weakness {
     pub(super) name: &'static str,
-    /// More options of our mount, and of the kernel's.
+    /// Further options of our mount, and of the kernel's.
     ours: &'static str,
     kernels: &'static str,
     /// The attempts that should find it.
@@ -73,14 +73,14 @@ pub(super) const WEAKNESSES: &[Weakness] = &[
         only: &["set-user-program"],
     },
     Weakness {
-        name: "programs lose what makes them run as their owner",
+        name: "programs lose their set-user bits",
         ours: ",nosuid",
         kernels: "",
         only: &["set-user-program", "capability-program"],
     },
 ];
 
-/// What is run on which volumes.
+/// The attempts, and the volumes.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     options: &'a Options,
@@ -90,15 +90,15 @@ pub(super) struct Plan<'a> {
     words: Vec<String>,
 }
 
-/// What came of the attempts on our side.
+/// Outcomes of the attempts on our side.
 #[derive(Debug)]
 pub(super) struct Ours {
     pub(super) outcomes: Vec<Outcome>,
-    /// What the kernel sees in the image otherwise than it was seen through the mount.
+    /// Differences between the kernel's view of the image and that of the mount.
     pub(super) on_disk: Vec<OnDisk>,
 }
 
-/// Something in the image that was not so through the mount.
+/// A difference between the image and the mount.
 #[derive(Debug)]
 pub(super) struct OnDisk {
     pub(super) attempt: String,
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
         }
         let mut words = options.only.clone();
         if mode == Mode::Writeback {
-            // The kernel takes such a write before the server can refuse it, and unmounting says that it was lost.
+            // The kernel takes such a write before the server can refuse it, and unmounting reports the loss.
             words.push("--without=append-only-file-by-older-handle".to_owned());
         }
         if phase == Phase::Subvolumes {
@@ -177,7 +177,7 @@ impl<'a> Plan<'a> {
             }
         };
         served.unmount_and_check()?;
-        // Our own image, just checked; the kernel says what is really in it.
+        // Our own image, just checked; the kernel shows its real contents.
         let mount = Mount::new(&image, "noatime")?;
         let on_disk = look(scripts, mount.path(), &outcomes)?;
         mount.unmount()?;
@@ -185,7 +185,7 @@ impl<'a> Plan<'a> {
         Ok(Ours { outcomes, on_disk })
     }
 
-    /// Runs the script on a mount; fails when that takes too long.
+    /// Runs the script on a mount; fails if it takes too long.
     fn attempts(&self, scripts: &Path, dir: &Path, side: &str) -> Result<Vec<Outcome>> {
         let mut command = python(scripts);
         command.arg(dir).args([side, self.phase.name()]).args(&self.words);
@@ -214,7 +214,7 @@ fn python(scripts: &Path) -> Command {
     command
 }
 
-/// What a process says, line by line, by a thread that may be waited for with a limit.
+/// The output of a process by lines, read by a thread so that waiting can be limited.
 fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<std::io::Result<String>>> {
     let output = child.stdout.take().context("the script has no output")?;
     let (sender, receiver) = mpsc::channel();
@@ -228,7 +228,7 @@ fn lines_of(child: &mut Child) -> Result<mpsc::Receiver<std::io::Result<String>>
     Ok(receiver)
 }
 
-/// How what is at `dir` now differs from what the attempts left.
+/// Differences between the present files in `dir` and the outcomes of the attempts.
 fn look(scripts: &Path, dir: &Path, outcomes: &[Outcome]) -> Result<Vec<OnDisk>> {
     let mut command = python(scripts);
     let mut child = command.arg("--look").arg(dir).stdin(Stdio::piped()).spawn().context("python3")?;
@@ -251,7 +251,7 @@ fn look(scripts: &Path, dir: &Path, outcomes: &[Outcome]) -> Result<Vec<OnDisk>>
     Ok(differences)
 }
 
-/// Ends the connection of a mount whose server does not answer, without asking the mount for anything.
+/// Aborts the connection of a mount whose server does not answer, without a request to the mount.
 fn abort(dir: &Path) -> Result<()> {
     const CONNECTIONS: &str = "/sys/fs/fuse/connections";
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;

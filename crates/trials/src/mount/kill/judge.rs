@@ -1,4 +1,4 @@
-//! What is missed on the image of a killed server. The image is changed by that: it is mounted.
+//! Broken promises in the image of a killed server. The image is mounted, and so changed.
 
 use super::super::promises::{Diary, Ledger, Miss, Mounted, misses, print_histories};
 use crate::formats::Kind;
@@ -8,11 +8,11 @@ use blockdev::backends::{FileDevice, FileOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the kernel and Spinney miss; and whether there was a log to be replayed.
+/// Promises that the kernel and Spinney find broken; and whether a log was replayed.
 pub(super) fn btrfs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(bool, Vec<String>)> {
     let ours = image.with_extension("img.ours");
     system::copy_sparse(image, &ours)?;
-    // Damage must never come before the kernel.
+    // A damaged image must not be mounted by the kernel.
     if let Some(problem) = Kind::Btrfs.check(image)? {
         return Ok((false, vec![format!("btrfs check before any replay: {problem}")]));
     }
@@ -27,7 +27,7 @@ pub(super) fn btrfs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(
     Ok((with_log, losses))
 }
 
-/// What Spinney misses; and whether something was fsynced behind the checkpoint.
+/// Promises that Spinney finds broken; and whether fsynced files were recovered.
 pub(super) fn f2fs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(bool, Vec<String>)> {
     if let Some(problem) = Kind::F2fs.check(image)? {
         return Ok((false, vec![format!("fsck.f2fs before any recovery: {problem}")]));
@@ -59,7 +59,7 @@ fn by_spinney(program: &Path, image: &Path, diaries: &[Diary]) -> Result<Vec<Str
     Ok(told(diaries, &missed))
 }
 
-/// Misses as lines, after what led to them was printed.
+/// Broken promises as lines, after the history is printed.
 fn told(diaries: &[Diary], missed: &[Miss]) -> Vec<String> {
     print_histories(ledgers(diaries), missed);
     missed.iter().map(ToString::to_string).collect()

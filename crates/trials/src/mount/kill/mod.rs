@@ -1,16 +1,16 @@
-//! `kill -9` of the server while eight writers fsync, many times: nothing that was promised is lost.
+//! Trial of `kill -9` of the server while eight writers fsync, many times: no promised data is lost.
 //!
-//! What the writers do and how they remember what they were promised is in `promises`.
+//! `promises` has the writers, and the promises that they got.
 //!
-//! After each kill the image is judged twice: the kernel mounts it, and so replays our log with its
-//! own code; and Spinney mounts a copy. Both times every file must have every byte that was promised
-//! and no byte that was never written, with attributes that it had at the last fsync or later, under a name that it
-//! may have; every snapshot must be there and have all that was written before it; and `btrfs check` must find
-//! nothing, neither before nor after. On f2fs, which this kernel may lack, Spinney and `fsck.f2fs` judge, and there are
-//! no snapshots; `--keep` keeps the images as the kills left them, for a kernel elsewhere (`cargo trials f2fs-guest`).
+//! After each kill the image is checked twice: the kernel mounts it, and so replays our log with its own code; and
+//! Spinney mounts a copy. Both times every file must have all promised bytes and no others than were written, with
+//! attributes of the last fsync or later, under one of its possible names; every snapshot must exist with the data
+//! written before it; and `btrfs check` must find no error, before and after. For f2fs, which this kernel may lack,
+//! Spinney and `fsck.f2fs` check, and there are no snapshots; `--keep` keeps the images as the kills left them, for
+//! another kernel (`cargo trials f2fs-guest`).
 //!
-//! Fails at the end, with the number of losses; the seed repeats what the writers do, though not the
-//! moment of the kill. Needs root. Called by `cargo trials kill-mount`.
+//! Fails at the end, with the number of losses; the seed repeats the writers' operations, though not the moment of the
+//! kill. Needs root. Called by `cargo trials kill-mount`.
 
 mod judge;
 
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use testkit::Random;
 
 const IMAGE_BYTES: u64 = 1 << 30;
-/// How the mounts of f2fs are, by turns.
+/// Mount options of f2fs, by turns.
 const F2FS_OPTIONS: &[&str] = &[
     "allow_other",
     "allow_other,commit=1",
@@ -37,7 +37,7 @@ const F2FS_OPTIONS: &[&str] = &[
     "allow_other,commit=1,writeback",
     "allow_other,noatime",
 ];
-/// How those of btrfs are.
+/// Mount options of btrfs, by turns.
 const OPTIONS: &[&str] = &[
     "allow_other,user_subvol_ioctls",
     "allow_other,user_subvol_ioctls,commit=1",
@@ -46,36 +46,36 @@ const OPTIONS: &[&str] = &[
     "allow_other,user_subvol_ioctls,commit=1,writeback",
     "allow_other,user_subvol_ioctls,compress-force=zstd:1",
 ];
-/// Milliseconds from the first write to the kill.
+/// Range of milliseconds from the first write to the kill.
 const DELAY_MS: (u64, u64) = (5, 1500);
-/// Losses that are printed.
+/// Most losses that are printed.
 const SHOWN: usize = 20;
-/// How long a mount may stay after its server was killed.
+/// Longest time for a mount to disappear after its server was killed.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo trials kill-mount --times 50 --seed 1")]
 pub(crate) struct Options {
     /// The format of the images.
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
-    /// How often the server is killed.
+    /// Number of kills
     #[arg(long, default_value_t = 50)]
     times: u64,
-    /// What the writers do and the delays follow from it.
+    /// Seed of the writers' operations and of the delays
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Writers at the same time.
     #[arg(long, default_value_t = 8)]
     writers: u64,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-kill")]
     dir: PathBuf,
     /// The `spinney` program.
     #[arg(long, default_value = "target/release/spinney")]
     program: PathBuf,
-    /// A folder in which each image is kept as the kill left it, `kill-ROUND.img`.
+    /// A directory in which each image is kept as the kill left it, `kill-ROUND.img`
     #[arg(long)]
     keep: Option<PathBuf>,
 }
@@ -91,7 +91,7 @@ struct Totals {
     losses: Vec<String>,
 }
 
-/// Kills and judges.
+/// Kills and checks.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "mounting as the kernel does needs root");
     std::fs::create_dir_all(&options.dir)?;
@@ -175,7 +175,7 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the mount is taken away and the image is free.
+/// Waits until the mount is gone and the image is free.
 fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
     let start = Instant::now();
     let line = format!(" {} fuse", dir.display());

@@ -1,10 +1,10 @@
-//! What a power cut leaves of a disk: which moments are tried, and the image of each.
+//! Power cuts of a disk: the moments that are tried, and the image of each.
 //!
-//! Durable is every change that was answered before a flush began which was answered before the cut. Of what came
-//! later, up to the cut, anything may be there: nothing, all, some requests, some sectors of them, in any order.
+//! A change is durable if it was answered before a flush began that was answered before the cut. Of later changes, up
+//! to the cut, any part may be on the disk: none, all, some requests, some sectors of them, in any order.
 //!
-//! One file holds the image. It moves on from cut to cut, since what is durable only grows; what a cut adds to that is
-//! taken back after it was judged, so that a cut costs what was written around it and not a copy of everything.
+//! One file holds the image. It advances from cut to cut, since durable data only grows; the other changes of a cut are
+//! undone after it was checked, so that a cut costs the data written around it and not a copy of everything.
 
 use super::record::{Change, Record};
 use anyhow::{Context as _, Result};
@@ -15,35 +15,35 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use testkit::Random;
 
-/// Units that are whole after a cut, in bytes: a sector, a page.
+/// Units that a cut does not tear, in bytes: a sector, a page.
 const ATOMS_BYTES: [usize; 2] = [512, 4096];
 
-/// What is there of the changes that are not durable.
+/// Which of the changes that are not durable are on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Nothing.
+    /// None.
     Nothing,
     /// All.
     All,
     /// Some, each whole, in any order.
     Some,
-    /// Some, and of some of these only some units of so many bytes, in any order.
+    /// Some, and of some of these only some units of this many bytes, in any order.
     Torn(usize),
 }
 
 /// A power cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
-    /// Its number, in the order of their places.
+    /// Its number, in the order of positions.
     pub(super) number: u64,
-    /// Where in the record it comes.
+    /// Its position in the record.
     pub(super) place: u64,
     pub(super) keep: Keep,
     seed: u64,
 }
 
 impl Cut {
-    /// The same moment, at its worst for what no flush covered.
+    /// Keeps none of the changes that are not durable: the worst case for a missing flush.
     pub(super) fn drop_the_rest(&mut self) {
         self.keep = Keep::Nothing;
     }
@@ -51,7 +51,7 @@ impl Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cut {} at byte {} of the record, of what was not flushed ", self.number, self.place)?;
+        write!(f, "cut {} at byte {} of the record, of unflushed changes ", self.number, self.place)?;
         match self.keep {
             Keep::Nothing => write!(f, "nothing"),
             Keep::All => write!(f, "all"),
@@ -61,14 +61,14 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Draws `count` cuts behind the place `from`, in the order of their places.
+/// Draws `count` cuts behind the position `from`, in order.
 ///
 /// # Errors
 /// The record cannot be read.
 pub(super) fn draw(record: &Record, from: u64, count: u64, random: &mut Random) -> Result<Vec<Cut>> {
     let behind = |places: &mut dyn Iterator<Item = u64>| places.filter(|place| *place >= from).collect::<Vec<_>>();
     let anywhere = behind(&mut record.places.iter().copied());
-    // Where most is not durable yet, and where the old superblock becomes the new one.
+    // Before flushes most data is not yet durable, and at superblocks the old one becomes the new one.
     let before_flushes = behind(&mut record.flushes.iter().map(|flush| flush.began));
     let (supers, commits) = superblocks(record)?;
     let (supers, commits) = (behind(&mut supers.into_iter()), behind(&mut commits.into_iter()));
@@ -98,8 +98,8 @@ pub(super) fn draw(record: &Record, from: u64, count: u64, random: &mut Random) 
     Ok(cuts)
 }
 
-/// Places behind the writes of the first superblock: those of all, and those of whole commits. A sync of the log
-/// changes nothing behind the first sector, so that only a commit's superblock can be torn.
+/// Positions behind the writes of the first superblock: of all, and of those by commits. A sync of the log changes only
+/// the first sector, so that only a commit's superblock can be torn.
 fn superblocks(record: &Record) -> Result<(Vec<u64>, Vec<u64>)> {
     let (mut all, mut commits, mut last) = (Vec::new(), Vec::new(), Vec::new());
     for change in record.changes.iter().filter(|change| change.offset == SUPERBLOCK_OFFSET) {
@@ -113,16 +113,16 @@ fn superblocks(record: &Record) -> Result<(Vec<u64>, Vec<u64>)> {
     Ok((all, commits))
 }
 
-/// The image of a disk whose power is cut again and again, later each time.
+/// The image of a disk whose power is cut again and again, each time later.
 #[derive(Debug)]
 pub(super) struct Platter<'a> {
     record: &'a Record,
     file: File,
     /// Of each change, whether it is durable and in the file.
     is_settled: Vec<bool>,
-    /// Changes before this one are.
+    /// All changes before this one are.
     first: usize,
-    /// What was where a cut wrote, in the order of writing.
+    /// Old contents where a cut wrote, in the order of writing.
     undo: Vec<(u64, Vec<u8>)>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Platter<'a> {
         Ok(Self { record, file, is_settled: vec![false; record.changes.len()], first: 0, undo: Vec::new() })
     }
 
-    /// Makes the image of a cut, which comes after all before.
+    /// Makes the image of a cut, which must come after all earlier ones.
     ///
     /// # Errors
     /// The file or the record cannot be used.
@@ -165,7 +165,7 @@ impl<'a> Platter<'a> {
         Ok(())
     }
 
-    /// Writes what became durable by a flush that began at `covered`.
+    /// Writes changes made durable by a flush that began at `covered`.
     fn settle(&mut self, covered: u64) -> Result<()> {
         let record = self.record;
         for (index, change) in record.changes.iter().enumerate().skip(self.first) {
@@ -228,8 +228,8 @@ mod tests {
         Cut { number: 0, place, keep, seed: 1 }
     }
 
-    /// A write that was answered before a flush began is there whatever happens; one that was answered while the flush
-    /// ran may be missing; and what a cut left behind is gone in the next one.
+    /// A write answered before a flush began is always there; one answered while the flush ran may be missing; and
+    /// changes of one cut are gone in the next.
     #[test]
     fn only_what_a_flush_covers_is_durable() {
         let path = std::env::temp_dir().join(format!("spinney-cuts-{}", std::process::id()));

@@ -1,13 +1,12 @@
-//! A disk with a volatile cache: a file system of one file, which writes down all that happens to that file.
+//! A disk with a volatile cache: a file system of one file, which records all changes to that file.
 //!
-//! It is a FUSE file system without a writeback cache, so that each `write(2)` to the file comes through before it
-//! returns, as do holes that are punched and each `fsync(2)`; it runs in a process of its own, so that a server of ours
-//! which uses the file never waits for itself. The file's bytes are in another file, which should be in memory.
+//! It is a FUSE file system without a writeback cache, so that each `write(2)` to the file arrives before it returns,
+//! as do punched holes and each `fsync(2)`; it runs in a process of its own, so that a server of ours which uses the
+//! file never waits for itself. The file's bytes are in another file, which should be in memory.
 //!
 //! The kernel holds the file's lock while it writes and while it syncs, so no write runs at the same time as a flush.
 //!
-//! Whatever else is asked of the file system, it refuses. Called by `cargo trials power-cut-disk`, which `power-cut`
-//! starts.
+//! It refuses all other requests. Called by `cargo trials power-cut-disk`, which `power-cut` starts.
 
 use super::record::{Kind, Recorder};
 use anyhow::Result;
@@ -31,17 +30,17 @@ use vfs::file_system::{
 pub(super) const NAME: &str = "disk.img";
 const NODE: NodeId = NodeId(2);
 const BLOCK_BYTES: u32 = 4096;
-/// Nothing is due in the background.
+/// No background work is due.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What is served where.
+/// Paths of the disk.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Holds the bytes.
     backing: PathBuf,
-    /// Where the record goes.
+    /// File for the record
     record: PathBuf,
-    /// Where it is mounted.
+    /// Mount point
     dir: PathBuf,
 }
 
@@ -70,9 +69,9 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
 #[derive(Debug)]
 struct Disk {
     backing: File,
-    /// Of the file. What is cut off is discarded; what is added again is zeros.
+    /// Size of the file. Truncated bytes are discarded; added ones are zeros.
     size_bytes: AtomicU64,
-    /// Of the disk.
+    /// Largest size.
     size_bytes_max: u64,
     /// Locked around each change, so that the record has the order in which overlapping writes happened.
     recorder: Mutex<Recorder>,
@@ -212,7 +211,7 @@ impl FileSystem for Disk {
         self.flush()
     }
 
-    /// Not the file's: nothing that uses the disk asks for it.
+    /// Programs that use the disk do not call it.
     fn sync_fs(&self) -> Answer<()> {
         Ok(())
     }

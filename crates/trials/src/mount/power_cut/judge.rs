@@ -1,4 +1,4 @@
-//! What a cut lost: `btrfs check`, the library and, for some, the kernel look at its image.
+//! Checks the image of a cut: with `btrfs check`, the library and, for some, the kernel.
 
 use super::super::promises::{Ledger, Miss, Mounted, misses};
 use crate::formats::Kind;
@@ -12,29 +12,29 @@ use crash_explorer::{ImageDevice, store_device};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is wrong with an image.
+/// Faults of an image.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Of the image as a whole.
+    /// Faults of the image as a whole.
     pub(super) problems: Vec<String>,
-    /// Promises that were not kept.
+    /// Broken promises.
     pub(super) missed: Vec<Miss>,
-    /// Looked at by the kernel.
+    /// True if the kernel checked it, too.
     pub(super) by_kernel: bool,
-    /// There was a log to replay.
+    /// True if a log was replayed.
     pub(super) with_log: bool,
     /// The first superblock was torn.
     pub(super) is_torn: bool,
 }
 
 impl Verdict {
-    /// All of it, a line each.
+    /// All faults, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
         self.problems.iter().cloned().chain(self.missed.iter().map(ToString::to_string)).collect()
     }
 }
 
-/// Looks at an image, which stays as it is. The kernel may be asked, on a copy.
+/// Checks an image, which stays unchanged. The kernel may be asked, on a copy.
 ///
 /// # Errors
 /// A tool cannot be run.
@@ -44,14 +44,14 @@ pub(super) fn judge(image: &Path, ledgers: &[&Ledger], ask_kernel: bool) -> Resu
     let mut verdict = Verdict::default();
     let (is_whole, with_log) = superblock(&below)?;
     (verdict.with_log, verdict.is_torn) = (with_log, !is_whole);
-    // `btrfs check` and the kernel begin with the first superblock. Where a cut has torn it, Spinney takes a copy.
+    // `btrfs check` and the kernel need the first superblock. If a cut has torn it, Spinney uses a mirror.
     if is_whole {
         verdict
             .problems
             .extend(Kind::Btrfs.check(image)?.map(|problem| format!("btrfs check before any replay: {problem}")));
     }
     if !verdict.problems.is_empty() {
-        // Damage must never come before the kernel.
+        // A damaged image must not be mounted by the kernel.
         return Ok(verdict);
     }
     let device: Arc<dyn Device> = Arc::new(ImageDevice::over(below));
@@ -92,7 +92,7 @@ fn by_kernel(image: &Path, ledgers: &[&Ledger], verdict: &mut Verdict) -> Result
     Ok(std::fs::remove_file(copy)?)
 }
 
-/// Whether the first superblock is whole, and whether it leads to a log.
+/// Whether the first superblock is whole, and whether it points at a log.
 fn superblock(device: &Arc<dyn Device>) -> Result<(bool, bool)> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;

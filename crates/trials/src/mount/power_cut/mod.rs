@@ -1,21 +1,21 @@
-//! The power of the disk below a mount is cut: nothing that was promised is lost.
+//! Trial of power cuts of the disk below a mount: no promised data is lost.
 //!
-//! `kill -9` of a server (`kill-mount`) leaves the system's page cache, and so does not notice a flush that is missing.
-//! Here the image is on a disk that records each write, each discard and each flush, with when they were answered:
+//! `kill -9` of a server (`kill-mount`) leaves the system's page cache, and so does not notice a missing flush. Here
+//! the image is on a disk that records each write, each discard and each flush, with the time of their answers:
 //!
 //! * [`disk`] is that disk, a file system with one file;
-//! * [`record`] is what it writes down;
-//! * [`session`] makes an image there, mounts it, lets the writers of `promises` work, and unmounts;
+//! * [`record`] is its record;
+//! * [`session`] makes an image there, mounts it, runs the writers of `promises`, and unmounts;
 //! * [`cuts`] draws moments, and makes the images that a power cut at these moments can leave;
-//! * [`mod@judge`] looks at each: `btrfs check` has to find nothing, the library (and of some images the kernel)
-//!   replays the log, and then all must be there that had been promised before the moment. A promise counts from the
-//!   end of the record when the call had returned.
+//! * [`mod@judge`] checks each: `btrfs check` must find no error, the library (and for some images the kernel) replays
+//!   the log, and then all promises made before the moment must be kept. A promise counts from the end of the record at
+//!   the return of the call.
 //!
-//! With `--self-test` the same record is judged once more as if the disk had forgotten flushes that it had answered.
-//! That has to lose something, or the check is worth nothing; the kernel is not asked then.
+//! `--self-test` checks the same record again as if the disk had forgotten flushes that it had answered. That must lose
+//! data, or the trial is worth nothing; the kernel is not asked then.
 //!
-//! Fails at the end, with the losses; the seed repeats what the writers do and which moments are drawn, though not how
-//! the writers' requests mix, so the first image with a loss is kept. Needs root. Called by `cargo trials power-cut`.
+//! Fails at the end, with the losses; the seed repeats the writers' operations and the drawn moments, but not how
+//! requests interleave, so the first image with a loss is kept. Needs root. Called by `cargo trials power-cut`.
 
 mod cuts;
 pub(crate) mod disk;
@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use testkit::Random;
 
-/// Names of modes, and the options of their mounts.
+/// Names of modes, and their mount options.
 const MODES: &[(&str, &str)] = &[
     ("default", "allow_other,user_subvol_ioctls,commit=1"),
     ("writeback", "allow_other,user_subvol_ioctls,commit=1,writeback"),
@@ -45,38 +45,38 @@ const MODES: &[(&str, &str)] = &[
 ];
 /// Modes of the short form.
 const MODES_CI: [&str; 2] = ["default", "writeback"];
-/// Where the kernel says whether it has rings.
+/// The kernel's switch for rings.
 const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-/// How often fewer writers or operations are tried: requests mix differently each time.
+/// Tries with fewer writers or operations: requests interleave differently each time.
 const SHRINK_TRIES: usize = 3;
-/// Losses that are printed.
+/// Most losses that are printed.
 const SHOWN: usize = 20;
-/// Cuts of which one has to lose something, where flushes are forgotten.
+/// Number of cuts of which one must lose data if flushes are forgotten.
 const SELF_TEST_CUTS: u64 = 100;
 
-/// How a record is judged.
+/// Why a record is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// To find what is lost; what led to the first loss is printed, and its image is kept.
+    /// To find losses; prints the history of the first one, and keeps its image.
     Search,
-    /// To find whether something is lost, without words and without the kernel; ends with the first loss.
+    /// To find whether data is lost, silently and without the kernel; ends with the first loss.
     Shrink,
-    /// To find that something is lost, likewise.
+    /// To find that data is lost, likewise.
     SelfTest,
 }
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials power-cut --cuts 300 --seed 1\n  \
     cargo trials power-cut --mode writeback --self-test")]
 pub(crate) struct Options {
-    /// default, writeback, nodatacow, compress, io_uring; all when none is given.
+    /// Modes: default, writeback, nodatacow, compress, io_uring; all if none is given
     #[arg(long, value_delimiter = ',')]
     mode: Vec<String>,
-    /// How often the power is cut, in each mode.
+    /// Number of cuts in each mode
     #[arg(long, default_value_t = 100)]
     cuts: u64,
-    /// What the writers do and the moments follow from it.
+    /// Seed of the writers' operations and of the moments
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Writers at the same time.
@@ -85,19 +85,19 @@ pub(crate) struct Options {
     /// Operations of each writer.
     #[arg(long, default_value_t = 100)]
     operations: u64,
-    /// The kernel looks at one cut of so many; 0 for none.
+    /// The kernel checks every n-th cut; 0 for none
     #[arg(long, default_value_t = 10)]
     judge_every: u64,
-    /// Where something is lost, look for fewer writers and operations that still lose something.
+    /// After a loss, look for fewer writers and operations that still cause one
     #[arg(long)]
     shrink: bool,
-    /// Judge once more with flushes forgotten, which must lose something.
+    /// Check once more with forgotten flushes, which must lose data
     #[arg(long)]
     self_test: bool,
     /// The short form: two modes, few cuts, with the self-test.
     #[arg(long)]
     ci: bool,
-    /// Where disks, records and mounts are.
+    /// Directory for disks, records and mounts
     #[arg(long, default_value = "/dev/shm/spinney-power-cut")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -132,7 +132,7 @@ impl Options {
         }
     }
 
-    /// The image that is cut.
+    /// The image of the cuts.
     fn image(&self, name: &str) -> PathBuf {
         self.dir.join(format!("cut-{name}.img"))
     }
@@ -149,7 +149,7 @@ impl Options {
     }
 }
 
-/// Cuts and judges.
+/// Cuts and checks.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "mounting as the kernel does needs root");
     let short = options.ci.then(|| options.shortened());
@@ -173,7 +173,7 @@ fn has_rings() -> bool {
     std::fs::read_to_string(RING_SWITCH).is_ok_and(|switch| switch.trim() == "Y")
 }
 
-/// One mode; true when something was lost.
+/// Runs one mode; true if data was lost.
 fn one(options: &Options, name: &str, words: &str) -> Result<bool> {
     let start = Instant::now();
     let work = options.work(words);
@@ -212,7 +212,7 @@ fn one(options: &Options, name: &str, words: &str) -> Result<bool> {
     Ok(tally.bad > 0)
 }
 
-/// Tells with how little something is still lost.
+/// Finds and prints the fewest writers and operations that still lose data.
 fn shrink(options: &Options, name: &str, words: &str) -> Result<()> {
     let mut work = options.work(words);
     loop {
@@ -248,7 +248,7 @@ fn loses(options: &Options, name: &str, work: &Work) -> Result<bool> {
     Ok(false)
 }
 
-/// Of the flushes since the image was made, one of `every` is forgotten.
+/// Forgets one of `every` flushes since the image was made.
 fn self_test(trial: &Trial<'_>, name: &str, every: usize) -> Result<()> {
     let record = Record::open(&trial.options.dir.join("record"))?.forgetting(trial.recorded.made, every);
     let tally = trial.run(&record, Purpose::SelfTest)?;
@@ -257,11 +257,11 @@ fn self_test(trial: &Trial<'_>, name: &str, every: usize) -> Result<()> {
     Ok(())
 }
 
-/// What came of some cuts.
+/// Counts of some cuts.
 #[derive(Debug, Default)]
 struct Tally {
     cuts: u64,
-    /// With something lost.
+    /// Cuts with a loss.
     bad: u64,
     by_kernel: u64,
     with_log: u64,
@@ -269,16 +269,16 @@ struct Tally {
     losses: Vec<String>,
 }
 
-/// Cuts in what was recorded.
+/// Cuts in one recording.
 struct Trial<'a> {
     options: &'a Options,
     recorded: &'a Recorded,
-    /// The image that is cut.
+    /// The image of the cuts.
     image: PathBuf,
 }
 
 impl Trial<'_> {
-    /// `record` is the one that was made, or says less.
+    /// `record` is the recorded one, or a part of it.
     fn run(&self, record: &Record, purpose: Purpose) -> Result<Tally> {
         let is_search = purpose == Purpose::Search;
         let judge_every = if is_search { self.options.judge_every } else { 0 };

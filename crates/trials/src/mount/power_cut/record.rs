@@ -1,11 +1,11 @@
-//! The record of a disk: what happened to it, in its order, as bytes that are only ever appended.
+//! The record of a disk: the requests to it in their order, as bytes that are only ever appended.
 //!
 //! ```text
 //!   entry = kind u64 | number u64 | offset u64 | len u64 | len bytes, for a write      (little-endian)
 //! ```
 //!
-//! A request has a number of its own, and two entries: one when the disk does it, one before the disk answers. A place
-//! in the record is a count of bytes: the file's length is the place of this moment.
+//! A request has a number, and two entries: one when the disk executes it, one before the disk answers. A position in
+//! the record is a count of bytes: the file's length is the position of the present moment.
 
 use anyhow::{Context as _, Result, bail};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 const HEAD_BYTES: usize = 32;
 
-/// What happened.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bytes were written.
@@ -47,7 +47,7 @@ impl Recorder {
         Ok(Self { file: File::create(path)?, number: 0 })
     }
 
-    /// Adds a request; its number.
+    /// Adds a request; returns its number.
     ///
     /// # Errors
     /// The record cannot be written.
@@ -57,7 +57,7 @@ impl Recorder {
         Ok(self.number)
     }
 
-    /// Adds that a request is about to be answered.
+    /// Notes that a request is about to be answered.
     ///
     /// # Errors
     /// The record cannot be written.
@@ -72,7 +72,7 @@ impl Recorder {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(data);
-        // In one call: the length never shows half an entry.
+        // In one call: the length never includes half an entry.
         self.file.write_all(&bytes)
     }
 }
@@ -80,22 +80,22 @@ impl Recorder {
 /// A write or a discard of the record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
-    /// Place in the record behind its entry.
+    /// Position behind its entry.
     pub(super) done: u64,
-    /// Place behind its answer; `u64::MAX` where there is none.
+    /// Position behind its answer; `u64::MAX` if there is none.
     pub(super) answered: u64,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Where in the record its bytes are; a discard has none.
+    /// Position of its bytes in the record; a discard has none.
     data: Option<u64>,
 }
 
-/// A flush that was answered.
+/// An answered flush.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flush {
-    /// Place in the record before it began.
+    /// Position before it began.
     pub(super) began: u64,
-    /// Place behind its answer.
+    /// Position behind its answer.
     pub(super) answered: u64,
 }
 
@@ -107,15 +107,15 @@ pub(super) struct Record {
     pub(super) changes: Vec<Change>,
     /// In the order of their answers.
     pub(super) flushes: Vec<Flush>,
-    /// Places behind all entries.
+    /// Positions behind all entries.
     pub(super) places: Vec<u64>,
 }
 
 impl Record {
-    /// Reads a record that nothing is appended to any more.
+    /// Reads a complete record.
     ///
     /// # Errors
-    /// It is none, or cannot be read.
+    /// The file cannot be read, or is no record.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)?;
         let mut reader = BufReader::with_capacity(1 << 16, File::open(path)?);
@@ -167,7 +167,7 @@ impl Record {
         Ok(bytes)
     }
 
-    /// The record of a disk that did not do one flush of `every` from `place` on, though it said that it had.
+    /// The record of a disk that skipped one flush of `every` from `place` on, though it answered it.
     pub(super) fn forgetting(mut self, place: u64, every: usize) -> Self {
         let mut number = 0_usize;
         self.flushes.retain(|flush| {

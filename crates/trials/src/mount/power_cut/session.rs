@@ -1,4 +1,4 @@
-//! A mount at work on a disk that is recorded, from mkfs to unmounting.
+//! Runs writers in a mount on a recorded disk, from mkfs to unmounting.
 
 use super::super::promises::{Clock, Diary, End, Writers};
 use super::super::served::{Served, make_image};
@@ -16,11 +16,11 @@ use testkit::Random;
 
 /// Bytes of the disk.
 pub(super) const DISK_BYTES: u64 = 1 << 30;
-/// How long the disk may take to come and to go: the loop device of a mount lets its file go some time later.
+/// Longest time for the disk to appear and disappear: the loop device of a mount closes its file some time later.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
-/// What is done.
+/// The work of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
     pub(super) program: PathBuf,
@@ -32,11 +32,11 @@ pub(super) struct Work {
     pub(super) operations: u64,
 }
 
-/// What was done.
+/// The results of a session.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) record: Record,
-    /// Place in the record at which mkfs had returned.
+    /// Position in the record at which mkfs had returned.
     pub(super) made: u64,
     pub(super) diaries: Vec<Diary>,
 }
@@ -61,14 +61,14 @@ impl Recorded {
         Ok(Self { record, made, diaries })
     }
 
-    /// Calls that returned and promised something.
+    /// Number of calls that returned and promised durability.
     pub(super) fn promises(&self) -> u64 {
         let of_one = |diary: &Diary| diary.ledger.syncs + u64::try_from(diary.ledger.snapshots.len()).unwrap_or(0);
         self.diaries.iter().map(of_one).sum()
     }
 }
 
-/// The disk, served by another process. Dropping it takes it away, whatever uses it.
+/// The disk, served by another process. Dropping it removes it, even if it is in use.
 struct Disk {
     process: Child,
     dir: PathBuf,
@@ -101,7 +101,7 @@ impl Disk {
         self.dir.join(disk::NAME)
     }
 
-    /// Ends it; the record.
+    /// Ends the disk; returns its record.
     fn end(mut self) -> Result<PathBuf> {
         let start = Instant::now();
         while let Err(error) = system::run("umount", &[&self.dir]) {

@@ -1,6 +1,6 @@
-//! What a file is besides its contents: mode, owner, times, flags, extended attributes, an access control list.
+//! Attributes of a file: mode, owner, times, flags, extended attributes, an access control list.
 
-use super::found::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
+use super::trees::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::{IFlags, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{File as Open, FileTimes};
@@ -51,7 +51,7 @@ impl List {
     }
 }
 
-/// Attributes of a file. A time that nothing set since the file was last used is not known.
+/// Attributes of a file. A time is unknown if the file was used since it was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::mount) struct Attributes {
     permissions: u32,
@@ -75,7 +75,7 @@ pub(in crate::mount) enum Change {
 }
 
 impl Change {
-    /// Some change.
+    /// A random change.
     pub(super) fn draw(random: &mut Random) -> Self {
         let mut number = |end: u64| u32::try_from(random.below(end)).unwrap_or_default();
         match number(6) {
@@ -127,7 +127,7 @@ fn list_of(bits: &[u32]) -> List {
 }
 
 impl Attributes {
-    /// Those of a file that was just made.
+    /// The attributes of a new file.
     pub(super) fn of_new(open: &Open) -> io::Result<Self> {
         let metadata = open.metadata()?;
         Ok(Self {
@@ -141,7 +141,7 @@ impl Attributes {
         })
     }
 
-    /// What a change makes of them.
+    /// The attributes after a change.
     pub(super) fn changed(&self, change: &Change) -> Self {
         let mut new = self.clone();
         match change {
@@ -169,12 +169,12 @@ impl Attributes {
         new
     }
 
-    /// The file is written to, or read.
+    /// Forgets the times, since the file is written or read.
     pub(super) fn forget_times(&mut self) {
         (self.atime, self.mtime) = (None, None);
     }
 
-    /// How what is there differs; a time that is not known may be anything.
+    /// The difference from the found attributes; an unknown time may have any value.
     pub(super) fn difference(&self, found: &Found) -> Option<String> {
         let times = [("atime", self.atime, found.atime), ("mtime", self.mtime, found.mtime)];
         let wrong_time = times.iter().find(|(_, known, found)| known.is_some_and(|known| known != *found));

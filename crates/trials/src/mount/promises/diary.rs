@@ -1,14 +1,14 @@
-//! What a writer did in its order, each entry with its place in the record of a disk.
+//! The operations and promises of a writer in their order, each with its position in the record of a disk.
 
 use super::event::Event;
 use super::ledger::Ledger;
 use std::fs::File;
 use std::io;
 
-/// Where the record of a disk ends at the moment.
+/// The present position in the record of a disk.
 #[derive(Debug)]
 pub(in crate::mount) enum Clock {
-    /// Nothing is recorded: the last moment is the only one that is judged.
+    /// Nothing is recorded: only the last moment is checked.
     None,
     /// The file to which a recording disk appends: its length in bytes only grows.
     Record(File),
@@ -36,10 +36,10 @@ impl Diary {
         Self { clock, events: Vec::new(), ledger: Ledger::default() }
     }
 
-    /// Notes what is about to happen before it does, and a promise after it was made.
+    /// Notes an operation before it begins, and a promise after it was made.
     ///
     /// # Errors
-    /// The record's length cannot be told.
+    /// The record's length cannot be read.
     pub(in crate::mount) fn note(&mut self, event: Event) -> io::Result<()> {
         self.ledger.apply(&event);
         if !matches!(self.clock, Clock::None) {
@@ -48,13 +48,13 @@ impl Diary {
         Ok(())
     }
 
-    /// Goes through it again from the beginning.
+    /// Replays the diary from the beginning.
     pub(in crate::mount) fn replay(&self) -> Replay<'_> {
         Replay { rest: &self.events, ledger: Ledger::default() }
     }
 }
 
-/// What a writer knew at an earlier moment.
+/// The ledger at an earlier moment.
 #[derive(Debug)]
 pub(in crate::mount) struct Replay<'a> {
     rest: &'a [(u64, Event)],
@@ -62,8 +62,8 @@ pub(in crate::mount) struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// The ledger when the record had `position` bytes: what had begun by then may be on the disk, and what was
-    /// promised by then has to be. Moments come in their order.
+    /// The ledger when the record had `position` bytes: changes begun by then may be on the disk, and promises made by
+    /// then must be kept. Positions have to be ascending.
     pub(in crate::mount) fn at(&mut self, position: u64) -> &Ledger {
         while let Some(((when, event), rest)) = self.rest.split_first() {
             if *when > position {

@@ -1,4 +1,4 @@
-//! What happens to files: each thing that a writer does, and each promise that it gets.
+//! Events of files: the operations of a writer, and the promises that it gets.
 
 use super::attributes::{Attributes, Change};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ pub(in crate::mount) struct Write {
     pub(super) source: Source,
 }
 
-/// Where the bytes of a write come from.
+/// Source of the bytes of a write.
 #[derive(Debug, Clone)]
 pub(in crate::mount) enum Source {
-    /// They follow from a seed.
+    /// Pseudo-random bytes of a seed.
     Seed(u64),
-    /// Copied from another place.
+    /// Copied from another file or offset.
     Copied(Arc<[u8]>),
 }
 
 impl Write {
-    /// What was written.
+    /// The written bytes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         match &self.source {
             Source::Seed(seed) => Random::new(*seed).noise(self.len),
@@ -30,13 +30,13 @@ impl Write {
         }
     }
 
-    /// The first byte behind it.
+    /// Offset of the first byte behind it.
     pub(super) fn end(&self) -> usize {
         self.offset.saturating_add(self.len)
     }
 }
 
-/// What is about to happen to a file, or what was promised. Files are numbered in the order of their making.
+/// An operation that is about to begin, or a promise. Files are numbered in the order of their creation.
 #[derive(Debug, Clone)]
 pub(in crate::mount) enum Event {
     /// A file of this name is about to be made.
@@ -68,7 +68,7 @@ pub(in crate::mount) enum Event {
 }
 
 impl Event {
-    /// In words; `names` are those that a file may have.
+    /// As text; `names` gives the possible names of a file.
     pub(super) fn line(&self, names: impl Fn(usize) -> String) -> String {
         let of = |what: &str, index: usize| format!("{what} #{index}: {}", names(index));
         match self {

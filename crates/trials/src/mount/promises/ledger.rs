@@ -1,27 +1,27 @@
-//! What a writer was promised, and what it finds afterwards.
+//! Promises that a writer got, and the comparison with the files found later.
 
 use super::attributes::{Attributes, Change};
 use super::event::{Event, Write};
-use super::found::{Found, Tree};
+use super::trees::{Found, Tree};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A file, whatever its names.
+/// A file, independent of its names.
 #[derive(Debug, Default, Clone)]
 pub(in crate::mount) struct File {
-    /// What an fsync promised.
+    /// Contents promised by an fsync.
     promised: Vec<u8>,
-    /// True when its existence was promised.
+    /// True if its existence was promised.
     is_promised: bool,
-    /// Writes that no fsync came after.
+    /// Writes since the last fsync.
     open: Vec<Write>,
-    /// The names that it may have now; the last one is what its writer believes.
+    /// Its possible names; the last one is the current one.
     names: Vec<String>,
     /// Another file may have taken its last name.
     may_be_replaced: bool,
-    /// What its attributes may be: what an fsync promised first, then each state since. A commit takes one of them.
+    /// Its possible attributes: those promised by an fsync, then each later state. A commit stores one of them.
     states: Vec<Attributes>,
 }
 
@@ -30,28 +30,28 @@ impl File {
         Self { names: vec![name], ..Self::default() }
     }
 
-    /// Its name, as its writer believes.
+    /// Its current name.
     pub(super) fn name(&self) -> &str {
         self.names.last().map_or("", String::as_str)
     }
 
-    /// True while its name is its own.
+    /// True while no other file has taken its name.
     pub(super) fn is_there(&self) -> bool {
         !self.may_be_replaced
     }
 
-    /// The attributes that it was made with.
+    /// Sets the attributes that it was made with.
     pub(super) fn made_with(&mut self, attributes: Attributes) {
         self.states.push(attributes);
     }
 
-    /// Something is about to be written.
+    /// Notes a write that is about to begin.
     pub(super) fn write(&mut self, write: Write) {
         self.open.push(write);
         self.used();
     }
 
-    /// Its times are about to become those of the moment.
+    /// Notes that its times are about to become those of the moment.
     pub(super) fn used(&mut self) {
         if let Some(mut state) = self.states.last().cloned() {
             state.forget_times();
@@ -59,12 +59,12 @@ impl File {
         }
     }
 
-    /// The names that it may have.
+    /// Its possible names.
     pub(super) fn names(&self) -> String {
         self.names.join(" or ")
     }
 
-    /// Its attributes are about to change.
+    /// Notes a change of attributes that is about to begin.
     pub(super) fn change(&mut self, change: &Change) {
         if let Some(state) = self.states.last().map(|state| state.changed(change)) {
             self.push(state);
@@ -77,14 +77,14 @@ impl File {
         }
     }
 
-    /// Its attributes are what its writer believes.
+    /// Notes that its current attributes are durable.
     pub(super) fn attributes_synced(&mut self) {
         let last = self.states.pop();
         self.states.clear();
         self.states.extend(last);
     }
 
-    /// All that its writer believes it has.
+    /// Its current contents.
     pub(super) fn contents(&self) -> Vec<u8> {
         let mut contents = self.promised.clone();
         for write in &self.open {
@@ -93,13 +93,13 @@ impl File {
         contents
     }
 
-    /// It is about to be renamed.
+    /// Notes that it is about to be renamed.
     pub(super) fn rename(&mut self, to: String) {
         self.names.push(to);
     }
 
-    /// An fdatasync of it has returned, which promises a name but not which. Returns the bytes that
-    /// are promised now and were not before.
+    /// Notes that an fdatasync has returned, which promises that it has one of its names. Returns the number of newly
+    /// promised bytes.
     pub(super) fn data_synced(&mut self) -> usize {
         let mut bytes = 0_usize;
         for write in std::mem::take(&mut self.open) {
@@ -110,14 +110,14 @@ impl File {
         bytes
     }
 
-    /// It or its folder was fsynced: the names are as the writer believes.
+    /// Notes that it or its directory was fsynced: its current name is durable.
     pub(super) fn names_synced(&mut self) {
         let last = self.names.pop();
         self.names.clear();
         self.names.extend(last);
     }
 
-    /// How what is under one of the names differs from what may be there.
+    /// The difference between a file found under one of the names and the possible states.
     fn difference(&self, found: &Found) -> Option<String> {
         self.contents_difference(&found.bytes).or_else(|| {
             let differences: Vec<_> = self.states.iter().map(|state| state.difference(found)).collect();
@@ -159,20 +159,20 @@ fn apply(contents: &mut Vec<u8>, write: &Write) {
     }
 }
 
-/// All that a writer knows.
+/// The state that a writer expects.
 #[derive(Debug, Default)]
 pub(in crate::mount) struct Ledger {
     pub(in crate::mount) files: Vec<File>,
     pub(in crate::mount) syncs: u64,
     pub(in crate::mount) synced_bytes: u64,
-    /// Snapshots of its folder that were made, by their paths below the top, and what is in them.
+    /// Snapshots of its directory, by their paths below the top, with their files.
     pub(in crate::mount) snapshots: Vec<(String, Vec<File>)>,
-    /// What the writer did, one line each.
+    /// The writer's operations, one line each.
     pub(in crate::mount) history: Vec<String>,
 }
 
 impl Ledger {
-    /// Adds what is about to happen, or what was promised.
+    /// Applies an operation that is about to begin, or a promise.
     pub(super) fn apply(&mut self, event: &Event) {
         match event {
             Event::New(name) => self.files.push(File::new(name.clone())),
@@ -201,7 +201,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers what is done, or was done, for those who read of a loss.
+    /// Adds an event to the history, which is printed after a loss.
     fn note(&mut self, event: &Event) {
         let names = |index: usize| self.files.get(index).map(File::names).unwrap_or_default();
         self.history.push(event.line(names));
@@ -220,7 +220,7 @@ impl Ledger {
         self.synced_bytes = self.synced_bytes.saturating_add(u64::try_from(bytes).unwrap_or_default());
     }
 
-    /// A snapshot of the folder was made: all that its writer believes was there.
+    /// Notes a snapshot of the directory with its current files.
     fn snapshot(&mut self, path: String) {
         let mut files = self.files.clone();
         for file in &mut files {
@@ -231,7 +231,7 @@ impl Ledger {
         self.snapshots.push((path, files));
     }
 
-    /// A sync of everything has returned.
+    /// Notes that a sync of everything has returned.
     fn all_synced(&mut self) {
         for file in &mut self.files {
             let bytes = u64::try_from(file.data_synced()).unwrap_or_default();
@@ -242,7 +242,7 @@ impl Ledger {
         self.syncs = self.syncs.saturating_add(1);
     }
 
-    /// Two files are about to change names.
+    /// Notes that two files are about to exchange names.
     fn exchange(&mut self, one: usize, other: usize) {
         let name = |files: &[File], index: usize| files.get(index).map_or(String::new(), |file| file.name().to_owned());
         let (first, second) = (name(&self.files, one), name(&self.files, other));
@@ -251,7 +251,7 @@ impl Ledger {
         }
     }
 
-    /// A rename is about to put the file at `index` in place of the one at `old`.
+    /// Notes that a rename is about to put the file at `index` in place of the one at `old`.
     fn replace(&mut self, index: usize, old: usize) {
         let Some(name) = self.files.get_mut(old).map(|file| {
             file.may_be_replaced = true;
@@ -262,7 +262,7 @@ impl Ledger {
         self.with(index, |file| file.rename(name));
     }
 
-    /// What is missing in `folder`, and in the snapshots; both are paths in `tree`.
+    /// Broken promises in `folder`, and in the snapshots; both are paths in `tree`.
     pub(in crate::mount) fn misses(&self, tree: &dyn Tree, folder: &Path) -> Result<Vec<String>> {
         let mut misses = misses(&self.files, tree, folder)?;
         for (path, files) in &self.snapshots {
@@ -307,7 +307,7 @@ fn misses(files: &[File], tree: &dyn Tree, folder: &Path) -> Result<Vec<String>>
 mod tests {
     use super::*;
     use crate::mount::promises::event::Source;
-    use crate::mount::promises::found::Mounted;
+    use crate::mount::promises::trees::Mounted;
 
     #[test]
     fn what_was_promised_is_missed_and_what_was_not_may_be_there() {

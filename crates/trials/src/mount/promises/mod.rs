@@ -1,32 +1,32 @@
-//! Writers that remember what the system promised them, and what is missed of it after a crash.
+//! Writers that record the promises of durability that they get, and the check of these promises after a crash.
 //!
 //! * [`writer`] writes to files of its own, makes new ones (some without a name first), renames them, replaces old
-//!   ones, exchanges two, copies ranges, changes attributes, and fsyncs; every other one does so in a subvolume and
+//!   ones, exchanges two, copies ranges, changes attributes, and fsyncs; every other writer does so in a subvolume and
 //!   takes snapshots of it;
-//! * [`ledger`] is what a writer knows: what an fsync promised, and what was written since, which may or may not be
-//!   there;
-//! * [`event`] is what it does and what it is promised;
-//! * [`diary`] is how it came to know that, with the place of each entry in the record of a disk;
+//! * [`ledger`] is the state that a writer expects: data promised by an fsync, and later changes, which may or may not
+//!   be durable;
+//! * [`event`] has the operations and the promises;
+//! * [`diary`] is their sequence, with the position of each in the record of a disk;
 //! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
-//! * [`found`] reads files on a mount, or in an image through the library;
-//! * [`snapshots`] asks for subvolumes.
+//! * [`trees`] reads files on a mount, or in an image through the library;
+//! * [`snapshots`] makes subvolumes.
 //!
-//! An event is noted before the call that makes it, a promise after the call that gives it has returned. So at any
-//! moment, all that may be on the disk was noted, and all that was promised has to be there.
+//! An operation is noted before its call, a promise after the call has returned. So at any moment, all changes that may
+//! be on the disk were noted, and all noted promises must be kept.
 //!
-//! A writer fails with the error of a call that should not have failed. Called by `kill` and `power_cut`.
+//! A writer fails with the error of a call that should have succeeded. Called by `kill` and `power_cut`.
 
 mod attributes;
 mod diary;
 mod event;
-mod found;
 mod ledger;
 mod snapshots;
+mod trees;
 mod writer;
 
 pub(super) use diary::{Clock, Diary, Replay};
-pub(super) use found::{Mounted, Tree};
 pub(super) use ledger::Ledger;
+pub(super) use trees::{Mounted, Tree};
 pub(super) use writer::{End, Writer};
 
 use crate::formats::Kind;
@@ -37,14 +37,15 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 use testkit::Random;
 
-/// Of what a writer did, this much is printed when something of it is lost.
+/// Most events of a writer that are printed after a loss.
 const HISTORY: usize = 400;
 
-/// Writers at work.
+/// Running writers.
 pub(super) struct Writers(Vec<JoinHandle<Result<Diary>>>);
 
 impl Writers {
-    /// Starts `count` of them in folders of their own below `top`; every other folder is a subvolume if there are such.
+    /// Starts `count` writers in directories of their own below `top`; every other one is a subvolume if the format has
+    /// them.
     ///
     /// # Errors
     /// The folders cannot be made.
@@ -68,16 +69,16 @@ impl Writers {
             }
             writers.push(Writer::new(&own, random.number(), end.clone(), Diary::new(clock()?), maker));
         }
-        // The folders are promised too.
+        // The directories are promised too.
         rustix::fs::fsync(std::fs::File::open(top)?)?;
         let start = |writer: Writer| thread::Builder::new().spawn(move || writer.run());
         Ok(Self(writers.into_iter().map(start).collect::<std::io::Result<_>>()?))
     }
 
-    /// Waits for all; what each of them knows.
+    /// Waits for all; returns their diaries.
     ///
     /// # Errors
-    /// A call failed that should not have.
+    /// A call failed that should have succeeded.
     pub(super) fn join(self) -> Result<Vec<Diary>> {
         let mut diaries = Vec::new();
         for writer in self.0 {
@@ -95,7 +96,7 @@ fn folder(index: impl fmt::Display) -> String {
     format!("writer-{index}")
 }
 
-/// Something that was promised and is not there.
+/// A broken promise.
 #[derive(Debug)]
 pub(super) struct Miss {
     writer: usize,
@@ -109,7 +110,7 @@ impl fmt::Display for Miss {
     }
 }
 
-/// What all writers miss in `tree`, as `who` shows it.
+/// The broken promises of all writers in `tree`, whose reader is called `who`.
 ///
 /// # Errors
 /// Something of the tree cannot be read.
@@ -126,13 +127,13 @@ pub(super) fn misses<'a>(
     Ok(all)
 }
 
-/// Prints what those writers did last that miss something.
+/// Prints the last events of the writers with broken promises.
 pub(super) fn print_histories<'a>(ledgers: impl Iterator<Item = &'a Ledger>, misses: &[Miss]) {
     for (writer, ledger) in ledgers.enumerate() {
         if misses.iter().any(|miss| miss.writer == writer) {
             let last = ledger.history.iter().rev().take(HISTORY);
             let lines: Vec<&str> = last.rev().map(String::as_str).collect();
-            println!("what writer {writer} did last:\n  {}", lines.join("\n  "));
+            println!("last operations of writer {writer}:\n  {}", lines.join("\n  "));
         }
     }
 }

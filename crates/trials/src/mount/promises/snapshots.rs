@@ -5,9 +5,9 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Reads lines `make PATH`, `snapshot PATH NEW` and `remove PATH`, and answers each with the number of an error or 0. A
-/// snapshot's source is named by its number, as a server knows no descriptors of others; by its descriptor to the
-/// kernel's btrfs, which does not know that flag.
+/// Reads lines `make PATH`, `snapshot PATH NEW` and `remove PATH`, and answers each with the number of an error or 0.
+/// It names a snapshot's source by number, since a server has no access to descriptors of other processes; for the
+/// kernel's btrfs, which lacks that flag, by descriptor.
 const SCRIPT: &str = "
 import errno, fcntl, os, struct, sys
 for line in sys.stdin:
@@ -60,20 +60,20 @@ impl Maker {
         Ok(Self { child, input, output })
     }
 
-    /// A subvolume at a path.
+    /// Makes a subvolume.
     pub(in crate::mount) fn make(&mut self, path: &Path) -> Result<()> {
         self.ask(&format!("make {}", path.display())).context("a new subvolume")?;
         ensure!(path.is_dir(), "the new subvolume is not there");
         Ok(())
     }
 
-    /// A read-only snapshot of the subvolume `from` at the path `to`.
+    /// Makes a read-only snapshot of the subvolume `from` at the path `to`.
     pub(in crate::mount) fn snapshot(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.ask(&format!("snapshot {} {}", from.display(), to.display()))
     }
 
-    /// Deletes the subvolume at a path. A read-only one becomes writable first: a mount takes every caller for one
-    /// without privileges, and such may not delete it, on the kernel's btrfs either.
+    /// Deletes a subvolume. A read-only one becomes writable first: a mount treats every caller as unprivileged, and
+    /// such a caller may not delete it, on the kernel's btrfs either.
     pub(in crate::mount) fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.ask(&format!("remove {}", path.display()))
     }
@@ -92,7 +92,7 @@ impl Maker {
 
 impl Drop for Maker {
     fn drop(&mut self) {
-        // It ends by itself with its input, unless it waits for a mount.
+        // It ends with its input, unless it waits for a mount.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

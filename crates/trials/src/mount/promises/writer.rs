@@ -1,4 +1,4 @@
-//! One of several that write until the server is gone, or until they have done enough.
+//! A writer, which works until the server is gone, or for a number of operations.
 
 use super::attributes::{Attributes, Change};
 use super::diary::Diary;
@@ -22,15 +22,15 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const WRITE_BYTES_MAX: u64 = 128 << 10;
 /// Bytes of a new file.
 const NEW_BYTES_MAX: u64 = 20_000;
-/// Files of which one may be renamed or replaced.
+/// Number of recent files that may be renamed or replaced.
 const RECENT: usize = 8;
 
 /// When a writer ends.
 #[derive(Debug, Clone)]
 pub(in crate::mount) enum End {
-    /// When the server is killed; the flag is set before it is. Until then nothing may fail.
+    /// When the server is killed; the flag is set before. Until then no call may fail.
     Killed(Arc<AtomicBool>),
-    /// After so many operations, none of which may fail.
+    /// After this number of operations, none of which may fail.
     After(u64),
 }
 
@@ -44,14 +44,14 @@ impl End {
     }
 }
 
-/// Writes in a folder of its own.
+/// Writes in a directory of its own.
 pub(in crate::mount) struct Writer {
     folder: PathBuf,
     random: Random,
     diary: Diary,
     made: u64,
     end: End,
-    /// Takes snapshots of the folder, where that is a subvolume.
+    /// Takes snapshots of the directory, if that is a subvolume.
     maker: Option<Maker>,
 }
 
@@ -60,7 +60,7 @@ impl Writer {
         Self { folder: folder.to_owned(), random: Random::new(seed), diary, made: 0, end, maker }
     }
 
-    /// Works to its end; what it was promised by then.
+    /// Works to its end; returns the diary.
     pub(super) fn run(mut self) -> Result<Diary> {
         match self.work() {
             Err(error) if self.end.is_killed() && is_end(&error) => Ok(self.diary),
@@ -101,7 +101,7 @@ impl Writer {
         }
     }
 
-    /// A file that nobody was promised yet.
+    /// Makes a file, not yet promised.
     fn make(&mut self) -> io::Result<(usize, Open)> {
         let name = self.next_name();
         let path = self.folder.join(&name);
@@ -124,7 +124,7 @@ impl Writer {
         change.make(open)
     }
 
-    /// Changes attributes of a file made lately.
+    /// Changes attributes of a recent file.
     fn change_recent(&mut self) -> io::Result<()> {
         let Some((index, open)) = self.open_recent()? else {
             return Ok(());
@@ -181,7 +181,7 @@ impl Writer {
         self.write(index, &open, NEW_BYTES_MAX)?;
         self.change(index, &open)?;
         if self.random.one_in(2) {
-            // Promises nothing as long as no name leads to the file.
+            // Promises nothing while the file has no name.
             open.sync_all()?;
         }
         let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
@@ -189,7 +189,7 @@ impl Writer {
         self.sync(index, &open)
     }
 
-    /// Data of a file made lately comes into the one that is written all the time, by sharing where that can be.
+    /// Copies data of a recent file into the main file, by sharing extents if possible.
     fn copy(&mut self, own_index: usize, own: &Open) -> io::Result<()> {
         const BLOCK: u64 = 4096;
         let Some((index, source)) = self.open_recent()? else {
@@ -217,7 +217,7 @@ impl Writer {
         self.sync(own_index, own)
     }
 
-    /// A read-only snapshot of the folder, which is durable once it is made.
+    /// Makes a read-only snapshot of the directory, which is durable at once.
     fn snapshot(&mut self) -> io::Result<()> {
         let Some(maker) = &mut self.maker else {
             return Ok(());
@@ -269,7 +269,7 @@ impl Writer {
         self.sync(index, &open)
     }
 
-    /// Some file made lately, but not the one that is written all the time.
+    /// A recent file, but not the main file.
     fn recent(&mut self) -> Option<usize> {
         let count = self.files().len();
         let first = count.saturating_sub(RECENT).max(1);
@@ -294,7 +294,7 @@ impl Writer {
         Ok(())
     }
 
-    /// As an editor saves: a new file, synced, takes the place of an old one.
+    /// As an editor saves: a new, synced file replaces an old one.
     fn replace(&mut self) -> io::Result<()> {
         let Some(old) = self.recent() else {
             return Ok(());
@@ -313,7 +313,7 @@ impl Writer {
     }
 }
 
-/// What a client sees of a server that is gone.
+/// True for an error that a client gets if the server is gone.
 fn is_end(error: &io::Error) -> bool {
     let ends = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO, Errno::NOENT];
     Errno::from_io_error(error).is_some_and(|errno| ends.contains(&errno))

@@ -1,17 +1,18 @@
-//! Full volumes: filled in ten ways until nothing fits, and emptied again, several times in a row.
+//! Trial of full volumes: filled in ten ways until nothing fits, and emptied again, several times in a row.
 //!
-//! A cycle fills (with syncs in between, until they gain nothing), uses what was promised to preallocated and NOCOW
-//! files, reads back what was written, deletes everything, syncs once, and looks at `df`. It is wrong when a step does
-//! not end in time; when anything fails with another error than ENOSPC, or a deletion with ENOSPC; when less than 95 %
-//! of what was available is back, after the one sync, and where subvolumes were deleted after a while; when the volume
-//! does not take a file then, or has another server than before. After the last cycle the image is unmounted and has
-//! to pass `btrfs check`; then the kernel mounts it, fills and empties it once, and it has to pass again.
+//! A cycle fills (with syncs in between, until they gain nothing), writes to preallocated and NOCOW files, reads all
+//! data back, deletes everything, syncs once, and reads `df`. It fails if a step does not end in time; if an operation
+//! fails with another error than ENOSPC, or a deletion with ENOSPC; if less than 95 % of the available space is back
+//! after the one sync, or after a while if subvolumes were deleted; if the volume does not take a file then, or has
+//! another server than before. After the last cycle the image is unmounted and must pass `btrfs check`; then the kernel
+//! mounts it, fills and empties it once, and it must pass again.
 //!
-//! The kernel's btrfs does the same on an image of its own `mkfs`, and only its figures count: who takes less than it
-//! (but for two per cent), or has less back, is wrong as well; so is who, with `writeback`, takes more than there is
-//! room for.
+//! The kernel's btrfs does the same on an image of its own `mkfs`, and only its figures count: a mount that takes more
+//! than two per cent less, or has less space back, fails as well; so does one that, with `writeback`, takes more data
+//! than fits.
 //!
-//! Fails at the end, with what was wrong. The seed is printed, and repeats what is written, not how threads take turns.
+//! Fails at the end, with all faults. The seed is printed, and repeats the written data, not the interleaving of
+//! threads.
 
 use super::filling::Filling;
 use super::stand::{Side, Stand, sync_of};
@@ -29,55 +30,55 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Times that a full volume is synced and filled further.
+/// Most rounds of syncing and filling further.
 const ROUNDS_MAX: u32 = 5;
-/// What a round has to gain for another one, of what is there already: one in so many.
+/// A further round needs a gain of one part in so many.
 const GAIN: u64 = 100;
-/// What has to be back, and how much of what the kernel takes, per thousand.
+/// Fewest returned bytes, and fewest bytes compared to the kernel, per thousand.
 const BACK_MIN: u64 = 950;
 const OF_KERNEL_MIN: u64 = 980;
-/// What writers may take of what was available, where they are told by the write after the one that found no room.
+/// Most bytes that writers may take of the available ones, if errors are reported by the write after the failing one.
 const BEYOND_PERCENT_MAX: u64 = 105;
-/// Time between two looks at what comes back by itself.
+/// Polling interval for space that is freed in the background.
 const LOOK: Duration = Duration::from_millis(250);
-/// Nothing more comes back when nothing has for so long: a deleted subvolume is looked for every five seconds.
+/// Space that has not grown for so long is final: deleted subvolumes are cleaned every five seconds.
 const QUIET: Duration = Duration::from_secs(12);
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo trials torture enospc\n  \
     cargo trials torture enospc --way directories --sizes 128 --cycles 20\n  \
     cargo trials torture enospc --way large,small --sizes 128,512,4096 --side kernel,plain")]
 pub(super) struct Options {
-    /// Only these ways to fill; all of them when none is given.
+    /// Only these ways to fill; all if none is given
     #[arg(long, value_delimiter = ',')]
     way: Vec<Way>,
     /// Sizes of the images in MiB, up to 4096.
     #[arg(long, value_delimiter = ',', default_values_t = [128, 512])]
     sizes: Vec<u64>,
-    /// Who fills. Without the kernel there is nothing to compare with.
+    /// Systems to fill on. Without the kernel there is nothing to compare with
     #[arg(long, value_delimiter = ',', default_values = ["kernel", "plain"])]
     side: Vec<Side>,
     /// Mount with `-o writeback` as well.
     #[arg(long)]
     writeback: bool,
-    /// Times that each image is filled and emptied.
+    /// Number of cycles per image
     #[arg(long, default_value_t = 3)]
     cycles: u32,
-    /// Most of them on the kernel's own image: its figures are there to be compared with, and on a small one it takes
-    /// long to give back what was deleted.
+    /// Most cycles on the kernel's own image: its figures are for comparison only, and on a small one it frees deleted
+    /// space slowly
     #[arg(long, default_value_t = 3)]
     kernel_cycles: u32,
-    /// What is written follows from it.
+    /// Seed of the written data
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Seconds after which a step hangs.
     #[arg(long, default_value_t = 300)]
     limit: u64,
-    /// Seconds that what was deleted may take to come back by itself.
+    /// Seconds for deleted space to be freed in the background
     #[arg(long, default_value_t = 40)]
     wait: u64,
-    /// Where images and mounts are.
+    /// Directory for images and mounts
     #[arg(long, default_value = "/dev/shm/spinney-enospc")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -85,7 +86,7 @@ pub(super) struct Options {
     program: PathBuf,
 }
 
-/// What one cycle came to.
+/// Figures of one cycle.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cycle {
     first: u64,
@@ -133,7 +134,7 @@ pub(super) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// All cycles of one side, and the kernel after it.
+/// All cycles of one side, followed by the kernel's.
 fn one(options: &Options, way: Way, bytes: u64, side: Side, kernel: Option<&Row>) -> Row {
     let mut row = Row {
         way,
@@ -190,7 +191,7 @@ fn try_one(options: &Options, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-/// Once more by the kernel: what it took, and what it had back.
+/// One cycle by the kernel; returns the bytes taken and returned.
 fn kernel_next(options: &Options, row: &Row, image: &Path) -> Result<(u64, u64)> {
     let stand = Stand::mount(&options.program, Side::Kernel, image, image, row.way.options())?;
     let available = stand.available()?;
@@ -215,7 +216,7 @@ impl Row {
     }
 }
 
-/// What is wrong with the figures themselves.
+/// Judges the figures.
 fn judge(row: &mut Row, kernel: Option<&Row>) {
     if row.cycles == 0 {
         (row.first, row.all, row.back, row.back_later) = (0, 0, 0, 0);
@@ -226,7 +227,7 @@ fn judge(row: &mut Row, kernel: Option<&Row>) {
         let wanted = BACK_MIN / 10;
         row.failures.push(format!("less than {wanted} % back: {}.{} %", back / 10, back % 10));
     }
-    // The kernel's background work is slower than its sync: what it has at last is what counts.
+    // The kernel's background work is slower than its sync: its final space counts.
     if let Some(kernel) = kernel.filter(|kernel| kernel.cycles > 0)
         && row.back_later < kernel.back_later.min(1000) * OF_KERNEL_MIN / 1000
     {
@@ -236,7 +237,7 @@ fn judge(row: &mut Row, kernel: Option<&Row>) {
     if row.side.tells_late() && row.way.takes_bytes_as_they_are() && is_over {
         row.failures.push("writes went on when there was no room".to_owned());
     }
-    // Data that was taken, and not told to be lost yet, is no figure.
+    // With late errors, taken data may be lost already, so its amount says nothing.
     if !row.side.tells_late() && row.of_kernel(row.all).is_some_and(|share| share < OF_KERNEL_MIN) {
         row.failures.push("less written than the kernel takes".to_owned());
     }
@@ -269,7 +270,7 @@ fn cycle(options: &Options, stand: &Stand, way: Way, available: u64, index: u32)
     let start = Instant::now();
     stand.within(limit, "deleting", || empty(stand.dir()))?;
     stand.within(limit, "syncing", || match stand.sync() {
-        // Of data that was taken and had no room.
+        // Data was taken without space for it.
         Err(rustix::io::Errno::NOSPC) if stand.side().tells_late() => Ok(()),
         synced => synced.context("syncing the emptied volume"),
     })?;
@@ -316,8 +317,8 @@ fn empty(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As [`still_works`]. The kernel, which gives block groups back in the background, may take its time until it has room
-/// for metadata.
+/// As [`still_works`]. The kernel frees block groups in the background, and may need time until it has space for
+/// metadata.
 fn works_at_last(stand: &Stand, wait: Duration) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -341,7 +342,7 @@ fn still_works(dir: &Path) -> Result<()> {
     let mut file = File::create_new(&path)?;
     file.write_all(&wanted)?;
     file.sync_all()?;
-    ensure!(std::fs::read(&path)? == wanted, "what was written last is wrong");
+    ensure!(std::fs::read(&path)? == wanted, "the last write reads back wrong");
     std::fs::remove_file(&path)?;
     Ok(sync_of(dir)?)
 }

@@ -1,4 +1,4 @@
-//! Writing until there is no room, and what has to be read back.
+//! Fills a volume until it has no space, and reads the data back.
 
 use super::stand::sync_of;
 use anyhow::{Context, Result, bail, ensure};
@@ -12,14 +12,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::Random;
 
-/// Bytes of one write where much is written.
+/// Bytes of one write to a large file.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes of a block: each has its own stamp.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// Bytes of a stamp: the file, and the place in it.
+/// Bytes of a stamp: the number of the file, and the offset in it.
 const STAMP_BYTES: usize = 16;
 
-/// Whether there was room.
+/// Whether there was space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Had,
@@ -27,7 +27,7 @@ pub(super) enum Room {
     None,
 }
 
-/// An operation's outcome, where no room is no error.
+/// The result of an operation, where a lack of space is no error.
 pub(super) fn room(done: io::Result<()>) -> io::Result<Room> {
     match done {
         Ok(()) => Ok(Room::Had),
@@ -36,15 +36,15 @@ pub(super) fn room(done: io::Result<()>) -> io::Result<Room> {
     }
 }
 
-/// What a volume took.
+/// Data that a volume took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Taken {
     pub(super) bytes: u64,
-    /// Files, directories, attributes: what the way makes.
+    /// Files, directories or attributes, depending on the way.
     pub(super) count: u64,
 }
 
-/// A file that has to say what was written, up to a length.
+/// A file whose contents are known up to a length.
 #[derive(Debug, Clone)]
 struct Written {
     path: PathBuf,
@@ -52,12 +52,12 @@ struct Written {
     bytes: u64,
 }
 
-/// One volume that is being filled.
+/// A volume that is being filled.
 #[derive(Debug)]
 pub(super) struct Filling<'a> {
     dir: &'a Path,
     seed: u64,
-    /// A write that fits nowhere may be taken: the end is `bytes_max`.
+    /// True if a write may succeed without space: the limit is `bytes_max` then.
     tells_late: bool,
     bytes_max: u64,
     piece: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// `available`: what `df` says, in bytes.
+    /// `available` are the bytes reported by `df`.
     pub(super) fn new(dir: &'a Path, seed: u64, available: u64, tells_late: bool) -> Self {
         let piece = Random::new(seed).noise(usize::try_from(PIECE_BYTES).unwrap_or_default());
         Self {
@@ -88,7 +88,7 @@ impl<'a> Filling<'a> {
         self.dir
     }
 
-    /// A write that fits nowhere may be taken.
+    /// True if a write may succeed without space.
     pub(super) fn tells_late(&self) -> bool {
         self.tells_late
     }
@@ -98,7 +98,7 @@ impl<'a> Filling<'a> {
         self.bytes_max / 2
     }
 
-    /// Randomness of one part of the work.
+    /// Random numbers for one part of the work.
     pub(super) fn random(&self, part: u64) -> Random {
         Random::new(self.seed.wrapping_mul(0x1_0001).wrapping_add(part))
     }
@@ -120,12 +120,12 @@ impl<'a> Filling<'a> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// True where more was taken than there can be room for.
+    /// True if more was taken than can fit.
     pub(super) fn is_endless(&self) -> bool {
         self.tells_late && self.taken().bytes >= self.bytes_max
     }
 
-    /// Makes the directory `name` (of the first round), and its path.
+    /// Makes the directory `name` for the first round; returns its path.
     pub(super) fn folder(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.dir.join(name);
         match std::fs::create_dir(&path) {
@@ -134,8 +134,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Writes `len` bytes of the file's own at `at`, in one call where the volume takes them in one; how many were
-    /// written is less than `len` where there was no room.
+    /// Writes `len` bytes of the file's own at `at`, in one call if the volume takes them at once; returns the number
+    /// written, which is less than `len` without space.
     pub(super) fn put(&self, file: &File, number: u64, at: u64, len: u64) -> io::Result<u64> {
         let len = len.min(PIECE_BYTES);
         let mut bytes = self.piece.get(..usize::try_from(len).unwrap_or_default()).unwrap_or_default().to_vec();
@@ -143,7 +143,7 @@ impl<'a> Filling<'a> {
         self.put_bytes(file, at, &bytes)
     }
 
-    /// The same of given bytes.
+    /// The same with the given bytes.
     pub(super) fn put_bytes(&self, file: &File, at: u64, bytes: &[u8]) -> io::Result<u64> {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -157,7 +157,7 @@ impl<'a> Filling<'a> {
         u64::try_from(done).map_err(io::Error::other)
     }
 
-    /// Makes a file of `len` bytes; what was written of it is counted.
+    /// Makes a file of `len` bytes; written bytes are counted.
     pub(super) fn file(&self, folder: &Path, len: u64) -> Result<Room> {
         let number = self.number();
         let path = folder.join(format!("file-{number}"));
@@ -183,13 +183,13 @@ impl<'a> Filling<'a> {
         Ok(found)
     }
 
-    /// The file has to have its stamps up to here.
+    /// Notes that the file must have its stamps up to here.
     pub(super) fn remember(&self, path: PathBuf, number: u64, bytes: u64) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.push(Written { path, number, bytes });
     }
 
-    /// Everything written so far goes to the image. Where writes are told late, so may be that there was no room.
+    /// Syncs everything. With late errors the sync may report a lack of space.
     pub(super) fn sync(&self) -> Result<()> {
         match sync_of(self.dir) {
             Ok(()) => Ok(()),
@@ -198,7 +198,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Reads every file back. Nothing is known of what was taken and told late.
+    /// Reads every file back, unless errors are late, when nothing is known of the data.
     pub(super) fn verify(&self) -> Result<()> {
         if self.tells_late {
             return Ok(());
@@ -244,7 +244,7 @@ fn check_stamps(bytes: &[u8], number: u64, at: u64) -> Result<()> {
     for block in bytes.chunks(usize::try_from(BLOCK_BYTES)?) {
         let stamp = stamp_of(number, place);
         let Some(wanted) = stamp.get(..block.len().min(STAMP_BYTES)) else { bail!("no stamp") };
-        ensure!(block.starts_with(wanted), "not what was written at byte {place}");
+        ensure!(block.starts_with(wanted), "wrong data at byte {place}");
         place = place.saturating_add(BLOCK_BYTES);
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! What a volume has to stand at its limits, beside the kernel's btrfs.
+//! Trials of volumes at their limits, compared with the kernel's btrfs.
 //!
-//! * [`enospc`] fills images to the last byte in ten ways, empties them again, and judges: by limits of time, by what
-//!   `df` says, by `btrfs check`, and by a kernel that mounts what is left;
-//! * [`ways`] is the work, done by ordinary system calls, so that it is the same on both sides; [`filling`] counts it,
-//!   and knows what a file has to say when it is read;
+//! * [`enospc`] fills images to the last byte in ten ways, empties them again, and checks time limits, `df`, `btrfs
+//!   check`, and the image mounted by a kernel;
+//! * [`ways`] is the work, done by ordinary system calls, the same on both sides; [`filling`] counts it, and has the
+//!   expected contents of files;
 //! * [`stand`] makes and mounts an image for one side; [`table`] has the rows.
 //!
 //! Needs root. Called by `cargo trials torture`.
@@ -17,7 +17,7 @@ mod ways;
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// What is run.
+/// The trial to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ enum What {
     Enospc(enospc::Options),
 }
 
-/// Runs it.
+/// Runs the trial.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
         What::Enospc(options) => enospc::run(options),

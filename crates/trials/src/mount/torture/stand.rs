@@ -1,4 +1,4 @@
-//! An image mounted for one side: the kernel's btrfs, or a server of ours.
+//! An image mounted for one side: by the kernel's btrfs, or by a server of ours.
 
 use super::super::served::{Served, make_image, server_of};
 use crate::formats::Kind;
@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// What every mount of ours is given: snapshots are made through it.
+/// Options of every mount of ours: snapshots are made through it.
 const OPTIONS: &str = "allow_other,user_subvol_ioctls";
 
-/// Who has the image mounted.
+/// The system that mounts the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Side {
     /// Linux itself, through a loop device.
@@ -33,7 +33,7 @@ impl Side {
         }
     }
 
-    /// True where the kernel takes data before anybody asked whether there is room.
+    /// True if the kernel takes data before the server can check for space.
     pub(super) fn tells_late(self) -> bool {
         self == Self::Writeback
     }
@@ -54,7 +54,7 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// Makes an image of `bytes` as the side's own mkfs does.
+    /// Makes an image of `bytes` with the side's own mkfs.
     pub(super) fn make(program: &Path, side: Side, image: &Path, bytes: u64) -> Result<()> {
         let _ = std::fs::remove_file(image);
         if side != Side::Kernel {
@@ -63,7 +63,7 @@ impl Stand {
         system::make_image(image, bytes, &[])
     }
 
-    /// Mounts it on `dir` (the kernel: where it likes), with `more` options.
+    /// Mounts it on `dir` (or the kernel's default directory), with `more` options.
     pub(super) fn mount(program: &Path, side: Side, image: &Path, dir: &Path, more: &str) -> Result<Self> {
         let options = |first: &str| match more {
             "" => first.to_owned(),
@@ -90,7 +90,7 @@ impl Stand {
         }
     }
 
-    /// The process that serves it; none where the kernel does.
+    /// The process that serves it; `None` for the kernel.
     pub(super) fn server(&self) -> Option<i32> {
         match self.side {
             Side::Kernel => None,
@@ -98,7 +98,7 @@ impl Stand {
         }
     }
 
-    /// Bytes that `df` says are available.
+    /// Available bytes according to `df`.
     pub(super) fn available(&self) -> Result<u64> {
         let status = rustix::fs::statvfs(self.dir())?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
@@ -116,8 +116,8 @@ impl Stand {
         }
     }
 
-    /// Runs a step that has to end in time. One that does not is ended by killing the server, and is an error; the
-    /// kernel's cannot be ended.
+    /// Runs a step with a time limit. A step that exceeds it is ended by killing the server, and is an error; one of
+    /// the kernel cannot be ended.
     pub(super) fn within<T: Send>(
         &self,
         limit: Duration,
@@ -126,7 +126,7 @@ impl Stand {
     ) -> Result<T> {
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
-            // Nobody may be listening any more.
+            // The receiver is gone after the time limit.
             scope.spawn(move || drop(tell.send(step())));
             told.recv_timeout(limit).unwrap_or_else(|_| {
                 if let Some(server) = self.server().and_then(Pid::from_raw) {

@@ -1,18 +1,18 @@
-//! One line for each side of each way and size.
+//! The table: one line for each side of each way and size.
 
 use super::stand::Side;
 use super::ways::Way;
 use std::fmt;
 use std::time::Duration;
 
-/// What one side did in all cycles of a way and a size: the worst of each.
+/// Figures of one side in all cycles of a way and a size: the worst of each.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) way: Way,
     pub(super) bytes: u64,
     pub(super) side: Side,
     pub(super) cycles: u32,
-    /// Available at first, as `df` says.
+    /// Bytes available at first, according to `df`.
     pub(super) available: u64,
     /// Bytes, or things, until the first ENOSPC, and after syncs and further rounds.
     pub(super) first: u64,
@@ -21,24 +21,24 @@ pub(super) struct Row {
     pub(super) kernel: Option<u64>,
     pub(super) filling: Duration,
     pub(super) emptying: Duration,
-    /// Of what was available at first, per thousand: after one sync, and after what goes on in the background.
+    /// Returned part of the bytes available at first, per thousand: after one sync, and after background work.
     pub(super) back: u64,
     pub(super) back_later: u64,
-    /// How long that took.
+    /// Duration of the background work.
     pub(super) waited: Duration,
-    /// What a kernel that mounts the image next puts into it, and has back afterwards.
+    /// Bytes that a kernel which mounts the image next takes, and gets back.
     pub(super) next: Option<(u64, u64)>,
     pub(super) failures: Vec<String>,
 }
 
 impl Row {
-    /// A share of the kernel's, per thousand.
+    /// The share of the kernel's figure, per thousand.
     pub(super) fn of_kernel(&self, all: u64) -> Option<u64> {
         self.kernel.and_then(|kernel| share(all, kernel))
     }
 }
 
-/// Per thousand.
+/// A share per thousand.
 pub(super) fn share(part: u64, whole: u64) -> Option<u64> {
     part.saturating_mul(1000).checked_div(whole)
 }

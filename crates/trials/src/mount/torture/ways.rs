@@ -1,4 +1,4 @@
-//! The ways to fill a volume. Each goes on until something finds no room, and can be called again after a sync.
+//! The ways to fill a volume. Each continues until it finds no space, and can be called again after a sync.
 
 use super::super::promises::Maker;
 use super::filling::{BLOCK_BYTES, Filling, PIECE_BYTES, Room, room};
@@ -12,27 +12,27 @@ use testkit::Random;
 
 /// Files of a directory.
 const FOLDER_FILES: u64 = 1000;
-/// Bytes of the names of directories: the longer, the sooner the volume is full.
+/// Bytes of the names of directories: long names fill the volume sooner.
 const NAME_LEN: usize = 200;
 /// Attributes of a file, and most bytes of each.
 const FILE_XATTRS: u64 = 8;
 const XATTR_BYTES_MAX: u64 = 3500;
-/// Most bytes of a file that lies with its metadata.
+/// Most bytes of an inline file.
 const INLINE_BYTES_MAX: u64 = 2000;
-/// Bytes of files that are large.
+/// Bytes of large files.
 const LARGE_BYTES: u64 = 64 << 20;
 /// Bytes that are overwritten together.
 const OVERWRITE_BYTES: u64 = 64 << 10;
 /// Names of subvolumes.
 const BASE: &str = "base";
 const SNAPSHOT: &str = "snapshot-";
-/// Files that are in every snapshot.
+/// Number of files in every snapshot.
 const BASE_FILES: u64 = 16;
 /// Most snapshots of one volume.
 const SNAPSHOTS_MAX: u64 = 500;
-/// What is compressed ends at this many times the room: it becomes a third or a quarter.
+/// Compressed data ends at this many times the space: it shrinks to a third or a quarter.
 const COMPRESSED_TIMES_MAX: u64 = 8;
-/// Threads that fill together, and how often in a row one finds no room before it ends.
+/// Threads that fill together, and how often in a row one finds no space before it ends.
 const THREADS: u64 = 8;
 const REFUSED_MAX: u32 = 12;
 
@@ -43,7 +43,7 @@ pub(super) enum Way {
     Large,
     /// Files of 4 to 64 KiB.
     Small,
-    /// Files that lie with their metadata.
+    /// Inline files.
     Inline,
     /// Directories with long names.
     Directories,
@@ -53,7 +53,7 @@ pub(super) enum Way {
     Snapshots,
     /// Preallocated space, then written.
     Preallocated,
-    /// Files without copy on write, then overwritten.
+    /// Files without copy on write, which are then overwritten.
     Nocow,
     /// Compressed data (compress-force=zstd:1).
     Compressed,
@@ -77,7 +77,7 @@ impl Way {
         }
     }
 
-    /// Options of the mount besides what all have.
+    /// Further mount options.
     pub(super) fn options(self) -> &'static str {
         match self {
             Self::Compressed => "compress-force=zstd:1",
@@ -85,17 +85,17 @@ impl Way {
         }
     }
 
-    /// True where the number of things made is what counts, rather than bytes.
+    /// True if the number of things counts, rather than bytes.
     pub(super) fn counts_things(self) -> bool {
         matches!(self, Self::Inline | Self::Directories | Self::Xattrs)
     }
 
-    /// True where what is written takes as much room, and is written once.
+    /// True if written bytes take as much space, and are written once.
     pub(super) fn takes_bytes_as_they_are(self) -> bool {
         matches!(self, Self::Large | Self::Small | Self::Nocow)
     }
 
-    /// Fills until there is no room.
+    /// Fills until there is no space.
     pub(super) fn fill(self, filling: &Filling<'_>) -> Result<()> {
         match self {
             Self::Large => large(filling, &filling.folder("large")?),
@@ -129,11 +129,11 @@ impl Way {
         }
     }
 
-    /// What must be possible on the full volume: writing into space that files have already.
+    /// Writes into allocated space, which must be possible on the full volume.
     pub(super) fn use_promised(self, filling: &Filling<'_>) -> Result<()> {
         let folder = match self {
             Self::Preallocated => "preallocated",
-            // Where writes are told late, a file may be longer than what was stored of it.
+            // With late errors, a file may be longer than its stored data.
             Self::Nocow if !filling.tells_late() => "nocow",
             _ => return Ok(()),
         };
@@ -146,7 +146,7 @@ impl Way {
             while at < len {
                 let wanted = PIECE_BYTES.min(len.saturating_sub(at));
                 let written = filling.put(&file, number, at, wanted)?;
-                ensure!(written == wanted, "{}: no room at byte {at} of what the file has", path.display());
+                ensure!(written == wanted, "{}: no space at byte {at} of the file's allocated space", path.display());
                 at = at.saturating_add(wanted);
             }
             file.sync_data().with_context(|| format!("{}: overwritten", path.display()))?;
@@ -158,7 +158,7 @@ impl Way {
     }
 }
 
-/// True for what was made as a subvolume: a mount shows its root under a number like any other.
+/// True for the root of a subvolume: a mount shows it under an ordinary number.
 pub(super) fn is_subvolume(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name == BASE || name.starts_with(SNAPSHOT)
@@ -169,7 +169,7 @@ fn number_of(path: &Path) -> Result<u64> {
     name.rsplit('-').next().unwrap_or_default().parse().with_context(|| path.display().to_string())
 }
 
-/// Calls `make` until it finds no room, in directories of a thousand each.
+/// Calls `make` until it finds no space, in directories of a thousand each.
 fn each_folder(filling: &Filling<'_>, mut make: impl FnMut(&mut Random, &Path) -> Result<Room>) -> Result<()> {
     let mut random = filling.random(1);
     loop {
@@ -188,7 +188,7 @@ fn each_folder(filling: &Filling<'_>, mut make: impl FnMut(&mut Random, &Path) -
     }
 }
 
-/// Large files, in smaller and smaller pieces when room is short.
+/// Large files, in smaller and smaller pieces when space is short.
 fn large(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     let mut len = PIECE_BYTES;
     loop {
@@ -202,7 +202,7 @@ fn large(filling: &Filling<'_>, folder: &Path) -> Result<()> {
             filling.took(written);
             at = at.saturating_add(written);
             if written < len {
-                // A piece that ends within a block is no part of what is compared.
+                // A partial block is not compared.
                 at -= at % BLOCK_BYTES;
                 len /= 2;
             }
@@ -231,7 +231,7 @@ fn xattrs(filling: &Filling<'_>, random: &mut Random, folder: &Path) -> Result<R
     Ok(Room::Had)
 }
 
-/// A quarter of the base is overwritten after each snapshot of it.
+/// Overwrites a quarter of the base after each snapshot of it.
 fn snapshots(filling: &Filling<'_>) -> Result<()> {
     let mut maker = Maker::start()?;
     let base = filling.dir().join(BASE);
@@ -268,7 +268,7 @@ fn snapshots(filling: &Filling<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A new file; none where there is no room for one.
+/// A new file; `None` without space.
 fn make(path: &Path) -> Result<Option<File>> {
     match File::create_new(path) {
         Ok(file) => Ok(Some(file)),
@@ -290,7 +290,7 @@ fn preallocate(filling: &Filling<'_>, folder: &Path) -> Result<()> {
                 filling.took(len);
                 filling.made_one();
             }
-            // What it has of it is its own, as after posix_fallocate; the next file is smaller.
+            // It keeps its allocated part, as after posix_fallocate; the next file is smaller.
             Room::None => {
                 rustix::fs::ftruncate(&file, 0)?;
                 len /= 2;
@@ -300,7 +300,7 @@ fn preallocate(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Text, which zstd makes a third of.
+/// Text, which zstd compresses to a third.
 fn compressed(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     let mut random = filling.random(3);
     let pieces: Vec<Vec<u8>> = (0..8).map(|_| random.text(usize::try_from(PIECE_BYTES).unwrap_or(0))).collect();
@@ -330,7 +330,7 @@ fn mix(filling: &Filling<'_>) -> Result<()> {
     results.into_iter().collect()
 }
 
-/// One thread of the mix: it ends when nothing has had room for a while.
+/// One thread of the mix: it ends when it has found no space for a while.
 fn mixed(filling: &Filling<'_>, thread: u64) -> Result<()> {
     let mut random = filling.random(100_u64.saturating_add(thread).saturating_add(filling.taken().count));
     let folder = match filling.folder(&format!("thread-{thread}")) {

@@ -1,4 +1,4 @@
-//! Which failures are ours: those that no other system has and that no reason excludes.
+//! Failures to blame on Spinney: those that no other system has and that no exclusion explains.
 
 use super::outcome::{Outcome, Outcomes};
 use std::collections::BTreeMap;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 /// Outcomes of each system by its name.
 pub(super) type Table = BTreeMap<String, Outcomes>;
 
-/// The system that is judged.
+/// The judged system.
 pub(super) const OURS: &str = "spinney";
 
-/// What a failure of ours is.
+/// The verdict on a failure of Spinney.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The table of exclusions has a reason.
     Excluded,
     /// These systems fail, too.
     Shared(Vec<String>),
-    /// Nobody else fails.
+    /// No other system fails.
     Ours,
 }
 

@@ -1,17 +1,17 @@
-//! The kernel developers' suite (xfstests) on a mount, and which of its failures are ours.
+//! Trial of the kernel developers' suite (xfstests) on a mount.
 //!
-//! * [`run`] runs tests on one system: images in a folder of memory, the suite's `check` in mount and process
+//! * [`run`] runs tests on one system: images in a directory in memory, the suite's `check` in mount and process
 //!   namespaces of its own (`namespace.sh`), a time limit for each test;
-//! * [`outcome`] reads what `check` says;
+//! * [`outcome`] parses the output of `check`;
 //! * [`compare`] judges: a failure of Spinney that neither libfuse's passthrough nor the kernel's btrfs has, and for
 //!   which `docs/mount-exclusions.md` has no reason (suite `xfstests`), is ours.
 //!
-//! The suite is an outside program that lies, built, in a folder that the caller names. It sees the mount as type
-//! `fuse`: `mount_helper.sh` is what mount(8) calls, and `stand_in.sh` gives df, findmnt and umount the names that the
-//! suite expects. Nothing stays on the machine: mounts, helper and accounts are seen in the namespaces only.
+//! The suite is an outside program, built in a directory that the caller names. It sees the mount as type `fuse`:
+//! mount(8) calls `mount_helper.sh`, and `stand_in.sh` gives df, findmnt and umount the names that the suite expects.
+//! Nothing stays on the machine: mounts, helper and accounts exist in the namespaces only.
 //!
-//! Fails with the failures that are ours, or when `check` cannot be understood. Needs root. Called by
-//! `cargo trials xfstests`.
+//! Fails if failures are ours, or if the output of `check` cannot be parsed. Needs root. Called by `cargo trials
+//! xfstests`.
 
 mod compare;
 mod outcome;
@@ -35,7 +35,7 @@ const SUITE: &str = "xfstests";
 /// The tests that concern no particular file system.
 const GROUP_FILE: &str = "tests/generic/group.list";
 
-/// What is run.
+/// Options of the trial.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Unless --all is given, the other systems run only what Spinney fails and the table of exclusions does not explain. \
@@ -47,16 +47,16 @@ Examples:\n  cargo trials xfstests ~/xfstests\n  \
 pub(crate) struct Options {
     /// A built copy of xfstests.
     suite: PathBuf,
-    /// Systems to run on; all three when none is given.
+    /// Systems to run on; all three if none is given
     #[arg(long)]
     system: Vec<System>,
-    /// How Spinney's images are mounted.
+    /// Mount mode of Spinney
     #[arg(long, default_value = "default")]
     mode: Mode,
     /// Group of the generic tests to run.
     #[arg(long, default_value = "quick")]
     group: String,
-    /// Only these tests, for instance generic/001, of whatever group.
+    /// Only these tests of any group, for instance generic/001
     #[arg(long)]
     test: Vec<String>,
     /// Run everything on every system.
@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// Write all outcomes to this file.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// Take outcomes of systems that do not run now from files of --save.
+    /// Take outcomes of the other systems from files of --save
     #[arg(long)]
     against: Vec<PathBuf>,
     /// Print outcomes and verdicts as JSON.
@@ -77,10 +77,10 @@ pub(crate) struct Options {
     /// Bytes of each of the two images of a system.
     #[arg(long, default_value_t = 6 << 30)]
     bytes: u64,
-    /// Folder that keeps what the tests wrote, by system.
+    /// Directory that keeps the files of the tests, by system
     #[arg(long)]
     results: Option<PathBuf>,
-    /// Folder for images and mounts, removed in the end; must not be there yet.
+    /// Directory for images and mounts, removed at the end; must not exist
     #[arg(long, default_value = "/dev/shm/spinney-xfstests")]
     dir: PathBuf,
     /// The `spinney` program.
@@ -107,7 +107,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
         std::fs::write(path, serde_json::to_string_pretty(&table_json(&table))?)
             .with_context(|| path.display().to_string())?;
     }
-    // What was saved of other tests is no part of this run.
+    // Saved outcomes of other tests are ignored.
     for outcomes in table.values_mut() {
         outcomes.retain(|test, _| tests.contains(test));
     }
@@ -124,7 +124,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if ours == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The tests that were asked for, each known to the suite.
+/// The selected tests, each known to the suite.
 fn tests(options: &Options) -> Result<Vec<String>> {
     let file = options.suite.join(GROUP_FILE);
     let text = std::fs::read_to_string(&file)
@@ -190,7 +190,7 @@ fn run_all(options: &Options, tests: &[String], is_excluded: &impl Fn(&str) -> b
     ran
 }
 
-/// Spinney first: the others repeat what it fails.
+/// Spinney first: the others repeat its failures.
 fn systems(options: &Options, has_passthrough: bool) -> Vec<System> {
     let mut systems = options.system.clone();
     if systems.is_empty() {
@@ -206,7 +206,7 @@ fn systems(options: &Options, has_passthrough: bool) -> Vec<System> {
     systems
 }
 
-/// Failures of Spinney that nothing explains yet; all tests where Spinney did not run.
+/// Failures of Spinney without an explanation; all tests if Spinney did not run.
 fn unexplained(table: &Table, tests: &[String], is_excluded: &impl Fn(&str) -> bool) -> Vec<String> {
     if !table.contains_key(OURS) {
         return tests.to_vec();
@@ -221,7 +221,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Outcomes from files; what a later one says of a test counts.
+/// Outcomes from files; of a test in several files the last one counts.
 fn saved(files: &[PathBuf]) -> Result<Table> {
     let mut table = Table::new();
     for file in files {

@@ -1,24 +1,24 @@
-//! What `check` says of each test, read from its output.
+//! Outcomes of tests, parsed from the output of `check`.
 //!
-//! A test passed when its line says nothing but how long it took. Everything that is not understood is a failure, and
-//! the summary at the end has to name the same failures: a failure that passes for a success is worse than none.
+//! A test passed if its line has only its duration. Any unexpected line is a failure, and the summary at the end must
+//! name the same failures: a failure mistaken for a success is worse than none.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lines that are kept of what a failed test printed.
+/// Most lines that are kept of the output of a failed test.
 const SHOWN_LINES: usize = 14;
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// The suite left it out, for this reason.
+    /// The suite left it out, with the reason.
     NotRun(String),
-    /// What was printed.
+    /// Its output.
     Failed(String),
-    /// It ran past its time, or what it waits for never answered.
+    /// It exceeded its time limit.
     Hung,
 }
 
@@ -54,13 +54,13 @@ pub(super) struct Report {
     pub(super) running: Option<String>,
 }
 
-/// The test that runs while the output has come so far.
+/// The test that is running after this much output.
 pub(super) fn running(text: &str) -> Option<&str> {
     let last = text.split('\n').next_back()?;
     test_of(last).map(|(name, _)| name)
 }
 
-/// Reads the output of a suite that has ended.
+/// Parses the output of a finished suite.
 ///
 /// # Errors
 /// The summary contradicts the lines.
@@ -130,7 +130,7 @@ fn is_duration(text: &str) -> bool {
     }
 }
 
-/// What `check` counts at its end.
+/// The counts at the end of `check`.
 #[derive(Debug, Default)]
 struct Summary {
     ran: BTreeSet<String>,
@@ -189,10 +189,10 @@ pub(super) fn to_json(outcomes: &Outcomes) -> Value {
     Value::Object(rows.collect())
 }
 
-/// The opposite.
+/// Reverses [`to_json`].
 ///
 /// # Errors
-/// It is not what [`to_json`] makes.
+/// The value was not made by [`to_json`].
 pub(super) fn from_json(value: &Value) -> Result<Outcomes> {
     let Some(rows) = value.as_object() else {
         bail!("outcomes are an object of tests");

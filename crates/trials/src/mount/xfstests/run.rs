@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 const NAMESPACE: &str = include_str!("namespace.sh");
 const HELPER: &str = include_str!("mount_helper.sh");
 const STAND_IN: &str = include_str!("stand_in.sh");
-/// How often the clock is looked at.
+/// Polling interval of the clock.
 const TICK: Duration = Duration::from_millis(500);
-/// How long what precedes the first test and follows the last one may take.
+/// Longest time before the first test and after the last one.
 const AROUND_MAX: Duration = Duration::from_secs(120);
 
-/// What serves the tests' folders.
+/// The system that serves the tests' directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum System {
-    /// A mount by the program that is built here.
+    /// A mount by the built program.
     Spinney,
     /// libfuse's example passthrough_ll over the kernel's btrfs.
     Passthrough,
@@ -41,25 +41,25 @@ impl System {
     }
 }
 
-/// What all runs have in common.
+/// Settings common to all runs.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {
     pub(super) suite: &'a Path,
-    /// An empty folder of our own.
+    /// An empty directory.
     pub(super) work: &'a Path,
     pub(super) program: &'a Path,
     pub(super) passthrough: Option<&'a Path>,
-    /// Of Spinney's mounts.
+    /// Options of Spinney's mounts.
     pub(super) options: &'a str,
     pub(super) image_bytes: u64,
-    /// For one test.
+    /// Time limit of one test.
     pub(super) limit: Duration,
-    /// Where what failed tests wrote is copied to.
+    /// Directory for the files of failed tests.
     pub(super) results: Option<&'a Path>,
 }
 
 impl Setting<'_> {
-    /// Runs the tests. One that hangs is given up with everything around it, and the next begin anew.
+    /// Runs the tests. If one hangs, its namespaces are killed, and a new batch continues with the next.
     pub(super) fn outcomes(&self, system: System, tests: &[String]) -> Result<Outcomes> {
         let mut all = Outcomes::new();
         let mut rest = tests.to_vec();
@@ -75,7 +75,7 @@ impl Setting<'_> {
         Ok(all)
     }
 
-    /// Until all have ended or one hangs.
+    /// Runs tests until all have ended or one hangs.
     fn batch(&self, system: System, tests: &[String]) -> Result<Ended> {
         let images = Images::make(self, system)?;
         let child = self.start(system, &images, tests)?;
@@ -100,8 +100,8 @@ impl Setting<'_> {
         command.stderr(messages).spawn().context("unshare")
     }
 
-    /// A copy of a program in the folder of the run. The namespace of the tests has a `/tmp` of its own, and the
-    /// program may lie below the other one.
+    /// A copy of a program in the directory of the run. The tests' namespace has a `/tmp` of its own, and the program
+    /// may be below the real one.
     fn copied(&self, program: &Path) -> Result<PathBuf> {
         let name = program.file_name().context("a program has a name")?;
         let copy = self.work.join(name);
@@ -130,7 +130,7 @@ impl Setting<'_> {
         Ok(())
     }
 
-    /// The suite's own file of settings.
+    /// The configuration file of the suite.
     fn config(&self, system: System, images: &Images) -> String {
         let work = self.work.display();
         let (kind, test, scratch) = match system {
@@ -158,7 +158,7 @@ impl Setting<'_> {
         )
     }
 
-    /// What tests wrote tells why they failed; that it cannot be kept fails nothing.
+    /// Keeps the files of the tests, which help to explain failures; errors here are ignored.
     fn keep_results(&self, system: System) {
         let Some(folder) = self.results else {
             return;
@@ -174,7 +174,7 @@ impl Setting<'_> {
     }
 }
 
-/// Images of one batch, with the names that the suite knows them by. Dropping them removes them.
+/// Images of one batch, with their names in the suite. Dropping them removes them.
 #[derive(Debug)]
 struct Images {
     work: PathBuf,
@@ -232,7 +232,7 @@ fn on_loop(image: &Path, bytes: u64) -> Result<String> {
     Ok(device)
 }
 
-/// Gives back the loop devices of files in `work` (tests make some, too), and empties it.
+/// Detaches the loop devices of files in `work` (tests make some, too), and empties it.
 fn clear(work: &Path) -> Result<()> {
     let list = ["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"];
     for line in system::run("losetup", &list)?.lines() {
@@ -285,7 +285,7 @@ fn watch(mut child: Child, limit: Duration) -> Result<Ended> {
     Ok(Ended { outcomes, said })
 }
 
-/// What comes out, as it comes.
+/// Receives the output of a process as it comes.
 fn follow(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -300,7 +300,7 @@ fn follow(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Since when a test runs.
+/// Measures the time of the running test.
 struct Clock {
     limit: Duration,
     running: Option<String>,
@@ -312,7 +312,7 @@ impl Clock {
         Self { limit, running: None, since: Instant::now() }
     }
 
-    /// True when what runs now has run too long.
+    /// True if the running test has exceeded its limit.
     fn is_over(&mut self, running: Option<&str>, now: Instant) -> bool {
         if self.running.as_deref() != running {
             self.running = running.map(str::to_owned);
@@ -326,8 +326,8 @@ impl Clock {
     }
 }
 
-/// Ends the namespaces with all that is in them. Requests to a server that answers nothing are aborted first: nobody
-/// who waits for one can be killed.
+/// Kills the namespaces with all processes. Requests to a server that does not answer are aborted first: a process that
+/// waits for one cannot be killed.
 fn give_up(child: &mut Child) -> Result<()> {
     if child.try_wait()?.is_some() {
         return Ok(());
@@ -348,7 +348,7 @@ fn give_up(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The numbers under which /sys/fs/fuse/connections has the FUSE mounts of a mountinfo.
+/// Numbers of the FUSE mounts of a mountinfo in /sys/fs/fuse/connections.
 fn connections(mountinfo: &str) -> Vec<u64> {
     let numbers = mountinfo.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -357,7 +357,7 @@ fn connections(mountinfo: &str) -> Vec<u64> {
         }
         let (major, minor) = mount.split_whitespace().nth(2)?.split_once(':')?;
         let major: u64 = major.parse().ok()?;
-        // The kernel's own form of a device number: 20 bits are the minor one.
+        // The kernel's own form of a device number has a minor number of 20 bits.
         Some((major << 20) | minor.parse::<u64>().ok()?)
     });
     numbers.collect()

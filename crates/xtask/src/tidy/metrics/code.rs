@@ -1,4 +1,4 @@
-//! What one file holds: lengths, parameters, fields, documentation, sleeps.
+//! Metrics of one file: lengths, parameters, fields, documentation, sleeps.
 
 use super::super::Problem;
 use super::super::source::{SourceFile, is_test};
@@ -13,7 +13,7 @@ pub(super) struct Measured {
     pub(super) count: usize,
 }
 
-/// What the fields of a type are for.
+/// The use of a type's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TypeKind {
     /// `repr(C)`: its fields are given by the disk format or by a protocol.

@@ -10,7 +10,7 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const PARAMETERS_MAX: usize = 10;
 const FIELDS_MAX: usize = 10;
-/// Crates that test, measure or check the others and are no part of what users run.
+/// Crates that test, measure or check the others, and are not released.
 const TOOL_CRATES: &[&str] = &["bench", "testkit", "trials", "vfs-conformance", "xtask"];
 /// Where the commands that serve every format are, in older trees and now.
 const COMMON_COMMANDS: &[&str] = &["crates/cli/src/commands/"];

@@ -1,12 +1,12 @@
-//! Landlock: which files and ports may be used. None: what is needed is open already.
+//! Landlock: denies access to all files and ports. The files that the server needs are open already.
 
 use anyhow::Result;
 use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
 
-/// The newest rules that are known here; an older kernel takes those that it knows.
+/// Newest known version of the rules; an older kernel applies those that it knows.
 const RULES: ABI = ABI::V7;
 
-/// Takes away every right on files, on TCP ports, and on the sockets and processes of others.
+/// Denies all rights on files, on TCP ports, and on the sockets and processes of others.
 pub(super) fn restrict() -> Result<Option<&'static str>> {
     let status = Ruleset::default()
         .handle_access(AccessFs::from_all(RULES))?

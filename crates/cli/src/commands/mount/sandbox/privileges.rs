@@ -1,17 +1,17 @@
-//! Capabilities, and ways to get them back.
+//! Gives up capabilities, and the ways to regain them.
 
 use anyhow::Result;
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Gives up all capabilities, in every set, and the chance to get new ones by running a program.
+/// Drops all capabilities, in every set, and the ability to gain new ones by running a program.
 pub(super) fn drop_all() -> Result<()> {
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Behind the last one that this kernel has.
+            // Behind the last capability of this kernel.
             Err(Errno::INVAL) => break,
-            // Who has none cannot shrink the set, and needs not.
+            // A process without capabilities cannot shrink the set, and need not.
             Ok(()) | Err(Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }

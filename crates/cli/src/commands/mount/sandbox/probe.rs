@@ -1,4 +1,4 @@
-//! Tries to break out, from inside: the hidden `spinney mount --sandbox-self-test`.
+//! Tries to escape from the sandbox: the hidden `spinney mount --sandbox-self-test`.
 
 use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};
@@ -12,14 +12,14 @@ use rustix::process::{Pid, PidfdFlags};
 
 use crate::commands::output::Output;
 
-/// Threads that try besides the first one.
+/// Number of further threads that try.
 const THREADS: usize = 3;
 
-/// One way out, and how it went.
+/// A way out, and the result of trying it.
 type Attempt = (&'static str, Result<(), std::io::Error>);
 
-/// Tries every way on this thread and on new ones, and reports each. Fails if one is open. The
-/// number of the parent has to be asked for before the sandbox is entered.
+/// Tries every way on this thread and on new ones, and reports each. Fails if one succeeds. The number of the parent
+/// has to be read before the sandbox is entered.
 pub(crate) fn run(image: &Path, parent: Option<Pid>, out: &mut Output) -> Result<()> {
     let mut all = vec![("main", attempts(image, parent))];
     let others: Vec<_> = (0..THREADS)
@@ -74,7 +74,7 @@ fn attempts(image: &Path, parent: Option<Pid>) -> Vec<Attempt> {
     ]
 }
 
-/// A connection that nobody accepts means that there was a socket to try it with.
+/// A refused connection means that the socket itself could be made.
 fn refused(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == std::io::ErrorKind::ConnectionRefused { Ok(()) } else { Err(error) }
 }

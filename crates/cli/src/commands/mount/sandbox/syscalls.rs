@@ -1,8 +1,8 @@
-//! seccomp: which system calls are left. Others fail with `EPERM`, as if they were forbidden to
-//! this user: a library that asks for something superfluous goes on without it.
+//! seccomp: the allowed system calls. Others fail with `EPERM`, as if this user were not permitted: a library that
+//! makes a superfluous call goes on without it.
 //!
-//! Calls whose arguments matter are allowed with some arguments only: memory cannot be made
-//! executable, `clone` makes threads and no processes, `ioctl` knows one command.
+//! Calls whose arguments matter are allowed with some arguments only: memory cannot be made executable, `clone` makes
+//! threads and no processes, `ioctl` has one command.
 
 use std::collections::BTreeMap;
 
@@ -95,10 +95,10 @@ const ALLOWED_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[i64] = &[];
 
-/// What rings need besides, of requests or of writes. They are made before, and each takes commands to devices only,
-/// or writes only; here they are used.
+/// Further calls for rings, of requests or of writes. Rings are made before, and each takes only commands to devices,
+/// or only writes.
 const ALLOWED_WITH_RING: &[i64] = &[libc::SYS_io_uring_enter];
-/// Opens a ring that was made closed (`IORING_REGISTER_ENABLE_RINGS`).
+/// Enables a ring that was created disabled (`IORING_REGISTER_ENABLE_RINGS`).
 const ENABLE_RINGS: u64 = 12;
 
 /// Duplicates the kernel's connection for another thread (`FUSE_DEV_IOC_CLONE`).
@@ -111,7 +111,7 @@ pub(super) fn restrict(with_ring: bool) -> Result<Option<&'static str>> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(Some("no filter of system calls is known for this processor"));
     };
-    // The second filter is judged together with the first, and the stricter answer counts.
+    // Both filters apply, and the stricter answer counts.
     let no_such_call = SeccompFilter::new(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,
@@ -151,7 +151,7 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
         rules.entry(call).or_default().push(rule);
         Ok(())
     };
-    // Facts about what is open, not about a path.
+    // Facts about an open file, not about a path.
     add(libc::SYS_statx, 2, Op::MaskedEq(empty_path), empty_path)?;
     add(libc::SYS_newfstatat, 3, Op::MaskedEq(empty_path), empty_path)?;
     add(libc::SYS_mmap, 2, executable.clone(), 0)?;
@@ -164,7 +164,7 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     if with_ring {
         add(libc::SYS_io_uring_register, 1, Op::Eq, ENABLE_RINGS)?;
     }
-    // What a descriptor of the mount leads to; who a client is, and whether it sent a socket.
+    // Identify the directory of a descriptor, and the user of a client, and whether it sent a socket.
     add(libc::SYS_name_to_handle_at, 4, Op::Eq, empty_path)?;
     for option in [libc::SO_PEERCRED, libc::SO_PEERGROUPS, libc::SO_DOMAIN, libc::SO_TYPE] {
         add(libc::SYS_getsockopt, 2, Op::Eq, bits(option))?;

@@ -1,0 +1,90 @@
+//! Whether a file or device holds any data: data that is not a known file system may still be precious.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes checked at each end of a device. Its middle is not checked: a reused device rarely holds only zeros there.
+const DEVICE_ENDS_BYTES: u64 = 4 << 20;
+
+/// The first byte that is not zero among `len` bytes from `offset` on. Holes are not read.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn first_byte(path: &Path, offset: u64, len: u64, is_device: bool) -> io::Result<Option<u64>> {
+    let file = File::open(path)?;
+    let end = offset.saturating_add(len);
+    if is_device {
+        let head = end.min(offset.saturating_add(DEVICE_ENDS_BYTES));
+        let tail = head.max(end.saturating_sub(DEVICE_ENDS_BYTES));
+        return Ok(scan(&file, offset, head)?.or(scan(&file, tail, end)?));
+    }
+    let mut at = offset;
+    while at < end {
+        let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // The rest of the range is a hole.
+            Err(Errno::NXIO) => return Ok(None),
+            // This file system does not report holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return scan(&file, at, end),
+            Err(error) => return Err(error.into()),
+        };
+        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data)).unwrap_or(end).min(end);
+        if let Some(found) = scan(&file, data.min(end), hole)? {
+            return Ok(Some(found));
+        }
+        at = hole.max(data);
+        if hole <= data {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+fn scan(file: &File, mut at: u64, end: u64) -> io::Result<Option<u64>> {
+    let mut bytes = vec![0; READ_BYTES];
+    while at < end {
+        let len = usize::try_from(end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+        let part = bytes.get_mut(..len).unwrap_or_default();
+        let count = match file.read_at(part, at) {
+            Ok(0) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        let read = part.get(..count).unwrap_or_default();
+        if let Some(position) = read.iter().position(|byte| *byte != 0) {
+            return Ok(Some(at + u64::try_from(position).unwrap_or(0)));
+        }
+        at += u64::try_from(count).unwrap_or(u64::MAX);
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_and_zeros_are_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let file = File::create(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(&[0; 8192], 1 << 20).unwrap();
+        for is_device in [false, true] {
+            assert_eq!(first_byte(&path, 0, 64 << 20, is_device).unwrap(), None);
+        }
+        let last = (64 << 20) - 1;
+        file.write_all_at(b"x", last).unwrap();
+        for is_device in [false, true] {
+            assert_eq!(first_byte(&path, 0, 64 << 20, is_device).unwrap(), Some(last));
+            assert_eq!(first_byte(&path, 4096, last - 4096, is_device).unwrap(), None);
+        }
+    }
+}
