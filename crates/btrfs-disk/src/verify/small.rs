@@ -30,7 +30,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     }
 }
 
-/// These have grown before and may again.
+/// The size of these items has grown before and may again.
 fn at_least<T: OnDisk>(context: &Context<'_>) -> Result<(), Corrupt> {
     T::parse_prefix(context.data).map(drop)
 }
