@@ -1,26 +1,26 @@
-//! The way back to an older state, where the root of the root tree or of the chunk tree cannot be read: a superblock
-//! names the roots of the last four commits.
+//! Going back to an earlier commit, where the root of the root tree or of the chunk tree cannot be read: a superblock
+//! has the roots of the last four commits.
 //!
-//! Invariants: nothing but superblocks is written, so that the undo file has all of it. The caller believes a state
-//! only when a check of it finds nothing, its data included: what was freed since may have been written over.
+//! Invariants: only superblocks are written, so the undo file has everything. The caller accepts a state only when a
+//! check of it finds nothing, its data included: freed blocks may have been overwritten since.
 //!
-//! Caller: the planner, when nothing else helps.
+//! Caller: the planner, as the last resort.
 
 use btrfs_check::{Code, CodeTable as _, Report};
 use btrfs_disk::TreeId;
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::superblock::DiskSuperblock;
 
-/// Generations that lie between the last commit and the state that a repair goes back to.
+/// The generations of the last commit and of the earlier one that a repair goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Older {
     /// The last commit, which is lost.
     pub from: u64,
-    /// The state that is gone back to.
+    /// The commit to go back to.
     pub to: u64,
 }
 
-/// The blocks that everything else is found by cannot be read, or are not what they should be.
+/// True if the roots of the root tree or the chunk tree cannot be read, or are wrong.
 pub(crate) fn is_needed(report: &Report, fields: &DiskSuperblock) -> bool {
     let tops = [(TreeId::ROOT.0, fields.root.get()), (TreeId::CHUNK.0, fields.chunk_root.get())];
     report.findings.iter().any(|finding| {
@@ -30,7 +30,7 @@ pub(crate) fn is_needed(report: &Report, fields: &DiskSuperblock) -> bool {
     })
 }
 
-/// The superblocks of the earlier commits that this one names, the newest first.
+/// The superblocks of earlier commits in the backup roots of this one, newest first.
 pub(crate) fn states(fields: &DiskSuperblock) -> Vec<Box<DiskSuperblock>> {
     let last = fields.generation.get();
     let mut backups: Vec<_> = fields.super_roots.iter().collect();
@@ -44,7 +44,7 @@ pub(crate) fn states(fields: &DiskSuperblock) -> Vec<Box<DiskSuperblock>> {
         state.chunk_root_generation = backup.chunk_root_gen;
         (state.total_bytes, state.bytes_used) = (backup.total_bytes, backup.bytes_used);
         state.num_devices = backup.num_devices;
-        // The log is of the commit that is lost.
+        // The log belongs to the lost commit.
         (state.log_root, state.log_root_level, state.log_root_transid) = (0.into(), 0, 0.into());
         if state.uuid_tree_generation.get() == last {
             state.uuid_tree_generation = generation;
@@ -53,7 +53,7 @@ pub(crate) fn states(fields: &DiskSuperblock) -> Vec<Box<DiskSuperblock>> {
             // Caches of free space are overwritten in place: the kernel drops those of another generation.
             state.cache_generation = generation.get().saturating_sub(1).into();
         }
-        // Roots of commits that this state knows nothing of would be taken for earlier ones once it has gone on.
+        // Roots of later commits would be taken for earlier ones after new commits.
         for later in state.super_roots.iter_mut().filter(|later| later.tree_root_gen.get() > generation.get()) {
             *later = zerocopy::FromZeros::new_zeroed();
         }

@@ -1,39 +1,39 @@
-//! Receipts that can be continued: what they leave in the directory, and which of it is used.
+//! Leftovers of resumable receipts in the target directory, and the choice of the one to resume.
 //!
 //! ```text
-//! NAME.receiving    the subvolume that is being built; never gone on with after a break
-//! NAME.resume-N     a snapshot of it after N commands, with a note of them: where a receipt goes on
-//! NAME              received completely; only now
+//! NAME.receiving    the subvolume being built; never resumed after a break
+//! NAME.resume-N     its snapshot after N commands, with a note of them: a receipt resumes here
+//! NAME              the complete subvolume
 //! ```
 //!
-//! A commit can happen at any moment, so the subvolume that is being built may have more in it than its note says. A
-//! snapshot holds exactly what was there when it was asked for, its note included: the two are of one transaction.
+//! A commit can happen at any time, so the subvolume being built may have more content than its note records. A
+//! snapshot and its note belong to one transaction, so they always agree.
 //!
-//! A snapshot whose tree was written after it was made is refused: somebody changed it, or moved its blocks.
+//! A snapshot whose tree was written after its creation is refused: it was changed, or its blocks were relocated.
 
 use crate::error::Cause;
-use crate::held::Held;
+use crate::node_ref::NodeRef;
 use crate::note::Note;
 use btrfs::{SubvolumeInfo, Volume};
 use btrfs_stream::ResumePoint;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Behind the name of a subvolume that is being built.
+/// Suffix of a subvolume being built.
 const WORK_SUFFIX: &[u8] = b".receiving";
-/// Behind the name of a snapshot of it; the number of commands follows.
+/// Suffix of its snapshots; the number of commands follows.
 const KEPT_SUFFIX: &[u8] = b".resume-";
 
-/// The name of a subvolume while it is built.
+/// The name of a subvolume being built.
 pub(crate) fn work_name(name: &[u8]) -> Vec<u8> {
     [name, WORK_SUFFIX].concat()
 }
 
-/// The name of the snapshot after so many commands.
+/// The name of the snapshot after this number of commands.
 pub(crate) fn kept_name(name: &[u8], commands: u64) -> Vec<u8> {
     [name, KEPT_SUFFIX, commands.to_string().as_bytes()].concat()
 }
 
-/// The name that a snapshot with this name is of.
+/// The final name of the subvolume behind a snapshot name.
 fn name_of_kept(kept: &[u8]) -> Option<&[u8]> {
     let at = kept.windows(KEPT_SUFFIX.len()).rposition(|window| window == KEPT_SUFFIX)?;
     let (name, rest) = kept.split_at_checked(at)?;
@@ -50,12 +50,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// True where nothing changed since it was made.
+    /// True if it is unchanged since its creation.
     pub(crate) fn is_as_made(&self) -> bool {
         self.info.generation.0 <= self.info.created.0
     }
 
-    /// True where it was received from this stream.
+    /// True if it was received from this stream.
     pub(crate) fn is_received(&self, uuid: [u8; 16], sent: u64) -> bool {
         self.info.read_only && self.info.received_uuid == uuid && self.info.sent.0 == sent
     }
@@ -65,24 +65,24 @@ impl Found {
     }
 }
 
-/// A snapshot to go on from.
+/// A snapshot to resume from.
 pub(crate) struct Kept {
-    /// The name that the subvolume is to have.
+    /// The final name of the subvolume.
     pub(crate) name: Vec<u8>,
-    /// Its own.
+    /// The name of the snapshot.
     pub(crate) kept: Vec<u8>,
     pub(crate) id: u64,
     pub(crate) note: Note,
 }
 
-/// What a directory has of unfinished receipts.
-pub(crate) struct Unfinished {
+/// The subvolumes of a directory that may belong to unfinished receipts.
+pub(crate) struct Leftovers {
     pub(crate) found: Vec<Found>,
 }
 
-impl Unfinished {
-    /// The subvolumes in a directory, with their notes.
-    pub(crate) fn list(volume: &Volume, dir: &Held) -> Result<Self, Cause> {
+impl Leftovers {
+    /// Lists the subvolumes in a directory, with their notes.
+    pub(crate) fn list(volume: &Volume, dir: &NodeRef) -> Result<Self, Cause> {
         let home = dir.attr().home;
         let fs = volume.by_paths().file_system();
         let mut found = Vec::new();
@@ -94,7 +94,7 @@ impl Unfinished {
             }
             let path = info.path.as_bytes();
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-            let held = Held::new(fs, fs.lookup(dir.node(), &name)?);
+            let held = NodeRef::new(fs, fs.lookup(dir.node(), &name)?);
             let note = Note::read(fs, held.node())?;
             found.push(Found { name, info, note });
         }
@@ -105,10 +105,10 @@ impl Unfinished {
         self.found.iter().find(|found| found.name == name)
     }
 
-    /// The snapshot from which the receipt of the subvolume with this name goes on, if there is any.
+    /// The snapshot from which the receipt of this subvolume resumes, if any.
     ///
     /// # Errors
-    /// [`Cause::Changed`] where it is not as it was left.
+    /// [`Cause::Changed`].
     pub(crate) fn last(&self, name: &[u8], uuid: [u8; 16], sent: u64) -> Result<Option<Kept>, Cause> {
         let here = |found: &&Found| {
             let of = name_of_kept(&found.name);
@@ -121,7 +121,7 @@ impl Unfinished {
         self.kept(found).map(Some)
     }
 
-    /// The snapshot that was made at this point.
+    /// The snapshot made at this point.
     ///
     /// # Errors
     /// [`Cause::NoPoint`], [`Cause::Changed`].
@@ -141,14 +141,14 @@ impl Unfinished {
         Ok(Kept { name, kept: found.name.clone(), id: found.info.id.0, note })
     }
 
-    /// Names of all snapshots of a subvolume with this name that are of this stream.
+    /// Names of all snapshots of this subvolume that belong to this stream.
     pub(crate) fn kept_names(&self, name: &[u8], (uuid, sent): ([u8; 16], u64)) -> Vec<&[u8]> {
         let is_one = |found: &&Found| name_of_kept(&found.name) == Some(name) && found.is_of(uuid, sent);
         self.found.iter().filter(is_one).map(|found| &found.name[..]).collect()
     }
 
-    /// True where what has this name was being built from this stream, or nothing was done to it. When it has lost its
-    /// note already, a snapshot tells that it had one.
+    /// True if this stream was building the subvolume, or it is still unchanged. If its note is gone, a snapshot proves
+    /// that it had one.
     pub(crate) fn is_ours(&self, found: &Found, uuid: [u8; 16], sent: u64, kept: Option<&Kept>) -> bool {
         let is_unfinished = found.info.received_uuid == [0; 16] && !found.info.read_only;
         is_unfinished && (kept.is_some() || found.is_of(uuid, sent) || found.is_as_made())

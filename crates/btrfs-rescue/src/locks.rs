@@ -1,4 +1,4 @@
-//! Locks that a panic of another thread does not close: what they guard is only remembered, never half changed.
+//! Locking of caches. A cache stays consistent if a thread panics while it holds the lock, so poisoning is ignored.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

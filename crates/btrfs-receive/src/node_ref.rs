@@ -1,4 +1,4 @@
-//! Nodes that paths of a stream led to.
+//! References to nodes that paths of a stream resolve to; dropping one releases the node.
 
 use crate::error::Cause;
 use crate::path::{self, BadPath};
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use vfs::FileSystem;
 use vfs::file_system::{Attr, Entry, Errno, NodeId};
 
-/// A node. Dropping it gives the reference back.
-pub(crate) struct Held {
+/// A referenced node. Dropping it releases the reference.
+pub(crate) struct NodeRef {
     fs: Arc<dyn FileSystem>,
     entry: Entry,
 }
 
-impl Held {
+impl NodeRef {
     pub(crate) fn new(fs: &Arc<dyn FileSystem>, entry: Entry) -> Self {
         Self { fs: Arc::clone(fs), entry }
     }
@@ -21,12 +21,12 @@ impl Held {
         self.entry.node
     }
 
-    /// What was known of the node when it was found.
+    /// Attributes of the node when it was looked up.
     pub(crate) fn attr(&self) -> &Attr {
         &self.entry.attr
     }
 
-    /// The node of this name in the directory that this is, which is not another subvolume.
+    /// Looks up a name in this directory. Other subvolumes are refused.
     pub(crate) fn child(&self, name: &[u8]) -> Result<Self, Cause> {
         if !self.attr().is_dir() {
             return Err(BadPath::NotADirectory.into());
@@ -39,14 +39,14 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for NodeRef {
     fn drop(&mut self) {
         self.fs.forget(self.entry.node, 1);
     }
 }
 
-/// What a path leads to from `root`, the root of a subvolume, name by name.
-pub(crate) fn walk(root: &Arc<Held>, path: &[u8]) -> Result<Arc<Held>, Cause> {
+/// Resolves a path from `root`, the root of a subvolume, name by name.
+pub(crate) fn walk(root: &Arc<NodeRef>, path: &[u8]) -> Result<Arc<NodeRef>, Cause> {
     let mut at = Arc::clone(root);
     for name in path::names(path)? {
         at = Arc::new(at.child(name)?);
@@ -54,7 +54,7 @@ pub(crate) fn walk(root: &Arc<Held>, path: &[u8]) -> Result<Arc<Held>, Cause> {
     Ok(at)
 }
 
-/// True for the refusal of what flags of a file forbid.
+/// True if file flags forbade the operation.
 pub(crate) fn is_forbidden(cause: &Cause) -> bool {
     matches!(cause, Cause::Refused(error) if error.errno() == Errno::EPERM)
 }
