@@ -1,4 +1,4 @@
-//! What can go wrong in the store. Every variant blames one party.
+//! Errors of the store. Every variant blames one party.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use btrfs_pool::error::Causes;
 
 pub use btrfs_pool::{BadCopy, Cause, MemberError};
 
-/// What every operation of the store returns.
+/// The result of every operation of the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation of the store failed.
@@ -26,7 +26,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] blockdev::Error),
 
-    /// The file system is sound as far as we know, but needs what this build cannot do.
+    /// The file system is sound as far as we know, but needs a feature that this build lacks.
     #[error("unsupported: {what}")]
     Unsupported {
         /// Names of the features.
@@ -40,7 +40,7 @@ pub enum Error {
     /// One of our own invariants does not hold: the file system may be sound, this program is not.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
-        /// What was found.
+        /// The broken invariant.
         what: Cow<'static, str>,
         /// The operation that found it.
         place: &'static str,
@@ -49,7 +49,7 @@ pub enum Error {
     /// Not enough room. Nothing was changed.
     #[error("no space for {kind}: {needed} bytes needed, {available} available")]
     NoSpace {
-        /// What the room was for.
+        /// The kind of space that ran out.
         kind: SpaceKind,
         /// Bytes asked for.
         needed: u64,
@@ -68,11 +68,11 @@ pub enum Error {
     /// A subvolume may not take more. Nothing was changed.
     #[error("the limit of quota group {group} is reached")]
     QuotaExceeded {
-        /// The group whose limit it is.
+        /// The group that reached its limit.
         group: QgroupId,
     },
 
-    /// A wish that contradicts the quota groups there are. Nothing was changed.
+    /// A request that contradicts the existing quota groups. Nothing was changed.
     #[error(transparent)]
     Quota(#[from] QuotaError),
 
@@ -109,19 +109,19 @@ pub enum Error {
         at: Logical,
         /// Its length in bytes.
         len: u64,
-        /// What was wrong with each copy, in the order they were tried.
+        /// The failure of each copy, in the order they were tried.
         causes: Arc<[BadCopy]>,
     },
 }
 
 impl Error {
-    /// The file system needs `what`, which this build cannot do.
+    /// The file system needs the feature `what`, which this build lacks.
     #[must_use]
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
     }
 
-    /// One of our own invariants does not hold: `what` was found, by the operation `place`.
+    /// One of our own invariants does not hold: `what` describes it, `place` names the operation that found it.
     #[must_use]
     pub fn bug(what: impl Into<Cow<'static, str>>, place: &'static str) -> Self {
         Self::Bug { what: what.into(), place }
@@ -135,7 +135,7 @@ impl Error {
     }
 }
 
-/// A wish that contradicts the groups there are.
+/// A request that contradicts the existing quota groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Nothing is counted.
@@ -164,7 +164,7 @@ pub enum QuotaError {
     Simple,
 }
 
-/// What room in the file system is for.
+/// The purpose of space: the block group type it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpaceKind {
     /// File contents.
