@@ -1,4 +1,4 @@
-//! The on-disk layout of a superblock, without verification.
+//! The on-disk layout of a superblock, without verification. `superblock` verifies it.
 
 use std::fmt;
 

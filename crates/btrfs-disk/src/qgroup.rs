@@ -1,4 +1,4 @@
-//! Ids of quota groups: a level, and a number within it.
+//! Ids of quota groups: a level, and a number within it. Used by the store's quotas and the command line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -10,6 +10,7 @@
 //! snapshot and its note belong to one transaction, so they always agree.
 //!
 //! A snapshot whose tree was written after its creation is refused: it was changed, or its blocks were relocated.
+//! Called by `receiver/resume`.
 
 use crate::error::Cause;
 use crate::node_ref::NodeRef;

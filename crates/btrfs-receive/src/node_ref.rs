@@ -1,4 +1,5 @@
-//! References to nodes that paths of a stream resolve to; dropping one releases the node.
+//! References to nodes that paths of a stream resolve to; dropping one releases the node. Used by `subvolume` and
+//! `receiver`.
 
 use crate::error::Cause;
 use crate::path::{self, BadPath};

@@ -1,4 +1,5 @@
-//! Options of a receipt, and the trait that receives its progress.
+//! Options of a receipt, and the trait that receives its progress. The command line sets the options and implements the
+//! trait.
 
 use crate::error::{Cause, Error};
 

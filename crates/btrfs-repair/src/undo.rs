@@ -235,7 +235,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     part.map_or(0, u64::from_le_bytes)
 }
 
-/// A page of the device; bytes behind its end read as zeros.
+/// A page of the device; bytes after its end read as zeros.
 pub(crate) fn read_page(device: &dyn Device, offset: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; PAGE];
     let len = to_usize(device.size_bytes().saturating_sub(offset)).min(PAGE);

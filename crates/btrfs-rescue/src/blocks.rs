@@ -1,4 +1,5 @@
 //! Tree blocks by address: read from the mirrors of their chunk, and from any copy that the scan found if those fail.
+//! All modules of the crate read tree blocks here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -1,4 +1,4 @@
-//! File contents: the extent behind each byte, lost ranges, and reads.
+//! File contents: the extent behind each byte, lost ranges, and reads. Called by `tree_view`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Progress of a rescue.
+//! Progress of a rescue. The command line implements it.
 
 /// Receives the progress of the scan, from several threads.
 pub trait Watch: Send + Sync {

@@ -53,11 +53,11 @@ pub enum Error {
         kind: SpaceKind,
         /// Bytes asked for.
         needed: u64,
-        /// Bytes that could be had.
+        /// Bytes available.
         available: u64,
     },
 
-    /// An earlier write failed in a way that leaves the disk's state unknown: reads go on,
+    /// An earlier write failed in a way that leaves the disk's state unknown: reads continue,
     /// writes do not, until the next open.
     #[error("writing stopped after an earlier failure: {reason}")]
     Poisoned {
@@ -127,8 +127,8 @@ impl Error {
         Self::Bug { what: what.into(), place }
     }
 
-    /// True when a device refused a write for want of room where it lies, as the host of a sparse image may: nothing
-    /// was lost, and the same can be asked again.
+    /// True when a device refused a write because its host has no space, as for a sparse image: nothing was lost, and
+    /// the write can be retried.
     #[must_use]
     pub fn is_device_full(&self) -> bool {
         matches!(self, Self::Device(error) if error.is_no_space())

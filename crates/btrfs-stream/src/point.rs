@@ -3,7 +3,8 @@
 //! A resumed stream begins with a header of its own, so receivers that do not know it reject it. The original header
 //! and the commands after the point follow.
 //!
-//! The digest is a hash chain over command headers, which include the checksums of the commands.
+//! The digest is a hash chain over command headers, which include the checksums of the commands. Used by resumable
+//! receipts and by sends of the rest of a stream.
 
 use crate::value::Uuid;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};

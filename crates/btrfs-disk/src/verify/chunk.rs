@@ -1,4 +1,4 @@
-//! The rules of chunks.
+//! The rules of chunks. `tree_block` and `superblock` apply them.
 
 use super::{Context, end, equal, require};
 use crate::error::{Corrupt, Detail};

@@ -1,4 +1,4 @@
-//! The rules of directory entries and extended attributes.
+//! The rules of directory entries and extended attributes. `tree_block` applies them to each such item.
 
 use super::{Context, equal, require};
 use crate::convert::{to_u64, usize_from};

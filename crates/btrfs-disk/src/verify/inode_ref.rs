@@ -1,4 +1,4 @@
-//! The rules of back references from inodes to names.
+//! The rules of back references from inodes to names. `tree_block` applies them to each such item.
 
 use super::{Context, dir, require};
 use crate::error::{Corrupt, Detail};

@@ -1,4 +1,5 @@
-//! The rules of items that are rare and simple. Types without a rule pass through.
+//! The rules of items that are rare and simple. Types without a rule pass through. `tree_block` applies them to each
+//! such item.
 
 use super::{Context, require};
 use crate::convert::to_u64;

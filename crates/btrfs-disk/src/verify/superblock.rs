@@ -1,4 +1,4 @@
-//! The rules of superblocks.
+//! The rules of superblocks. Called when a superblock is read, and before it is written.
 
 use codec::ChecksumType;
 use zerocopy::IntoBytes;

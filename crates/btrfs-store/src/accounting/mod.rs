@@ -12,7 +12,7 @@
 //! - No lock is held from one block to the next: only the commit searches, while no handle is open.
 //! - Both caches are bounded: copies of blocks by number, sets of subvolumes by one for each block searched.
 //!
-//! Failure: `Corrupt` where references lead nowhere; the caller marks the quotas inconsistent, and goes on.
+//! Failure: `Corrupt` where references lead nowhere; the caller marks the quotas inconsistent, and continues.
 //!
 //! Caller: the commit (`txn/quotas`).
 

@@ -3,7 +3,7 @@
 //! A block's pointers are counted in one of two ways. *Normal*: each child (or data extent)
 //! names the tree that owns the block. *Shared*: each names the block's address, and the
 //! block's extent item says `FULL_BACKREF`. A block starts normal, and becomes shared for
-//! good when its owner lets go of it while others still hold it; then its owner's name would
+//! good when its owner releases it while others still hold it; then its owner's name would
 //! lead nowhere.
 //!
 //! The rules below are pure so that they can be read as a table; `tree_refs` turns a

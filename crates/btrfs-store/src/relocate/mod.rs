@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! close   nothing more is allocated from the group
-//! copy    data is copied to new places, while other operations go on
+//! copy    data is copied to new places, while other operations continue
 //! move    one transaction, of which this is the only handle: `closure` finds the blocks that lead to what moves, up
 //!         to the roots of all trees; `rewrite` makes each of them anew, once, with the pointers changed
 //! retire  the group is empty after a commit: its chunk is removed

@@ -40,7 +40,7 @@ pub enum Urgency {
     Commit,
 }
 
-/// Why a reservation could not be made, and what to do before the next try.
+/// The cause of a failed reservation, and the step before the next try.
 #[derive(Clone, Debug)]
 pub enum Shortage {
     /// Load the free space of another block group of this kind.
@@ -49,7 +49,7 @@ pub enum Shortage {
     Chunk(SpaceKind),
     /// Commit: that returns enough pinned or charged bytes.
     Commit,
-    /// Another removal uses the global reserve, or waits for it:wait in the queue ([`super::Place`]).
+    /// Another removal uses the global reserve, or waits for it: wait in the queue ([`super::Place`]).
     Wait,
     /// Nothing helps ([`Error::NoSpace`]).
     NoSpace(Error),
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(matches!(shortage(&account, needed), Shortage::Commit), helps, "{needed}");
         }
         assert!(matches!(shortage(&account, 20_000 * MIB), Shortage::NoSpace(_)));
-        // Where a chunk can be had, a commit that returns less than a quarter of the account is not preferred.
+        // While a chunk can be allocated, a commit that returns less than a quarter of the account is not preferred.
         account.is_full.store(false, SeqCst);
         assert!(matches!(shortage(&account, MIB), Shortage::Chunk(_)));
         account.pinned.add_bytes(8191 * MIB);

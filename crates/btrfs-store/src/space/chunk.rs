@@ -132,7 +132,7 @@ impl DeviceSpace {
         self.free.bytes()
     }
 
-    /// The byte behind the last range that a chunk has.
+    /// The byte after the last range that a chunk has.
     pub(crate) fn used_end(&self) -> u64 {
         let last = self.free.iter().next_back().filter(|run| run.end() == self.total_bytes);
         last.map_or(self.total_bytes, |run| run.start)
@@ -151,7 +151,7 @@ impl DeviceSpace {
             self.free.subtract(Run { start: total_bytes, len: self.total_bytes - total_bytes });
         } else {
             let more = Run { start: self.total_bytes, len: total_bytes - self.total_bytes };
-            // Nothing was free behind the end.
+            // Nothing was free beyond the end.
             let _ = self.free.insert(more);
         }
         self.total_bytes = total_bytes;
@@ -323,7 +323,7 @@ impl Space {
     /// chunk, and to [`Self::adopt_chunk`].
     ///
     /// # Errors
-    /// Whatever editing a tree fails with; the transaction cannot go on then.
+    /// Whatever editing a tree fails with; the transaction cannot continue then.
     pub fn write_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         for (id, run) in device_runs(&plan.chunk) {

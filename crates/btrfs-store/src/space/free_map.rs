@@ -45,9 +45,9 @@ pub(crate) struct Want {
     /// When the cursor's run is used up, the lowest run of this many bytes is preferred as the next one, so that
     /// consecutive allocations are adjacent; with 0 a short one is.
     pub(crate) cluster: u64,
-    /// Bytes behind the allocation that are left to the same writer, for as long as others find room elsewhere.
+    /// Bytes after the allocation that are left to the same writer, for as long as others find room elsewhere.
     pub(crate) window: u64,
-    /// Bytes behind it that have to be free, too: a run without them is not used.
+    /// Bytes after it that have to be free, too: a run without them is not used.
     pub(crate) room: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Cursor {
     run: Option<u64>,
     /// Where other writers begin in it: behind the window of the last writer that has one.
     from: u64,
-    /// Where that writer goes on.
+    /// Where that writer continues.
     window: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ impl Cursor {
         Self { run: Some(run_end), from, window: goes_on }
     }
 
-    /// The writer that goes on at `at` keeps only `kept` more bytes: others may begin behind them.
+    /// The writer that continues at `at` keeps only `kept` more bytes: others may begin behind them.
     pub(crate) fn end_window(&mut self, at: u64, kept: u64) {
         if self.window == Some(at) {
             self.from = self.from.min(at.saturating_add(kept));

@@ -432,8 +432,8 @@ impl BlockGroup {
         given_back
     }
 
-    /// Shows some of the free runs that end behind `from`; none of them is allocated meanwhile. Returns where to go on,
-    /// unless those were the last.
+    /// Shows some of the free runs that end behind `from`; none of them is allocated meanwhile. Returns where to
+    /// continue, unless those were the last.
     ///
     /// # Errors
     /// The first of `show`, which is then not called again.

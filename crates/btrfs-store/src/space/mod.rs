@@ -22,7 +22,7 @@
 //! - Copies of the superblock that lie inside a group are never allocated, though the
 //!   free-space tree lists them as free, as the kernel does.
 //! - No lock of this module is held while a tree is touched: changes are taken out, the
-//!   lock is let go, and then the trees are edited, which may cause further changes. The
+//!   lock is released, and then the trees are edited, which may cause further changes. The
 //!   commit repeats that until there are none.
 //!
 //! Failure: free space on disk that contradicts itself or the use that is recorded for its
@@ -122,7 +122,7 @@ pub struct AllocRequest {
     pub min_len: u64,
     /// Preferred place.
     pub hint: Option<Logical>,
-    /// Bytes behind it that are left to the same writer, while others find room elsewhere.
+    /// Bytes after it that are left to the same writer, while others find room elsewhere.
     pub window: u64,
 }
 
@@ -365,7 +365,7 @@ impl Space {
             .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))
     }
 
-    /// Leaves only `kept` more bytes behind `at` to the writer that goes on there.
+    /// Leaves only `kept` more bytes after `at` to the writer that continues there.
     pub(crate) fn end_window(&self, at: Logical, kept: u64) {
         if let Some(group) = at.0.checked_sub(1).and_then(|start| self.groups.find(Run { start, len: 1 })) {
             group.end_window(at.0, kept);

@@ -1,4 +1,4 @@
-//! Reservations of space: an operation fails for want of space here, before it changes anything, and nowhere later.
+//! Reservations of space: an operation fails with `NoSpace` here, before it changes anything, and nowhere later.
 //!
 //! Everything that will allocate reserves first, before it holds any lock, so that running
 //! out is an error at the edge and never in the middle. Per account one number decides:
@@ -156,8 +156,8 @@ impl Accounts {
         let mut granted = bytes == 0 || account.try_take(bytes);
         if !granted && urgent {
             if urgency == Urgency::Removal && !reservation.begin_removal(is_first) {
-                // The removal that has the global reserve may be the caller's own, begun with another
-                // reservation: waiting for it would be in vain where space can be had otherwise.
+                // The removal that uses the global reserve may be the caller's own, begun with another reservation.
+                // Waiting for it would not end, so other sources of space come first.
                 return Err(match account.shortage(kind, bytes, urgency) {
                     Shortage::Chunk(kind) => self.before_chunk(kind),
                     Shortage::Load(kind) => Shortage::Load(kind),

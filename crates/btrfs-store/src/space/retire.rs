@@ -72,8 +72,8 @@ impl Space {
         !self.spare_groups(which).is_empty()
     }
 
-    /// Closes an empty group for good: nothing is allocated from it any more. The caller, who holds the lock for
-    /// growing, erases it next, or poisons the store. `None` where none may be removed.
+    /// Closes an empty group permanently: nothing is allocated from it any more. The caller, which holds the growth
+    /// lock, then erases it or poisons the store. `None` if no group may be removed.
     pub(crate) fn retire_group(&self, which: Spare) -> Option<Arc<BlockGroup>> {
         let give_up =
             |group: &Arc<BlockGroup>| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free));
@@ -121,7 +121,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NotFound`] for an item that is missing, and whatever editing a tree fails with; the transaction cannot
-    /// go on then.
+    /// continue then.
     pub(crate) fn erase_chunk(
         &self,
         edit: &Edit<'_>,
@@ -144,7 +144,7 @@ impl Space {
         trees.free_space.map_or(Ok(()), |tree| free_space_tree::remove_group(edit, tree, group))
     }
 
-    /// The byte behind the last range of a device that a chunk has.
+    /// The byte after the last range of a device that a chunk has.
     pub(crate) fn used_end(&self, id: DevId) -> Option<u64> {
         self.devices.lock().iter().find(|device| device.id() == id).map(DeviceSpace::used_end)
     }
@@ -153,7 +153,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::NoSpace`] where chunks lie beyond; whatever editing a tree fails with, after which the transaction
-    /// cannot go on.
+    /// cannot continue.
     pub(crate) fn resize_device(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, total_bytes: u64) -> Result<()> {
         let resized =
             self.devices.lock().iter_mut().find(|device| device.id() == id).map(|device| device.resize(total_bytes));

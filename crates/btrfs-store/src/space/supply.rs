@@ -1,4 +1,4 @@
-//! The bytes that block groups add to the accounts and remove from them, and whether more chunks can be had.
+//! The bytes that block groups add to the accounts and remove from them, and whether another chunk can be allocated.
 //!
 //! [`super::reserve`] uses the accounts; [`super::retire`] decides which group is removed.
 
@@ -9,29 +9,29 @@ use super::group::Free;
 use super::reserve::{Accounts, GROWTH_BLOCKS};
 use crate::error::SpaceKind;
 
-/// The part of all bytes of tree blocks that must stay available when one of their groups is removed, so that new
-/// blocks do not need a chunk, for which there may be no room by then.
+/// The share of metadata bytes that must stay available when a metadata group is removed, so that new blocks do not
+/// need another chunk, for which there may be no space by then.
 const HEADROOM_SHARE: u64 = 8;
 
 impl Accounts {
-    /// Remembers whether another chunk of this kind can be had, for the next shortage.
+    /// Records whether another chunk of this kind can be allocated, for the next shortage.
     pub fn set_full(&self, kind: SpaceKind, full: bool) {
         self.of(kind).is_full.store(full, Release);
     }
 
-    /// True when no chunk of some kind could be had at the last attempt.
+    /// True when the last attempt to allocate a chunk of some kind failed.
     pub(crate) fn is_any_full(&self) -> bool {
         self.accounts.iter().any(|account| account.is_full.load(Acquire))
     }
 
-    /// A chunk of any kind may be had again.
+    /// Allows another attempt to allocate chunks of every kind.
     pub(crate) fn set_none_full(&self) {
         for account in &self.accounts {
             account.is_full.store(false, Release);
         }
     }
 
-    /// True when no chunk of this kind could be had at the last attempt.
+    /// True when the last attempt to allocate a chunk of this kind failed.
     #[must_use]
     pub fn is_full(&self, kind: SpaceKind) -> bool {
         self.of(kind).is_full.load(Acquire)

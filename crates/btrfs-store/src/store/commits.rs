@@ -33,8 +33,8 @@ impl Store {
     }
 
     /// Shortens the wait of the next [`Self::begin_exclusive`], so that the caller's locks are held for less: applies
-    /// the queued changes, in parts between which other operations go on, and waits for the running commit. Not to be
-    /// called with an open handle.
+    /// the queued changes, in parts between which other operations continue, and waits for the running commit. Not to
+    /// be called with an open handle.
     ///
     /// # Errors
     /// As [`Self::commit`].

@@ -91,8 +91,7 @@ pub struct DataExtent {
 pub struct Hint {
     /// Exactly this address, if it is free.
     pub at: Option<Logical>,
-    /// Bytes behind the data that are left to the same caller, who is likely to go on there, while others find room
-    /// elsewhere.
+    /// Bytes after the data that are kept for the same writer's next data; others allocate elsewhere.
     pub window: u64,
 }
 
@@ -110,9 +109,9 @@ struct Waiting<'a> {
     place: Place<'a>,
     /// When it gives up. Real time, not the time of `Env`: a simulated clock may stand still.
     turn_by: Instant,
-    /// When it gives up for want of space, from the first time that it was its turn.
+    /// Deadline for returned space, set when it is first in the queue.
     space_by: Option<Instant>,
-    /// The last try is being made.
+    /// This is the last try.
     is_last: bool,
 }
 
@@ -426,7 +425,7 @@ impl Store {
         Ok(DataExtent { at: extent.at, len: extent.len })
     }
 
-    /// Leaves only `kept` more bytes to the writer that was to go on at `at`, in the window of a [`Hint`].
+    /// Leaves only `kept` more bytes to the writer that was to continue at `at`, in the window of a [`Hint`].
     pub fn end_window(&self, at: Logical, kept: u64) {
         self.0.space.end_window(at, kept);
     }

@@ -24,9 +24,9 @@ impl Store {
         bootstrap::generations(&self.superblock())
     }
 
-    /// A view of the newest durable state: blocks and extents freed while it lives are held. Data that is overwritten
-    /// in place (`NODATACOW`) is read in its present form. Where other operations would find no room for want of the
-    /// held space, the view is given up, and reads through it fail.
+    /// A view of the newest durable state: blocks and extents freed while it lives are held. Data overwritten in place
+    /// (`NODATACOW`) is read in its present form. If a reservation needs the held space, the view is given up, and
+    /// reads through it fail.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -1,10 +1,10 @@
 //! Copy-on-write B-trees of items.
 //!
-//! A tree block stays in memory as its on-disk bytes behind a lock of its own. A reader
+//! A tree block stays in memory as its on-disk bytes, under a lock of its own. A reader
 //! goes down with read locks, holding the parent until it has the child. A writer first
 //! tries the cheap way: down with read locks, a write lock on the leaf only; that is
 //! enough when the leaf was copied in this transaction already and has room. Otherwise it
-//! goes down with write locks, copies each block once per transaction, and lets go of the
+//! goes down with write locks, copies each block once per transaction, and releases the
 //! blocks above as soon as nothing below can change them.
 //!
 //! Invariants:

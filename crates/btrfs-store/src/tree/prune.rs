@@ -12,7 +12,7 @@ use super::{layout, node};
 /// The decision about the last child of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prune {
-    /// It belongs to the tree alone: go on inside it.
+    /// It belongs to the tree alone: continue inside it.
     Descend,
     /// Other trees have it too, and the tree's reference was dropped: only the pointer is removed.
     Release,

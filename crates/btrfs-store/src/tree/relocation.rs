@@ -1,6 +1,6 @@
 //! The tree's side of relocation: blocks that get another address and keep their contents.
 //!
-//! Called while no other thread changes any tree; readers go on.
+//! Called while no other thread changes any tree; readers continue.
 
 use btrfs_disk::{Generation, Key, Logical};
 

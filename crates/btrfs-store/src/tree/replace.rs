@@ -3,7 +3,7 @@
 //! ```text
 //! one leaf, copied already     locked alone, nothing above; same keys and sizes: bytes only
 //! else                         down once with write locks, the node above the leaf kept:
-//!                              the range may go on in the leaves to the right of it
+//!                              the range may continue in the leaves to the right of it
 //! ```
 //!
 //! Called by edits of ranges, as of a log or of file extents.
@@ -80,8 +80,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Removes items up to `to` from the leaves to the right of the path's. False when the range goes on below another
-    /// node.
+    /// Removes items up to `to` from the leaves to the right of the path's. False when the range continues below
+    /// another node.
     fn cut_right(&self, path: &mut Path<'_>, to: &Key) -> Result<bool> {
         let tree = path.tree;
         while path.upper.is_some_and(|upper| upper <= *to) {

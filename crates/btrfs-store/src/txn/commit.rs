@@ -56,7 +56,7 @@ impl Engine {
 
     /// Shortens the critical section of a commit or [`Self::begin_exclusive`], and bars the next commit. Handles wait
     /// while a commit applies queued changes; here these are applied in parts between which handles run. Changes queued
-    /// meanwhile are left, or this could go on without end.
+    /// meanwhile are left, or this could continue without end.
     pub(crate) fn make_way(&self) -> Result<Serial<'_>> {
         self.health.check()?;
         self.log.unreplayed.check()?;
@@ -297,7 +297,7 @@ impl Engine {
 pub(super) struct Sink<'a> {
     pub(super) engine: &'a Engine,
     /// Blocks that this transaction allocated and freed must not be reused before its commit: the superblock on the
-    /// device leads to a log, which may lead to them; or the transaction goes on, with readers that have looked its
+    /// device leads to a log, which may lead to them; or the transaction continues, with readers that have looked its
     /// data up; or the commit would not converge (see [`ROUNDS_FREEING`]).
     pub(super) keeps_freed: bool,
 }

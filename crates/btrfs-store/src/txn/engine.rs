@@ -254,7 +254,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Whether writing can go on.
+/// Whether writing can continue.
 #[derive(Debug, Default)]
 pub(crate) struct Health(OnceLock<Arc<Error>>);
 
@@ -272,7 +272,7 @@ impl Health {
         let _ = self.0.set(Arc::new(reason.clone()));
     }
 
-    /// As [`Self::poison`], unless only the host of the image was full, and the caller can go on.
+    /// As [`Self::poison`], unless only the host of the image was full, and the caller can continue.
     pub(crate) fn poison_unless_full(&self, reason: &Error) {
         if !reason.is_device_full() {
             self.poison(reason);

@@ -17,8 +17,8 @@
 //! of the old state freed; or, while a reader views an earlier state (`views`), when the view ends.
 //!
 //! Failure: when a change fails half-way, or a write fails, the store stops writing (`Health`); the device has the last
-//! durable state, and reads go on. A write that fails because the host of the image is full is tried again by the next
-//! commit.
+//! durable state, and reads continue. A write that fails because the host of the image is full is tried again by the
+//! next commit.
 //!
 //! Callers: the store's front, and through it the file system.
 

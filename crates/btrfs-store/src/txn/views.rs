@@ -3,8 +3,8 @@
 //! A view is of the newest durable transaction. Space that is freed after it is held, unless it was allocated after it
 //! as well. That is known in memory only: on the device it is free, so a crash leaks nothing.
 //!
-//! Held space is bounded: by a share of the devices, and by the needs of others. Where a reservation would fail for
-//! want of it, the oldest view is given up, and reads through it fail from then on.
+//! Held space is bounded, by a share of the devices and by reservations: when one would fail, the oldest view is given
+//! up, and reads through it fail from then on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub struct BalanceProgress {
     pub considered: u64,
     /// Block groups written anew.
     pub completed: u64,
-    /// Block groups skipped for want of room.
+    /// Block groups skipped because there was no space for their contents.
     pub without_room: u64,
     /// Bytes in the groups that are balanced altogether, when it began.
     pub bytes: u64,

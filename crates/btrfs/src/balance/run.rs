@@ -21,7 +21,7 @@ use crate::inode::Core;
 /// Where the balance item is, in the root tree.
 const KEY: Key = Key::new(objectid::BALANCE, item_type::TEMPORARY_ITEM, 0);
 
-/// Receives the progress, and decides whether to go on.
+/// Receives the progress, and decides whether to continue.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>;
 
 /// The balance that has not ended, if there is one.

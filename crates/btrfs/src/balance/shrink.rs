@@ -59,7 +59,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
         core.store.set_chunk_bytes_max(None);
         is_done(emptied)?;
     }
-    // Chunks that were added in vain are empty, and are removed.
+    // Chunks that were added but not needed are empty, and are removed.
     let mut least = core.store.least_bytes(device)?;
     loop {
         let groups = core.store.groups();
@@ -115,7 +115,7 @@ fn empty(core: &Core, group: &GroupState) -> Result<()> {
     }
 }
 
-/// The byte of the device behind the last that the group has of it.
+/// The byte of the device after the last that the group has of it.
 fn end_of(group: &GroupState) -> u64 {
     let ends = group.stripes.iter().map(|stripe| stripe.offset.saturating_add(group.stripe_bytes));
     ends.max().unwrap_or(0)

@@ -49,7 +49,7 @@ impl Namespace {
         Ok(index)
     }
 
-    /// The index behind the last name: new names are not placed before it.
+    /// The index after the last name: new names are not placed before it.
     ///
     /// # Errors
     /// When the tree cannot be read, or no index is left.

@@ -12,7 +12,7 @@ use crate::inode::{EMPTY_SUBVOL_INO, Inode};
 
 impl Namespace {
     /// Calls `each` with the names of `dir` from position `from` on, until it returns false. Positions only grow and
-    /// are never used twice, so a listing that goes on behind the last position it saw neither repeats nor misses a
+    /// are never used twice, so a listing that continues after the last position it saw neither repeats nor misses a
     /// name that existed all the time. `each` runs under the lock of a tree block: it must not touch any tree. The
     /// caller holds the directory's `names` lock.
     ///

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An inode is in use while it is open or a server refers to it: a caller that found it by a name
-//! goes on with it, whatever the name leads to by then. Servers give most references back at once,
+//! continues with it, whatever the name leads to by then. Servers give most references back at once,
 //! so the orphan item is staged, and in the tree only where a commit comes in between.
 
 use btrfs_disk::items::FileExtent as DiskExtent;

@@ -82,7 +82,7 @@ impl FileExtent {
         Self { disk_len, compression, ..Self::whole(start, Kind::Regular, disk, len) }
     }
 
-    /// Offset of the first byte behind the item's bytes.
+    /// Offset of the first byte after the item's bytes.
     pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
@@ -125,7 +125,7 @@ impl FileExtent {
         Self { start: range.start, len, offset, ram_bytes, ..*self }
     }
 
-    /// Offset behind the last sector that the item covers: an inline extent covers its first
+    /// Offset after the last sector that the item covers: an inline extent covers its first
     /// sector whatever its length.
     pub(crate) fn end_in_sectors(&self, sector: u32) -> u64 {
         let end = self.end();

@@ -71,7 +71,7 @@ pub(crate) fn seek_data(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<
 /// The first byte of a hole at or behind `offset`; the end of the file counts as one.
 ///
 /// # Errors
-/// `NoSuchOffset` when `offset` is behind the end; as [`extents`].
+/// `NoSuchOffset` when `offset` is beyond the end; as [`extents`].
 pub(crate) fn seek_hole(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<u64> {
     let hole = seek(core, inode, offset, false)?;
     Ok(hole.unwrap_or_else(|| inode.state().size))

@@ -9,7 +9,7 @@
 //! Invariants
 //! * data that has checksums is never returned without having matched them;
 //! * a size in an item is checked before memory is allocated for it;
-//! * bytes behind the end of a file read as zeros once the file grows over them: the operation that makes a
+//! * bytes beyond the end of a file read as zeros once the file grows over them: the operation that makes a
 //!   file shorter or longer takes care of its last sector;
 //! * space is reserved before anything becomes dirty: `NoSpace` comes from the write, not later.
 //!

@@ -92,7 +92,7 @@ impl PreparedPages {
         if is_dirty || version != inode.data.version() {
             return None;
         }
-        // The file may have been shortened meanwhile and extended again: its version shows that. Bytes behind its end
+        // The file may have been shortened meanwhile and extended again: its version shows that. Bytes after its end
         // were read as zeros.
         let inside = to_usize(inode.state().size.saturating_sub(start)).min(page.len());
         page.iter_mut().skip(inside).for_each(|byte| *byte = 0);

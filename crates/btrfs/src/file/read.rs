@@ -14,7 +14,7 @@ use crate::writeback;
 
 /// Items read for a look-up somewhere in a file.
 const MAP_ITEMS_RANDOM: usize = 48;
-/// File bytes looked at for items beyond those asked for, by a reader that goes on where the last look-up ended.
+/// File bytes looked at for items beyond those asked for, by a reader that continues where the last look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
 /// Extents that are prefetched at a time: 4 MiB of compressed ones.

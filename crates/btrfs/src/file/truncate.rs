@@ -41,7 +41,7 @@ pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()>
     if size == 0 && current > 0 {
         inode.data.note_replaced();
     }
-    // Cutting to the same size drops preallocated space behind the end.
+    // Cutting to the same size drops preallocated space beyond the end.
     let result = if size < current || (size == current && flags.contains(InodeFlags::PREALLOC)) {
         shrink(core, inode, size)
     } else {

@@ -116,7 +116,7 @@ fn direct_len(core: &Core, inode: &Arc<Inode>, at: u64, len: u64) -> Result<u64>
         let state = inode.state();
         (state.flags, state.size)
     };
-    // Nothing but preallocated extents is behind the end.
+    // Nothing but preallocated extents is beyond the end.
     let may_be_in_place = flags.contains(InodeFlags::PREALLOC) || (flags.contains(InodeFlags::NODATACOW) && at < size);
     // Compressible data is collected first: one extent takes more than a single write has.
     if may_be_in_place || core.may_compress(flags) || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
@@ -227,7 +227,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     Ok(())
 }
 
-/// The place for a large write: behind the last one, with room for the next where the file grows.
+/// The place for a large write: after the last one, with room for the next where the file grows.
 fn hint_for(inode: &Inode, at: u64) -> Hint {
     let last = pending_extents::hint(&inode.data.inner.read().pending);
     match at >= inode.state().size {
@@ -422,7 +422,7 @@ fn copy_in(
     Ok(())
 }
 
-/// Makes the page at `page_start` dirty, unchanged; bytes behind the end of the file are zeros.
+/// Makes the page at `page_start` dirty, unchanged; bytes beyond the end of the file are zeros.
 ///
 /// # Errors
 /// Those of reading it.

@@ -40,7 +40,7 @@ pub(crate) struct Inode {
 /// The change that an operation is about to make to a file's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Adds bytes, or space, behind the end.
+    /// Adds bytes, or space, beyond the end.
     Append,
     /// Writes from this offset on.
     WriteAt(u64),

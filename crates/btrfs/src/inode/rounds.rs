@@ -1,4 +1,4 @@
-//! Rounds of the flusher thread: when it works, and when writers wait for it ([`crate::writeback`] has the work).
+//! Rounds of the flusher thread: its schedule, and the writers that wait for it ([`crate::writeback`] has the work).
 
 use crate::error::Result;
 use crate::locks::{Condvar, Mutex, Rank};
@@ -20,7 +20,7 @@ enum Round {
 
 #[derive(Debug)]
 struct State {
-    /// There is a thread, and it shall go on.
+    /// The thread runs, and has not been asked to end.
     is_open: bool,
     round: Round,
     /// The last round failed, and nothing was written since.
@@ -31,7 +31,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Rounds {
     state: Mutex<State>,
-    /// Signals that a round is wanted, a step is done, or the thread shall end.
+    /// Signals that a round is requested, a step is done, or the thread must end.
     changed: Condvar,
 }
 

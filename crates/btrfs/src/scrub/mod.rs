@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! * Only copies that are wrong are written, and only with bytes that passed the check.
-//! * Concurrent writes go on: space that they free is held until it was scrubbed.
+//! * Concurrent writes continue: space that they free is held until it was scrubbed.
 //!
 //! Failure: damage is a result, and no failure, unless the extent or the checksum tree itself is damaged. Callers: the
 //! volume, for its commands.

@@ -26,7 +26,7 @@ pub struct ScrubProgress {
     pub data_bytes: u64,
     /// Bytes of data that have no checksum.
     pub unchecked_bytes: u64,
-    /// Logical address at which it goes on.
+    /// Logical address at which it continues.
     pub place: u64,
     /// Units that could not be read.
     pub read_errors: u64,

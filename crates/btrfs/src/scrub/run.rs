@@ -21,7 +21,7 @@ const RESTARTS_MAX: u32 = 16;
 /// Places of lost data that are kept to find their files.
 const LOST_PLACES_MAX: usize = 1 << 20;
 
-/// Receives the progress, and decides whether to go on.
+/// Receives the progress, and decides whether to continue.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>;
 
 /// Scrubs a volume, until the end or until `watch` breaks.
@@ -157,7 +157,7 @@ fn copies(group: &GroupState) -> u64 {
     Profile::from_flags(group.flags).map_or(1, |profile| profile.mirror_count().into())
 }
 
-/// The view was given up for want of space: the scrub goes on with a newer state.
+/// True if the view was given up because its space was needed: the scrub continues with a newer state.
 fn is_given_up(error: &btrfs_store::Error) -> bool {
     matches!(error, btrfs_store::Error::Device(blockdev::Error::Gone { .. }))
 }

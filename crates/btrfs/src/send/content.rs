@@ -117,7 +117,7 @@ impl Sender<'_> {
         let before = match old_view {
             Some(view) => {
                 let (before, end) = stretch(&mut maps.old, view, ino, range, sector)?;
-                // Bytes of an extent behind the end of a file read as zeros.
+                // Bytes of an extent beyond the end of a file read as zeros.
                 piece_end = piece_end.min(end).min(old.map_or(u64::MAX, |old| old.size));
                 before
             }

@@ -26,9 +26,9 @@ const SYNC_STEPS_MAX: u32 = 1024;
 /// sync.
 const SYNC_SHARED_MAX: Duration = Duration::from_millis(5);
 
-/// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and nothing in it can be
-/// found. Files that are open can be read and written until they are closed; [`drop_dead_trees`] frees the space of
-/// subvolumes that are not in use.
+/// Deletes the subvolume named `name` in `dir`. On return its name is gone, and nothing in it can be found. Open files
+/// can be read and written until they are closed; [`drop_dead_trees`] frees the space of subvolumes that are not in
+/// use.
 ///
 /// # Errors
 /// `NotFound`, `InvalidArgument` (no subvolume), `Busy` (the default subvolume), `NotEmpty` (it
@@ -126,12 +126,12 @@ pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
     drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, patient_until, begun })
 }
 
-/// How long the taking apart of trees goes on.
+/// The limits of a deletion of trees.
 struct Patience {
     steps_left: u32,
-    /// Until when it goes on though other operations use the volume; for ever if `None`.
+    /// Time until which it continues although other operations use the volume; no limit if `None`.
     patient_until: Option<Instant>,
-    /// Changes begun before, or by the caller since.
+    /// Changes begun before the deletion, or by the deletion.
     begun: u64,
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
     drop_in_steps(namespace, id, &mut Patience::endless()).map(drop)
 }
 
-/// False when the caller shall not wait any longer, and a part of the tree is left.
+/// Deletes a tree in steps; false when `patience` ended before the tree was gone.
 fn drop_in_steps(namespace: &Namespace, id: TreeId, patience: &mut Patience) -> Result<bool> {
     let store = &namespace.core.store;
     while store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {

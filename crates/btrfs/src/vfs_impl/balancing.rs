@@ -165,7 +165,7 @@ impl BtrfsFs {
         Ok(BalanceStatus { spec: balance::status(self.core())?, is_running, progress, failure })
     }
 
-    /// Works on a balance, or on the reclaim of a group, for a moment; true where that goes on.
+    /// Works on a balance, or on the reclaim of a group, for a moment; true where that continues.
     pub(super) fn balance_a_moment(&self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < TURN {

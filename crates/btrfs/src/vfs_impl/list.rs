@@ -1,6 +1,6 @@
 //! Directory listings.
 //!
-//! A position is the index of a name in its directory, which never changes: a listing that goes on
+//! A position is the index of a name in its directory, which never changes: a listing that continues
 //! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
 //!
 //! A name that is moved gets a new index at the end. So that a program that renames the files it lists comes to an end,

@@ -5,14 +5,14 @@
 //! counted in the inode itself, which the inode table keeps for as long as there are any. The state of an opening is in
 //! its number (`handles`).
 //!
-//! Decided here, and nowhere below, are Linux's rules beyond the format: what a new node inherits (`names`), which
-//! privileges and lists change with owner, mode and contents (`attr`, `xattr`), which flags have which names (`flags`),
+//! This module implements the rules of Linux beyond the format: attributes that a new node inherits (`names`),
+//! privileges and access lists that change with owner, mode and contents (`attr`, `xattr`), names of flags (`flags`),
 //! and the background work (`background`, `balancing`).
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
 //! * A node that is referred to, or open, is not removed before it is released, regardless of its names: a program that
-//!   looked a name up goes on with the file that it led to. Among very many files some references are forgotten (not
+//!   looked a name up continues with the file that it led to. Among very many files some references are forgotten (not
 //!   with [`FsOptions::pin_known`]); the inodes of those are read again.
 //! * Only open files keep a deleted subvolume: a kernel may refer to its nodes for as long as it likes.
 //! * Related attributes (mode and list, owner and lost privileges) change in one transaction.
@@ -184,8 +184,7 @@ impl BtrfsFs {
         self.namespace().hold(&self.inode(node)?)
     }
 
-    /// Makes changes durable of an inode, or of the names of a directory, whose flags ask for
-    /// that.
+    /// Syncs an inode, or the names of a directory, if its flags ask for that.
     fn sync_marked(&self, inode: &Arc<Inode>) -> Result<()> {
         log::sync_marked(self.namespace(), inode)
     }

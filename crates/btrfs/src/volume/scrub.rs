@@ -12,7 +12,7 @@ impl Volume {
     /// Reads and checks all copies of the last committed state; bad ones are rewritten from good ones. `watch` receives
     /// the progress before each step, and may stop it.
     ///
-    /// Concurrent writes go on: changes made before the call are scrubbed, later ones are not.
+    /// Concurrent writes continue: changes made before the call are scrubbed, later ones are not.
     ///
     /// # Errors
     /// `ReadOnly` where it is to repair, and may not; damage of the extent and checksum trees without a good copy; I/O;

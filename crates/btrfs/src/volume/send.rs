@@ -60,7 +60,7 @@ impl Volume {
 
     /// Writes the send stream of the subvolume at `path`: it creates the subvolume at a receiver, or turns a snapshot
     /// of `parent` into it. Data shared with `parent`, within the subvolume, or with one of `clones` is cloned there.
-    /// The receiver has to have `parent` and `clones`. All must be read-only. Syncs first; concurrent writes go on.
+    /// The receiver has to have `parent` and `clones`. All must be read-only. Syncs first; concurrent writes continue.
     /// `output` should be buffered.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ fn part_of(pending: &Pending, range: Range<u64>, (sector, csum): (u32, usize)) -
     })
 }
 
-/// Where the next extent should go: behind the last one.
+/// Where the next extent should go: after the last one.
 pub(crate) fn hint(list: &[Pending]) -> Option<Logical> {
     list.last().map(|last| Logical(last.at.0.saturating_add(last.len)))
 }

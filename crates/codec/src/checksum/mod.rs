@@ -130,7 +130,7 @@ pub fn matches(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> bool {
 
 /// The checksums of all sectors of `data`, packed one after the other into `out`. The last
 /// sector may be shorter than `sector` bytes. Stops when `out` has no room for another; bytes of
-/// `out` behind the last checksum stay as they are.
+/// `out` after the last checksum stay as they are.
 pub fn checksum_many(kind: ChecksumType, data: &[u8], sector: usize, out: &mut [u8]) {
     let sectors = data.chunks(sector.max(1));
     let slots = out.chunks_exact_mut(kind.len());

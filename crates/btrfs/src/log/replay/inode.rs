@@ -93,7 +93,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Cuts a file to its size before extents are replayed: extents behind the end may be preallocated, and stay.
+    /// Cuts a file to its size before extents are replayed: extents beyond the end may be preallocated, and stay.
     fn cut_to_size(&self, ino: InodeNo) -> Result<()> {
         let inode = self.inode_of(ino)?;
         let sector = u64::from(self.namespace.core.store.sizes().sector);
