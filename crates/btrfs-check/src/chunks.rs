@@ -1,4 +1,5 @@
-//! Chunks, device extents, block groups and devices: each has to agree with the others, both ways.
+//! The chunk pass: chunks, device extents, block groups and devices, compared with each other in both directions.
+//! Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use crate::finding::Place;
 use crate::pass::Pass;
 use crate::sort::lock;
 
-/// Takes the chunks that the chunk tree has.
+/// Loads the chunks of the chunk tree.
 pub(crate) fn load(cx: &mut Context<'_>, collector: &Collector) {
     let facts = lock(&collector.facts);
     let mut system: BTreeMap<u64, Chunk> = std::mem::take(&mut cx.media.chunks);
@@ -51,12 +52,12 @@ pub(crate) fn load(cx: &mut Context<'_>, collector: &Collector) {
         if !cx.lost.has_system() {
             cx.findings.add(Code::SuperSystemChunks, Place::logical(start), "none", &chunk);
         }
-        // The way to what can be read goes through it.
+        // Readable blocks are found through it.
         drop(cx.media.add_chunk(chunk));
     }
 }
 
-/// Says how much there is to read.
+/// Reports the number of bytes to read.
 pub(crate) fn announce(cx: &Context<'_>, collector: &Collector) {
     let facts = lock(&collector.facts);
     let groups = facts.groups.iter().filter(|(_, (_, item))| {
@@ -167,7 +168,7 @@ fn stripes(cx: &Context<'_>, facts: &Facts) {
     }
 }
 
-/// A stripe lies on a device that there is, and inside of it.
+/// A stripe lies on an existing device, and inside of it.
 fn on_device(cx: &Context<'_>, facts: &Facts, chunk: &Chunk, (device, at): (u64, u64), place: &Place) {
     let Some(item) = facts.dev_items.iter().find(|item| item.devid.get() == device) else {
         cx.findings.add(Code::ChunkDevice, place.clone(), "a device of this file system", device);

@@ -1,11 +1,11 @@
-//! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
+//! The table of findings: stable codes, the consequence of each for the user's data, and the advice.
 
 use crate::pass::Pass;
 
-// What it means.
+// Consequences.
 const NONE: &str = "No data is affected.";
 const COPY: &str = "No data is lost: another copy is whole. With the next failure of that copy it would be.";
-const LOST: &str = "What this block holds cannot be trusted, and may be lost.";
+const LOST: &str = "The contents of this block cannot be trusted, and may be lost.";
 const OVERWRITE: &str = "Data is readable now, but the next writes may overwrite data that is in use.";
 const LEAK: &str = "No data is affected; space is taken that nothing uses, or may not be freed later.";
 const FULL: &str = "No data is affected; free space is counted wrongly, so writes may fail early, or space is lost.";
@@ -16,9 +16,9 @@ const CONTENT: &str = "Reading the file may give zeros or an error in place of i
 const UNVERIFIED: &str = "Data is readable or fails with an I/O error; damage to it would not be noticed.";
 const TREE: &str = "A subvolume may not be found, listed or deleted.";
 const WRONG_QUOTA: &str = "No data is affected; quotas refuse too early or too late.";
-const SYNCED: &str = "What was written by fsync after the last commit may be lost; everything committed is there.";
+const SYNCED: &str = "Data synced after the last commit may be lost; everything committed is there.";
 
-// What to do.
+// Advice.
 const MIRROR: &str =
     "Run `spinney scrub start IMAGE`, which rewrites bad copies; find out why the device returned this.";
 const SAVE: &str =

@@ -1,4 +1,4 @@
-//! Turns tree blocks into records, and keeps what there is little of: roots, devices, chunks, groups, quotas.
+//! Turns tree blocks into records, and keeps small tables: roots, devices, chunks, groups, quotas. Called by `walk`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) pointers: &'a [Pointer],
 }
 
-/// Records of one thread, until they are enough to be handed over.
+/// Records of one thread, until there are enough to be handed over.
 #[derive(Default)]
 pub(crate) struct Local {
     pub(crate) pointers: Vec<Record<9>>,
@@ -49,7 +49,7 @@ impl Local {
     }
 }
 
-/// What there is little of.
+/// Small tables of the items of system trees.
 #[derive(Default)]
 pub(crate) struct Facts {
     pub(crate) roots: Vec<(Key, RootItem)>,
@@ -72,7 +72,7 @@ pub(crate) struct Facts {
     pub(crate) quota_relations: Vec<(u64, u64)>,
 }
 
-/// Takes what threads have collected.
+/// Collects the records of all threads.
 pub(crate) struct Collector {
     pub(crate) facts: Mutex<Facts>,
     refs: Sorter<5>,
@@ -83,7 +83,7 @@ pub(crate) struct Collector {
     pub(crate) csum_leaves: Mutex<Vec<u64>>,
     /// Data extents: address, bytes, set of subvolumes.
     holders: Sorter<3>,
-    /// Blocks whose children are counted by their address.
+    /// Blocks whose children are counted by the block's address.
     full: Mutex<Vec<u64>>,
     full_sorted: Vec<u64>,
     drops: HashMap<u64, (u8, Key)>,
@@ -92,7 +92,7 @@ pub(crate) struct Collector {
     counts_quota: bool,
 }
 
-/// What the walks came to.
+/// The result of the walks.
 pub(crate) struct Collected {
     pub(crate) facts: Facts,
     pub(crate) refs: Sorted<5>,
@@ -122,7 +122,7 @@ impl Collector {
         }
     }
 
-    /// To be called between the trees that describe the file system and those of files.
+    /// To be called between the walks of system trees and of trees of files.
     pub(crate) fn prepare_files(&mut self) {
         let facts = lock(&self.facts);
         let begun = |item: &RootItem| item.refs.get() == 0 && item.drop_progress.objectid.get() != 0;
@@ -133,12 +133,12 @@ impl Collector {
         self.full_sorted.sort_unstable();
     }
 
-    /// Where a deletion that was begun has come to.
+    /// How far an interrupted deletion has come.
     pub(crate) fn dropped(&self, tree: u64) -> Option<(u8, Key)> {
         self.drops.get(&tree).copied()
     }
 
-    /// Whether the references a block holds are counted by its address.
+    /// Whether the references of a block's pointers are counted by its address.
     pub(crate) fn is_full(&self, at: u64) -> bool {
         self.full_sorted.binary_search(&at).is_ok()
     }
@@ -182,7 +182,7 @@ impl Collector {
         })
     }
 
-    /// Takes what a block says; returns the set of subvolumes that reach it.
+    /// Collects the records of a block; returns the set of subvolumes that reach it.
     pub(crate) fn block(&self, cx: &Context<'_>, local: &mut Local, seen: &Seen<'_>) -> u32 {
         if seen.class == Class::Log {
             lock(&cx.log).blocks.push(seen.at);
@@ -320,7 +320,7 @@ impl Collector {
         }
     }
 
-    /// Trees of few items.
+    /// Items of small trees.
     fn small(&self, leaf: &LeafView<'_>) {
         let mut facts = lock(&self.facts);
         for (key, data) in leaf.iter() {
@@ -364,7 +364,7 @@ pub(crate) fn csum_geometry(cx: &Context<'_>) -> CsumGeometry {
     CsumGeometry { sectorsize: format.sectorsize, csum_len }
 }
 
-/// What the free-space tree says of a range: see `space`.
+/// Kinds of records of the free-space tree: see `space`.
 pub(crate) const FREE_INFO: u64 = 0;
 /// A range of its own.
 pub(crate) const FREE_EXTENT: u64 = 1;
@@ -393,7 +393,7 @@ fn free_space(cx: &Context<'_>, local: &mut Local, leaf: &LeafView<'_>) {
     }
 }
 
-/// Sets of subvolumes, each kept once and known by its number; 0 is the empty one.
+/// Sets of subvolumes, each stored once and known by its number; 0 is the empty one.
 #[derive(Default)]
 pub(crate) struct Sets(Mutex<Interned>);
 

@@ -1,4 +1,4 @@
-//! What all passes need: the devices, where findings go, how much memory there is.
+//! The context of all passes: devices, findings, memory limits. Every pass takes it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::media::Media;
 use crate::pass::Pass;
 use crate::sort::{Sorter, lock};
 
-/// What was lost, so that what follows from it is not reported as well.
+/// The kinds of lost blocks, whose consequences are not reported as well.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     extents: AtomicBool,
@@ -50,7 +50,7 @@ impl Lost {
     }
 }
 
-/// What all passes need.
+/// The context of all passes.
 pub(crate) struct Context<'a> {
     pub(crate) media: Media,
     pub(crate) fields: Box<DiskSuperblock>,
@@ -66,20 +66,20 @@ pub(crate) struct Context<'a> {
     pub(crate) marks: Option<Arc<dyn Marks>>,
 }
 
-/// What a log of fsyncs has.
+/// The contents of a log of fsyncs.
 #[derive(Debug, Default)]
 pub(crate) struct LogFound {
     /// Addresses of its blocks.
     pub(crate) blocks: Vec<u64>,
-    /// Extents of files that it brings: start, end, the log's tree, inode. The commit knows nothing of them.
+    /// Extents of files in it: start, end, the log's tree, inode. The commit does not have them.
     pub(crate) extents: Vec<[u64; 4]>,
-    /// Those that have to have checksums.
+    /// Those that must have checksums.
     pub(crate) needs: Vec<[u64; 4]>,
     /// Ranges that its own checksums are for.
     pub(crate) csums: Vec<(u64, u64)>,
 }
 
-/// Counts for the report what the caller is told.
+/// Counts for the report the progress that the caller gets.
 pub(crate) struct Counted<'a> {
     watch: &'a dyn Watch,
     bytes: AtomicU64,
@@ -102,7 +102,7 @@ impl<'a> Counted<'a> {
         self.watch.add_bytes(bytes);
     }
 
-    /// So many bytes of what was announced need not be read.
+    /// Subtracts announced bytes that need not be read.
     pub(crate) fn skip_bytes(&self, bytes: u64) {
         let total = self.total.fetch_sub(bytes.min(self.total.load(Ordering::Relaxed)), Ordering::Relaxed);
         self.watch.set_total(total.saturating_sub(bytes));
@@ -130,7 +130,7 @@ impl Context<'_> {
         self.passes.contains(&pass)
     }
 
-    /// Says what was not looked at.
+    /// Notes a part that was not checked.
     pub(crate) fn note(&self, text: impl Into<String>) {
         let (mut notes, text) = (lock(&self.notes), text.into());
         if !notes.contains(&text) {

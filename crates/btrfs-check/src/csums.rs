@@ -1,4 +1,4 @@
-//! Checksums: each range of data that should have them has them, and no other has.
+//! The checksum pass: each range of data that must have checksums has them, and no other has. Called by `sweep`.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::space::without;
 /// Ranges of data that have to have checksums: start, end, tree, inode.
 pub(crate) type Needs = Sorter<4>;
 
-/// Whether all data is covered that has to be.
+/// Checks that all data is covered that must be.
 ///
 /// # Errors
 /// The host's, where records did not fit into memory.
@@ -35,7 +35,7 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
     };
     let of_log = apart(of_log);
     let ranges: Vec<(u64, u64)> = of_log.iter().map(|[start, end, ..]| (*start, *end)).collect();
-    // What is left of ranges that are apart lies inside of one, in the same order.
+    // The uncovered parts of disjoint ranges lie each inside of one, in the same order.
     let mut whole = of_log.iter().peekable();
     let left = without(&ranges, &brought).into_iter().filter_map(|(start, end)| {
         while whole.next_if(|[_, behind, ..]| *behind <= start).is_some() {}
@@ -45,7 +45,8 @@ pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io:
     Ok(())
 }
 
-/// Ranges in order, those that overlap as one of the first of them: of a damaged log each may claim to be everything.
+/// Disjoint ranges in order, overlapping ones joined to the first of them: a damaged log may claim any range
+/// repeatedly.
 fn apart(mut ranges: Vec<[u64; 4]>) -> Vec<[u64; 4]> {
     ranges.sort_unstable();
     let mut apart: Vec<[u64; 4]> = Vec::new();
@@ -78,11 +79,11 @@ fn uncovered(cx: &Context<'_>, needs: impl Iterator<Item = [u64; 4]>, csums: &So
     }
 }
 
-/// Checksums that no data extent stands behind; takes data extents in order.
+/// Finds checksums without a data extent; takes data extents in order.
 pub(crate) struct Orphans<'a> {
     cx: &'a Context<'a>,
     csums: Iter<'a, 2>,
-    /// What of a range has no extent so far.
+    /// The part of a range without an extent so far.
     now: Option<(u64, u64)>,
     found: Vec<(u64, u64)>,
 }
@@ -115,7 +116,7 @@ impl<'a> Orphans<'a> {
             self.orphan(start, stop);
             self.now = self.csums.next().map(|[start, end]| (start, end));
         }
-        // An fsync writes data and checksums before a commit knows of the extent.
+        // An fsync writes data and checksums before a commit has the extent.
         let of_log: Vec<(u64, u64)> =
             lock(&self.cx.log).extents.iter().map(|[start, end, ..]| (*start, *end)).collect();
         for (start, stop) in without(&self.found, &of_log) {

@@ -1,4 +1,4 @@
-//! The data itself against its checksums, on every mirror.
+//! The data pass: data against its checksums, on every mirror. Called by `run`, before the sweep.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::threads::in_threads;
 /// Bytes that are read at a time; a multiple of every sector size.
 const READ_BYTES: usize = 1 << 20;
 
-/// A run of sectors with a wrong checksum, and whose they are.
+/// A run of sectors with a wrong checksum, and a holder of the extent.
 #[derive(Clone, Debug)]
 pub(crate) struct BadData {
     pub(crate) run: BadRun,
@@ -37,7 +37,7 @@ impl BadRun {
         }
     }
 
-    /// True where another run goes on with this one on the same copy, in the same way.
+    /// True where the other run continues this one on the same copy, in the same way.
     fn goes_on(&self, other: &Self) -> bool {
         self.at.saturating_add(self.len) == other.at && (self.code(), self.mirror) == (other.code(), other.mirror)
     }
@@ -65,7 +65,7 @@ impl BadData {
     }
 }
 
-/// Reads all data that has checksums; from where an earlier check of the state was ended.
+/// Reads all data that has checksums, from where an earlier check of the state was ended.
 pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
     let mut leaves = leaves.to_vec();
     leaves.sort_unstable();
@@ -97,7 +97,7 @@ pub(crate) fn check(cx: &Context<'_>, leaves: &[u64]) -> Vec<BadData> {
     found.into_iter().map(|run| BadData { run, holder: None }).collect()
 }
 
-/// The state whose data is read.
+/// The identity of the state that is read.
 fn state(cx: &Context<'_>, leaves: usize) -> StateId {
     let fields = &cx.fields;
     StateId { fsid: fields.fsid, generation: fields.generation.get(), csum: fields.csum, leaves: to_u64(leaves) }
@@ -110,7 +110,7 @@ struct Buffers {
     /// Whether each sector was right on a copy, and which copy had it wrong.
     right: Vec<bool>,
     wrong: Vec<Option<(u32, bool)>>,
-    /// What was read for a leaf, and the runs that were bad.
+    /// Bytes read for a leaf, and its bad runs.
     bytes: u64,
     bad: Vec<BadRun>,
 }
@@ -180,7 +180,7 @@ fn collect(at: u64, sector: u64, buffers: &mut Buffers) {
     for (at, (right, wrong)) in sectors.zip(right.iter().zip(wrong)) {
         let Some((mirror, is_read)) = *wrong else { continue };
         let run = BadRun { at, len: sector, mirror, is_read, has_other: *right };
-        // A piece begins a run of its own, so that runs do not depend on what was read at once.
+        // Each piece begins a run of its own, so that runs do not depend on the size of reads.
         let is_full = bad.len() >= BAD_MAX;
         match bad.get_mut(before..).and_then(<[BadRun]>::last_mut) {
             Some(last) if last.goes_on(&run) => last.len = last.len.saturating_add(sector),

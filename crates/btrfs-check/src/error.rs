@@ -1,28 +1,28 @@
-//! What keeps a check from being done.
+//! Errors that keep a check from being done.
 
 use std::io;
 
 use btrfs_pool::MemberError;
 
-/// What keeps a check from being done.
+/// Errors that keep a check from being done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No copy of the superblock can be used; why not the first.
+    /// No usable copy of the superblock, with the reason for the first.
     #[error("no superblock: {0}")]
     NoSuperblock(String),
     /// The devices cannot be used together.
     #[error(transparent)]
     Members(#[from] MemberError),
-    /// Something that is not understood well enough to be judged.
+    /// A feature that is not supported well enough for a check.
     #[error("{0} is not supported")]
     Unsupported(String),
-    /// A file for sorting.
-    #[error("a file for what does not fit into memory: {0}")]
+    /// A temporary file for sorting.
+    #[error("cannot write the temporary sort file: {0}")]
     Sorting(#[from] io::Error),
 }
 
 impl Error {
-    /// There is nothing to begin with; what looks at every block may find more.
+    /// True where no superblock was found; a scan of every block may find more.
     #[must_use]
     pub fn is_of_superblocks(&self) -> bool {
         matches!(self, Self::NoSuperblock(_))

@@ -1,4 +1,4 @@
-//! Extent items against the references that trees hold, both ways.
+//! The extent pass: extent items against the references that trees hold, in both directions. Called by `sweep`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::finding::Place;
 use crate::records::{About, ExtentRecord, Item, NO_LEVEL, Ref, Side, decode, tree_number};
 
-/// References that are wrong of one extent and are reported one by one.
+/// Wrong references of one extent that are reported one by one.
 const WRONG_MAX: usize = 16;
 
 /// An extent that has an item.
@@ -21,7 +21,7 @@ pub(crate) struct Extent {
     pub(crate) at: u64,
     pub(crate) len: u64,
     pub(crate) is_data: bool,
-    /// A reference of a tree, to say whose it is.
+    /// A reference of a tree, for the report.
     pub(crate) holder: Option<Ref>,
 }
 
@@ -31,14 +31,14 @@ impl Extent {
     }
 }
 
-/// Takes records in order.
+/// Compares records in order.
 pub(crate) struct Extents<'a> {
     cx: &'a Context<'a>,
     now: Option<Current>,
     /// Where the extents so far end.
     end: u64,
-    /// Subvolumes that a balance is in the middle of moving: it exchanges blocks with a tree of its own, so that for a
-    /// while that tree alone refers to some of theirs.
+    /// Subvolumes that a balance is moving: it exchanges blocks with a tree of its own, so that for a
+    /// while only that tree refers to some of theirs.
     relocated: BTreeSet<u64>,
 }
 
@@ -47,12 +47,12 @@ struct Current {
     at: u64,
     item: Option<Item>,
     block: Option<(u64, u64, u64)>,
-    /// The reference whose records come now, and how often each side has it.
+    /// The reference of the present records, and its counts on each side.
     open: Option<(Ref, u64, u64)>,
     wrong: Vec<(Ref, u64, u64)>,
     listed: u64,
     walked: u64,
-    /// The bytes that a file believes the extent to have, where they are others.
+    /// The length of the extent in file extents, where it differs from the item.
     other_len: Option<(Ref, u64)>,
     holder: Option<Ref>,
     owner_refers: bool,
@@ -174,7 +174,7 @@ impl<'a> Extents<'a> {
         }
     }
 
-    /// The chunk that an extent is in, which a block group stands for.
+    /// Checks that an extent lies in one chunk, of its block group.
     fn group(&self, now: &Current, item: &Item) {
         let findings = &self.cx.findings;
         let Some(chunk) = self.cx.media.chunk(now.at, item.len) else {

@@ -1,4 +1,4 @@
-//! What a check finds, and how much of it is kept.
+//! Findings of a check, and their places. Every pass adds findings.
 
 use std::sync::Mutex;
 
@@ -56,7 +56,7 @@ impl Place {
         Self { tree: Some(tree), ..self }
     }
 
-    /// What the verifier's error says of the place.
+    /// Adds the place of a verifier's error.
     pub(crate) fn with(mut self, at: At) -> Self {
         match at {
             At::Block(Logical(block)) => self.logical = Some(block),
@@ -70,10 +70,10 @@ impl Place {
     }
 }
 
-/// Something that is wrong.
+/// A defect.
 pub type Finding = checking::Finding<Code, Place>;
 
-/// What a check found.
+/// The result of a check.
 pub type Report = checking::Report<Code, Place, Pass>;
 
 /// Collects findings from all threads.
@@ -81,12 +81,12 @@ pub type Report = checking::Report<Code, Place, Pass>;
 pub(crate) struct Findings(Mutex<Collection<Code, Place>>);
 
 impl Findings {
-    /// Adds one.
+    /// Adds a finding.
     pub(crate) fn add(&self, code: Code, place: Place, expected: impl ToString, found: impl ToString) {
         self.add_what(code, String::new(), place, expected, found);
     }
 
-    /// Adds one that names what it is about.
+    /// Adds a finding with a subject.
     pub(crate) fn add_what(
         &self,
         code: Code,
@@ -98,7 +98,7 @@ impl Findings {
         lock(&self.0).add(code, what, place, expected, found);
     }
 
-    /// Adds what the verifier refuses.
+    /// Adds an error of the verifier.
     pub(crate) fn add_corrupt(&self, code: Code, place: Place, error: &Corrupt) {
         self.add_what(code, error.what, place.with(error.at), error.expected, error.found);
     }

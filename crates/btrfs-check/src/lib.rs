@@ -6,24 +6,23 @@
 //! ```
 //!
 //! [`check`] reads every tree block once, on all mirrors, level by level and in the order of addresses, and gives each
-//! to `collect`, which turns items into records of fixed size. What has to agree is compared once they are sorted:
-//! references with extent items, extents with free space, checksums with files. Inodes are read a second time in the
-//! order of their keys, since nearly all that has to agree about an inode lies side by side in its tree.
+//! to `collect`, which turns items into records of fixed size. These are compared once they are sorted: references with
+//! extent items, extents with free space, checksums with files. Inodes are read a second time in the order of their
+//! keys, since nearly all items of an inode are adjacent in its tree.
 //!
 //! Invariants:
-//! - nothing is written to a device; what does not fit into the memory that [`Options`] allow is sorted in files that
-//!   have no name;
-//! - tree blocks are believed only as far as the verifier of `btrfs-disk` accepts them. A block that it refuses for one
-//!   item, or for what its parent says, is reported and still read, since views of blocks are safe on any bytes; one
-//!   with a wrong checksum is not;
+//! - nothing is written to a device; records beyond the memory of [`Options`] are sorted in unnamed temporary files;
+//! - tree blocks are used only as far as the verifier of `btrfs-disk` accepts them. A block that it refuses for one
+//!   item, or for a contradiction to its parent, is reported and still read, since views of blocks are safe on any
+//!   bytes; one with a wrong checksum is not;
 //! - a tree block leads only to blocks of the level below, so that every walk ends.
 //!
-//! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps
-//! the check itself from being done: no superblock, a file for sorting that cannot be written.
+//! Failure: a defect of the file system is a [`Finding`], never an error. An [`Error`] means that the check itself
+//! cannot be done: no superblock, a temporary file that cannot be written.
 //!
-//! [`Media`], devices read by logical address as far as they can be read, is also what `btrfs-rescue` reads.
+//! `btrfs-rescue` also uses [`Media`], which reads devices by logical address as far as they are readable.
 //!
-//! How far the data was read can be kept ([`Marks`]), so that a check that was ended goes on.
+//! The progress in the data can be kept ([`Marks`]), so that an interrupted check continues.
 //!
 //! A volume that is in use is checked in a committed state that its server holds ([`check_held`]).
 //!

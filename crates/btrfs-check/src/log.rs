@@ -1,5 +1,5 @@
-//! The log of fsyncs: its blocks can be read, each part is for a subvolume that exists, and what it brings of data is
-//! kept, to be compared with the checksums.
+//! The log pass: its blocks are readable, each log tree is of an existing subvolume, and its data is recorded, to be
+//! compared with the checksums. Called by `run`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
 use crate::walk::Walk;
 
-/// Extents, and ranges of checksums, that are kept of a log.
+/// Extents, and ranges of checksums, that are recorded of a log.
 const EXTENTS_MAX: usize = 1 << 20;
 
 /// Walks the log, if there is one.
@@ -31,7 +31,7 @@ pub(crate) fn walk(cx: &Context<'_>, collector: &Collector) -> io::Result<()> {
     if at == 0 {
         return Ok(());
     }
-    // What an fsync writes belongs to the transaction that never was committed.
+    // Blocks of an fsync have the generation of the transaction that was not committed.
     let generation = cx.fields.generation.get().saturating_add(1);
     let root = Pointer::root(TreeId::TREE_LOG.0, at, cx.fields.log_root_level, generation);
     let walk = Walk::new(cx, collector, Class::Log);
@@ -49,7 +49,7 @@ pub(crate) fn walk(cx: &Context<'_>, collector: &Collector) -> io::Result<()> {
         walk.push(&Pointer::root(TreeId::TREE_LOG.0, at.0, item.level, generation.0));
     }
     walk.run()?;
-    // A damaged log may name one tree any number of times.
+    // A damaged log may name one tree repeatedly.
     let mut seen = BTreeSet::new();
     for (_, item) in logs.iter().filter(|(_, item)| seen.insert(item.bytenr.get())) {
         data(cx, item);

@@ -1,10 +1,10 @@
-//! How far the data of a state has been read, so that a check that was ended goes on there.
+//! Marks: the progress in reading the data of a state, from which an interrupted check continues.
 //!
-//! Leaves of checksums are read by several threads, which end in any order: a mark counts those before the first one
-//! that is not done, and has what was bad in these. What lies behind is read again.
+//! Leaves of checksums are read by several threads, which end in any order: a mark counts those before the first
+//! unfinished one, and has their bad runs. Later leaves are read again.
 //!
-//! Invariant: a mark counts only for the very state that it was made in, whose leaves are the same. Failure: a mark
-//! that makes no sense is not used. Caller: `data`; whoever checks keeps the marks.
+//! Invariant: a mark is valid only for the very state that it was made in, with the same leaves. Failure: an
+//! implausible mark is ignored. Caller: `data`; the caller of the check stores the marks.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Most time between two marks.
 const INTERVAL_MAX: Duration = Duration::from_secs(5);
 
-/// The state of a volume that a mark is for: what tells its superblock from all others.
+/// The identity of the state that a mark is for: it distinguishes the superblock from all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateId {
     /// The UUID of the file system.
@@ -36,18 +36,18 @@ pub struct StateId {
     pub leaves: u64,
 }
 
-/// How far the data was read.
+/// The progress in reading the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Leaves of checksums whose data was read, in the order of their addresses.
+    /// Leaves of checksums with data that was read, in the order of their addresses.
     pub leaves: u64,
     /// Bytes that were read for them, on all mirrors.
     pub bytes: u64,
-    /// What was bad.
+    /// The bad runs.
     pub bad: Vec<BadRun>,
 }
 
-/// A run of sectors that a mark has as bad.
+/// A run of bad sectors in a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRun {
     /// Logical address of the first byte.
@@ -56,24 +56,24 @@ pub struct BadRun {
     pub len: u64,
     /// The copy, from 0.
     pub mirror: u32,
-    /// It could be read, and is not what its checksum says.
+    /// It could be read, and does not match its checksum.
     pub is_read: bool,
     /// Another copy is right.
     pub has_other: bool,
 }
 
-/// Keeps marks from one check to the next. What an earlier check left is believed as far as it makes sense: who keeps
-/// it sees to it that nobody else can write it.
+/// Stores marks from one check to the next. A stored mark is used as far as it is plausible: the implementation has to
+/// see to it that no other user can write it.
 pub trait Marks: Debug + Send + Sync {
     /// The mark of an earlier check of this state.
     fn load(&self, state: &StateId) -> Option<Mark>;
-    /// Keeps a mark instead of the one before.
+    /// Replaces the mark.
     fn save(&self, state: &StateId, mark: &Mark);
-    /// All data was read.
+    /// Removes the mark: all data was read.
     fn forget(&self, state: &StateId);
 }
 
-/// The part of a data pass that marks are made of.
+/// The part of a data pass that makes marks.
 pub(crate) struct Marking<'a> {
     marks: Option<&'a Arc<dyn Marks>>,
     state: StateId,
@@ -82,16 +82,16 @@ pub(crate) struct Marking<'a> {
 
 struct SoFar {
     mark: Mark,
-    /// Leaves that are done, behind one that is not: bytes, and what was bad.
+    /// Finished leaves behind an unfinished one: bytes, and bad runs.
     ahead: BTreeMap<u64, (u64, Vec<BadRun>)>,
-    /// Runs that these have; where they are too many for memory, the mark stays where it is.
+    /// Bad runs of these; where they are too many for memory, the mark stays where it is.
     runs_ahead: usize,
     kept: Instant,
     interval: Duration,
 }
 
 impl<'a> Marking<'a> {
-    /// Takes up the mark of an earlier check: one of nothing where there is none.
+    /// Loads the mark of an earlier check, or begins with an empty one.
     pub(crate) fn begin(marks: Option<&'a Arc<dyn Marks>>, state: StateId) -> (Self, Mark) {
         let found = marks.and_then(|marks| marks.load(&state)).filter(|mark| mark.leaves <= state.leaves);
         let mut mark = found.unwrap_or_default();
@@ -99,7 +99,7 @@ impl<'a> Marking<'a> {
         (Self { marks, state, so_far: Mutex::new(SoFar::new(mark.clone())) }, mark)
     }
 
-    /// The data of a leaf was read.
+    /// Notes that the data of a leaf was read.
     pub(crate) fn done(&self, leaf: usize, bytes: u64, bad: &[BadRun]) {
         let Some(marks) = self.marks else { return };
         let mut so_far = lock(&self.so_far);
@@ -111,7 +111,7 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// All was read.
+    /// Notes that all was read.
     pub(crate) fn end(&self) {
         if let Some(marks) = self.marks {
             marks.forget(&self.state);
@@ -158,7 +158,7 @@ mod tests {
         assert!(so_far.ahead.is_empty());
         so_far.add(4, 1, Vec::new());
         assert_eq!(so_far.mark.leaves, 3);
-        // More than is kept: the mark stays, since it would not have all.
+        // Beyond the limit the mark stays, since it would be incomplete.
         let mut so_far = begun();
         let many: Vec<BadRun> = (0..).take(BAD_MAX).flat_map(bad).collect();
         so_far.add(0, 1, bad(1));

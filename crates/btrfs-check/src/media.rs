@@ -1,7 +1,7 @@
 //! The devices, and the chunks that map logical addresses to them; reads that name a mirror.
 //!
-//! Unlike the store's pool it takes what it can get: a chunk that makes no sense is left out, a device that is missing
-//! makes its mirrors unreadable.
+//! Unlike the store's pool it uses whatever is readable: an invalid chunk is skipped, a missing device makes its
+//! mirrors unreadable. Used by every pass, by repair and by rescue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,12 +16,12 @@ use btrfs_pool::{Chunk, Purpose};
 
 use crate::sort::lock;
 
-/// A device of the file system that is there.
+/// A present device of the file system.
 #[derive(Debug)]
 pub struct Disk {
     /// Its number.
     pub id: DevId,
-    /// Its UUID, as its superblock has it.
+    /// Its UUID, according to its superblock.
     pub uuid: Uuid,
     /// Bytes that the file system uses of it.
     pub total_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Disk {
 /// Devices and chunks.
 #[derive(Debug)]
 pub struct Media {
-    /// The devices that are there.
+    /// The present devices.
     pub disks: Vec<Disk>,
     /// Chunks by their first address.
     pub chunks: BTreeMap<u64, Chunk>,
@@ -102,7 +102,7 @@ impl Media {
     /// Fills `buf` from one copy.
     ///
     /// # Errors
-    /// What went wrong, as text.
+    /// The failure, as text.
     pub fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
         let len = to_u64(buf.len());
         let chunk = self.chunk(at, len).ok_or("an address in no chunk")?;
@@ -116,12 +116,12 @@ impl Media {
         Ok(())
     }
 
-    /// Says that a copy of this block is bad, so that the next reader looks at it closely.
+    /// Notes that a copy of this block is bad, so that the next reader verifies it.
     pub fn distrust(&self, at: u64) {
         lock(&self.bad).insert(at);
     }
 
-    /// Reads a block that a walk has seen, from a copy that is good where there is one.
+    /// Reads a block that a walk has read, from a good copy where there is one.
     #[must_use]
     pub fn read_block(&self, at: u64) -> Option<Vec<u8>> {
         let mut block = vec![0; self.node_bytes()];

@@ -1,4 +1,4 @@
-//! Where a finding is, in the words of its reader: the path of an inode, below the top level of all subvolumes.
+//! Paths of findings: of an inode or a subvolume, from the top level. Called by `run` at the end.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl Names<'_> {
     }
 }
 
-/// A name without what would change a terminal.
+/// A name with control characters escaped.
 fn shown(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()

@@ -1,4 +1,5 @@
-//! A tree in the order of its keys: its leaves, in runs that other trees may have too, and searches.
+//! A tree in the order of its keys: its leaves, in runs that other trees may share, and searches. Called by the file
+//! and log passes, and for paths of findings.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use crate::media::Media;
 const RUN_LEAVES_LOG2: u32 = 5;
 const RUN_LEAVES_MAX: usize = 128;
 
-/// Leaves that stand side by side in a tree.
+/// Adjacent leaves of a tree.
 pub(crate) type Run = Arc<[u64]>;
 
-/// All leaves of a tree, in order, in runs that end where a leaf's address says so: a tree that differs from another in
-/// a few leaves differs in a few runs.
+/// All leaves of a tree, in order, in runs that end at leaves selected by their address: trees that differ in a few
+/// leaves differ in a few runs.
 pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
     split(&leaves(media, root, level))
 }
@@ -37,14 +38,14 @@ fn ends_run(leaf: u64) -> bool {
     leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RUN_LEAVES_LOG2) == 0
 }
 
-/// All leaves of a tree, in order. What cannot be read is left out: the walk has reported it.
+/// All leaves of a tree, in order. Unreadable blocks are skipped: the walk has reported them.
 pub(crate) fn leaves(media: &Media, root: u64, level: u8) -> Vec<u64> {
     let mut leaves = Vec::new();
     if level == 0 {
         return vec![root];
     }
     let mut todo = vec![(root, level)];
-    // No tree has a node twice; damaged ones that lead there again and again would have leaves without end.
+    // No sound tree has a node twice; a damaged one with a cycle would have leaves without end.
     let mut seen = HashSet::new();
     while let Some((at, level)) = todo.pop() {
         if !seen.insert(at) {
@@ -77,7 +78,7 @@ fn read(media: &Media, at: u64, level: u8) -> Option<Vec<u8>> {
 /// The first item of a tree whose key is not below `key`, with its data.
 pub(crate) fn at_or_after(media: &Media, root: (u64, u8), key: &Key) -> Option<(Key, Vec<u8>)> {
     let mut wanted = *key;
-    // A leaf that ends before the key leads to the next one, by the key that its ancestors name.
+    // A leaf that ends before the key leads to the next one, by the key in its ancestors.
     for _ in 0..2 {
         let (mut at, mut level) = root;
         let mut next: Option<Key> = None;

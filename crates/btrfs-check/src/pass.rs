@@ -1,4 +1,4 @@
-//! The passes: what is looked at, in which order, and what each needs.
+//! The table of passes, in their order, with the passes that each needs. Used by `run` and the command line.
 
 use checking::{PassInfo, PassTable};
 
@@ -13,17 +13,17 @@ pub enum Pass {
     Trees,
     /// Extent items against the references that trees hold.
     Extents,
-    /// Free space and what block groups say is in use.
+    /// Free space, and the used bytes of block groups.
     Space,
     /// Coverage of data by checksums.
     Csums,
     /// Inodes, names, file extents.
     Files,
-    /// Subvolumes and how they hang together.
+    /// Subvolumes and their parents, directories and UUIDs.
     Roots,
     /// The numbers of quota groups.
     Quota,
-    /// What an fsync left in a log.
+    /// The log of fsyncs.
     Log,
     /// All data: checksums on every mirror, and decompression.
     Data,

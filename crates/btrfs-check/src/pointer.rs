@@ -1,10 +1,10 @@
-//! What leads to a tree block, and what it says of it.
+//! Pointers to tree blocks, with the properties that they claim. Used by `walk` and `collect`.
 
 use btrfs_disk::Key;
 
 use crate::sort::Record;
 
-/// What is being walked; decides who may lose what.
+/// The class of the trees in a walk, which decides what is lost with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Trees that describe the file system itself.
@@ -15,7 +15,7 @@ pub(crate) enum Class {
     Log,
 }
 
-/// What leads to a block, and what it says of it.
+/// A pointer to a block, and the properties that it claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pointer {
     pub(crate) at: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Pointer {
     /// The parent block; 0 for a root.
     pub(crate) parent: u64,
     pub(crate) first: Option<Key>,
-    /// First key of what comes behind the block.
+    /// First key behind the block.
     pub(crate) next: Option<Key>,
-    /// Which subvolumes reach it, by the number of the set.
+    /// The set of subvolumes that reach it, by its number.
     pub(crate) set: u32,
 }
 
@@ -53,7 +53,7 @@ impl Pointer {
         [at, tree, generation, parent, first.objectid, first.offset, next.objectid, next.offset, bits]
     }
 
-    /// Of a record.
+    /// From a record.
     pub(crate) fn decode(record: &PointerRecord) -> Self {
         let [at, tree, generation, parent, first_id, first_offset, next_id, next_offset, bits] = *record;
         let [first_type, next_type, has, level, a, b, c, d] = bits.to_le_bytes();

@@ -1,4 +1,4 @@
-//! The numbers of quota groups, against the extents that their subvolumes reach.
+//! The numbers of quota groups, against the extents that their subvolumes reach. Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

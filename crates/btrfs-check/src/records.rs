@@ -1,7 +1,7 @@
 //! The records that extents and references are compared by, all of one size.
 //!
-//! Sorted, all that is said about one address lies together: the extent item, the block or data that a tree leads to,
-//! and each reference from both sides.
+//! After sorting, all records of one address are adjacent: the extent item, the block or data that a tree leads to, and
+//! each reference from both sides. Made by `collect`, compared by `sweep`.
 
 use btrfs_disk::items::InlineRef;
 
@@ -12,14 +12,14 @@ pub(crate) type ExtentRecord = Record<5>;
 
 const TAG_SHIFT: u32 = 56;
 const LOW: u64 = (1 << TAG_SHIFT) - 1;
-/// Set in the last number where a tree says it; unset where the extent tree does.
+/// Set in the last number of a record from a tree; unset from the extent tree.
 const WALKED: u64 = 1 << 63;
 /// Level of an extent item that has none.
 pub(crate) const NO_LEVEL: u64 = 255;
 const DATA: u64 = 1 << 8;
 const FULL: u64 = 1 << 9;
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// An extent item.
@@ -30,7 +30,7 @@ pub(crate) enum About {
     Ref { to: Ref, side: Side },
 }
 
-/// What an extent item says.
+/// The fields of an extent item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) len: u64,
@@ -43,12 +43,12 @@ pub(crate) struct Item {
     pub(crate) refs: u64,
 }
 
-/// Who says that a reference exists.
+/// The source of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The extent tree, so many times.
     Extent(u64),
-    /// A tree, once; the bytes that it believes the extent to have.
+    /// A tree, once; the length of the extent in its item.
     Walked(u64),
 }
 
@@ -82,7 +82,7 @@ impl Ref {
         matches!(self, Self::Data(..) | Self::Leaf(_))
     }
 
-    /// The reference of an extent item; `None` for the owner of simple quotas, which is none.
+    /// The reference in an extent item; `None` for the owner of simple quotas, which is not a reference.
     pub(crate) fn of(one: &InlineRef) -> Option<(Self, u64)> {
         Some(match *one {
             InlineRef::Owner { .. } => return None,
@@ -94,7 +94,7 @@ impl Ref {
     }
 }
 
-/// The number of a tree of which only the low bits were kept.
+/// The number of a tree from its low bits.
 pub(crate) fn tree_number(low: u64) -> u64 {
     let is_negative = low >> 47 & 1 == 1;
     if is_negative { low | !ROOT_MASK } else { low }
@@ -113,7 +113,7 @@ impl std::fmt::Display for Ref {
     }
 }
 
-/// A record of what is said about `at`.
+/// A record about the extent at `at`.
 pub(crate) fn encode(at: u64, about: About) -> ExtentRecord {
     match about {
         About::Item(Item { len, is_data, is_full, level, generation, refs }) => {
@@ -132,7 +132,7 @@ pub(crate) fn encode(at: u64, about: About) -> ExtentRecord {
     }
 }
 
-/// What a record says.
+/// The contents of a record.
 pub(crate) fn decode(record: &ExtentRecord) -> About {
     let [_, tagged, a, b, last] = *record;
     let (tag, low) = (tagged >> TAG_SHIFT, tagged & LOW);

@@ -1,4 +1,4 @@
-//! Subvolumes: how they hang together, what the UUID tree says of them, and which are being deleted.
+//! The root pass: subvolumes, their parents and directories, the UUID tree, and deletions. Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use crate::finding::Place;
 
 type Name<'a> = (u64, u64, &'a [u8]);
 
-/// Compares all that is said of subvolumes.
+/// Compares all records of subvolumes.
 pub(crate) fn check(cx: &Context<'_>, facts: &Facts, entries: &HashMap<u64, Vec<SubvolumeEntry>>) {
     if cx.lost.has_system() {
         cx.note("roots: not compared, as tree blocks are lost");
@@ -38,7 +38,7 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts, entries: &HashMap<u64, Vec<
     uuids(cx, facts, &roots);
 }
 
-/// The trees without which nothing works.
+/// The trees that a file system must have.
 fn required(cx: &Context<'_>, roots: &BTreeMap<u64, &RootItem>) {
     let compat_ro = cx.fields.compat_ro();
     let valid = CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID;
@@ -133,7 +133,7 @@ fn orphans(cx: &Context<'_>, facts: &Facts, roots: &BTreeMap<u64, &RootItem>) {
 }
 
 fn uuids(cx: &Context<'_>, facts: &Facts, roots: &BTreeMap<u64, &RootItem>) {
-    // The kernel rebuilds the tree at the next mount where the superblock says another generation.
+    // The kernel rebuilds the tree at the next mount where the superblock has another generation.
     if !roots.contains_key(&TreeId::UUID.0) || cx.fields.uuid_tree_generation != cx.fields.generation {
         return;
     }

@@ -1,4 +1,4 @@
-//! The order of a check: what is read when, and what is compared then.
+//! Running a check: the order of reading and comparing. Called by repair and the command line.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,28 +20,28 @@ use crate::supers::{Held, Opened};
 use crate::walk::Walk;
 use crate::{chunks, csums, data, files, log, names, quota, roots, streams, supers, sweep};
 
-/// The part of the memory that one sorter may use: so many are in use at once.
+/// The part of the memory that one sorter may use: this many are in use at once.
 const SORTERS: usize = 11;
-/// Threads at most: more would only begin and end.
+/// Most threads: more would only begin and end.
 const THREADS_MAX: usize = 256;
 /// Least memory, bytes.
 const MEMORY_MIN: usize = 16 << 20;
 
-/// What is not looked at of a volume in use.
+/// The part that is not checked of a volume in use.
 const IN_USE: &str = "the log of fsyncs, and all but the generations of the superblock's copies: the volume is in use";
 
-/// What is to be checked, and with what.
+/// The options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Passes, to which those that they need are added; all but [`Pass::Data`] when there are none.
+    /// Passes, to which those that they need are added; all but [`Pass::Data`] if empty.
     pub passes: Vec<Pass>,
     /// Bytes that records may take in memory; at least 16 MiB are used.
     pub memory_bytes: usize,
-    /// Folder for files that hold what does not fit.
+    /// Folder for temporary files.
     pub folder: PathBuf,
-    /// Threads; 0 for one a processor.
+    /// Threads; 0 for one per processor.
     pub threads: usize,
-    /// What keeps how far the data was read; nothing is kept without.
+    /// Storage for the progress in the data; not kept if `None`.
     pub marks: Option<Arc<dyn Marks>>,
 }
 
@@ -55,16 +55,15 @@ impl Default for Options {
 /// Checks the file system on these devices. Nothing is written to them.
 ///
 /// # Errors
-/// When there is no superblock, or a file for sorting cannot be written; what is wrong with the file system is in the
-/// report.
+/// When there is no superblock, or a temporary file cannot be written; defects of the file system are in the report.
 pub fn check(devices: &[Arc<dyn Device>], options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
     let findings = Findings::default();
     let opened = supers::open(devices, &findings)?;
     check_opened(opened, findings, options, watch)
 }
 
-/// Checks a committed state on a device that others write to meanwhile. It is for the caller to make sure, at the end,
-/// that the state was held for so long: what is reported is worth nothing otherwise.
+/// Checks a committed state on a device with concurrent writes. At the end the caller has to make sure that the state
+/// was held for so long: the report is invalid otherwise.
 ///
 /// # Errors
 /// As [`check`].

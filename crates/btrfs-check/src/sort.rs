@@ -1,4 +1,5 @@
-//! Sorting more records than memory holds: sorted runs in a file without a name, merged when they are read.
+//! External sorting of records: sorted runs in an unnamed temporary file, merged when they are read. Filled by
+//! `collect`, read by `sweep`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,7 +35,7 @@ struct Inner<const N: usize> {
 }
 
 impl<const N: usize> Sorter<N> {
-    /// Keeps at most `bytes` in memory; what is more goes to a file in `folder`.
+    /// Keeps at most `bytes` in memory; further records go to a file in `folder`.
     pub(crate) fn new(bytes: usize, folder: &Path) -> Self {
         let records_max = (bytes / size_of::<Record<N>>()).max(READ_RECORDS);
         Self { inner: Mutex::default(), records_max, folder: folder.to_owned() }
@@ -114,7 +115,7 @@ pub(crate) struct Sorted<const N: usize> {
 }
 
 impl<const N: usize> Sorted<N> {
-    /// There are none.
+    /// True when there are no records.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.runs.is_empty()
     }
@@ -131,8 +132,8 @@ impl<const N: usize> Sorted<N> {
     }
 }
 
-/// See [`Sorted::iter`]. A file that cannot be read back ends it early, which the callers see as missing records; the
-/// file is the process's own.
+/// See [`Sorted::iter`]. If the file, which is the process's own, cannot be read back, the iterator ends early, which
+/// the callers see as missing records.
 pub(crate) struct Iter<'a, const N: usize> {
     buffer: std::slice::Iter<'a, Record<N>>,
     runs: Vec<Run<'a, N>>,
@@ -190,7 +191,7 @@ impl<'a, const N: usize> Run<'a, N> {
     }
 }
 
-/// A lock that a panic elsewhere does not take away: the data behind it is only ever added to.
+/// Locks in spite of a panic elsewhere: the data is only ever added to.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

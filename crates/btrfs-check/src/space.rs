@@ -1,4 +1,4 @@
-//! Free space and usage, against the extents that there are.
+//! The space pass: free space and usage, against the existing extents. Called by `sweep`.
 
 use std::iter::Peekable;
 
@@ -13,18 +13,18 @@ use crate::extents::Extent;
 use crate::finding::Place;
 use crate::sort::{Iter, Sorted};
 
-/// Takes extents in order, and compares each block group when they have come to its end.
+/// Takes extents in order, and compares each block group at its end.
 pub(crate) struct Space<'a> {
     cx: &'a Context<'a>,
     groups: std::collections::btree_map::Iter<'a, u64, (u64, BlockGroupItem)>,
     now: Option<Group>,
     free: Peekable<Iter<'a, 4>>,
     has_tree: bool,
-    /// Groups of the free-space tree that there are no block groups for.
+    /// Groups of the free-space tree without a block group.
     stale: u64,
-    /// Bytes that extents take in all.
+    /// Bytes of all extents.
     used: u64,
-    /// What block groups say that is in all.
+    /// Used bytes according to all block groups.
     said: u64,
 }
 
@@ -110,8 +110,8 @@ impl<'a> Space<'a> {
     }
 
     fn compare(&mut self, group: &Group) {
-        // What is said of space in no block group does no harm: mkfs.btrfs up to 6.2 leaves entries for the groups it
-        // begins with, and the kernel never looks at them.
+        // Entries for space outside of block groups are harmless: mkfs.btrfs up to 6.2 leaves them for the groups it
+        // begins with, and the kernel ignores them.
         while let Some([_, kind, ..]) = self.free.next_if(|[start, ..]| *start < group.start) {
             self.stale += u64::from(kind == FREE_INFO);
         }

@@ -1,4 +1,4 @@
-//! Superblocks: which copy counts, whether the others agree, and what the newest backup root says.
+//! The super pass: choosing a superblock copy, and comparing it with the others and its backup roots. Called by `run`.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::finding::{Findings, Place};
 use crate::media::{Disk, Media};
 
-/// Flags of a file system that nothing is converting. The older way of changing its UUID leaves its flag until it is
-/// done; the newer one is finished by the kernel, with the device that has the flag.
+/// Flags of a file system without a running conversion. The older way of changing its UUID sets its flag until it is
+/// done; the newer one is finished by the kernel, with the flag on a device.
 const FLAGS_AT_REST: SuperFlags = SuperFlags::WRITTEN
     .union(SuperFlags::RELOC)
     .union(SuperFlags::ERROR)
@@ -26,16 +26,16 @@ const FLAGS_AT_REST: SuperFlags = SuperFlags::WRITTEN
     .union(SuperFlags::METADUMP_V2)
     .union(SuperFlags::CHANGING_FSID_V2);
 
-/// What a check starts from.
+/// The starting point of a check.
 #[derive(Debug)]
 pub struct Opened {
-    /// The devices, and the chunks that the superblock names.
+    /// The devices, and the system chunks in the superblock.
     pub media: Media,
-    /// The superblock that counts.
+    /// The chosen superblock.
     pub fields: Box<DiskSuperblock>,
 }
 
-/// Reads the superblocks as a check does, and reports nothing: for who repairs what a check found.
+/// Reads the superblocks as a check does, without reporting: for repairs.
 ///
 /// # Errors
 /// When there is none, or its checksums are of an unknown type.
@@ -43,7 +43,7 @@ pub fn open_media(devices: &[Arc<dyn Device>]) -> Result<Opened, Error> {
     open(devices, &Findings::default())
 }
 
-/// Reads all superblocks; the newest member's first good one counts.
+/// Reads all superblocks; the first good one of the newest member is chosen.
 ///
 /// # Errors
 /// When a device has none, or its checksums are of an unknown type; for devices that cannot be used together.
@@ -64,17 +64,17 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], findings: &Findings) -> Result<O
     opened(disks, superblock, findings)
 }
 
-/// A committed state of a volume on one device that others use: its superblock, which leads to no log, comes from who
-/// keeps the state from being written over, since the copies on the device go on to later states.
+/// A committed state of a volume on one device in use: its superblock, without a log, comes from the program that holds
+/// the state, since the copies on the device change with later states.
 #[derive(Debug)]
 pub struct Held {
     /// The superblock of the state.
     pub superblock: Superblock,
-    /// Copies on the device that are not what was written last: byte on the device, and what is wrong.
+    /// Bad copies on the device: byte on the device, and the defect.
     pub bad_copies: Vec<(u64, String)>,
 }
 
-/// As [`open`], of a state that somebody holds.
+/// As [`open`], of a held state.
 ///
 /// # Errors
 /// When its checksums are of an unknown type.
@@ -96,7 +96,7 @@ fn disk(device: &Arc<dyn Device>, superblock: &Superblock, findings: &Findings) 
     Disk { id, uuid: item.uuid, total_bytes, device: Arc::clone(device) }
 }
 
-/// Devices, and the chunks that the superblock names.
+/// Devices, and the system chunks in the superblock.
 fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Result<Opened, Error> {
     let fields = Box::new(*superblock.fields());
     let format = Format::of(&fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?;
@@ -117,7 +117,7 @@ fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Res
     Ok(Opened { media, fields })
 }
 
-/// The device of a member; what is wrong with the copies of its superblock is reported.
+/// The device of a member; reports defects of its superblock copies.
 fn disk_of(member: &Member, findings: &Findings) -> Result<Disk, Error> {
     let copies = member.copies();
     let Some(chosen) = member.superblock() else {
@@ -126,7 +126,7 @@ fn disk_of(member: &Member, findings: &Findings) -> Result<Disk, Error> {
         return Err(Error::NoSuperblock(format!("{}: {why}", member.device().name())));
     };
     let id = chosen.fields().dev_item.devid.get();
-    // A mirror beyond what the file system uses of the device is not its own.
+    // A mirror beyond the used part of the device does not belong to it.
     let used = chosen.fields().dev_item.total_bytes.get();
     let is_ours = |offset: u64| offset.saturating_add(to_u64(SUPERBLOCK_SIZE)) < used || offset == SUPERBLOCK_OFFSET;
     for (offset, copy) in copies.iter().filter(|(offset, _)| is_ours(*offset)) {
@@ -140,7 +140,8 @@ fn disk_of(member: &Member, findings: &Findings) -> Result<Disk, Error> {
     Ok(disk(member.device(), chosen, findings))
 }
 
-/// What a mirror says otherwise than the copy in use. Only the first has the log: an fsync does not write mirrors.
+/// The first difference of a mirror from the copy in use. Only the primary has the log: an fsync does not write
+/// mirrors.
 fn difference(chosen: &DiskSuperblock, copy: &DiskSuperblock) -> Option<(&'static str, u64, u64)> {
     let values = |fields: &DiskSuperblock| {
         [
@@ -173,7 +174,7 @@ fn difference(chosen: &DiskSuperblock, copy: &DiskSuperblock) -> Option<(&'stati
     (masked(chosen).bytes() != masked(copy).bytes()).then_some(("other fields", 0, 1))
 }
 
-/// The backup root of the last commit, if it is there, repeats what the superblock says.
+/// Compares the backup root of the last commit, if it is there, with the superblock.
 fn backup(fields: &DiskSuperblock, findings: &Findings) {
     let generation = fields.generation;
     let Some(backup) = fields.super_roots.iter().find(|backup| backup.tree_root_gen == generation) else { return };

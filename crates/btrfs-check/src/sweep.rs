@@ -1,4 +1,4 @@
-//! One way through all that is said about extents, in the order of addresses, for those who compare it.
+//! One pass over all records of extents, in the order of addresses, for the passes that compare them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::pass::Pass;
 use crate::sort::lock;
 use crate::space::Space;
 
-/// Compares references, space, checksums and the log; finds the files that have the bad data.
+/// Compares references, space, checksums and the log; finds the files with bad data.
 pub(crate) fn run(cx: &Context<'_>, collected: &Collected, bad: Vec<BadData>) {
     if cx.lost.has_extents() {
         cx.note("extents, space: not compared, as blocks of the extent tree are lost");
@@ -52,7 +52,7 @@ pub(crate) fn run(cx: &Context<'_>, collected: &Collected, bad: Vec<BadData>) {
     }
 }
 
-/// Blocks of the log, which no extent item may cover: they are free as far as the commit goes.
+/// Blocks of the log, which no extent item may cover: they are free in the commit.
 struct LogBlocks<'a> {
     cx: &'a Context<'a>,
     blocks: Vec<u64>,

@@ -1,7 +1,7 @@
-//! Work that several threads do at once.
+//! Work that several threads do at once. Called by `walk`, the file pass and the data pass.
 
-/// Runs `work` in so many threads, and returns when all have ended. One needs no thread of its own: small images, of
-/// which there may be many, would be checked no faster than threads begin.
+/// Runs `work` in `count` threads, and returns when all have ended. One needs no thread of its own: starting threads
+/// would dominate a check of many small images.
 pub(crate) fn in_threads(count: usize, work: impl Fn() + Sync) {
     if count <= 1 {
         return work();

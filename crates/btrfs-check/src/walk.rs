@@ -1,7 +1,7 @@
-//! Reads tree blocks, each once, on all mirrors: level by level from the top, within a level in the order of addresses.
+//! Walks tree blocks, each once, on all mirrors: level by level from the top, within a level in the order of addresses.
 //!
 //! Since pointers lead downwards by one level, all pointers to a block are known when its level's turn comes: sorted by
-//! address, they stand side by side, and each is compared with what the block is.
+//! address, they are adjacent, and each is compared with the block. Called by `run`.
 
 use std::io;
 use std::iter::Peekable;
@@ -22,7 +22,7 @@ use crate::threads::in_threads;
 /// Blocks that a thread takes at a time.
 const BATCH_BLOCKS: usize = 64;
 
-/// A walk from some roots.
+/// A walk from several roots.
 pub(crate) struct Walk<'a> {
     cx: &'a Context<'a>,
     collector: &'a Collector,
@@ -38,14 +38,14 @@ impl<'a> Walk<'a> {
         Self { cx, collector, class, levels }
     }
 
-    /// Adds a root, or what else is to be read.
+    /// Adds a root, or another pointer to read.
     pub(crate) fn push(&self, pointer: &Pointer) {
         if let Some(level) = self.levels.get(usize::from(pointer.level)) {
             level.add(pointer.encode());
         }
     }
 
-    /// Reads all that the roots lead to.
+    /// Reads all blocks below the roots.
     ///
     /// # Errors
     /// The host's, where records do not fit into memory.
@@ -107,8 +107,8 @@ impl<'a> Walk<'a> {
         let drop = self.collector.dropped(first.tree);
         for (slot, ptr) in node.ptrs().iter().enumerate() {
             let behind = node.ptrs().get(slot.saturating_add(1)).map(|ptr| ptr.key.get());
-            // What a deletion has passed is gone: to the left of its key at its level, and all of a child that ends
-            // before the key above that.
+            // Pointers passed by a deletion are dead: to the left of its key at its level, and children above that
+            // level that end before the key.
             let is_gone = drop.is_some_and(|(level, key)| match first.level.cmp(&level) {
                 std::cmp::Ordering::Less => false,
                 std::cmp::Ordering::Equal => ptr.key.get() < key,
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads and verifies all copies; true when `block` holds one whose checksum is right.
+    /// Reads and verifies all copies; true when `block` has one with a right checksum.
     fn read(&self, pointer: &Pointer, block: &mut [u8], other: &mut [u8]) -> bool {
         let (media, at) = (&self.cx.media, pointer.at);
         let copies = media.copies(at);
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
         }
         let expect = Expect {
             level: Some(pointer.level),
-            // What a pointer says is compared for all pointers alike.
+            // The fields of pointers are compared for all pointers alike.
             ..Expect::at(&media.format, Logical(at), media.generation_max)
         };
         let mut problems: Vec<(u32, Problem)> = Vec::new();
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         good.is_some() || self.read_damaged(pointer, block)
     }
 
-    /// Reads a copy whose checksum is right, whatever else is wrong with it.
+    /// Reads a copy with a right checksum, regardless of other defects.
     fn read_damaged(&self, pointer: &Pointer, block: &mut [u8]) -> bool {
         let media = &self.cx.media;
         let mut mirrors = 0..media.copies(pointer.at);
@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a pointer says against what the block is.
+    /// Compares a pointer with the block.
     fn compare(&self, pointer: &Pointer, generation: u64, owner: TreeId, block: &[u8]) {
         if generation != pointer.generation {
             self.add(Code::BlockGeneration, pointer, None, Generation(pointer.generation), generation);
@@ -278,7 +278,7 @@ impl Problem {
     }
 }
 
-/// The code for what the verifier refuses.
+/// The code for an error of the verifier.
 pub(crate) fn code_of(error: &Corrupt) -> Code {
     match error.what {
         "tree block checksum" => Code::BlockChecksum,
@@ -293,7 +293,7 @@ pub(crate) fn code_of(error: &Corrupt) -> Code {
     }
 }
 
-/// Pointers to the next blocks, with all that lead to each.
+/// Pointers to the next blocks, all pointers to each block together.
 fn next_batch(source: &Source<'_>) -> Vec<Pointer> {
     let mut source = lock(source);
     let mut batch: Vec<Pointer> = Vec::new();

@@ -1,6 +1,6 @@
-//! Images with fields changed at random, checksums made right: a check of each ends, without a panic and within its
-//! memory. With `SPINNEY_BTRFS_CHECK=1` the images are also given to `btrfs check` (as files, never mounted), and those
-//! that only one of both finds fault with are counted. `SPINNEY_CHECK_IMAGES` asks for another number of images.
+//! Images with random changes of fields and right checksums: a check of each ends, without a panic and within its
+//! memory. With `SPINNEY_BTRFS_CHECK=1` the images are also given to `btrfs check` (as files, never mounted), and
+//! images with findings of only one of the two are counted. `SPINNEY_CHECK_IMAGES` sets another number of images.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 
@@ -22,13 +22,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// `None` where there is nothing to start from.
+/// `None` where there is no superblock.
 fn ours(device: &Arc<dyn Device>) -> Option<Report> {
     let options = Options { threads: 2, ..Options::default() };
     check(&[Arc::clone(device)], &options, &()).ok()
 }
 
-/// Whether `btrfs check` is content.
+/// Whether `btrfs check` reports no error.
 fn theirs(device: &dyn Device) -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(device.size_bytes()).unwrap();

@@ -79,14 +79,14 @@ fn read_superblock(file: &File, offset: u64) -> Result<Superblock> {
     Ok(UncheckedSuperblock::new(&bytes)?.verify(offset)?)
 }
 
-/// What a pointer says about the block it leads to.
+/// A pointer to a block, and the properties that the block must have.
 #[derive(Clone, Copy)]
 struct Child {
     at: Logical,
     generation: Option<Generation>,
     level: u8,
     key: Option<Key>,
-    /// A deletion that was interrupted has freed everything before this key.
+    /// An interrupted deletion has freed everything before this key.
     from: Key,
 }
 

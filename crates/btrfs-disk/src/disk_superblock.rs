@@ -1,4 +1,4 @@
-//! The bytes of a superblock as a structure, unverified.
+//! The on-disk layout of a superblock, without verification. `superblock` verifies it.
 
 use std::fmt;
 

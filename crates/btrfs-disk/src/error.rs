@@ -1,35 +1,34 @@
 //! Corruption: the wrong value, its place, the expected value and the one found.
 //!
-//! A [`Corrupt`] is small, is built without allocating and reads as one sentence. Code that
-//! parses an item does not know which block the item lies in: it leaves the place open
-//! ([`At::Unknown`]) and its caller fills it in with [`Corrupt::at`].
+//! A [`Corrupt`] is small, built without allocation and formats as one sentence. Item parsers do not know the block of
+//! an item: they leave the place [`At::Unknown`], and the caller adds it with [`Corrupt::at`].
 
 use std::fmt;
 
 use crate::{DevId, InodeNo, Key, Logical, TreeId};
 
-/// Bytes that are not what the format says they must be.
+/// A violation of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
-    /// Which value is wrong, as a noun: `"inode item size"`.
+    /// The wrong value, as a noun: `"inode item size"`.
     pub what: &'static str,
-    /// Where it was read, or was about to be written.
+    /// Place of the value, read or about to be written.
     pub at: At,
-    /// What the format or the context asks for.
+    /// The value that the format or the context requires.
     pub expected: Detail,
-    /// What was there.
+    /// The value found.
     pub found: Detail,
 }
 
 impl Corrupt {
-    /// A corruption whose place is not known yet.
+    /// A corruption without a place yet.
     #[must_use]
     #[cold]
     pub const fn new(what: &'static str, expected: Detail, found: Detail) -> Self {
         Self { what, at: At::Unknown, expected, found }
     }
 
-    /// The same corruption with its place, unless that was known already.
+    /// Adds the place if it is unknown.
     #[must_use]
     #[cold]
     pub fn at(self, at: At) -> Self {
@@ -48,7 +47,7 @@ impl fmt::Display for Corrupt {
 
 impl std::error::Error for Corrupt {}
 
-/// Where corrupt bytes lie.
+/// Place of corrupt bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// Not known at this level; the caller adds it.
@@ -68,7 +67,7 @@ pub enum At {
         /// Key of the item.
         key: Key,
     },
-    /// An item whose block is not known.
+    /// An item whose block is unknown.
     Key(TreeId, Key),
     /// A tree as a whole.
     Tree(TreeId),

@@ -1,8 +1,7 @@
 //! The bit sets of the format.
 //!
-//! A set holds every bit that was on disk, also those without a name here, and gives them back
-//! when it is written. `Display` lists the names as the kernel's sysfs spells them, and
-//! `bit N` for bits without a name.
+//! A set keeps every bit read from disk, including unnamed ones, and writes them back. `Display` lists the names as the
+//! kernel's sysfs spells them, and `bit N` for unnamed bits.
 
 use std::fmt;
 
@@ -117,27 +116,27 @@ flag_set! {
 }
 
 flag_set! {
-    /// Which block groups a balance is of, and how it was begun.
+    /// Block groups of a balance, and how it was started.
     BalanceFlags {
-        /// Those of data.
+        /// Data block groups.
         DATA = 0;
-        /// Those of the chunk tree.
+        /// Block groups of the chunk tree.
         SYSTEM = 1;
-        /// Those of metadata.
+        /// Metadata block groups.
         METADATA = 2;
-        /// Fewer copies of metadata are what is wanted.
+        /// Allows a reduction of metadata redundancy.
         FORCE = 3;
-        /// It goes on after it was paused.
+        /// The balance resumes after a pause.
         RESUME = 4;
     }
 }
 
 flag_set! {
-    /// Which fields of a balance's arguments count.
+    /// The fields of a balance's arguments that apply.
     BalanceFilters {
-        /// Groups of some profiles.
+        /// Groups with one of several profiles.
         PROFILES = 0;
-        /// Groups that are used less.
+        /// Groups below a usage.
         USAGE = 1;
         /// Groups on a device.
         DEVID = 2;
@@ -145,17 +144,17 @@ flag_set! {
         DRANGE = 3;
         /// Groups in a range of logical addresses.
         VRANGE = 4;
-        /// So many groups.
+        /// A number of groups.
         LIMIT = 5;
-        /// So many groups, from the fewest to the most.
+        /// A minimum and maximum number of groups.
         LIMIT_RANGE = 6;
-        /// Groups of so many stripes.
+        /// Groups with a range of stripe counts.
         STRIPES_RANGE = 7;
-        /// To another profile.
+        /// Convert to another profile.
         CONVERT = 8;
-        /// Not those that have it already.
+        /// Skip groups that already have the profile.
         SOFT = 9;
-        /// Groups that are used between two parts.
+        /// Groups within a range of usage.
         USAGE_RANGE = 10;
     }
 }
@@ -248,8 +247,8 @@ flag_set! {
         NODATASUM = 0;
         /// Data is written in place.
         NODATACOW = 1;
-        /// Not written by anybody, root included (`EACCES`); btrfs-convert gives it to the image of the
-        /// old file system.
+        /// Read-only for every user, including root (`EACCES`); btrfs-convert sets it on the image of the old file
+        /// system.
         READONLY = 2;
         /// Never compress.
         NOCOMPRESS = 3;
@@ -314,7 +313,7 @@ flag_set! {
         ON = 0;
         /// A rescan is under way.
         RESCAN = 1;
-        /// The numbers are not to be trusted.
+        /// The counters are inconsistent.
         INCONSISTENT = 2;
         /// Simple quotas.
         SIMPLE_MODE = 3;
@@ -322,19 +321,19 @@ flag_set! {
 }
 
 flag_set! {
-    /// Which limits of a quota group are set.
+    /// Limits that a quota group has.
     QgroupLimitFlags {
         /// Bytes referred to.
         MAX_RFER = 0;
         /// Bytes held alone.
         MAX_EXCL = 1;
-        /// Reserved bytes, referred to. Nobody obeys it.
+        /// Reserved bytes, referred to. Not enforced.
         RSV_RFER = 2;
-        /// Reserved bytes, held alone. Nobody obeys it.
+        /// Reserved bytes, held alone. Not enforced.
         RSV_EXCL = 3;
-        /// Bytes referred to, compressed. Nobody obeys it.
+        /// Bytes referred to, compressed. Not enforced.
         RFER_CMPR = 4;
-        /// Bytes held alone, compressed. Nobody obeys it.
+        /// Bytes held alone, compressed. Not enforced.
         EXCL_CMPR = 5;
     }
 }

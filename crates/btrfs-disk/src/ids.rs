@@ -1,4 +1,4 @@
-//! Numbers that name something: an address, a tree, an inode, a transaction.
+//! Identifiers: addresses, generations, trees, inodes and devices.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Keys: the order of everything in a tree.
+//! Keys, which order the items of a tree.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// A key as a value in memory, ordered as on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// What the item belongs to: an inode, a byte address, a tree, ...
+    /// The owner of the item: an inode, a byte address, a tree, ...
     pub objectid: u64,
     /// One of [`item_type`].
     pub item_type: u8,
@@ -95,21 +95,21 @@ pub mod item_type {
     pub const INODE_ITEM: u8 = 1;
     /// Names of an inode in one directory: `(inode, _, directory)`.
     pub const INODE_REF: u8 = 12;
-    /// Names that no longer fit into the item above: `(inode, _, hash of directory and name)`.
+    /// Names that do not fit into the item above: `(inode, _, hash of directory and name)`.
     pub const INODE_EXTREF: u8 = 13;
-    /// Extended attributes whose names have one hash: `(inode, _, hash of the name)`.
+    /// Extended attributes with equal name hashes: `(inode, _, hash of the name)`.
     pub const XATTR_ITEM: u8 = 24;
     /// The descriptor of fs-verity of a file.
     pub const VERITY_DESC_ITEM: u8 = 36;
     /// Part of the Merkle tree of fs-verity of a file.
     pub const VERITY_MERKLE_ITEM: u8 = 37;
-    /// What is to be removed at the next mount, without data: `(ORPHAN, _, inode or subvolume)`.
+    /// An inode or subvolume to delete at the next mount, without data: `(ORPHAN, _, inode or subvolume)`.
     pub const ORPHAN_ITEM: u8 = 48;
-    /// In a log tree, a range of hashes of names that the log is complete for (not written any more).
+    /// In a log tree, a range of name hashes that the log covers completely (no longer written).
     pub const DIR_LOG_ITEM: u8 = 60;
-    /// In a log tree, a range of positions of a directory that the log is complete for: `(directory, _, first)`.
+    /// In a log tree, a range of directory positions that the log covers completely: `(directory, _, first)`.
     pub const DIR_LOG_INDEX: u8 = 72;
-    /// Entries of a directory whose names have one hash: `(directory, _, hash of the name)`.
+    /// Entries of a directory with equal name hashes: `(directory, _, hash of the name)`.
     pub const DIR_ITEM: u8 = 84;
     /// An entry of a directory, in the order of creation: `(directory, _, position)`.
     pub const DIR_INDEX: u8 = 96;
@@ -119,15 +119,15 @@ pub mod item_type {
     pub const EXTENT_CSUM: u8 = 128;
     /// A tree: `(tree, _, 0, or the generation of a snapshot)`.
     pub const ROOT_ITEM: u8 = 132;
-    /// Where a subvolume hangs: `(subvolume, _, parent)`.
+    /// The parent of a subvolume: `(subvolume, _, parent)`.
     pub const ROOT_BACKREF: u8 = 144;
-    /// What hangs below a subvolume: `(parent, _, subvolume)`.
+    /// A subvolume inside a parent: `(parent, _, subvolume)`.
     pub const ROOT_REF: u8 = 156;
     /// An extent of data, or a tree block in the older form: `(logical address, _, length)`.
     pub const EXTENT_ITEM: u8 = 168;
     /// A tree block in the short ("skinny") form: `(logical address, _, level)`.
     pub const METADATA_ITEM: u8 = 169;
-    /// With simple quotas, the subvolume that pays for an extent.
+    /// The subvolume that an extent is charged to by simple quotas.
     pub const EXTENT_OWNER_REF: u8 = 172;
     /// A back reference of a tree block to a tree: `(logical address, _, tree)`.
     pub const TREE_BLOCK_REF: u8 = 176;
@@ -139,7 +139,7 @@ pub mod item_type {
     pub const SHARED_DATA_REF: u8 = 184;
     /// A block group: `(logical address, _, length)`.
     pub const BLOCK_GROUP_ITEM: u8 = 192;
-    /// What form the free space of a block group has: `(logical address, _, length)`.
+    /// The form of a block group's free-space items: `(logical address, _, length)`.
     pub const FREE_SPACE_INFO: u8 = 198;
     /// A free range: `(logical address, _, length)`; there is no data.
     pub const FREE_SPACE_EXTENT: u8 = 199;
@@ -151,25 +151,25 @@ pub mod item_type {
     pub const DEV_ITEM: u8 = 216;
     /// A chunk, which maps logical addresses to devices: `(FIRST_CHUNK_TREE, _, logical address)`.
     pub const CHUNK_ITEM: u8 = 228;
-    /// Where the stripes of a range are (raid-stripe-tree).
+    /// Stripes of a range (raid stripe tree).
     pub const RAID_STRIPE: u8 = 230;
     /// State of the quotas: `(0, _, 0)`.
     pub const QGROUP_STATUS: u8 = 240;
-    /// What a quota group uses: `(0, _, group)`.
+    /// The usage of a quota group: `(0, _, group)`.
     pub const QGROUP_INFO: u8 = 242;
-    /// What a quota group may use: `(0, _, group)`.
+    /// The limits of a quota group: `(0, _, group)`.
     pub const QGROUP_LIMIT: u8 = 244;
-    /// A quota group that is part of another: `(group, _, other group)`, in both orders.
+    /// Membership of a quota group in another: `(group, _, other group)`, in both orders.
     pub const QGROUP_RELATION: u8 = 246;
-    /// State that need not survive; the progress of a balance: `(BALANCE, _, 0)`.
+    /// Temporary state: the arguments of a balance: `(BALANCE, _, 0)`.
     pub const TEMPORARY_ITEM: u8 = 248;
-    /// Statistics that survive; a device's errors: `(DEV_STATS, _, device)`.
+    /// Persistent statistics: errors of a device: `(DEV_STATS, _, device)`.
     pub const PERSISTENT_ITEM: u8 = 249;
-    /// The replacement of a device that is under way: `(0, _, 0)`.
+    /// A running replacement of a device: `(0, _, 0)`.
     pub const DEV_REPLACE: u8 = 250;
     /// Subvolumes by UUID: `(first half, _, second half)`.
     pub const UUID_KEY_SUBVOL: u8 = 251;
-    /// Subvolumes by the UUID of what they were received from: `(first half, _, second half)`.
+    /// Subvolumes by received UUID: `(first half, _, second half)`.
     pub const UUID_KEY_RECEIVED_SUBVOL: u8 = 252;
     /// Text without a meaning to the file system.
     pub const STRING_ITEM: u8 = 253;
@@ -187,7 +187,7 @@ pub mod objectid {
     pub const FIRST_FREE: u64 = 256;
     /// Last inode number and last subvolume number (`-256`).
     pub const LAST_FREE: u64 = 0u64.wrapping_sub(256);
-    /// A subvolume that was lost by a snapshot is an empty directory with this number.
+    /// Inode number of the empty directory that replaces a nested subvolume in a snapshot.
     pub const EMPTY_SUBVOL_DIR: u64 = 2;
     /// Device statistics.
     pub const DEV_STATS: u64 = 0;

@@ -1,15 +1,15 @@
 //! The btrfs on-disk format as types, and their verification.
 //!
-//! - [`key`], [`ids`]: what things are called and how they are ordered
+//! - [`key`], [`ids`]: keys and identifiers
 //! - [`node`]: tree blocks, read in place
-//! - [`items`]: what the leaves hold, one file an item
-//! - [`superblock`]: where everything starts
-//! - [`verify`]: what a block must be before anyone looks at its items, and before it is written
-//! - [`error`]: [`Corrupt`], the only way in which this crate fails
+//! - [`items`]: the items in leaves, one file per item type
+//! - [`superblock`]: the superblock, which refers to the root and chunk trees
+//! - [`verify`]: checks of every block, before its items are used and before it is written
+//! - [`error`]: [`Corrupt`], the only error of this crate
 //!
-//! Nothing here allocates on a read path, does I/O or keeps state.
+//! No function allocates on a read path, does I/O or keeps state. Callers: every crate that reads or writes btrfs.
 
-// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+// Disk data is untrusted: code that reads it must check every length and index (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

@@ -1,9 +1,9 @@
 //! Tree blocks: the header, a node's pointers and a leaf's items, read in place.
 //!
-//! A tree block is `nodesize` bytes: a [`Header`], then either an array of [`KeyPtr`] (level
-//! above 0) or an array of [`Item`] whose data lies at the end of the block, the first item's
-//! data last. The views here borrow the bytes of a block that [`crate::verify::block`] has
-//! accepted. They are still safe on any bytes: what lies outside reads as absent or empty.
+//! A tree block is `nodesize` bytes: a [`Header`], then either an array of [`KeyPtr`] (level above 0) or an array of
+//! [`Item`] whose data is packed from the end of the block, the first item's data last. The views borrow the bytes of a
+//! block that passed [`crate::verify::block`]. They are safe on any bytes: data outside the block reads as absent or
+//! empty.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub struct Header {
     pub bytenr: U64,
     /// [`HeaderFlags`].
     pub flags: U64,
-    /// UUID of the chunk tree; not checked by anyone.
+    /// UUID of the chunk tree; never checked.
     pub chunk_tree_uuid: Uuid,
     /// Transaction that wrote this block.
     pub generation: U64,
@@ -236,16 +236,16 @@ impl<'a> NodeView<'a> {
             .map_or_else(Default::default, |ptr| (Logical(ptr.blockptr.get()), Generation(ptr.generation.get())))
     }
 
-    /// Where `key` is (`Ok`), or where it would be put (`Err`).
+    /// The index of `key` (`Ok`), or its insertion point (`Err`).
     ///
     /// # Errors
-    /// The index of the first pointer whose key is above `key`.
+    /// The index of the first pointer with a larger key.
     #[inline]
     pub fn find(&self, key: &Key) -> Result<usize, usize> {
         self.ptrs.binary_search_by(|ptr| ptr.key.get().cmp(key))
     }
 
-    /// The pointer to follow for `key`: the last whose key is not above it, else the first.
+    /// The pointer to follow for `key`: the last with a key at or below it, else the first.
     #[must_use]
     #[inline]
     pub fn child_slot(&self, key: &Key) -> usize {
@@ -327,10 +327,10 @@ impl<'a> LeafView<'a> {
         (0..view.nritems()).map(move |slot| view.item(slot))
     }
 
-    /// Where `key` is (`Ok`), or where it would be put (`Err`).
+    /// The index of `key` (`Ok`), or its insertion point (`Err`).
     ///
     /// # Errors
-    /// The index of the first item whose key is above `key`.
+    /// The index of the first item with a larger key.
     #[inline]
     pub fn find(&self, key: &Key) -> Result<usize, usize> {
         self.items.binary_search_by(|item| item.key.get().cmp(key))
@@ -351,7 +351,7 @@ impl<'a> LeafView<'a> {
     }
 }
 
-/// What a block is, by its level.
+/// A block viewed as a leaf or a node, by its level.
 #[derive(Clone, Copy, Debug)]
 pub enum BlockView<'a> {
     /// Level 0.
@@ -382,7 +382,7 @@ impl<'a> BlockView<'a> {
     }
 }
 
-/// Tree that a header names as its owner.
+/// The tree in the owner field of a block's header.
 #[must_use]
 pub fn owner(block: &[u8]) -> Option<TreeId> {
     header(block).map(|header| TreeId(header.owner.get()))

@@ -1,4 +1,4 @@
-//! What every structure of fixed size on disk can do.
+//! [`OnDisk`]: parsing and writing of on-disk structures with a fixed size. Every item and header implements it.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use crate::error::{Corrupt, Detail};
 
 /// A structure of fixed size, read in place and written as it is.
 pub trait OnDisk: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Copy + fmt::Display {
-    /// What an error calls it.
+    /// Name of the structure in errors.
     const NAME: &'static str;
 
-    /// The structure that fills `bytes` exactly.
+    /// Parses `bytes`, which must have exactly this size.
     ///
     /// # Errors
     /// [`Corrupt`] for any other number of bytes.
@@ -19,7 +19,7 @@ pub trait OnDisk: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
         Self::ref_from_bytes(bytes).map_err(|_| wrong_size::<Self>(bytes))
     }
 
-    /// The structure at the start of `bytes`, and what follows it.
+    /// Parses the structure at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] where there are too few bytes.
@@ -27,7 +27,7 @@ pub trait OnDisk: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
         Self::ref_from_prefix(bytes).map_err(|_| wrong_size::<Self>(bytes))
     }
 
-    /// The structure in bytes that are to be changed in place.
+    /// The structure at the start of `bytes`, for changes in place.
     ///
     /// # Errors
     /// [`Corrupt`] where there are too few bytes.

@@ -1,4 +1,4 @@
-//! The numbers of quota groups: a level, and a number within it.
+//! Ids of quota groups: a level, and a number within it. Used by the store's quotas and the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ impl fmt::Display for QgroupId {
     }
 }
 
-/// What was read is no number of a quota group: it looks like `1/100`.
+/// Error for a text that is not a quota group id such as `1/100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quota group: it is written LEVEL/NUMBER, as in 0/257 or 1/100")]
 pub struct NotAQgroup;

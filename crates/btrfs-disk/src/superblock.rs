@@ -1,16 +1,14 @@
-//! The superblock: what the file system is and where its trees start.
+//! The superblock: the format of the file system and the roots of its trees.
 //!
-//! Each device has up to three copies, at [`mirror_offset`]; a copy says in
-//! [`DiskSuperblock::bytenr`] which one it is. The first is the one that counts, the others are
-//! for repair.
+//! Each device has up to three copies, at [`mirror_offset`]; [`DiskSuperblock::bytenr`] is the offset of a copy. The
+//! first is authoritative, the others serve repair.
 //!
 //! ```text
 //! bytes -> UncheckedSuperblock --verify(offset)--> Superblock --sealed(offset)--> bytes
 //! ```
 //!
-//! A [`Superblock`] has passed [`crate::verify::superblock`], so that sizes, levels and the
-//! checksum type need no second look. Code that changes one through [`Superblock::fields_mut`] is
-//! checked when it is sealed.
+//! A [`Superblock`] has passed [`crate::verify::superblock`], so sizes, levels and the checksum type are valid. Changes
+//! through [`Superblock::fields_mut`] are verified when it is sealed.
 
 use std::fmt;
 
@@ -28,7 +26,7 @@ pub use crate::disk_superblock::{
     SYSTEM_CHUNK_ARRAY_SIZE, mirror_offset, mirror_offsets,
 };
 
-/// The bytes of a superblock of which nothing is known.
+/// The unverified bytes of a superblock.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is known about it until it is verified"]
 pub struct UncheckedSuperblock(Box<DiskSuperblock>);
@@ -48,18 +46,17 @@ impl UncheckedSuperblock {
         &self.0
     }
 
-    /// Checks everything that can be told from the superblock alone, given the byte of the
-    /// device it was read from.
+    /// Verifies the superblock by itself, given the device offset it was read from.
     ///
     /// # Errors
-    /// [`Corrupt`] naming the first value that is wrong. Features are not judged here.
+    /// [`Corrupt`] for the first invalid value. Features are not checked here.
     pub fn verify(self, offset: u64) -> Result<Superblock, Corrupt> {
         let csum_type = verify::superblock(&self.0, offset)?;
         Ok(Superblock { fields: self.0, csum_type })
     }
 }
 
-/// A superblock that was verified.
+/// A verified superblock.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     fields: Box<DiskSuperblock>,
@@ -70,7 +67,7 @@ impl Superblock {
     /// A new superblock from its fields. Magic, address and checksum are filled in.
     ///
     /// # Errors
-    /// [`Corrupt`] naming the first value that is wrong.
+    /// [`Corrupt`] for the first invalid value.
     pub fn new(mut fields: DiskSuperblock) -> Result<Self, Corrupt> {
         fields.magic = U64::new(MAGIC);
         fields.bytenr = U64::new(SUPERBLOCK_OFFSET);
@@ -84,7 +81,7 @@ impl Superblock {
         &self.fields
     }
 
-    /// The fields, to be changed for the next commit. The checksum type must stay.
+    /// The fields, for changes before the next commit. The checksum type must stay.
     pub fn fields_mut(&mut self) -> &mut DiskSuperblock {
         &mut self.fields
     }
@@ -145,12 +142,12 @@ impl Superblock {
     /// The bytes of the copy at byte `offset` of its device: address and checksum filled in.
     ///
     /// # Errors
-    /// [`Corrupt`] naming the first value that is wrong: it must not reach a disk.
+    /// [`Corrupt`] for the first invalid value; such a superblock must not be written.
     pub fn sealed(&self, offset: u64) -> Result<Box<DiskSuperblock>, Corrupt> {
         self.sealed_for(&self.fields.dev_item, offset)
     }
 
-    /// As [`Self::sealed`], of the device that this item describes.
+    /// Like [`Self::sealed`], for the device of this item.
     ///
     /// # Errors
     /// As there.

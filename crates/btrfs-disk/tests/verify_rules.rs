@@ -1,4 +1,4 @@
-//! Each rule of the verifier refuses what it is there for, names it, and accepts what is right.
+//! Each rule of the verifier rejects its violation by name and accepts valid items.
 
 use btrfs_disk::convert::{u16_len, u32_len, usize_from};
 use btrfs_disk::error::At;
@@ -68,7 +68,7 @@ fn check(block: &[u8]) -> Result<(), Corrupt> {
     verify::content(block, &Expect::at(&format, AT, Generation(10)))
 }
 
-/// What the verifier complains about in a leaf of these items.
+/// The violation that the verifier reports for a leaf of these items.
 fn complaint(owner: TreeId, items: &[(Key, Vec<u8>)]) -> &'static str {
     check(&leaf(owner, items)).map_or_else(|error| error.what, |()| "nothing")
 }

@@ -1,4 +1,4 @@
-//! A chunk: a run of logical addresses and where its bytes lie on devices.
+//! A chunk: a range of logical addresses and its stripes on devices. Used by the chunk map, by rescue and by repair.
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ use crate::error::Result;
 /// Longest chunk the kernel accepts: the number of 64 KiB rows must fit 32 bits.
 const CHUNK_LEN_MAX: u64 = 0xffff_ffff * STRIPE_LEN - 1;
 
-/// A run of one device that belongs to a chunk.
+/// A range of a device that belongs to a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     /// The device.
     pub device: DevId,
     /// First byte on it.
     pub offset: u64,
-    /// UUID of the device, which must be that of the device with this number.
+    /// UUID of the device; must match the device with this id.
     pub device_uuid: Uuid,
 }
 
-/// A checked chunk: its profile is one we know, and it has the stripes that profile needs.
+/// A checked chunk: its profile is supported, and it has the stripes that the profile needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
     start: Logical,
@@ -40,8 +40,8 @@ impl Chunk {
     /// A chunk of `len` bytes at `start`.
     ///
     /// # Errors
-    /// `Corrupt` for what the kernel's `btrfs_check_chunk_valid` refuses, `Unsupported` for
-    /// profiles that are refused by name.
+    /// `Corrupt` for chunks that the kernel's `btrfs_check_chunk_valid` refuses, `Unsupported` for unsupported
+    /// profiles.
     pub fn new(start: Logical, len: u64, flags: BlockGroupFlags, stripes: Vec<Stripe>) -> Result<Self> {
         let at = At::Key(TreeId::CHUNK, chunk_key(start));
         check_range(start, len).map_err(|error| error.at(at))?;
@@ -59,10 +59,10 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// The chunk at `start` that an item of the chunk tree, or of the superblock, describes.
+    /// Parses a chunk item, from the chunk tree or the superblock, for the chunk at `start`.
     ///
     /// # Errors
-    /// As [`Chunk::new`], and `Corrupt` for another stripe length than 64 KiB.
+    /// As [`Chunk::new`], and `Corrupt` for a stripe length other than 64 KiB.
     pub fn from_item(start: Logical, item: &ChunkItem<'_>) -> Result<Self> {
         let stripe_len = item.chunk.stripe_len.get();
         if stripe_len != STRIPE_LEN {
@@ -90,7 +90,7 @@ impl Chunk {
         self.len
     }
 
-    /// First logical byte behind the chunk.
+    /// First logical byte after the chunk.
     #[must_use]
     pub fn end(&self) -> Logical {
         Logical(self.start.0 + self.len)
@@ -102,18 +102,18 @@ impl Chunk {
         self.flags
     }
 
-    /// What requests for its bytes are for, as far as the chunk says it.
+    /// Kind of the I/O requests for its bytes.
     pub(super) fn kind(&self) -> Kind {
         if self.flags.contains(BlockGroupFlags::DATA) { Kind::Data } else { Kind::Metadata }
     }
 
-    /// How it is spread over its stripes.
+    /// Its profile.
     #[must_use]
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// Where it lies.
+    /// Its stripes.
     #[must_use]
     pub fn stripes(&self) -> &[Stripe] {
         &self.stripes
@@ -125,7 +125,7 @@ impl Chunk {
         self.profile.stripe_bytes(self.shape())
     }
 
-    /// What its profile needs to know.
+    /// The parameters that its profile needs.
     pub(super) fn shape(&self) -> Shape {
         Shape { len: self.len, stripe_count: to_u64(self.stripes.len()) }
     }

@@ -1,4 +1,5 @@
-//! Which chunk holds a logical address, and which logical addresses lie at a place of a device.
+//! The chunk map: chunks by logical address, and logical addresses by device offset. The pool, allocation and scrub
+//! look up here.
 //!
 //! Look-ups are hot and take a read lock for one search of a `BTreeMap`; chunks themselves
 //! are immutable and shared, so nothing is copied and no I/O happens under the lock.
@@ -16,8 +17,8 @@ use super::plan::logical_at;
 use crate::error::Result;
 use crate::locks::{Rank, RwLock};
 
-/// Logical addresses below this one are never given out (`cache->start < BTRFS_SUPER_INFO_OFFSET`
-/// in the kernel's `exclude_super_stripes`).
+/// Logical addresses below this one are never allocated (`cache->start < BTRFS_SUPER_INFO_OFFSET` in the kernel's
+/// `exclude_super_stripes`).
 const FIRST_LOGICAL: u64 = 64 << 10;
 
 /// All chunks of a pool.
@@ -27,12 +28,12 @@ pub struct ChunkMap(RwLock<Chunks>);
 #[derive(Debug, Default)]
 struct Chunks {
     by_start: BTreeMap<Logical, Arc<Chunk>>,
-    /// Used runs of devices: (device, first byte) to (byte behind the run, the chunk's start).
+    /// Used ranges of devices: (device, first byte) to (end, start of the chunk).
     by_device: BTreeMap<(DevId, u64), (u64, Logical)>,
 }
 
 impl ChunkMap {
-    /// No chunks.
+    /// An empty map.
     #[must_use]
     pub fn new() -> Self {
         Self(RwLock::new(Rank::Device, Chunks::default()))
@@ -41,7 +42,7 @@ impl ChunkMap {
     /// The chunk that holds all of `at..at + len`.
     ///
     /// # Errors
-    /// `Corrupt` when there is none: addresses come from the file system itself.
+    /// `Corrupt` if there is none, since addresses come from the file system.
     pub fn lookup(&self, at: Logical, len: u64) -> Result<Arc<Chunk>, Corrupt> {
         match self.get(at) {
             Some(chunk) if chunk.contains(at, len) => Ok(chunk),
@@ -56,7 +57,7 @@ impl ChunkMap {
         }
     }
 
-    /// The chunk that holds the byte at `at`.
+    /// The chunk that contains `at`.
     #[must_use]
     pub fn get(&self, at: Logical) -> Option<Arc<Chunk>> {
         let chunks = self.0.read();
@@ -64,18 +65,18 @@ impl ChunkMap {
         chunk.contains(at, 1).then(|| Arc::clone(chunk))
     }
 
-    /// All chunks now, in logical order.
+    /// All chunks, in logical order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Chunk>> {
         self.0.read().by_start.values().map(Arc::clone).collect()
     }
 
-    /// Adds a chunk. One that is there already, equal in everything, changes nothing: system
-    /// chunks come from the superblock and again from the chunk tree.
+    /// Adds a chunk. An equal chunk that exists already is ignored: system chunks come from the superblock and again
+    /// from the chunk tree.
     ///
     /// # Errors
-    /// `Corrupt` when it overlaps another chunk, or one of its stripes overlaps another,
-    /// leaves its device, or names a device that the pool does not have.
+    /// `Corrupt` if it overlaps another chunk, or one of its stripes overlaps another, exceeds its device, or refers to
+    /// a device that the pool lacks.
     pub fn add(&self, chunk: Chunk, devices: &Devices) -> Result<()> {
         let at = At::Key(TreeId::CHUNK, chunk.key());
         let mut chunks = self.0.write();
@@ -87,7 +88,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Forgets the chunk that begins at `start`, in which nothing lies.
+    /// Removes the empty chunk that begins at `start`.
     pub fn remove(&self, start: Logical) {
         let mut chunks = self.0.write();
         let Some(chunk) = chunks.by_start.remove(&start) else { return };
@@ -96,7 +97,7 @@ impl ChunkMap {
         }
     }
 
-    /// The logical address whose copy lies at this byte of a device.
+    /// The logical address stored at this byte of a device.
     #[must_use]
     pub fn logical_of(&self, device: DevId, offset: u64) -> Option<Logical> {
         let chunk = {
@@ -107,7 +108,7 @@ impl ChunkMap {
         logical_at(&chunk, offset, |id| id == device).first().copied()
     }
 
-    /// Used runs of a device, as (first byte, length), ascending.
+    /// Used ranges of a device, as (first byte, length), ascending.
     #[must_use]
     pub fn device_runs(&self, device: DevId) -> Vec<(u64, u64)> {
         let chunks = self.0.read();
@@ -122,10 +123,9 @@ impl Default for ChunkMap {
     }
 }
 
-/// The parts of `chunk` where superblock copies lie, as (first logical byte, length), ascending:
-/// they are never allocated. Each takes 64 KiB, on whichever device its stripe is, and the
-/// first 64 KiB of the logical space go with them: this is the kernel's
-/// `exclude_super_stripes`.
+/// The ranges of `chunk` that hold superblock copies, as (first logical byte, length), ascending: they are never
+/// allocated. Each takes 64 KiB, on the device of its stripe, and the first 64 KiB of the logical space are excluded
+/// too, as in the kernel's `exclude_super_stripes`.
 #[must_use]
 pub fn superblock_runs(chunk: &Chunk) -> Vec<(Logical, u64)> {
     let mut runs = Vec::new();
@@ -141,7 +141,7 @@ pub fn superblock_runs(chunk: &Chunk) -> Vec<(Logical, u64)> {
     merge(runs)
 }
 
-/// Joins runs that touch or overlap.
+/// Joins ranges that touch or overlap.
 fn merge(runs: Vec<(Logical, u64)>) -> Vec<(Logical, u64)> {
     let mut merged: Vec<(Logical, u64)> = Vec::with_capacity(runs.len());
     for (at, len) in runs {
@@ -175,7 +175,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// No chunk has any byte of this stripe.
+    /// Checks that no chunk overlaps this stripe.
     fn check_free(&self, stripe: &Stripe, len: u64) -> Result<(), Corrupt> {
         let last = stripe.offset + (len - 1);
         let range = (stripe.device, 0)..=(stripe.device, last);
@@ -217,7 +217,7 @@ fn overlap(found: u64, free_from: u64) -> Corrupt {
     Corrupt::new("device offset of a chunk", expected, Detail::Number(found))
 }
 
-/// The used run of `device` that has the byte at `offset`.
+/// The used range of `device` at or before `offset`.
 fn run_before(
     runs: &BTreeMap<(DevId, u64), (u64, Logical)>,
     device: DevId,

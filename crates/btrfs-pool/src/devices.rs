@@ -1,4 +1,4 @@
-//! The devices of a pool, by number.
+//! The devices of a pool, by id, with error counters. The pool owns them.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,34 +14,34 @@ pub struct PoolDevice {
     id: DevId,
     uuid: Uuid,
     device: Arc<dyn Device>,
-    /// Bytes the file system uses of it; the device itself may be larger.
+    /// Bytes that the file system uses; the device may be larger.
     total_bytes: AtomicU64,
     is_missing: bool,
     counts: Counts,
 }
 
 impl PoolDevice {
-    /// Device number `id`, of which the file system uses `total_bytes`.
+    /// A device with id `id`, of which the file system uses `total_bytes`.
     #[must_use]
     pub fn new(id: DevId, uuid: Uuid, device: Arc<dyn Device>, total_bytes: u64) -> Self {
         let total_bytes = AtomicU64::new(total_bytes);
         Self { id, uuid, device, total_bytes, is_missing: false, counts: Counts::default() }
     }
 
-    /// Device number `id`, which is not there: every request to it fails.
+    /// A missing device with id `id`: every request to it fails.
     #[must_use]
     pub(super) fn missing(id: DevId, uuid: Uuid, total_bytes: u64) -> Self {
         let device = Arc::new(Missing { name: format!("device {id} (missing)"), size_bytes: total_bytes });
         Self { is_missing: true, ..Self::new(id, uuid, device, total_bytes) }
     }
 
-    /// True for a device that is not there.
+    /// True for a missing device.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.is_missing
     }
 
-    /// Makes every write to it durable that returned before this call.
+    /// Makes all writes that returned before this call durable.
     pub(super) fn flush(&self) -> blockdev::Result<()> {
         self.device.flush().inspect_err(|_| self.count(Event::WriteError))
     }
@@ -52,30 +52,30 @@ impl PoolDevice {
         self.id
     }
 
-    /// Its UUID, which chunks repeat.
+    /// Its UUID, which stripes repeat.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// The device itself.
+    /// The block device.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// Bytes the file system uses of it.
+    /// Bytes that the file system uses.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes.load(Ordering::Acquire)
     }
 
-    /// From now on the file system uses this many bytes of it.
+    /// Sets the bytes that the file system uses.
     pub fn set_total_bytes(&self, total_bytes: u64) {
         self.total_bytes.store(total_bytes, Ordering::Release);
     }
 
-    /// What went wrong with it since the pool was opened.
+    /// Errors and repairs since the pool was opened.
     #[must_use]
     pub fn counts(&self) -> DeviceCounts {
         DeviceCounts {
@@ -97,20 +97,20 @@ impl PoolDevice {
     }
 }
 
-/// What went wrong with a device since the pool was opened.
+/// Errors and repairs of a device since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Reads that failed.
+    /// Failed reads.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Failed writes.
     pub write_errors: u64,
-    /// Blocks or sectors that were read, and were not what had been written.
+    /// Blocks or sectors that were readable but failed verification.
     pub corruptions: u64,
-    /// Bad copies that were overwritten with good bytes.
+    /// Bad copies overwritten with good bytes.
     pub repairs: u64,
 }
 
-/// Something to count.
+/// An event to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     ReadError,
@@ -175,25 +175,25 @@ impl Device for Missing {
     }
 }
 
-/// The devices of a pool, present or missing. Which of them are missing is known when the chunk tree was read.
+/// The devices of a pool, present or missing. The missing ones are known once the chunk tree is read.
 #[derive(Debug)]
 pub struct Devices {
-    /// Those that were given, and those that the superblock names.
+    /// The given devices, and missing ones of the superblock's system chunks.
     first: Vec<PoolDevice>,
-    /// The others that the chunk tree names.
+    /// Other missing devices of the chunk tree.
     missing: OnceLock<Vec<PoolDevice>>,
 }
 
 impl Devices {
-    /// These devices; their numbers differ.
+    /// A set of devices with distinct ids.
     #[must_use]
     pub fn new(devices: Vec<PoolDevice>) -> Self {
         Self { first: devices, missing: OnceLock::new() }
     }
 
-    /// Adds devices that are not there; once for each pool.
+    /// Adds missing devices, once per pool.
     pub(super) fn add_missing(&self, missing: Vec<PoolDevice>) {
-        // A second list would be of the same devices.
+        // A second list would have the same devices.
         let _ = self.missing.set(missing);
     }
 
@@ -203,18 +203,18 @@ impl Devices {
         self.iter().find(|device| device.id == id)
     }
 
-    /// All of them.
+    /// All devices.
     pub fn iter(&self) -> Iter<'_> {
         self.first.iter().chain(self.missing.get().into_iter().flatten())
     }
 
-    /// Those that are there.
+    /// The devices that are present.
     pub fn present(&self) -> impl Iterator<Item = &PoolDevice> {
         self.iter().filter(|device| !device.is_missing)
     }
 }
 
-/// Goes through the devices of a pool.
+/// Iterator over the devices of a pool.
 pub type Iter<'a> =
     std::iter::Chain<std::slice::Iter<'a, PoolDevice>, std::iter::Flatten<std::option::IntoIter<&'a Vec<PoolDevice>>>>;
 

@@ -1,4 +1,4 @@
-//! Errors of the pool. Every variant blames one party.
+//! Errors of the pool. Each variant has one cause: the file system, a device, or the caller.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use btrfs_disk::{Corrupt, DevId, Generation, Logical, Uuid};
 /// Result of an operation of the pool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation of the pool failed.
+/// A failure of a pool operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file system contradicts itself.
@@ -20,7 +20,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] blockdev::Error),
 
-    /// The file system is sound as far as we know, but needs what this build cannot do.
+    /// The file system is valid but needs an unsupported feature.
     #[error("unsupported: {what}")]
     Unsupported {
         /// Names of the features.
@@ -48,28 +48,28 @@ pub enum Error {
 }
 
 impl Error {
-    /// The file system needs `what`, which this build cannot do.
+    /// The file system needs the unsupported feature `what`.
     #[must_use]
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
     }
 }
 
-/// Why devices cannot be used together.
+/// A reason for which devices cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// No device was given.
     #[error("no device is given")]
     None,
-    /// No copy of a superblock can be used.
+    /// No superblock copy is usable.
     #[error("{device}: no superblock: {why}")]
     Unreadable {
         /// Name of the device.
         device: String,
-        /// Why its first copy is refused.
+        /// The error of its first copy.
         why: String,
     },
-    /// Two devices are of two file systems.
+    /// Two devices belong to different file systems.
     #[error(
         "{device} is of the file system {found}, but {other} is of {expected}: give the devices of one file system"
     )]
@@ -78,45 +78,45 @@ pub enum MemberError {
         device: String,
         /// Its file system.
         found: Uuid,
-        /// Name of the device that counts.
+        /// Name of the device with the newest superblock.
         other: String,
-        /// The file system of that.
+        /// The file system of that device.
         expected: Uuid,
     },
-    /// Two devices have one number.
+    /// Two devices have the same id.
     #[error(
         "{device} and {other} are both device {id} of one file system: one is a copy of the other; give one of them"
     )]
     Repeated {
-        /// The number.
+        /// The id.
         id: DevId,
         /// Name of a device.
         device: String,
         /// Name of another.
         other: String,
     },
-    /// A device was not written by the last commits.
+    /// A device missed the last commits.
     #[error(
         "{device} (device {id}) is at generation {found}, {other} at {newest}: it missed commits, its data may be old"
     )]
     Stale {
         /// Name of the device.
         device: String,
-        /// Its number.
+        /// Its id.
         id: DevId,
         /// Its last commit.
         found: Generation,
-        /// Name of the device that counts.
+        /// Name of the device with the newest superblock.
         other: String,
-        /// The last commit of that.
+        /// The last commit of that device.
         newest: Generation,
     },
-    /// The file system has no such device any more.
+    /// The file system no longer has this device.
     #[error("{device} says that it is device {id}, which the file system does not have: it was removed or replaced")]
     Removed {
         /// Name of the device.
         device: String,
-        /// The number that it says.
+        /// The id in its superblock.
         id: DevId,
     },
     /// Devices are missing.
@@ -126,12 +126,12 @@ pub enum MemberError {
         present: usize,
         /// Devices of the file system.
         count: u64,
-        /// Numbers of those that are missing, as far as they are known.
+        /// Known ids of missing devices.
         missing: Vec<DevId>,
     },
 }
 
-/// Numbers of missing devices, in a sentence.
+/// Formats ids of missing devices for a sentence.
 struct Named<'a>(&'a [DevId]);
 
 impl fmt::Display for Named<'_> {
@@ -149,16 +149,16 @@ impl From<MemberError> for Error {
     }
 }
 
-/// A copy of a block that could not be used.
+/// A copy of a block that is unusable.
 #[derive(Clone, Debug)]
 pub struct BadCopy {
     /// Number of the mirror, from 0.
     pub mirror: u32,
-    /// Device it is on.
+    /// Device with the copy.
     pub device: DevId,
     /// Byte offset on that device.
     pub offset: u64,
-    /// Its fault.
+    /// Its error.
     pub cause: Cause,
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for BadCopy {
     }
 }
 
-/// The fault of one copy.
+/// The error of one copy.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
     /// Its checksum, header or key does not match.
@@ -180,7 +180,7 @@ pub enum Cause {
     Device(#[from] blockdev::Error),
 }
 
-/// All of them in one line, for messages.
+/// Formats all of them in one line.
 #[derive(Debug)]
 pub struct Causes<'a>(pub &'a [BadCopy]);
 

@@ -1,30 +1,28 @@
-//! Many devices as one logical address space, checked and mended.
+//! Several devices as one logical address space, with verification and repair.
 //!
 //! ```text
 //! Logical --chunk_map--> Chunk --plan (profile)--> (device, offset) parts --> blockdev
 //!                                   read: any copy that verifies    write: every copy
 //! ```
 //!
-//! A [`Pool`] is opened from the superblock of its devices ([`supers`]) and at first knows
-//! the system chunks alone, from the superblock's array; the code that reads the chunk tree adds the
-//! others. It knows nothing of trees: what a range must be is told by the caller as a
-//! value ([`Expect`]), and the pool answers with bytes that are so, or an error.
+//! A [`Pool`] is opened from the superblocks of its devices ([`supers`]). At first it knows only the system chunks of
+//! the superblock's array; the reader of the chunk tree adds the others. The pool knows no trees: the caller passes the
+//! required check of a range as a value ([`Expect`]), and the pool returns bytes that pass it, or an error.
 //!
 //! Invariants:
 //! - chunks do not overlap, in logical addresses or on devices, and lie inside their devices;
-//! - bytes that fail their check are never handed out: the buffer is zeros after an error;
-//! - a copy is mended only with bytes that passed their check, on a writable pool;
-//! - there is no lock over I/O; the chunk map's is held for one search.
+//! - bytes that fail their check are never returned: after an error the buffer is zeroed;
+//! - a copy is repaired only with bytes that passed their check, on a writable pool;
+//! - no lock is held during I/O; the chunk map's is held for one search.
 //!
-//! How it fails: `Corrupt` for addresses outside every chunk and chunk maps that contradict
-//! themselves, `NoGoodCopy` with what was wrong with each copy, `Device` for writes and
-//! flushes (which the caller must treat as the end of writing), `Unsupported` at open.
-//! Read errors of one copy are counted, and are no failure as long as another is good.
+//! Failures: `Corrupt` for addresses outside every chunk and contradictory chunk maps, `NoGoodCopy` with the error of
+//! each copy, `Device` for writes and flushes (after which the caller must stop writing), `Unsupported` at open. Read
+//! errors of one copy are counted, and do not fail the read if another copy is good.
 //!
-//! Who calls it: bootstrap and make open it; the tree cache reads blocks; commit writes
-//! blocks, flushes and writes superblocks; data passes through the store.
+//! Callers: bootstrap and make open it; the tree cache reads blocks; commit writes blocks, flushes and writes
+//! superblocks; data passes through the store.
 
-// An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
+// An index out of bounds panics, which neither disk data nor a caller may cause (STYLE 30).
 #![deny(clippy::indexing_slicing)]
 
 pub mod chunk;
@@ -61,26 +59,26 @@ pub use supers::{Access, FsSuper};
 pub use workers::Workers;
 pub use write::DataRun;
 
-/// How a pool is opened for writing when a device is shorter than its device item says.
+/// Handling of a device that is shorter than its device item, when opening for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TooShort {
     /// The open fails.
     #[default]
     Refused,
-    /// The real size of the device is used, and the next resize records it. A chunk beyond it is an error.
+    /// Uses the real size of the device, which the next resize records. A chunk beyond it is an error.
     Cut,
 }
 
-/// How a pool is opened. The default reads the whole file system, and writes nothing.
+/// Options for opening a pool. The default requires all devices and is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// For reading, or for writing as well.
     pub access: Access,
-    /// Which devices have to be there.
+    /// The devices that must be present.
     pub mode: Mode,
-    /// The only copy of the superblock that is looked at, by its number from 0.
+    /// Index of the only superblock copy to read, from 0.
     pub copy: Option<usize>,
-    /// Whether a device that is shorter than its device item says is opened.
+    /// Handling of a device that is shorter than its device item.
     pub too_short: TooShort,
 }
 
@@ -90,7 +88,7 @@ impl Default for Opening {
     }
 }
 
-/// Devices as one logical address space.
+/// A file system's devices as one logical address space.
 #[derive(Debug)]
 pub struct Pool {
     devices: Devices,
@@ -101,7 +99,7 @@ pub struct Pool {
     workers: Arc<Workers>,
 }
 
-/// Sizes and checksum of a file system; fixed when it is made.
+/// Sizes and checksum type of a file system; fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a tree block.
@@ -113,12 +111,12 @@ pub struct Layout {
 }
 
 impl Pool {
-    /// Opens the file system on `devices`, and returns its superblock. The pool knows the system chunks then; which
-    /// devices are missing is known after [`Self::settle_members`].
+    /// Opens the file system on `devices`, and returns its superblock. The pool has only the system chunks then;
+    /// missing devices are known after [`Self::settle_members`].
     ///
     /// # Errors
-    /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`, `Members` for devices that cannot be
-    /// used together, `ReadOnly` for a device that cannot be written.
+    /// `Unsupported` for features not supported with this access, `Corrupt`, `Device`, `Members` for devices that
+    /// cannot be used together, `ReadOnly` for a read-only device.
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
         if how.access == Access::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
             return Err(Error::ReadOnly);
@@ -141,10 +139,10 @@ impl Pool {
         Ok((Self::new(pooled, how, &superblock, workers)?, superblock))
     }
 
-    /// A pool that reads another state of the file system on the same devices, each of them wrapped.
+    /// A pool for another state of the file system on the same devices, each of them wrapped.
     ///
     /// # Errors
-    /// `Corrupt` for system chunks that make no sense.
+    /// `Corrupt` for invalid system chunks.
     pub fn view(&self, superblock: &Superblock, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Result<Self> {
         let wrapped = |device: &PoolDevice| {
             let (id, uuid, total_bytes) = (device.id(), device.uuid(), device.total_bytes());
@@ -167,12 +165,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Compares the members with the devices that the chunk tree lists (`items`), and makes missing ones known. Comes
-    /// before the other chunks are added.
+    /// Compares the members with the devices in the chunk tree (`items`), and adds the missing ones. Call it before
+    /// adding other chunks.
     ///
     /// # Errors
-    /// `Members` for missing devices that the mode does not allow, and for a member that is not listed; `Corrupt` for a
-    /// superblock that says otherwise.
+    /// `Members` for missing devices that the mode does not allow, and for an unlisted member; `Corrupt` if the
+    /// superblock disagrees.
     pub fn settle_members(&self, superblock: &Superblock, items: &[DevItem]) -> Result<()> {
         for device in self.devices.present() {
             let id = device.id();
@@ -204,7 +202,7 @@ impl Pool {
         }
     }
 
-    /// Which devices are missing, of so many, as far as it is known.
+    /// The missing devices out of `count`, as far as known.
     #[must_use]
     pub fn missing(&self, count: u64) -> Option<MemberError> {
         let present = self.devices.present().count();
@@ -213,17 +211,17 @@ impl Pool {
         (to_u64(present) < count).then_some(MemberError::Missing { present, count, missing })
     }
 
-    /// A writable pool without chunks, for a file system that is being made.
+    /// A writable pool without chunks, for a new file system.
     #[must_use]
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
         Self { devices, chunks, layout, access: Access::ReadWrite, mode: Mode::Strict, workers }
     }
 
-    /// Adds a chunk; one that is there already changes nothing.
+    /// Adds a chunk; an existing equal one is ignored.
     ///
     /// # Errors
-    /// `Corrupt` when it contradicts the others or its devices.
+    /// `Corrupt` if it contradicts other chunks or its devices.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
         self.chunks.add(chunk, &self.devices)
     }
@@ -264,31 +262,31 @@ impl Pool {
         self.layout.node_bytes
     }
 
-    /// Whether it may be written, and bad copies are mended.
+    /// Whether it is writable, so that bad copies are repaired.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.access == Access::ReadWrite
     }
 
-    /// Threads for work on bytes.
+    /// Worker threads for CPU-bound work.
     #[must_use]
     pub fn workers(&self) -> &Arc<Workers> {
         &self.workers
     }
 
-    /// Writes every copy of the superblock to every member. The caller flushes before, since the superblocks point at
-    /// what was written until then. After it the primaries are durable; the mirrors are with the next flush, which
-    /// comes before primaries are written again.
+    /// Writes every copy of the superblock to every member. The caller flushes before, since superblocks refer to
+    /// blocks written until then. On return the primaries are durable; the mirrors become durable with the next flush,
+    /// before primaries are written again.
     ///
     /// # Errors
-    /// `Corrupt` for a superblock that must not reach a disk, or a device's.
+    /// `Corrupt` for an invalid superblock, or the device's error.
     pub fn write_superblock(&self, superblock: &FsSuper) -> Result<()> {
         self.write_primary_superblock(superblock)?;
         self.write_superblock_mirrors(superblock)
     }
 
-    /// Writes the primary copies alone, which are durable after: for a superblock that differs from
-    /// the one before in the place of the log, which mirrors do not lead to.
+    /// Writes the primary copies only, which are durable on return: for a superblock that differs from the last only in
+    /// the log root, which mirrors do not refer to.
     ///
     /// # Errors
     /// As [`Self::write_superblock`].
@@ -297,7 +295,7 @@ impl Pool {
         supers::write_primaries(&self.devices, superblock)
     }
 
-    /// Writes the mirrors of a superblock whose primary copies are on the devices already.
+    /// Writes the mirrors of a superblock whose primaries are written.
     ///
     /// # Errors
     /// As [`Self::write_superblock`].
@@ -335,7 +333,7 @@ fn size_in_use(device: &dyn Device, own: &Superblock, how: &Opening, members: us
     }
 }
 
-/// The devices of system chunks that are not there; the chunk tree tells of the others.
+/// The missing devices of system chunks; the chunk tree has the others.
 fn missing_of_system(superblock: &Superblock, present: &[PoolDevice]) -> Result<Vec<PoolDevice>> {
     let mut missing: Vec<PoolDevice> = Vec::new();
     for chunk in superblock.system_chunks() {

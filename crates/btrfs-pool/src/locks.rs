@@ -5,16 +5,16 @@ pub use host::locks::{Guard, RwLock};
 host::ranks! {
     /// Position in the lock order, outermost first.
     pub enum Rank {
-        /// A job of the worker pool. The thread that waits for it may hold any lock of the store, so it takes none of
-        /// them. See [`enter_worker_job`].
+        /// A job of the worker pool. The thread that waits for it may hold any lock of the store, so the job takes none
+        /// of them. See [`enter_worker_job`].
         WorkerJob = 46,
-        /// Chunk map and devices. No thread waits while it holds one, so that worker jobs may do I/O.
+        /// Chunk map and devices. A thread never blocks while it holds one, so worker jobs may do I/O.
         Device = 47,
     }
     nests: []
 }
 
-/// Until the guard is dropped, this thread takes no lock of the store but those of devices; debug builds assert it.
+/// Until the guard is dropped, this thread takes no store lock except those of devices; debug builds assert it.
 #[inline]
 pub fn enter_worker_job() -> Guard<()> {
     host::locks::hold(Rank::WorkerJob)

@@ -1,15 +1,13 @@
-//! Members: the devices of one file system, told apart by their superblocks.
+//! Members: the devices of one file system, identified by their superblocks.
 //!
-//! A member says in its superblock which file system it is of (fsid), which of its devices it is (devid, UUID), how
-//! many there are, and which commit wrote it (generation). The newest superblock counts for all of them, as in the
-//! kernel; the first member wins a tie.
+//! A member's superblock records its file system (fsid), its device (devid, UUID), the number of devices, and the
+//! commit that wrote it (generation). The newest superblock is authoritative, as in the kernel; the first member wins a
+//! tie.
 //!
-//! Invariants: the members of a set are of one file system, and no two have the same devid. Except in
-//! [`Mode::Salvage`] all have the same generation. A strict set that is incomplete is refused by [`crate::Pool`], once
-//! it knows how many devices there are.
+//! Invariants: the members of a set belong to one file system, and their devids differ. Except in [`Mode::Salvage`] all
+//! have the same generation. [`crate::Pool`] refuses an incomplete strict set once it knows the number of devices.
 //!
-//! How it fails: with a [`MemberError`], which names the devices. Who calls it: [`crate::Pool`], and the programs that
-//! check and rescue.
+//! Failures: a [`MemberError`] with the device names. Callers: [`crate::Pool`], check and rescue.
 
 use std::sync::Arc;
 
@@ -20,15 +18,15 @@ use btrfs_disk::{DevId, Generation};
 use crate::error::{MemberError, Result};
 use crate::supers::{self, Access, Copies};
 
-/// How much of a file system has to be there.
+/// The members required to open a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Every member, each as new as the others.
+    /// All members, with equal generations.
     #[default]
     Strict,
-    /// Members may be missing; chunks are read from the mirrors that are left.
+    /// Members may be missing; chunks are read from the remaining mirrors.
     Degraded,
-    /// Whatever there is: members may be missing, older, or without any superblock.
+    /// Members may be missing, stale, or without a superblock.
     Salvage,
 }
 
@@ -47,19 +45,19 @@ impl Member {
         &self.device
     }
 
-    /// The copy of its superblock that counts: the primary, or a mirror that stands in for it.
+    /// Its authoritative superblock copy: the primary, or a mirror that replaces it.
     #[must_use]
     pub fn superblock(&self) -> Option<&Superblock> {
         self.superblock.as_ref()
     }
 
-    /// All copies of its superblock, if they were read: [`Mode::Salvage`] does.
+    /// All copies of its superblock, if they were read, as in [`Mode::Salvage`].
     #[must_use]
     pub fn copies(&self) -> &Copies {
         &self.copies
     }
 
-    /// The number that its superblock gives it.
+    /// The id in its superblock.
     #[must_use]
     pub fn id(&self) -> Option<DevId> {
         self.superblock.as_ref().map(id_of)
@@ -74,21 +72,21 @@ fn id_of(superblock: &Superblock) -> DevId {
     DevId(superblock.fields().dev_item.devid.get())
 }
 
-/// Devices that belong together.
+/// The devices of one file system.
 #[derive(Clone, Debug)]
 pub struct Members {
     members: Vec<Member>,
-    /// Which of them has the superblock that counts.
+    /// Index of the member with the authoritative superblock.
     newest: Option<usize>,
 }
 
 impl Members {
-    /// Reads the superblock of each device, to open the file system. With `copy` only that copy is read (0: primary);
-    /// without it the primary, or a mirror as [`supers::read`] allows.
+    /// Reads the superblock of each device, to open the file system: copy `copy` only (0: primary), or else the primary
+    /// or a mirror as [`supers::read`] allows.
     ///
     /// # Errors
-    /// With one device, the error of its superblock; with several, `Members` for one that has none
-    /// ([`MemberError::Unreadable`]) and for devices that cannot be used together.
+    /// For one device, the error of its superblock; for several, `Members` if one has none
+    /// ([`MemberError::Unreadable`]) or if they cannot be used together.
     pub fn read(devices: &[Arc<dyn Device>], access: Access, copy: Option<usize>, mode: Mode) -> Result<Self> {
         let read = |device: &Arc<dyn Device>| {
             let found = match copy {
@@ -108,11 +106,10 @@ impl Members {
         Ok(Self::of(devices.iter().map(read).collect::<Result<_>>()?, mode)?)
     }
 
-    /// Reads every copy of the superblocks of devices of which something is to be found out or saved. A device without
-    /// a superblock is a member as well.
+    /// Reads every superblock copy of devices to examine or rescue. A device without a superblock is a member too.
     ///
     /// # Errors
-    /// For devices of two file systems, and two devices with one number.
+    /// For devices of different file systems, and devices with equal ids.
     pub fn salvage(devices: &[Arc<dyn Device>]) -> Result<Self, MemberError> {
         let read = |device: &Arc<dyn Device>| {
             let copies = Copies::read(&**device);
@@ -157,25 +154,25 @@ impl Members {
         Ok(())
     }
 
-    /// The member whose superblock counts for all, and that superblock; `None` where there is no superblock.
+    /// The member with the authoritative superblock, and that superblock; `None` if no device has one.
     #[must_use]
     pub fn counting(&self) -> Option<(&Member, &Superblock)> {
         let member = self.newest.and_then(|index| self.members.get(index))?;
         Some((member, member.superblock()?))
     }
 
-    /// Those that were given, in that order.
+    /// The members, in the order given.
     pub fn iter(&self) -> std::slice::Iter<'_, Member> {
         self.members.iter()
     }
 
-    /// How many were given.
+    /// The number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Never true: a set without members is refused.
+    /// Always false: a set without members is refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()

@@ -1,8 +1,8 @@
-//! From logical ranges to parts of devices, and back. Pure.
+//! Mapping of logical ranges to device ranges, and back, as pure functions. Reads and writes of the pool use them.
 //!
-//! The parts of one mirror cover the range once, in logical order; parts of different mirrors
-//! never share a byte of a device, because the chunk map refuses overlapping stripes. A range
-//! is cut at the end of its chunk; callers have checked that it lies inside.
+//! The parts of one mirror cover the range once, in logical order; parts of different mirrors never overlap on a
+//! device, because the chunk map refuses overlapping stripes. A range is cut at the end of its chunk; callers check
+//! that it lies inside.
 
 #![expect(
     clippy::indexing_slicing,
@@ -14,31 +14,31 @@ use btrfs_disk::{DevId, Logical};
 
 use super::chunk::Chunk;
 
-/// What a plan is for.
+/// The access that a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Read one copy, by its number from 0.
+    /// Read one copy, by its index from 0.
     Read(u32),
     /// Write every copy.
     Write,
 }
 
-/// A run of one device that holds a run of a logical range.
+/// A device range that holds part of a logical range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which copy it is, from 0.
+    /// Index of the copy, from 0.
     pub mirror: u32,
     /// The device.
     pub device: DevId,
     /// First byte on the device.
     pub device_offset: u64,
-    /// First byte in the planned range, counted from the range's start.
+    /// Offset in the planned range.
     pub range_offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// The parts of devices that hold `len` bytes at `at`, mirror after mirror.
+/// The parts that hold `len` bytes at `at`, mirror by mirror.
 #[must_use]
 pub fn plan(chunk: &Chunk, at: Logical, len: u64, purpose: Purpose) -> Vec<Part> {
     let mut parts = Vec::new();
@@ -72,8 +72,8 @@ pub fn plan(chunk: &Chunk, at: Logical, len: u64, purpose: Purpose) -> Vec<Part>
     parts
 }
 
-/// The logical addresses whose copies lie at `offset` of a device, for every stripe of the
-/// chunk that passes the filter; ascending, each once.
+/// The logical addresses stored at `offset` of a device, for every stripe of the chunk that passes the filter;
+/// ascending, without duplicates.
 #[must_use]
 pub fn logical_at(chunk: &Chunk, offset: u64, is_wanted: impl Fn(DevId) -> bool) -> Vec<Logical> {
     let mut found: Vec<_> = (0..)

@@ -1,12 +1,11 @@
 //! Reading with verification: any mirror with a valid checksum is used; bad mirrors are repaired from it.
 //!
-//! The common case is one read of one copy and one check of all of it. Only where that
-//! fails are the copies read unit by unit (a unit is what one checksum covers: a tree block
-//! or a data sector), so that two copies that are bad in different places still give good
-//! data. On a writable pool the good bytes are then written over every bad copy that was met.
+//! Usually one copy is read and checked as a whole. If that fails, the copies are read in units (a tree block or data
+//! sector with its own checksum), so copies that are bad in different places still give good data. On a writable pool
+//! the good bytes then overwrite every bad copy found.
 //!
-//! The caller must keep the range from being freed while it is read: a copy that another
-//! transaction is just writing looks like a bad one, and mending it would undo the write.
+//! The caller must keep the range allocated during the read: a copy that another transaction is writing would look bad,
+//! and the repair would undo the write.
 
 #![expect(
     clippy::indexing_slicing,
@@ -28,30 +27,29 @@ use super::plan::{Part, Purpose, plan};
 use super::profile::Profile;
 use crate::error::{BadCopy, Cause, Error, Result};
 
-/// Mirrored chunks on several devices are read from a device that changes every so many
-/// bytes, so that all of them work and each reads in runs.
+/// Reads of mirrored chunks on several devices switch devices every so many bytes, so that all devices are busy and
+/// each reads sequential runs.
 const MIRROR_TURN_BYTES: u64 = 1 << 20;
 
-/// What a tree block has to pass to be used.
+/// The check that a tree block must pass.
 pub type BlockCheck<'a> = dyn Fn(&[u8]) -> Result<(), Corrupt> + 'a;
 
-/// What the bytes of a range must be.
+/// The check for the bytes of a range.
 #[derive(Clone, Copy)]
 pub enum Expect<'a> {
-    /// Anything: data without checksums.
+    /// No check: data without checksums.
     Unchecked,
-    /// Data whose sectors have these checksums, packed in order.
+    /// Data sectors with these checksums, packed in order.
     Csums(&'a [u8]),
-    /// One block that passes this check.
+    /// A tree block that passes this check.
     Block(&'a BlockCheck<'a>),
 }
 
 impl Pool {
-    /// Fills `buf` with the bytes at `at`, from any copy that is as expected.
+    /// Fills `buf` with the bytes at `at`, from any copy that passes the check.
     ///
     /// # Errors
-    /// `NoGoodCopy` when there is none; `buf` is zeros then. `Corrupt` when the range is not
-    /// inside one chunk.
+    /// `NoGoodCopy` if there is none; `buf` is zeroed then. `Corrupt` if the range is not inside one chunk.
     pub fn read(&self, at: Logical, buf: &mut [u8], expect: Expect<'_>) -> Result<()> {
         if buf.is_empty() {
             return Ok(());
@@ -72,7 +70,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Says that a range will be read soon, to the device that it will be read from.
+    /// Announces a read of a range to the device that will serve it.
     pub fn will_read(&self, at: Logical, len: u64) {
         let Ok(chunk) = self.chunks().lookup(at, len) else { return };
         for part in plan(&chunk, at, len, Purpose::Read(self.preferred_mirror(&chunk, at, len))) {
@@ -80,7 +78,7 @@ impl Pool {
         }
     }
 
-    /// Says that all copies of a range will be read soon, as far as the range is in chunks.
+    /// Announces a read of all copies of a range, as far as chunks cover it.
     pub fn will_read_copies(&self, at: Logical, len: u64) {
         let end = at.0.saturating_add(len);
         let mut from = at.0;
@@ -97,17 +95,17 @@ impl Pool {
         }
     }
 
-    /// Fills `buf` from copy number `mirror`, unchecked: for those who judge copies.
+    /// Fills `buf` from copy `mirror` without a check, for callers that check it themselves.
     ///
     /// # Errors
-    /// The device's, or `Corrupt` when the range is not inside one chunk.
+    /// The device's, or `Corrupt` if the range is not inside one chunk.
     pub fn read_copy(&self, at: Logical, buf: &mut [u8], mirror: u32) -> Result<()> {
         let chunk = self.chunks().lookup(at, to_u64(buf.len()))?;
         Ok(self.read_parts(&chunk, at, buf, mirror)?)
     }
 
-    /// Copies on one device are all read from the first; copies on several take turns. One of which a device is missing
-    /// is not read first as long as there is another.
+    /// Copies on one device are read from the first; copies on several devices alternate. A copy with a missing device
+    /// is read last.
     fn preferred_mirror(&self, chunk: &Chunk, at: Logical, len: u64) -> u32 {
         let count = chunk.profile().mirror_count();
         if count == 1 || chunk.profile() == Profile::Dup {
@@ -125,7 +123,7 @@ impl Pool {
         mirrors.find(is_whole).unwrap_or(first)
     }
 
-    /// As [`Self::read_copy`], of a chunk that the caller has.
+    /// Like [`Self::read_copy`], for a chunk that the caller already has.
     ///
     /// # Errors
     /// The device's.
@@ -141,13 +139,13 @@ impl Pool {
     }
 }
 
-/// The bytes of the request's buffer that a part is about.
+/// The bytes of the request's buffer that belong to a part.
 pub(super) fn range_of(part: &Part) -> Range<usize> {
     use btrfs_disk::convert::to_usize;
     to_usize(part.range_offset)..to_usize(part.range_offset + part.len)
 }
 
-/// A read that is checked.
+/// A checked read.
 struct Request<'a> {
     pool: &'a Pool,
     chunk: &'a Arc<Chunk>,
@@ -156,7 +154,7 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The runs of the buffer that are checked, and can be mended, on their own.
+    /// The ranges of the buffer that are checked and repaired separately.
     fn units(&self, len: usize) -> Vec<Range<usize>> {
         let size = match self.expect {
             Expect::Block(_) => len,
@@ -165,7 +163,7 @@ impl Request<'_> {
         (0..len).step_by(size.max(1)).map(|start| start..(start + size).min(len)).collect()
     }
 
-    /// The units that are not as expected.
+    /// The units that fail the check.
     fn bad_units(&self, buf: &[u8]) -> Vec<Range<usize>> {
         if let Expect::Csums(stored) = self.expect {
             let pool = self.pool;
@@ -179,7 +177,7 @@ impl Request<'_> {
         units
     }
 
-    /// Whether the bytes of one unit are as expected.
+    /// Checks the bytes of one unit.
     fn check(&self, unit: &Range<usize>, bytes: &[u8]) -> Result<(), Corrupt> {
         match self.expect {
             Expect::Unchecked => Ok(()),
@@ -193,8 +191,8 @@ impl Request<'_> {
         }
     }
 
-    /// Tries every copy of one unit, the one read before first, until one is good; then
-    /// writes it over those that were not.
+    /// Tries every copy of one unit, beginning with the one already read, until one is good. Then writes it over the
+    /// bad ones.
     fn recover(&self, unit: Range<usize>, buf: &mut [u8], first: u32) -> Result<()> {
         let count = self.chunk.profile().mirror_count();
         let mut bad: Vec<BadCopy> = Vec::new();
@@ -206,7 +204,7 @@ impl Request<'_> {
                     self.mend(&unit, bytes, &bad);
                     return Ok(());
                 }
-                // No copy is any better.
+                // No other copy can be better.
                 Err(Cause::Device(gone @ blockdev::Error::Gone { .. })) => return Err(gone.into()),
                 Err(cause) => bad.push(self.describe(&unit, mirror, cause)),
             }
@@ -230,7 +228,7 @@ impl Request<'_> {
         BadCopy { mirror, device, offset, cause }
     }
 
-    /// Overwrites the bad copies. A failure is counted and changes nothing for the reader.
+    /// Overwrites the bad copies. A failure is counted and does not affect the read.
     fn mend(&self, unit: &Range<usize>, good: &[u8], bad: &[BadCopy]) {
         if !self.pool.is_writable() {
             return;
@@ -248,10 +246,10 @@ impl Request<'_> {
     }
 }
 
-/// Whether a sector of data has this checksum.
+/// Checks a sector of data against its checksum.
 ///
 /// # Errors
-/// `Corrupt`, of an unknown place.
+/// `Corrupt`, without a place.
 pub fn check_sector(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> Result<(), Corrupt> {
     if codec::checksum::matches(kind, bytes, stored) {
         return Ok(());

@@ -1,14 +1,13 @@
-//! Superblocks: which copy counts, what it asks for, and how it is written.
+//! Superblocks: choice of the authoritative copy, feature checks, and writes.
 //!
-//! The primary copy, at 64 KiB, is the one that counts, as for the kernel: a mirror may be
-//! left from an earlier file system. Where the primary is damaged, a read-only open takes
-//! the newest mirror that verifies. A writable one takes it only where a power cut in the
-//! middle of writing the primary explains the damage (`is_torn`: its checksum is wrong); otherwise it is refused,
-//! because its first commit would make the choice final. Once its trees were found, the open puts the mirror in the
-//! primary's place: a program that looks at the primary alone, as the kernel does, finds the file system again.
+//! The primary copy, at 64 KiB, is authoritative, as for the kernel: a mirror may be left from an earlier file system.
+//! If the primary is damaged, a read-only open takes the newest mirror that verifies. A writable open takes it only if
+//! a power cut during a write of the primary explains the damage (`is_torn`: its checksum is wrong); otherwise it
+//! fails, because its first commit would make the choice final. Once the trees are found, the open rewrites the primary
+//! from the mirror, so that programs that read only the primary, such as the kernel, find the file system again.
 //!
-//! The mirrors are written when the primaries of all members are durable: of two copies at least one is whole at any
-//! time.
+//! Mirrors are written once the primaries of all members are durable, so at any time at least one copy is complete.
+//! `Pool` and `members` call this module.
 
 use std::ops::{Deref, DerefMut};
 
@@ -26,7 +25,7 @@ use codec::ChecksumType;
 use super::devices::{Devices, Event, PoolDevice};
 use crate::error::{Error, Result};
 
-/// The only sector size there is support for, in bytes.
+/// The only supported sector size, in bytes.
 pub const SECTOR_BYTES: u32 = 4096;
 
 /// Features that the store reads and writes.
@@ -58,26 +57,26 @@ const STATE_READABLE: SuperFlags = SuperFlags::WRITTEN
 /// States of the file system in which it may be written.
 const STATE_WRITABLE: SuperFlags = SuperFlags::WRITTEN.union(SuperFlags::RELOC).union(SuperFlags::ERROR);
 
-/// What a file system is opened for.
+/// The requested access to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading alone.
+    /// Read-only.
     ReadOnly,
-    /// Reading and writing.
+    /// Read and write.
     ReadWrite,
 }
 
-/// The superblock of a file system on one or several devices: what all its copies share, and the device item of each
-/// member, which differs.
+/// The superblock of a file system on one or several devices: the fields that all members share, and the device item of
+/// each member.
 #[derive(Clone, Debug)]
 pub struct FsSuper {
-    /// Its device item is that of the member that it was read from.
+    /// Its device item is that of the member it was read from.
     shared: Superblock,
     items: Vec<DevItem>,
 }
 
 impl FsSuper {
-    /// The superblock of a file system on the device that it describes, and on further ones with these items.
+    /// The superblock of a file system on the device in `shared` and further devices.
     #[must_use]
     pub fn new(shared: Superblock, further: impl IntoIterator<Item = DevItem>) -> Self {
         let own = shared.fields().dev_item;
@@ -91,7 +90,7 @@ impl FsSuper {
         &self.items
     }
 
-    /// Changes the item of a member, and nothing for a device that is none.
+    /// Changes the item of a member; does nothing for other devices.
     pub fn change_item(&mut self, id: DevId, change: impl FnOnce(&mut DevItem)) {
         let Some(item) = self.items.iter_mut().find(|item| item.devid.get() == id.0) else { return };
         change(item);
@@ -101,7 +100,7 @@ impl FsSuper {
         }
     }
 
-    /// The bytes of the copy at byte `offset` of a member; `None` for a device that is no member.
+    /// The bytes of the copy at `offset` of a member; `None` for other devices.
     fn sealed_for(&self, id: DevId, offset: u64) -> Option<Result<Box<DiskSuperblock>, Corrupt>> {
         let item = self.items.iter().find(|item| item.devid.get() == id.0)?;
         Some(self.shared.sealed_for(item, offset))
@@ -127,25 +126,25 @@ impl DerefMut for FsSuper {
 pub struct Copies(Vec<(u64, Result<Superblock>)>);
 
 impl Copies {
-    /// Reads those that the device has room for.
+    /// Reads all copies that fit on the device.
     #[must_use]
     pub fn read(device: &dyn Device) -> Self {
         Self::within(device, device.size_bytes())
     }
 
-    /// Reads those that the file system writes, which uses so many bytes of the device.
+    /// Reads all copies within the given number of bytes, which the file system uses of the device.
     #[must_use]
     pub fn within(device: &dyn Device, bytes: u64) -> Self {
         Self(mirrors_within(bytes).map(|offset| (offset, read_copy(device, offset))).collect())
     }
 
-    /// The primary, or the newest of the others where it is damaged.
+    /// The primary, or the newest mirror if the primary is damaged.
     #[must_use]
     pub fn counting(&self) -> Option<&Superblock> {
         self.primary().or_else(|| self.newest_mirror())
     }
 
-    /// The primary, if it can be used.
+    /// The primary, if it is valid.
     #[must_use]
     pub fn primary(&self) -> Option<&Superblock> {
         self.0.first().and_then(|(_, copy)| copy.as_ref().ok())
@@ -156,16 +155,16 @@ impl Copies {
         mirrors.max_by_key(|copy| copy.generation())
     }
 
-    /// All of them, the primary first.
+    /// All copies, the primary first.
     pub fn iter(&self) -> std::slice::Iter<'_, (u64, Result<Superblock>)> {
         self.0.iter()
     }
 }
 
-/// The superblock of a device that counts; the head of this file says which.
+/// Reads the authoritative superblock of a device; see the head of this file.
 ///
 /// # Errors
-/// The primary copy's, when no copy can be used.
+/// The error of the primary, if no copy is usable.
 pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     let primary = read_copy(device, SUPERBLOCK_OFFSET);
     if primary.is_ok() {
@@ -190,14 +189,14 @@ pub fn read_one(device: &dyn Device, copy: usize) -> Result<Superblock> {
     read_copy(device, offset.ok_or_else(missing)?)
 }
 
-/// True if a power cut in the middle of writing the primary explains its damage: its checksum is wrong, and its header
-/// is of the same file system as the mirror's, at the mirror's generation or the next.
+/// True if a power cut during a write of the primary explains its damage: its checksum is wrong, and its header has the
+/// file system of the mirror, at the mirror's generation or the next.
 fn is_torn(device: &dyn Device, mirror: &Superblock) -> Result<bool> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let torn = UncheckedSuperblock::new(&bytes)?;
     if has_right_checksum(&bytes, torn.fields()) {
-        // The primary has a valid checksum, so it is not a torn write: something else is wrong, and it must stay.
+        // The primary has a valid checksum, so it is not a torn write, and its other damage must not be overwritten.
         return Ok(false);
     }
     let (torn, whole) = (torn.fields(), mirror.fields());
@@ -211,7 +210,7 @@ fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
     ChecksumType::from_raw(fields.csum_type.get()).is_some_and(|kind| codec::checksum::matches(kind, body, stored))
 }
 
-/// Refuses, by name, whatever the superblock asks for that `access` cannot give.
+/// Refuses features and states that `access` does not support.
 ///
 /// # Errors
 /// `Unsupported`.
@@ -242,11 +241,10 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     Ok(())
 }
 
-/// Writes the mirrors of a member that fit the part of the device the file system uses; they are durable with the next
-/// flush.
+/// Writes the mirrors of a member within the range that the file system uses; they become durable with the next flush.
 ///
 /// # Errors
-/// `Corrupt` for a superblock that must not reach a disk, or the device's.
+/// `Corrupt` for an invalid superblock, or the device's error.
 pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result<()> {
     for (mirror, offset) in (0..).zip(mirrors_within(device.total_bytes())).skip(1) {
         write_copy(device, superblock, (mirror, offset))?;
@@ -254,7 +252,7 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result
     Ok(())
 }
 
-/// Writes the primary copy of each member, which are durable after; the caller flushes before.
+/// Writes the primary copy of each member, durable on return. The caller flushes before.
 ///
 /// # Errors
 /// As [`write_mirrors`].
@@ -278,16 +276,16 @@ fn write_copy(device: &PoolDevice, superblock: &FsSuper, (mirror, offset): (u32,
     Ok(written.inspect_err(|_| device.count(Event::WriteError))?)
 }
 
-/// Offsets of the copies on so large a device. The kernel leaves one byte more than the
-/// copy (`bytenr + BTRFS_SUPER_INFO_SIZE >= commit_total_bytes` ends its loop).
+/// Offsets of the copies on a device of this size. The kernel needs one byte more than the copy (`bytenr +
+/// BTRFS_SUPER_INFO_SIZE >= commit_total_bytes` ends its loop).
 fn mirrors_within(device_bytes: u64) -> impl Iterator<Item = u64> {
     (0..MIRRORS_MAX).filter_map(mirror_offset).take_while(move |offset| offset + to_u64(SUPERBLOCK_SIZE) < device_bytes)
 }
 
-/// The copy at a byte of the device.
+/// Reads the copy at an offset of the device.
 ///
 /// # Errors
-/// Why it cannot be used; the device's.
+/// The verification error, or the device's.
 pub fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(offset, &mut bytes)?;

@@ -1,7 +1,6 @@
-//! Threads for work on bytes: checksums of large runs, compression, writing out.
+//! Worker threads for CPU-bound work: checksums of large ranges, compression, writeback.
 //!
-//! A job takes none of the store's locks but those of devices: the thread that waits for it may
-//! hold one.
+//! A job takes no store lock except those of devices, since the thread that waits for it may hold one.
 
 use codec::ChecksumType;
 use codec::checksum::checksum_many;
@@ -9,20 +8,20 @@ use rayon::prelude::*;
 
 use crate::locks::enter_worker_job;
 
-/// Runs shorter than this are not worth waking another thread for.
+/// Shorter ranges are not split between threads.
 const PARALLEL_BYTES_MIN: usize = 256 << 10;
-/// Bytes one job checksums.
+/// Bytes checksummed per job.
 const JOB_BYTES: usize = 64 << 10;
-/// Most threads a pool has.
+/// Limit on threads.
 const THREADS_MAX: usize = 256;
 
-/// A pool of worker threads; without any, jobs run on the thread that asks.
+/// A pool of worker threads; without threads, jobs run on the calling thread.
 #[derive(Debug)]
 pub struct Workers(Option<rayon::ThreadPool>);
 
 impl Workers {
-    /// `thread_count` threads; 0 stands for one a processor. One thread, or a system that
-    /// gives no threads, means that jobs run on the thread that asks.
+    /// Starts `thread_count` threads, or one per processor for 0. With one thread, or if threads cannot be started,
+    /// jobs run on the calling thread.
     #[must_use]
     pub fn new(thread_count: usize) -> Self {
         let wanted = match thread_count {
@@ -44,7 +43,7 @@ impl Workers {
         Self(None)
     }
 
-    /// Threads that work at the same time.
+    /// Number of concurrent threads.
     #[must_use]
     pub fn thread_count(&self) -> usize {
         self.0.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
@@ -62,15 +61,15 @@ impl Workers {
         }
     }
 
-    /// Runs `job` on a worker thread while the caller runs `here`, and returns both answers. `here` may take locks,
-    /// `job` none but those of devices.
+    /// Runs `job` on a worker thread while the caller runs `here`, and returns both results. `here` may take locks,
+    /// `job` only those of devices.
     pub fn beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
         let (mut answers, here) = self.map_beside(vec![job], |job| job(), here);
         (answers.pop().expect("each job has an answer"), here)
     }
 
-    /// Runs `job` on every item on the worker threads while the caller runs `here`; returns the results in order, and
-    /// the caller's. As of [`Self::beside`], only `here` may take locks.
+    /// Runs `job` on every item on the worker threads while the caller runs `here`. Returns the results in order, and
+    /// that of `here`. As in [`Self::beside`], only `here` may take locks.
     pub fn map_beside<T: Send, R: Send, B>(
         &self,
         items: Vec<T>,
@@ -95,7 +94,7 @@ impl Workers {
         (answers.into_iter().map(|answer| answer.expect("a scope ends when its jobs have ended")).collect(), here)
     }
 
-    /// The checksums of all sectors of `data`, packed one after the other.
+    /// The packed checksums of all sectors of `data`.
     #[must_use]
     pub fn csum_data(&self, kind: ChecksumType, sector: usize, data: &[u8]) -> Vec<u8> {
         let sector = sector.max(1);

@@ -1,8 +1,8 @@
-//! Writing to every copy.
+//! Writes to every copy.
 //!
-//! Nothing here is durable before [`Pool::flush`] returned. Devices answer for each copy. All of a batch is tried
-//! whatever becomes of a part of it, each failure is counted for its device, and one that failed is enough for the
-//! caller to be told: what is on fewer copies than was promised is not written. The caller stops writing.
+//! Writes are durable only after [`Pool::flush`] returns. A batch is tried as a whole even if parts fail; each failure
+//! is counted for its device, and any failure fails the batch, because fewer copies than the profile promises were
+//! written. The caller then stops writing.
 
 #![expect(
     clippy::indexing_slicing,
@@ -25,17 +25,17 @@ use super::plan::{Part, Purpose, plan};
 use super::read::range_of;
 use crate::error::{Error, Result};
 
-/// What data leaves for commits of what holds a device of this size: some, of small ones less.
+/// Bytes of a sparse device's free space that data writes leave for commits; less for small devices.
 fn spare_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 64).clamp(1 << 20, 4 << 20)
 }
 
-/// Bytes of several buffers to be written one after the other, the first at a logical address.
+/// Buffers to write consecutively from a logical address.
 #[derive(Clone, Copy, Debug)]
 pub struct DataRun<'a> {
-    /// Where.
+    /// Logical address.
     pub at: Logical,
-    /// What.
+    /// Buffers, in order.
     pub parts: &'a [&'a [u8]],
 }
 
@@ -46,12 +46,11 @@ impl DataRun<'_> {
 }
 
 impl Pool {
-    /// Writes runs of data to every copy, as many at a time as the devices take. Where a device is a sparse
-    /// file on a file system that is nearly full, what is left there is kept for commits: they alone
-    /// let go of what was deleted.
+    /// Writes data to every copy, with as many concurrent requests as the devices take. For sparse files on a nearly
+    /// full host file system, some space is reserved for commits, since only they free deleted space.
     ///
     /// # Errors
-    /// The first that a device answered; `Corrupt` when a run is not inside one chunk (then nothing was written).
+    /// The first device error; `Corrupt` if a range is not inside one chunk (then nothing was written).
     pub fn write(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.check_writable()?;
         let mut whole: BTreeMap<DevId, Vec<Write<'_>>> = BTreeMap::new();
@@ -79,17 +78,15 @@ impl Pool {
         first_of(failed)
     }
 
-    /// Runs of data that are worth being handed to [`Pool::write`] together.
+    /// Number of data runs worth passing to [`Pool::write`] at once.
     pub fn queue_depth(&self) -> usize {
         self.devices().iter().map(|device| device.device().queue_depth()).max().unwrap_or(1)
     }
 
-    /// Writes many blocks to every copy. They are sorted by device and place first, so that
-    /// neighbours reach the device as one write.
+    /// Writes tree blocks to every copy, sorted by device and offset so that adjacent blocks form one write.
     ///
     /// # Errors
-    /// The first that a device answered; `Corrupt` when a block is not inside one chunk (then
-    /// nothing was written).
+    /// The first device error; `Corrupt` if a block is not inside one chunk (then nothing was written).
     pub fn write_blocks<'a>(&self, blocks: impl IntoIterator<Item = (Logical, &'a [u8])>) -> Result<()> {
         self.check_writable()?;
         let mut pieces = Vec::new();
@@ -109,10 +106,10 @@ impl Pool {
         first_of(self.submit(pieces))
     }
 
-    /// Makes every write that returned before this call durable, on all devices.
+    /// Makes all writes that returned before this call durable, on all devices.
     ///
     /// # Errors
-    /// The first device's that failed. Nothing is known then about the writes before.
+    /// The first device error. The earlier writes may or may not be durable then.
     pub fn flush(&self) -> Result<()> {
         for device in self.devices() {
             device.flush()?;
@@ -120,10 +117,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells the devices that nobody needs these bytes. Advisory.
+    /// Tells the devices that this range is unused. Advisory.
     ///
     /// # Errors
-    /// The device's; `Corrupt` when the range is not inside one chunk.
+    /// The device's; `Corrupt` if the range is not inside one chunk.
     pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
         self.check_writable()?;
         let chunk = self.chunks().lookup(at, len)?;
@@ -133,8 +130,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes one copy only: mending. Nothing (false) where a chunk says that it lies on a superblock: no extent is
-    /// ever given out there, so the chunk lies, and the superblock would be gone.
+    /// Writes one copy only, for repair. Returns false without a write if the chunk overlaps a superblock: no extent is
+    /// ever allocated there, so the chunk is invalid, and the write would destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
         if plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
@@ -144,7 +141,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Hands every device its pieces, in one queue each; returns what failed.
+    /// Queues the pieces of every device; returns the failures.
     fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>) -> Vec<Failed> {
         let mut queues: BTreeMap<DevId, Vec<WriteRequest<'a>>> = BTreeMap::new();
         for Piece { device, request } in pieces {
@@ -155,7 +152,7 @@ impl Pool {
         queues.into_iter().flat_map(write).collect()
     }
 
-    /// Counts what a device did not write.
+    /// Counts the failed writes of a device.
     fn answered(&self, id: DevId, failed: Vec<Failed>) -> Vec<Failed> {
         failed.iter().for_each(|_| self.device(id).count(Event::WriteError));
         failed
@@ -166,7 +163,7 @@ impl Pool {
     }
 }
 
-/// A batch is written when all copies of all of it are.
+/// A batch is complete only if all copies of all of it are written.
 fn first_of(failed: Vec<Failed>) -> Result<()> {
     match failed.into_iter().next() {
         Some(Failed { error, .. }) => Err(error.into()),
@@ -174,7 +171,7 @@ fn first_of(failed: Vec<Failed>) -> Result<()> {
     }
 }
 
-/// What a tree block is part of: a log, as its header says, or the trees.
+/// The kind of a tree block: a log, by its header, or another tree.
 fn kind_of(block: &[u8]) -> Kind {
     match node::owner(block) {
         Some(TreeId::TREE_LOG) => Kind::Log,
@@ -182,13 +179,13 @@ fn kind_of(block: &[u8]) -> Kind {
     }
 }
 
-/// Whether a range of a device has bytes of a copy of the superblock.
+/// Whether a device range overlaps a superblock copy.
 fn is_on_superblock(offset: u64, len: u64) -> bool {
     let mut copies = (0..MIRRORS_MAX).filter_map(mirror_offset);
     copies.any(|copy| copy < offset.saturating_add(len) && offset < copy.saturating_add(to_u64(SUPERBLOCK_SIZE)))
 }
 
-/// Bytes for a place of a device.
+/// Bytes to write to a device range.
 struct Piece<'a> {
     device: DevId,
     request: WriteRequest<'a>,

@@ -1,4 +1,4 @@
-//! Why a stream could not be received.
+//! Errors of a receipt. Each names the command by its byte in the stream and its path.
 
 use crate::path::BadPath;
 
@@ -34,10 +34,10 @@ pub enum Error {
         #[source]
         cause: Cause,
     },
-    /// Commands failed, and the receipt went on as it was told to.
+    /// Commands failed, and the options allowed the receipt to continue.
     #[error("{0} commands of the stream failed")]
     Failures(u64),
-    /// The directory to receive to is none.
+    /// The target directory cannot be used.
     #[error("{path}: {source}")]
     Directory {
         /// The directory.
@@ -48,34 +48,34 @@ pub enum Error {
     /// The input is the rest of a stream.
     #[error("the input is the rest of a stream that was cut short; receive it with --resume, where its beginning is")]
     Rest,
-    /// The receipt cannot go on from where it was cut short.
+    /// A receipt cannot resume where it was cut short.
     #[error("cannot go on with a receipt: {0}")]
     GoOn(#[source] Cause),
     /// The volume cannot be read or written.
     #[error("{0}")]
     Volume(#[from] btrfs::Error),
-    /// The unfinished subvolume could not be deleted.
-    #[error("cannot delete what was received: {0}")]
+    /// The incomplete subvolume could not be deleted.
+    #[error("cannot delete the incomplete subvolume: {0}")]
     Discard(#[source] vfs::Error),
 }
 
-/// Why a command cannot be carried out.
+/// The cause for which a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A path is not one that a stream may have.
+    /// A stream must not use this path.
     #[error(transparent)]
     Path(#[from] BadPath),
-    /// The stream is about the note that the receiver keeps of unfinished receipts.
+    /// The stream touches the attribute in which the receiver keeps its resume note.
     #[error("the attribute user.spinney.unfinished belongs to the receiver")]
     OwnNote,
-    /// There is no unfinished receipt that was cut short here.
+    /// No receipt was cut short at this point.
     #[error("the directory has no unfinished subvolume with the token {point}")]
     NoPoint {
-        /// Where the stream goes on.
+        /// The point where the stream resumes.
         point: btrfs_stream::ResumePoint,
     },
-    /// The unfinished subvolume is not as it was left.
+    /// The unfinished subvolume was changed since.
     #[error(
         "{name} was changed since its receipt was cut short: expected no change after transaction {expected}, found \
          one in {found}; delete it to begin again"
@@ -88,13 +88,13 @@ pub enum Cause {
         /// That of its last change.
         found: u64,
     },
-    /// The stream says which bytes differ, not what they are.
+    /// The stream names changed ranges without their data (`send --no-data`).
     #[error("the stream has no data: it was made with --no-data, to be shown with --dump")]
     NoData,
-    /// No subvolume was begun before.
+    /// No command has begun a subvolume yet.
     #[error("comes before the command that makes a subvolume")]
     NoSubvolume,
-    /// A subvolume is needed that the volume does not have.
+    /// The volume lacks a subvolume that the stream needs.
     #[error(
         "the volume has no subvolume with the (received) UUID {}, which the stream needs as its {role}",
         btrfs_disk::Uuid(*uuid)
@@ -123,28 +123,28 @@ pub enum Cause {
         /// The transaction of its last change.
         changed: u64,
     },
-    /// A number of the command means nothing here.
+    /// A number of the command is out of range.
     #[error("{what} cannot be {found}")]
     Value {
-        /// Which.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         found: u64,
     },
-    /// The command is about more bytes than it has, or than the source has.
+    /// The length of the data differs from the command, or the range exceeds its source.
     #[error("{what}: expected {expected} bytes, found {found}")]
     Length {
-        /// Of what.
+        /// The data or range.
         what: &'static str,
-        /// Bytes that there should be.
+        /// Expected bytes.
         expected: u64,
-        /// Bytes that there are.
+        /// Bytes found.
         found: u64,
     },
-    /// Compressed data is no good.
+    /// Compressed data does not decode.
     #[error(transparent)]
     Data(#[from] codec::Error),
-    /// The file system says no.
+    /// The file system refused the operation.
     #[error("{0}")]
     Refused(#[from] vfs::Error),
     /// The volume cannot be read or written.
@@ -152,11 +152,11 @@ pub enum Cause {
     Volume(#[from] btrfs::Error),
 }
 
-/// Bytes of a path that an error shows.
+/// Limit on path bytes in an error.
 const SHOWN_BYTES_MAX: usize = 300;
 
-/// A path of a stream for people: what is no text, or could confuse a terminal, is escaped; the middle of a long one is
-/// left out.
+/// Formats a path of a stream for an error: escapes bytes that are not text or could confuse a terminal, and shortens
+/// the middle of long paths.
 fn shown(path: &[u8]) -> String {
     let text = |part: &[u8]| String::from_utf8_lossy(part).escape_debug().to_string();
     match path.split_at_checked(SHOWN_BYTES_MAX / 2) {

@@ -1,7 +1,7 @@
 //! Builds subvolumes from send streams.
 //!
-//! A [`Receiver`] applies the commands of a stream to an open volume, one after the other. A stream is hostile input:
-//! its checksums prove nothing about who wrote it.
+//! A [`Receiver`] applies the commands of a stream to an open volume in order. A stream is hostile input: its checksums
+//! do not prove its origin.
 //!
 //! ```text
 //! subvol, snapshot -> being built: writable, no received UUID -> end -> received: read-only, with the sender's UUID
@@ -9,14 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! * Nothing outside of the subvolume that is being built changes. Paths go down from its root name by name, never
-//!   along a symbolic link, never into another subvolume; `..`, `.`, empty names and absolute paths are refused.
-//! * A subvolume becomes read-only and gets its received UUID in one commit, after the end of its stream and after all
-//!   of its data. What looks whole is whole.
-//! * What a resumable receipt leaves after a break says how far the stream was applied, and has exactly that in it
-//!   (`unfinished`).
-//! * Memory is bounded by one command, and by one entry for each file that cannot be changed later on (immutable,
-//!   append-only), whose flags are set last.
+//! * Only the subvolume being built changes. Paths resolve from its root name by name, never through a symbolic link or
+//!   into another subvolume; `..`, `.`, empty names and absolute paths are refused.
+//! * A subvolume becomes read-only and gets its received UUID in one commit, after all of its data and the end of its
+//!   stream. So no incomplete subvolume looks complete.
+//! * A resumable receipt that is cut short leaves a snapshot with a note of how far the stream was applied, and the
+//!   snapshot has exactly that content (`leftovers`).
+//! * Memory is bounded by one command plus one entry per immutable or append-only file, whose flags are set last.
 //!
 //! Failure: an [`Error`] names the command by the byte of the stream where it begins, and the path in it.
 //!
@@ -25,13 +24,13 @@
 #![deny(clippy::indexing_slicing)]
 
 mod error;
-mod held;
+mod leftovers;
+mod node_ref;
 mod note;
 mod origins;
 mod path;
 mod receiver;
 mod subvolume;
-mod unfinished;
 mod watch;
 
 pub use error::{Cause, Error, Result};

@@ -1,30 +1,31 @@
-//! What is written on the root directory of a subvolume whose receipt is not finished: how far the stream was applied.
+//! The resume note: an xattr on the root of an unfinished subvolume that records how far the stream was applied. Used
+//! by `leftovers` and `receiver`.
 
 use btrfs_stream::ResumePoint;
 use std::sync::Arc;
 use vfs::FileSystem;
 use vfs::file_system::{Caller, Errno, NodeId, SetAttr, XattrMode};
 
-/// The attribute that the note is. A stream can neither set nor remove it.
+/// Name of the xattr. A stream can neither set nor remove it.
 pub(crate) const NAME: &[u8] = b"user.spinney.unfinished";
 
-/// How the subvolume began.
+/// Values for the command that began the subvolume.
 const FROM_NOTHING: &str = "subvol";
 const FROM_SNAPSHOT: &str = "snapshot";
 
-/// Longest note, in bytes of text.
+/// Limit on the text of a note, in bytes.
 const TEXT_BYTES_MAX: usize = 200;
 
-/// How far a stream was applied to the subvolume that the note is on.
+/// How far a stream was applied to the subvolume with this note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) point: ResumePoint,
-    /// True where the subvolume began as a snapshot.
+    /// True if the subvolume began as a snapshot.
     pub(crate) is_snapshot: bool,
 }
 
 impl Note {
-    /// The note on the root directory `root`; `None` where there is none that makes sense.
+    /// Reads the note of the root directory `root`; `None` if there is none or it is invalid.
     pub(crate) fn read(fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<Option<Self>> {
         let text = match fs.get_xattr(root, NAME) {
             Ok(text) => text,
@@ -46,7 +47,7 @@ impl Note {
         Some(Self { point, is_snapshot })
     }
 
-    /// Writes it. The times of the directory stay: the stream decides about them.
+    /// Writes the note without changing the times of the directory, which the stream sets.
     pub(crate) fn write(&self, fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<()> {
         let began = if self.is_snapshot { FROM_SNAPSHOT } else { FROM_NOTHING };
         let text = format!("{} {began}", self.point);

@@ -1,45 +1,44 @@
-//! Subvolumes that a stream builds on: the parent of a snapshot, and those that data is cloned from.
+//! Origins of a stream: the parent of a snapshot, and the subvolumes from which data is cloned.
 //!
-//! A stream names them by UUID. Several subvolumes can have been received with one UUID, and one that was made writable
-//! keeps it although its contents change. An unchanged one is preferred. If there is none, the receipt fails, or uses a
-//! changed one with a warning if the caller asked for that.
+//! A stream names them by UUID. Several received subvolumes can share a UUID, and one that was made writable keeps it
+//! although its contents change. Unchanged ones are preferred; if there is none, the receipt fails, or uses a changed
+//! one with a warning if the caller allowed that. `receiver` resolves origins here.
 
 use crate::error::Cause;
-use crate::held::Held;
+use crate::node_ref::NodeRef;
 use btrfs::{SubvolumeInfo, Volume};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-/// The subvolumes of a volume as streams name them, each looked for once.
+/// Subvolumes already found, by the UUID in the stream.
 #[derive(Default)]
 pub(crate) struct Origins {
-    known: HashMap<[u8; 16], Arc<Held>>,
+    known: HashMap<[u8; 16], Arc<NodeRef>>,
 }
 
-/// How a stream names a subvolume.
+/// An origin as the stream names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) uuid: [u8; 16],
     /// Transaction of its last change on the sending volume.
     pub(crate) sent: u64,
-    /// The part it plays in the stream, for messages: "parent", "source of a clone".
+    /// Its role in the stream, for messages: "parent", "source of a clone".
     pub(crate) role: &'static str,
 }
 
 impl Origins {
-    /// The root of the subvolume that a stream names by a UUID: its received UUID or its own. Of several the one with
-    /// the sender's transaction is preferred. A subvolume that was changed since is refused, or with `warn` reported
-    /// there and used.
+    /// Returns the root of the subvolume with this received or own UUID. If several match, the one with the sender's
+    /// transaction is preferred. A subvolume changed since is refused, or used and reported to `warn` if that is given.
     ///
     /// # Errors
-    /// [`Cause::Unknown`] where there is none, [`Cause::ChangedOrigin`]; what reading the volume can fail with.
+    /// [`Cause::Unknown`], [`Cause::ChangedOrigin`], or errors of reading the volume.
     pub(crate) fn find(
         &mut self,
         volume: &Volume,
         wanted: Wanted,
         warn: Option<&mut dyn FnMut(&Cause)>,
-    ) -> Result<Arc<Held>, Cause> {
+    ) -> Result<Arc<NodeRef>, Cause> {
         let Wanted { uuid, role, .. } = wanted;
         if let Some(held) = self.known.get(&uuid) {
             return Ok(Arc::clone(held));
@@ -59,7 +58,7 @@ impl Origins {
         };
         let fs = volume.by_paths().file_system();
         let extension = fs.subvolumes().ok_or(Cause::Unknown { uuid, role })?;
-        let held = Arc::new(Held::new(fs, extension.root(found.id.0)?));
+        let held = Arc::new(NodeRef::new(fs, extension.root(found.id.0)?));
         self.known.insert(uuid, Arc::clone(&held));
         Ok(held)
     }
@@ -77,8 +76,8 @@ enum Choice<'a> {
     Changed(&'a SubvolumeInfo),
 }
 
-/// The best match for a UUID. btrfs-progs compare the UUIDs only, so a different transaction of the sender is no reason
-/// to refuse: it only orders several matches.
+/// Picks the best match for a UUID. btrfs-progs compare only UUIDs, so a different transaction of the sender does not
+/// exclude a match; it only orders several.
 fn choose<'a>(volume: &Volume, subvolumes: &'a [SubvolumeInfo], wanted: Wanted) -> Result<Choice<'a>, Cause> {
     if wanted.uuid == [0; 16] {
         return Ok(Choice::None);
@@ -105,8 +104,8 @@ fn is_changed(volume: &Volume, one: &SubvolumeInfo, wanted: Wanted) -> Result<bo
     if one.read_only {
         return Ok(false);
     }
-    // The subvolume was sent from this volume while it was read-only. `sent` is a transaction of this volume if
-    // it was the sender; of another sender the comparison errs towards "changed".
+    // The subvolume was sent from this volume while it was read-only. `sent` is a transaction of this volume if this
+    // volume was the sender; otherwise the comparison errs towards "changed".
     volume.by_paths().sync()?;
     Ok(volume.subvolume_info(one.id)?.changed.0 != wanted.sent)
 }

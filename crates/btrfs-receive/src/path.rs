@@ -1,28 +1,29 @@
-//! Paths in a stream: names from the root of the subvolume down, and nothing else.
+//! Paths in a stream: names relative to the root of the subvolume, without `.` and `..`. Called by `subvolume` and
+//! `receiver`.
 
-/// Longest name in bytes.
+/// Limit on a name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why a path of a stream is refused.
+/// The reason for which a path of a stream is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPath {
     /// It begins with a slash.
     #[error("the path is absolute")]
     Absolute,
-    /// It has no name where one is needed, or two slashes in a row, or one at its end.
+    /// A required name is missing, or two slashes follow each other, or one is at the end.
     #[error("the path has an empty name in it")]
     EmptyName,
-    /// It has `.` or `..` in it.
+    /// A component is `.` or `..`.
     #[error("the path has `.` or `..` in it")]
     Dots,
     /// A name of it is too long.
     #[error("the path has a name of more than 255 bytes")]
     NameTooLong,
-    /// It should be a single name.
+    /// A single name is required.
     #[error("the name of a subvolume has a slash in it")]
     Slash,
-    /// A symbolic link or a file stands where it needs a directory.
+    /// A component is a symbolic link or a file instead of a directory.
     #[error("the path leads through something that is not a directory")]
     NotADirectory,
     /// It leads into another subvolume.
@@ -30,7 +31,7 @@ pub enum BadPath {
     OtherSubvolume,
 }
 
-/// The names of a path, all of them fit to be looked up. The empty path has none: it is the root.
+/// The validated names of a path. The empty path is the root and has none.
 pub(crate) fn names(path: &[u8]) -> Result<impl Iterator<Item = &[u8]>, BadPath> {
     if path.first() == Some(&b'/') {
         return Err(BadPath::Absolute);

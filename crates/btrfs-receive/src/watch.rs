@@ -1,27 +1,28 @@
-//! What a caller asks of a receipt, and hears of it.
+//! Options of a receipt, and the trait that receives its progress. The command line sets the options and implements the
+//! trait.
 
 use crate::error::{Cause, Error};
 
-/// How to receive.
+/// Options of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Go no further than the first end command; otherwise streams are read until the input ends.
+    /// Stops at the first end command; otherwise reads streams until the input ends.
     pub stops_at_end: bool,
-    /// Commands that may fail before the receipt is given up: 1 for the first, 0 for no limit. A subvolume of which
-    /// one failed is never marked as received.
+    /// Number of failed commands that ends the receipt: 1 for the first, 0 for no limit. A subvolume with a failed
+    /// command is never marked as received.
     pub errors_max: u64,
-    /// Decompress the data of encoded writes; otherwise it goes to disk as it is, where that is possible.
+    /// Decompresses encoded writes; otherwise they are stored compressed if possible.
     pub force_decompress: bool,
-    /// Build subvolumes so that a receipt that was cut short can go on, and go on with those that were. Every command
-    /// has to succeed then, whatever `errors_max` says.
+    /// Builds subvolumes resumably, and resumes receipts that were cut short. Then every command must succeed,
+    /// regardless of `errors_max`.
     pub resumable: bool,
-    /// If no unchanged subvolume matches a parent or clone source, use a changed one.
+    /// Uses a changed subvolume if no unchanged one matches a parent or clone source.
     pub takes_changed: bool,
-    /// Bytes of a stream between two points from which a resumable receipt can go on after a crash.
+    /// Bytes of a stream between two resume points of a resumable receipt.
     pub keep_interval_bytes: u64,
 }
 
-/// A commit, a snapshot, and the deletion of an earlier one are little work beside so many bytes.
+/// The cost of a commit, a snapshot and a deletion is small compared with this many bytes.
 const KEEP_INTERVAL_BYTES: u64 = 64 << 20;
 
 impl Default for Options {
@@ -37,14 +38,14 @@ impl Default for Options {
     }
 }
 
-/// Hears how a receipt goes. Every method does nothing by default.
+/// Receives the progress of a receipt. Every method does nothing by default.
 pub trait Watch {
-    /// So many bytes of the stream were applied.
+    /// The stream was applied up to this byte.
     fn position(&mut self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// A file, directory or other node was made.
+    /// A file, directory or other node was created.
     fn made(&mut self) {}
 
     /// The receipt of a subvolume begins.
@@ -57,13 +58,13 @@ pub trait Watch {
         let _ = cause;
     }
 
-    /// A command failed, and the receipt goes on.
+    /// A command failed, and the receipt continues.
     fn failed(&mut self, error: &Error) {
         let _ = error;
     }
 }
 
-/// Hears nothing.
+/// Ignores all progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -20,15 +20,15 @@ struct Pair {
     dest: Volume,
 }
 
-/// How a received subvolume is treated.
+/// State of a received subvolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,
-    /// Made writable, and left as it is.
+    /// Made writable, but unchanged.
     Opened,
     /// Made writable, and changed.
     Changed,
-    /// Changed, and read-only again.
+    /// Changed, then read-only again.
     ChangedAndClosed,
 }
 
@@ -163,7 +163,7 @@ fn one_that_was_moved_or_shares_by_deduplication_counts_as_unchanged() {
 #[test]
 fn what_was_sent_from_here_and_changed_is_no_parent_either() {
     let pair = pair(&[Fate::Kept]);
-    // The other side changes the state, and sends it back.
+    // The receiver changes the state and sends it back.
     pair.dest.snapshot("0/one", "work", ReadWrite).unwrap();
     pair.dest.write("work/h", b"back").unwrap();
     pair.dest.snapshot("work", "three", ReadOnly).unwrap();

@@ -1,4 +1,4 @@
-//! Compressed data of a stream: written as it is where that can be, and decompressed where not.
+//! Compressed data in a stream: stored unchanged where possible, and decompressed otherwise.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,10 +21,10 @@ const KINDS: [(CompressionType, Compression); 3] = [
     (CompressionType::Lzo, Compression::Lzo { sector_size: 4096 }),
     (CompressionType::Zstd, Compression::Zstd),
 ];
-/// Bytes of an extent.
+/// Length of an extent.
 const LEN: u64 = 128 << 10;
 
-/// Text, other for each number.
+/// Text that differs for each number.
 fn text(number: u64, len: u64) -> Vec<u8> {
     let line = format!("{number} streams go into the sea; ").into_bytes();
     line.into_iter().cycle().take(usize::try_from(len).unwrap()).collect()
@@ -35,7 +35,7 @@ fn compressed(kind: CompressionType, plain: &[u8]) -> Vec<u8> {
     compress(kind, plain, &options).unwrap().unwrap()
 }
 
-/// Receives one file named `f` and returns its contents, and how many of its extents are compressed, of how many.
+/// Receives one file named `f`. Returns its contents, its number of compressed extents and of all extents.
 fn receive(commands: &[Command<'_>], options: Options) -> (Vec<u8>, usize, usize) {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
@@ -96,7 +96,7 @@ fn a_part_of_an_extent_arrives() {
     let part =
         EncodedWrite { unencoded_offset: 8192, unencoded_len: LEN, ..write(4096, 40_960, Compression::Zstd, &data) };
     let commands = [
-        // What was written before, partly behind and partly below, and a size within the first sector.
+        // An earlier write that overlaps the encoded one, and a size within the first sector.
         Command::Write { path: b"f", offset: 0, data: b"small" },
         Command::EncodedWrite(part),
         Command::Truncate { path: b"f", size: 60_000 },
@@ -115,7 +115,7 @@ fn a_part_of_an_extent_arrives() {
 fn what_does_not_fit_is_decompressed() {
     let plain = text(4, LEN);
     let data = compressed(CompressionType::Zlib, &plain);
-    // Not at a sector, and not up to the end of the file.
+    // Not sector-aligned, and not up to the end of the file.
     let commands = [
         Command::Truncate { path: b"f", size: 200_000 },
         Command::EncodedWrite(write(100, LEN, Compression::Zlib, &data)),

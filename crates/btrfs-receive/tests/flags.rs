@@ -1,4 +1,4 @@
-//! Flags of files that keep others from changing them: they are there at the end, and not in the way before.
+//! File flags that forbid changes: they are set at the end, and do not block earlier commands.
 
 #![allow(
     clippy::unwrap_used,
@@ -55,7 +55,7 @@ fn what_cannot_be_changed_is_made_so_at_the_end() {
     let found = volume.metadata("one/d/g").unwrap();
     assert_eq!([found.mtime.sec, found.ctime.sec, found.btime.sec], [1_000_000; 3]);
 
-    // The difference changes what cannot be changed, and says nothing of the flags of some.
+    // The difference changes immutable files, and does not mention the flags of some.
     let first =
         Command::Snapshot { path: b"two", uuid: [2; 16], ctransid: 2, parent_uuid: [1; 16], parent_ctransid: 1 };
     let commands = [

@@ -1,5 +1,5 @@
-//! Streams that lie. Each of them fails with an error that says what is wrong; nothing outside of its subvolume
-//! changes, and no subvolume looks whole afterwards.
+//! Hostile streams. Each fails with a matching error, changes nothing outside its subvolume, and leaves no subvolume
+//! that looks complete.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +51,7 @@ impl Stream {
         self
     }
 
-    /// A command of which the encoder would want nothing, with a right checksum.
+    /// A command that the encoder would refuse, with a correct checksum.
     fn raw(mut self, number: u16, attributes: &[(u16, &[u8])]) -> Self {
         let mut body = Vec::new();
         for (number, value) in attributes {
@@ -80,7 +80,7 @@ fn framed(number: u16, body: &[u8]) -> Vec<u8> {
     [&len[..], &number.to_le_bytes(), &sum, body].concat()
 }
 
-/// A stream that makes the subvolume and does one thing in it.
+/// A stream that creates the subvolume and applies one command to it.
 fn doing(command: Command<'_>) -> Vec<u8> {
     Stream::begun(Version::V2).then(command).end()
 }
@@ -123,7 +123,7 @@ fn rest_of(stream: &[u8]) -> Vec<u8> {
 
 type Case = (&'static str, Vec<u8>, &'static str);
 
-/// Streams whose framing is wrong.
+/// Streams with invalid framing.
 fn framing() -> Vec<Case> {
     let stream = || Stream::begun(Version::V1);
     let header = Stream::new(Version::V1).bytes;
@@ -170,7 +170,7 @@ fn times(nanoseconds: u32) -> [(u16, &'static [u8]); 4] {
     [(15, b"file"), (11, bytes), (10, bytes), (9, bytes)]
 }
 
-/// Streams whose paths lead where they must not.
+/// Streams with forbidden paths.
 fn paths() -> Vec<Case> {
     let rename = |path, to| doing(Command::Rename { path, to });
     let (long, deep): (&'static [u8], Vec<u8>) = (&[b'n'; 256], b"a/".repeat(2000));
@@ -211,7 +211,7 @@ fn paths() -> Vec<Case> {
     ]
 }
 
-/// Streams whose numbers are beyond all limits.
+/// Streams with numbers beyond all limits.
 fn limits() -> Vec<Case> {
     let file: &[u8] = b"file";
     let write = |offset| doing(Command::Write { path: b"file", offset, data: &[1; 4096] });
@@ -279,7 +279,7 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-/// Streams that build on what is not there, or in the wrong order.
+/// Streams with missing origins, or commands in the wrong order.
 fn origins() -> Vec<Case> {
     let snapshot = |path, parent_uuid| {
         let parent_ctransid = 1;
@@ -350,7 +350,7 @@ fn volume(dir: &Path) -> Volume {
     volume
 }
 
-/// What was there before is as it was, and the only subvolume that looks whole.
+/// Earlier contents are unchanged, and the earlier subvolume is the only one that looks complete.
 fn assert_untouched(volume: &Volume, case: &str) {
     assert_eq!(volume.read("outside").unwrap(), b"untouched", "{case}");
     assert_eq!(volume.symlink_metadata("outside").unwrap().nlink, 1, "{case}");
@@ -380,14 +380,14 @@ fn hostile_streams_fail_and_change_nothing_else() {
     for (case, stream, expected) in &cases {
         for options in [Options::default(), Options { errors_max: 0, ..Options::default() }] {
             let mut receiver = Receiver::new(&volume, Path::new("/"), options).unwrap();
-            let mut told = Told::default();
-            let result = receiver.receive(&stream[..], &mut told);
-            // Garbage behind a whole stream is too late for the subvolume, which is what its stream said.
+            let mut failures = Failures::default();
+            let result = receiver.receive(&stream[..], &mut failures);
+            // Garbage after a complete stream comes too late to affect its subvolume.
             let is_late = *case == "garbage behind the end";
             let error = result.expect_err(case).to_string();
-            told.0.push(error);
-            if !told.0.iter().any(|error| error.contains(expected)) {
-                wrong.push(format!("{case}: expected {expected:?} in {:?}", told.0));
+            failures.0.push(error);
+            if !failures.0.iter().any(|error| error.contains(expected)) {
+                wrong.push(format!("{case}: expected {expected:?} in {:?}", failures.0));
             }
             receiver.discard().unwrap();
             drop(receiver);
@@ -407,11 +407,11 @@ fn hostile_streams_fail_and_change_nothing_else() {
     println!("{} streams, {checked:?}", cases.len());
 }
 
-/// Keeps what failed.
+/// Collects failures.
 #[derive(Default)]
-struct Told(Vec<String>);
+struct Failures(Vec<String>);
 
-impl btrfs_receive::Watch for Told {
+impl btrfs_receive::Watch for Failures {
     fn failed(&mut self, error: &btrfs_receive::Error) {
         self.0.push(error.to_string());
     }

@@ -1,4 +1,4 @@
-//! Receipts that are cut short, at every command and by crashes, and go on: with the same stream, and with its rest.
+//! Receipts cut short at every command and by crashes, then resumed with the same stream or its rest.
 
 #![allow(
     clippy::unwrap_used,
@@ -69,7 +69,7 @@ fn boundaries(stream: &[u8]) -> Vec<usize> {
     found.into_iter().map(|at| usize::try_from(at).unwrap()).collect()
 }
 
-/// What is in a directory: modes, times, attributes and contents by paths.
+/// Modes, times, attributes and contents below a directory, by path.
 fn contents(volume: &Paths, top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut paths = vec![PathBuf::new()];
@@ -93,7 +93,7 @@ fn contents(volume: &Paths, top: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Nothing looks whole but `one`, and what is left can be told.
+/// Only `one` looks complete, and the leftovers are listed.
 fn assert_unfinished(volume: &Volume, left: Option<&Left>, case: &str) {
     let subvolumes = volume.subvolumes().unwrap();
     for found in &subvolumes {
@@ -144,7 +144,7 @@ fn a_receipt_that_was_cut_at_any_command_goes_on() {
             assert_eq!(report.subvolumes[0].path, Path::new("/two"), "{case}");
             assert!(report.subvolumes[0].is_snapshot, "{case}");
             assert_eq!(contents(&volume, Path::new("/two")), expected, "{case}");
-            // Once more, it is there.
+            // A repeated receipt finds it present.
             let (result, report) = receive(&volume, &stream[..], resumable());
             if by_rest && index > 0 {
                 assert!(result.unwrap_err().contains("no unfinished subvolume"), "{case}");
@@ -160,7 +160,7 @@ fn a_receipt_that_was_cut_at_any_command_goes_on() {
     testkit::reference::check(&image).unwrap();
 }
 
-/// A crash may come when a subvolume is marked, and has not got its name yet.
+/// A crash may come after a subvolume is marked and before it has its final name.
 #[test]
 fn what_was_received_and_not_named_is_named_by_the_next_receipt() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn what_was_received_and_not_named_is_named_by_the_next_receipt() {
     testkit::reference::check(&image).unwrap();
 }
 
-/// A reader that copies an image now and then.
+/// A reader that copies an image from time to time.
 struct Copying<'a> {
     rest: &'a [u8],
     image: &'a Path,
@@ -224,7 +224,7 @@ fn a_receipt_goes_on_after_a_crash() {
     for copy in &input.copies {
         let volume = Volume::open(copy).unwrap();
         let case = copy.display().to_string();
-        // What looks whole is whole: the last copies are of when it was.
+        // Only a complete subvolume looks complete: the last copies are from after its end.
         for found in volume.subvolumes().unwrap() {
             if found.path != "one" && (found.read_only || found.received_uuid != [0; 16]) {
                 assert_eq!(contents(&volume, &Path::new("/").join(&found.path)), expected, "{case}: {found:?}");
@@ -268,7 +268,7 @@ fn what_does_not_fit_together_is_refused_and_changes_nothing() {
     refused(&whole, resumable(), "not the stream that was cut short");
     let rest = send(&source, "two", Some("one"), Some(left.point));
     refused(&rest, Options::default(), "--resume");
-    // The points of others.
+    // Points of other streams.
     let mut other = left.point;
     other.prefix.digest ^= 1;
     let mut forged = rest.clone();
@@ -291,7 +291,7 @@ fn what_does_not_fit_together_is_refused_and_changes_nothing() {
     volume.create_dir("two").unwrap();
     refused(&stream, resumable(), "already exists");
     volume.remove_dir("two").unwrap();
-    // Somebody wrote to it.
+    // The snapshot was changed.
     volume.write(left.path.join("mine"), "x").unwrap();
     volume.sync().unwrap();
     let (result, _) = receive(&volume, &stream[..], resumable());

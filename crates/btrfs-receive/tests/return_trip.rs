@@ -65,8 +65,8 @@ fn clones(stream: &[u8]) -> (Uuid, Vec<(Uuid, String, String)>) {
     (own.unwrap(), found)
 }
 
-/// Changes what was received as `change` says, and sends it back. Returns what is cloned then, each with whether the
-/// source is the new subvolume, and checks that the origin has every file.
+/// Changes the received subvolume with `change` and sends it back. Returns the clones, each with whether its source is
+/// the new subvolume, and checks that the origin has every file.
 fn gone_back(change: impl Fn(&Volume)) -> Vec<(bool, String, String)> {
     let dir = tempfile::tempdir().unwrap();
     let [a, b] = ["a.img", "b.img"].map(|name| volume(&dir.path().join(name)));
@@ -113,7 +113,7 @@ fn so_is_what_gets_its_turn_later() {
         volume.rename("/w/third", "/w/moved").unwrap();
     });
     assert!(found.len() == 1 && found[0].0 && found[0].2 == "first", "{found:?}");
-    // A later range of the same file, which is written from its start to its end.
+    // A later range of the same file. The file is written from start to end.
     let found = gone_back(|volume| share(volume, ("/w/first", LEN / 2), ("/w/first", 0), LEN / 2));
     assert_eq!(found, [own("first", "first")]);
 }

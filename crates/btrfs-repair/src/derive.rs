@@ -1,8 +1,7 @@
-//! Trees that follow from the others: extents, block groups, free space. They are written anew, whole, from what the
-//! other trees lead to.
+//! Derived trees: extents, block groups, free space. They are rebuilt as a whole from the other trees.
 //!
 //! They describe their own blocks too. So their size is found by trying: places are taken for as many leaves as the
-//! last attempt needed, never for fewer than before, until an attempt fits what was taken.
+//! last attempt needed, never for fewer than before, until an attempt fits.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ use crate::survey::{BlockFacts, BlockRef, Survey};
 /// Attempts to find the size. Each but the last needs more blocks than the one before.
 const ATTEMPTS_MAX: usize = 100;
 
-/// What was written.
+/// The result of a rebuild.
 pub(crate) struct Derived {
     /// Roots of the trees: address and level.
     pub(crate) roots: Vec<(TreeId, (u64, u8))>,
@@ -31,7 +30,7 @@ pub(crate) struct Derived {
     pub(crate) used: u64,
 }
 
-/// The trees that a file system with these features has.
+/// The derived trees of a file system with these features.
 pub(crate) fn trees(image: &Image) -> Vec<TreeId> {
     let compat_ro = image.fields.compat_ro();
     let mut trees = vec![TreeId::EXTENT];
@@ -44,10 +43,10 @@ pub(crate) fn trees(image: &Image) -> Vec<TreeId> {
     trees
 }
 
-/// Writes them.
+/// Writes the derived trees.
 ///
 /// # Errors
-/// No space, or extents in use that overlap.
+/// No space, or overlapping extents in use.
 pub(crate) fn write(image: &Image, survey: &Survey, allocator: &mut Allocator) -> Result<Derived> {
     let trees = trees(image);
     let extents = ranges(image, survey)?;

@@ -1,8 +1,8 @@
-//! Changes items of a tree by copy on write: the leaves that change and the nodes above them get new places, and what
-//! they were copied from stays as it is.
+//! Changes items of a tree by copy on write: the leaves that change and the nodes above them are copied to new places,
+//! and the old blocks stay.
 //!
-//! Blocks that are damaged but readable are copied too where they are named: a copy is sorted, has the identity that
-//! its place asks for, and leaves out items that the verifier refuses.
+//! Damaged but readable blocks are copied too where they are listed: a copy is sorted, has the identity that its place
+//! requires, and omits items that the verifier refuses. Called by `round`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::pack::{self, OwnedItem, Places};
 use crate::space::Allocator;
 use crate::survey::Survey;
 
-/// What is to be put in place of an item; `None` removes it.
+/// The new data of items; `None` removes the item.
 pub(crate) type Changes = BTreeMap<Key, Option<Vec<u8>>>;
 
-/// What is to be changed, by tree.
+/// The changes, by tree.
 pub(crate) type Edits = BTreeMap<TreeId, Changes>;
 
-/// Blocks that are to be copied though no item of theirs changes, and all blocks that lead to them.
+/// Blocks to copy although their items do not change, and all blocks above them.
 pub(crate) fn with_ancestors(survey: &Survey, blocks: impl Iterator<Item = u64>) -> BTreeSet<u64> {
     let mut all = BTreeSet::new();
     let mut todo: Vec<u64> = blocks.collect();
@@ -64,7 +64,7 @@ impl Rewrite<'_> {
         if ptrs.len() > 1 {
             return pack::raise(self.image, self.tree, (ptrs, level), &mut places);
         }
-        // A root with one child is of no use.
+        // A root with one child is needless.
         while let Some(only) = ptrs.first().map(|ptr| ptr.blockptr.get()) {
             if only == at || level == 0 {
                 return Ok((only, level));
@@ -80,7 +80,7 @@ impl Rewrite<'_> {
         Err(Error::Beyond(format!("a new block of tree {} cannot be read back", self.tree)))
     }
 
-    /// What stands in place of a block: pointers to blocks of its level.
+    /// The blocks that replace a block: pointers to blocks of its level.
     fn block(&mut self, old: &KeyPtr, level: u8, changes: &[(&Key, &Option<Vec<u8>>)]) -> Result<Vec<KeyPtr>> {
         let at = old.blockptr.get();
         let is_copied = self.copied.contains(&at);
@@ -111,7 +111,7 @@ impl Rewrite<'_> {
         pack::write_nodes(self.image, (self.tree, level), &ptrs, &mut Places::Found(self.allocator))
     }
 
-    /// The pointers of a node; those of one that is copied anew from what they lead to.
+    /// The pointers of a node; of one that is copied, rebuilt from its children.
     fn children(&self, block: &[u8], level: u8, is_copied: bool) -> Result<Vec<KeyPtr>> {
         let mut ptrs = NodeView::new(block).ptrs().to_vec();
         if !is_copied {

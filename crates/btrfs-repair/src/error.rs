@@ -1,30 +1,30 @@
-//! Why a repair or an undo does not go on.
+//! Errors of a repair or an undo.
 
 use std::io;
 
 use btrfs_disk::Corrupt;
 
-/// Why a repair or an undo does not go on. But for [`Error::Device`] nothing was written to the image.
+/// Errors of a repair or an undo. Except for [`Error::Device`] nothing was written to the image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The check before or after a repair could not be done.
     #[error(transparent)]
     Check(#[from] btrfs_check::Error),
-    /// The image, or what keeps the changes in memory.
+    /// The image, or the overlay with the changes.
     #[error(transparent)]
     Device(#[from] blockdev::Error),
-    /// The damage is of a kind that this step does not mend.
+    /// Damage that this step cannot repair.
     #[error("{0}")]
     Beyond(String),
     /// There is no room for the blocks that a repair writes beside those in use.
     #[error("no space for {needed} more tree blocks in block groups for {kind}; delete files or grow the volume first")]
     NoSpace {
-        /// What the block groups are for.
+        /// The kind of block groups.
         kind: &'static str,
-        /// Blocks that found no place.
+        /// Blocks without a place.
         needed: u64,
     },
-    /// A block that must not reach a disk: our own mistake, noticed in time.
+    /// A block that must not be written: a mistake of ours, noticed in time.
     #[error("a repaired block would be refused ({0}); nothing was written")]
     Refused(Corrupt),
     /// The file system is on several devices.
@@ -33,11 +33,11 @@ pub enum Error {
     /// The undo file cannot be written or read.
     #[error("undo file: {0}")]
     UndoFile(#[from] io::Error),
-    /// The undo file is damaged, or is none.
+    /// The undo file is damaged, or not an undo file.
     #[error("undo file: {0}")]
     BadUndo(&'static str),
     /// The image is not in the state that the repair left.
-    #[error("the image is not as the repair left it ({0}); undoing it now would destroy what was written since")]
+    #[error("the image is not as the repair left it ({0}); undoing it now would destroy later writes")]
     Changed(&'static str),
 }
 

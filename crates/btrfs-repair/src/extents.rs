@@ -1,4 +1,4 @@
-//! What the extent tree has to say: an item for each tree block and each data extent, with all its references.
+//! Making extent items: one for each tree block and each data extent, with all references.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::pack::OwnedItem;
 use crate::space::first_overlap;
 use crate::survey::{BlockFacts, BlockRef, DataFacts, DataRef, OldExtent, Survey};
 
-/// Bytes of a data extent: what its item said, if files agree or need no more; else what files say.
+/// The length of a data extent: that of its item, if files fit into it; else that of the files.
 ///
 /// # Errors
-/// Where files disagree about it.
+/// Where files disagree.
 pub(crate) fn data_len(at: u64, facts: &DataFacts, old: Option<&OldExtent>) -> Result<u64> {
     let most = facts.lens.last().copied().unwrap_or(0);
     match old.map(|old| old.len).filter(|len| *len >= facts.used && *len > 0) {

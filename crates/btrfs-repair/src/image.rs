@@ -1,4 +1,5 @@
-//! The image as it will be: an overlay whose changes stay in memory, its chunks, and its superblock.
+//! The image under repair: an overlay with the changes in memory, its chunks, and its superblock. Used by the planner
+//! and by each round.
 
 use std::sync::Arc;
 
@@ -20,9 +21,9 @@ use crate::error::{Error, Result};
 /// A tree block that was read.
 pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
-    /// What the verifier refuses of it; its checksum is right all the same.
+    /// The verifier's error, if any; the checksum is right all the same.
     pub(crate) problem: Option<Corrupt>,
-    /// Copies that are not this one.
+    /// Copies that differ from this one.
     pub(crate) bad_copies: Vec<u32>,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Image {
     pub(crate) media: Media,
     pub(crate) fields: Box<DiskSuperblock>,
     pub(crate) chunk_tree_uuid: Uuid,
-    /// Chunk items that no chunk could be made of, or that overlap.
+    /// Chunk items that are invalid, or that overlap.
     pub(crate) bad_chunks: usize,
 }
 
@@ -85,7 +86,7 @@ impl Image {
                 }
             }
         }
-        // What the superblock says of system chunks only leads to the chunk tree.
+        // The system chunks in the superblock serve only to find the chunk tree.
         if is_whole {
             self.media.chunks.clear();
         }
@@ -98,8 +99,8 @@ impl Image {
         is_whole.then_some(device_count)
     }
 
-    /// Chunks that lie on no device that is there, beyond its end, or on each other. Device extents and block groups
-    /// may be what is right then, and must not be made to follow them.
+    /// Counts chunks on missing devices, beyond the end of a device, or overlapping. Device extents and block groups
+    /// may be right then, and must not be changed to match them.
     fn misplaced_chunks(&self) -> usize {
         let mut places: Vec<(u64, u64, u64)> = Vec::new();
         let mut bad = 0usize;
@@ -121,7 +122,7 @@ impl Image {
         bad.saturating_add(overlaps.count())
     }
 
-    /// Reads a block from the best copy: one that the verifier accepts, else one whose checksum and place are right.
+    /// Reads a block from the best copy: one that the verifier accepts, else one with a right checksum and place.
     pub(crate) fn read(&self, at: u64, level: u8) -> Option<Block> {
         let media = &self.media;
         media.chunk(at, media.node_len())?;
@@ -135,7 +136,7 @@ impl Image {
                 continue;
             }
             match (&best, verify::block(&bytes, &expect)) {
-                // A write that one copy missed: the older one is as right as the newer in itself.
+                // A write that one copy missed: the older one is valid in itself, too.
                 (Some(Block { problem: None, bytes: first, .. }), Ok(()))
                     if block_generation(&bytes) > block_generation(first) =>
                 {
@@ -211,7 +212,7 @@ impl Image {
         let superblock = Superblock::new(*self.fields).map_err(Error::Refused)?;
         let used = self.fields.dev_item.total_bytes.get();
         for (index, offset) in mirror_offsets(self.device.size_bytes()).enumerate() {
-            // The kernel leaves a mirror out that ends where the file system does.
+            // The kernel omits a mirror that ends at the end of the file system.
             if index == 0 || offset.saturating_add(to_u64(SUPERBLOCK_SIZE)) < used {
                 let copy = superblock.sealed(offset).map_err(Error::Refused)?;
                 self.device.write_at(offset, &[copy.bytes()])?;
@@ -220,8 +221,8 @@ impl Image {
         Ok(())
     }
 
-    /// Generation of the last commit, which a repair keeps: the log of fsyncs belongs to it, and so do quotas, the UUID
-    /// tree and caches.
+    /// Generation of the last commit, which a repair keeps: the log of fsyncs, quotas, the UUID tree and caches depend
+    /// on it.
     pub(crate) fn generation(&self) -> u64 {
         self.fields.generation.get()
     }

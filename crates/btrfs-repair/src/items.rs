@@ -1,4 +1,4 @@
-//! Which items of a damaged block are believed.
+//! The items of a damaged block that a repair trusts. Called by `edit` and `round`.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use btrfs_disk::{Key, Logical, TreeId};
 
 use crate::image::Image;
 
-/// The data of an item that the verifier accepts, or that it would but for a field that other items tell, or that
-/// matters to nobody. `None` for an item that makes no sense.
+/// The data of an item that the verifier accepts, or would accept but for a field that follows from other items, or
+/// that does not matter. `None` for an invalid item.
 pub(crate) fn believed<'a>(image: &Image, tree: TreeId, key: &Key, data: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let media = &image.media;
     let expect = Expect::at(&media.format, Logical(0), media.generation_max);
@@ -30,8 +30,7 @@ pub(crate) fn believed<'a>(image: &Image, tree: TreeId, key: &Key, data: &'a [u8
     is_valid(&judged).then_some(Cow::Owned(kept))
 }
 
-/// A file extent that claims more of its data than there is ends with the data; one in the item is as long as the data
-/// that is there.
+/// A file extent that exceeds its data is cut to the data; an inline one gets the length of its data.
 fn extent(data: &[u8]) -> Option<Vec<u8>> {
     match FileExtent::parse(data).ok()? {
         FileExtent::Inline { head, data: inline } if head.compression == 0 => {
@@ -47,8 +46,8 @@ fn extent(data: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// An inode that claims to be from the future, has flags that nobody knows, or is of no type, keeps all the rest. The
-/// type is left out of what is kept, as its entries tell it; what is judged in its place is any.
+/// An inode from the future, with unknown flags, or without a type keeps all other fields. The type is left out of the
+/// result, as directory entries have it; the second value, with any type, is for the verifier.
 fn inode(data: &[u8], newest: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     let item = InodeItem::parse(data).ok()?;
     let known = InodeItem {
@@ -66,7 +65,7 @@ fn inode(data: &[u8], newest: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((judged.bytes().to_vec(), kept.bytes().to_vec()))
 }
 
-/// A root item from the future: its block is written anew, and named with its generation.
+/// A root item from the future: its block is rewritten, and the item gets its generation.
 fn root(data: &[u8], newest: u64) -> Option<Vec<u8>> {
     let item = RootItem::read(data).ok()?;
     let generation = item.generation.get().min(newest).into();
@@ -75,7 +74,7 @@ fn root(data: &[u8], newest: u64) -> Option<Vec<u8>> {
     (data.len() == known.bytes().len()).then(|| known.bytes().to_vec())
 }
 
-/// Whether an item that makes no sense may be left out: what it says can be told from others, or is a small loss.
+/// Whether an invalid item may be dropped: it can be rebuilt from others, or is a small loss.
 pub(crate) fn may_drop(tree: TreeId, key: &Key) -> bool {
     let of_inode = [
         item_type::INODE_ITEM,

@@ -1,4 +1,4 @@
-//! Tree blocks made of items, and trees made of blocks.
+//! Packing items into tree blocks, and blocks into trees. Called by `edit` and `derive`.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::space::{Allocator, ptrs_each};
 /// An item with its data.
 pub(crate) type OwnedItem = (Key, Vec<u8>);
 
-/// Which block it is.
+/// The identity of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     pub(crate) at: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Name {
     pub(crate) level: u8,
 }
 
-/// Which items go into which leaf: as few leaves as hold them, but at least so many.
+/// Distributes items over leaves: as few as hold them, but at least `leaves_min`.
 pub(crate) fn leaves(items: &[OwnedItem], nodesize: u32, leaves_min: usize) -> Vec<Range<usize>> {
     let room = usize_from(leaf_data_size(nodesize));
     let mut leaves: Vec<Range<usize>> = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn leaves(items: &[OwnedItem], nodesize: u32, leaves_min: usize) -> V
     }
     leaves.push(start..items.len());
     while leaves.len() < leaves_min {
-        // The longest is cut in two; where all hold one item there cannot be more.
+        // The longest is cut in two; where all have one item there cannot be more.
         let Some(longest) = (0..leaves.len()).max_by_key(|index| leaves.get(*index).map_or(0, Range::len)) else {
             break;
         };
@@ -96,7 +96,7 @@ pub(crate) fn node(image: &Image, name: Name, ptrs: &[KeyPtr]) -> Vec<u8> {
     bytes
 }
 
-/// Where new blocks go: to places that are known before, or to those that an allocator finds.
+/// The source of places for new blocks: a list, or an allocator.
 pub(crate) enum Places<'a> {
     Given(std::vec::IntoIter<u64>),
     Found(&'a mut Allocator),
@@ -114,7 +114,7 @@ impl Places<'_> {
     }
 }
 
-/// Writes leaves of these items; a pointer to each.
+/// Writes leaves of these items; returns a pointer to each.
 ///
 /// # Errors
 /// No space.
@@ -156,7 +156,7 @@ pub(crate) fn write_nodes(
     Ok(ptrs)
 }
 
-/// Puts levels above blocks until there is one; its address and level.
+/// Puts levels above blocks until one is left; returns its address and level.
 ///
 /// # Errors
 /// No space.
@@ -173,7 +173,7 @@ pub(crate) fn raise(
     Ok((ptrs.first().map_or(0, |ptr| ptr.blockptr.get()), level))
 }
 
-/// Writes a tree of these items, in the order of their keys; address and level of its root.
+/// Writes a tree of these items, in the order of their keys; returns address and level of its root.
 ///
 /// # Errors
 /// No space.

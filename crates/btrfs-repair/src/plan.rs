@@ -1,8 +1,8 @@
-//! A repair as a whole: planned on an overlay until a check finds no more that can be mended, then written at once.
+//! A repair as a whole: planned on an overlay until a check finds no more that can be repaired, then written at once.
 //!
 //! Order of the writes: everything but superblocks, flush, the primary superblock, flush, its mirrors, flush. Until the
-//! primary is whole the state before counts, of which nothing is overwritten but copies that were bad; then the
-//! repaired one does.
+//! primary is written the old state is valid, of which only bad copies are overwritten; then the repaired one is.
+//! Called by the command line.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,44 +14,44 @@ use blockdev::backends::OverlayDevice;
 use btrfs_check::{Code, CodeTable as _, Pass, PassTable as _, Report, Watch, check, open_media};
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, mirror_offsets};
 
+use crate::backup_roots::{self, Older};
 use crate::error::{Error, Result};
 use crate::image::Image;
-use crate::older::{self, Older};
 use crate::round;
 use crate::space::Ranges;
 use crate::step::Step;
 use crate::undo::{self, PageWrite, read_page, write_page};
 
-/// Rounds of mending and checking; what one mends may bring to light what was hidden before.
+/// Rounds of mending and checking; one may uncover damage that was hidden before.
 const ROUNDS_MAX: usize = 6;
 
-/// How to repair.
+/// The options of a repair.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Steps that may be taken; all where there are none.
+    /// Steps that may be taken; all if empty.
     pub steps: Vec<Step>,
     /// Bytes of changes that may be kept in memory.
     pub changes_bytes_max: usize,
     /// Memory of each check, bytes.
     pub check_memory_bytes: usize,
-    /// Folder for what does not fit into it.
+    /// Folder for the temporary files of checks.
     pub folder: PathBuf,
-    /// Threads of each check; 0 for one a processor.
+    /// Threads of each check; 0 for one per processor.
     pub threads: usize,
 }
 
-/// What a repair would do, worked out to the last byte.
+/// A planned repair, worked out to the last byte.
 #[derive(Debug)]
 pub struct Plan {
-    /// What a check finds now.
+    /// The findings of a check now.
     pub before: Report,
-    /// What a check would find afterwards.
+    /// The findings of a check after the repair.
     pub after: Report,
-    /// The steps, each with what it is taken for: codes and how often they were found.
+    /// The steps, each with its reasons: codes and how often they were found.
     pub steps: Vec<(Step, Vec<(Code, u64)>)>,
     /// Why steps cannot be taken.
     pub refusals: Vec<String>,
-    /// The state that it goes back to, where the last one cannot be read.
+    /// The earlier commit that it goes back to, where the last one cannot be read.
     pub older: Option<Older>,
     pages: Vec<PageWrite>,
     primary: (Vec<u8>, Vec<u8>),
@@ -59,19 +59,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Nothing is wrong.
+    /// True if nothing is wrong.
     #[must_use]
     pub fn is_needless(&self) -> bool {
         self.before.counts.is_empty()
     }
 
-    /// A check would find nothing afterwards.
+    /// True if a check would find nothing afterwards.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.after.counts.is_empty()
     }
 
-    /// There is something to write.
+    /// True if there is something to write.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         !self.pages.is_empty()
@@ -83,7 +83,7 @@ impl Plan {
         btrfs_disk::convert::to_u64(self.pages.len().saturating_mul(undo::PAGE))
     }
 
-    /// Writes what brings every byte back. It has to be durable before [`Plan::apply`].
+    /// Writes the undo file, which restores every byte. It has to be durable before [`Plan::apply`].
     ///
     /// # Errors
     /// The file's.
@@ -91,11 +91,11 @@ impl Plan {
         Ok(undo::write(out, self.image_bytes, (&self.primary.0, &self.primary.1), &self.pages)?)
     }
 
-    /// Writes the repair to the image that was planned for.
+    /// Writes the repair to the image of the plan.
     ///
     /// # Errors
-    /// `Changed` where the image is not as it was planned for; nothing is written then. The device's: the image is then
-    /// in one of the two states, and the undo file leads back.
+    /// `Changed` where the image has changed since; nothing is written then. The device's: the image is then in one of
+    /// the two states, and the undo file leads back.
     pub fn apply(&self, device: &dyn Device) -> Result<()> {
         let is_same =
             device.size_bytes() == self.image_bytes && read_page(device, SUPERBLOCK_OFFSET)? == self.primary.0;
@@ -118,14 +118,14 @@ impl Plan {
     }
 }
 
-/// What is being planned.
+/// The state of the planning.
 struct Planner<'a> {
     options: &'a Options,
     watch: &'a dyn Watch,
     /// The image, and the overlays of the rounds so far, one over the other.
     base: Arc<dyn Device>,
     layers: Vec<Arc<OverlayDevice>>,
-    /// What no round may write over.
+    /// Ranges that no round may overwrite.
     kept: Ranges,
     refusals: Vec<String>,
     steps: Vec<(Step, Vec<(Code, u64)>)>,
@@ -134,7 +134,7 @@ struct Planner<'a> {
 /// Works out a repair. Nothing is written to the device.
 ///
 /// # Errors
-/// When the check cannot be done: no superblock, an I/O error. Damage that cannot be mended is no error.
+/// When the check cannot be done: no superblock, an I/O error. Damage that cannot be repaired is not an error.
 pub fn plan(device: &Arc<dyn Device>, options: &Options, watch: &dyn Watch) -> Result<Plan> {
     let mut planner = Planner {
         options,
@@ -179,7 +179,7 @@ pub fn plan(device: &Arc<dyn Device>, options: &Options, watch: &dyn Watch) -> R
     planner.finish(before, now, older)
 }
 
-/// Fewer findings, and none of a new kind.
+/// True for fewer findings, and none of a new kind.
 fn is_better(before: &Report, after: &Report) -> bool {
     let sum = |report: &Report| report.counts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
     let is_known = |code: &Code| before.counts.iter().any(|(known, _)| known == code);
@@ -202,7 +202,7 @@ impl Planner<'_> {
         Ok(check(&[Arc::clone(device)], &options, self.watch)?)
     }
 
-    /// The steps that what was found asks for.
+    /// The steps for the findings.
     fn wanted(&self, report: &Report) -> BTreeSet<Step> {
         let steps = report.findings.iter().filter_map(Step::for_finding);
         steps.filter(|step| self.options.steps.is_empty() || self.options.steps.contains(step)).collect()
@@ -215,16 +215,16 @@ impl Planner<'_> {
         }
     }
 
-    /// Goes back to an earlier commit, where the last one cannot be read and an earlier one is whole: what a check of
-    /// it finds, which is nothing. The layers and steps so far give way to it.
+    /// Goes back to an earlier commit, where the last one cannot be read and an earlier one is whole, which a check
+    /// verifies; returns its report. Discards the layers and steps so far.
     fn go_back(&mut self, before: &Report) -> Result<Option<(Report, Older)>> {
         let fields = open_media(&[Arc::clone(&self.base)])?.fields;
         let is_allowed = self.options.steps.is_empty() || self.options.steps.contains(&Step::OlderState);
-        if !is_allowed || !older::is_needed(before, &fields) {
+        if !is_allowed || !backup_roots::is_needed(before, &fields) {
             return Ok(None);
         }
         let (layers, steps) = (std::mem::take(&mut self.layers), std::mem::take(&mut self.steps));
-        for state in older::states(&fields) {
+        for state in backup_roots::states(&fields) {
             let to = state.generation.get();
             let report = self.state(state)?;
             if report.counts.is_empty() {
@@ -241,14 +241,14 @@ impl Planner<'_> {
         Ok(None)
     }
 
-    /// Puts the superblocks of an earlier commit on a layer; what a check of that finds.
+    /// Puts the superblocks of an earlier commit on a layer; returns the report of a check.
     fn state(&mut self, state: Box<DiskSuperblock>) -> Result<Report> {
         let layer = Arc::new(OverlayDevice::new(Arc::clone(&self.base), self.options.changes_bytes_max));
         let mut image = Image::open(Arc::clone(&layer))?;
         image.fields = state;
         image.write_superblocks()?;
         self.layers = vec![layer];
-        // What a superblock says of devices and system chunks is as of its own commit.
+        // The devices and system chunks in a superblock are those of its own commit.
         let tops = BTreeSet::from([Step::Superblock]);
         let found = self.check(&self.top())?;
         if !found.counts.is_empty() && self.wanted(&found).is_subset(&tops) {
@@ -258,7 +258,8 @@ impl Planner<'_> {
         self.check_passes(&self.top(), passes)
     }
 
-    /// Takes all steps at once; where that does not go, each by itself. What a check finds then, if anything was done.
+    /// Takes all steps at once or, where that fails, each by itself; returns the report of a check, if anything was
+    /// done.
     fn round(&mut self, steps: &BTreeSet<Step>, now: &Report) -> Result<Option<Report>> {
         if self.attempt(steps, now)? {
             return Ok(Some(self.check(&self.top())?));
@@ -272,7 +273,7 @@ impl Planner<'_> {
         if is_done { Ok(Some(self.check(&self.top())?)) } else { Ok(None) }
     }
 
-    /// Takes steps on an overlay of their own, which stays only if all goes well.
+    /// Takes steps on an overlay of their own, which is kept only on success.
     fn attempt(&mut self, steps: &BTreeSet<Step>, now: &Report) -> Result<bool> {
         let layer = Arc::new(OverlayDevice::new(self.top(), self.options.changes_bytes_max));
         let mut kept = self.kept.clone();
@@ -294,7 +295,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Notes a step, with what it was taken for.
+    /// Notes a step, with its reasons.
     fn took(&mut self, step: Step, now: &Report) {
         let mut codes: Vec<(Code, u64)> = Vec::new();
         for finding in now.findings.iter().filter(|finding| Step::for_finding(finding) == Some(step)) {

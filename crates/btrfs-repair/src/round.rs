@@ -1,5 +1,5 @@
-//! One round of a repair, on the overlay: menders say what is to change, trees are changed by copy on write, what
-//! follows from them is written anew, and the superblock names the new roots.
+//! One round of a repair, on the overlay: menders collect changes, trees are changed by copy on write, derived trees
+//! are rebuilt, and the superblock gets the new roots. Called by `plan`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use crate::space::{Allocator, Ranges};
 use crate::step::Step;
 use crate::survey::{Survey, is_of_files};
 
-/// Takes these steps. `kept` is space that no block may be put in, and grows by what is in use now.
+/// Takes these steps. `kept` is space for no new block; the space in use now is added.
 ///
 /// # Errors
-/// Damage that a step does not mend, or no space. The overlay may be changed then, and is to be thrown away.
+/// Damage that a step cannot repair, or no space. The overlay may be changed then, and has to be discarded.
 pub(crate) fn run(image: &mut Image, steps: &BTreeSet<Step>, kept: &mut Ranges) -> Result<()> {
     let survey = Survey::of(image, &[]);
     survey.used.iter().for_each(|(start, end)| kept.add(start, end.saturating_sub(start)));
@@ -66,7 +66,7 @@ fn mirrors(image: &Image, survey: &Survey) -> Result<()> {
     Ok(())
 }
 
-/// What refers to extents has to be known before trees are written.
+/// Refuses to write trees where the references to extents are not fully known.
 fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
     if let Some(feature) = unknown_feature(image) {
         return Err(Error::Beyond(format!("the feature {feature} is not known well enough to be repaired")));
@@ -93,7 +93,7 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
     for (at, tree) in survey.damaged.iter().filter(|(at, tree)| needed(**tree) && is_leaf(survey, **at)) {
         let Some(block) = image.read(*at, 0) else { continue };
         let mut items = LeafView::new(&block.bytes).iter();
-        // What such an item refers to would lose its extent item, and be written over.
+        // The extents of such an item would lose their extent items, and be overwritten.
         if let Some((key, _)) =
             items.find(|(key, data)| believed(image, *tree, key, data).is_none() && !may_drop(*tree, key))
         {
@@ -105,14 +105,14 @@ fn sound_enough(image: &Image, survey: &Survey) -> Result<()> {
     Ok(())
 }
 
-/// A feature that says something of extents or trees that is not known here.
+/// A feature that affects extents or trees and is not known here.
 fn unknown_feature(image: &Image) -> Option<String> {
     let known = Incompat::NAMED
         - Incompat::ZONED
         - Incompat::EXTENT_TREE_V2
         - Incompat::RAID_STRIPE_TREE
         - Incompat::REMAP_TREE;
-    // Restored dumps have no data, and trees as all others.
+    // Restored dumps have no data, but ordinary trees.
     let dump = SuperFlags::METADUMP | SuperFlags::METADUMP_V2;
     let state = SuperFlags::WRITTEN | SuperFlags::RELOC | SuperFlags::ERROR | dump;
     let incompat = image.fields.incompat().beyond(known).map(|beyond| beyond.to_string());
@@ -151,7 +151,7 @@ fn trees(image: &mut Image, survey: &Survey, steps: &BTreeSet<Step>, kept: &mut 
         moved.insert(tree, rewrite.run((at, root.item.level), &changes)?);
     }
     chunk_tree(image, &copied, edits.remove(&TreeId::CHUNK).unwrap_or_default(), &mut allocator)?;
-    // The derived trees' roots are named once they are known; their items are copied now.
+    // The roots of derived trees are set once they are known; their items are copied now.
     moved.extend(derived.iter().map(|tree| (*tree, (0, 0))));
     for (tree, root) in &moved {
         let (key, item) = root_item(image, survey, &changes_of_root, *tree, *root);
@@ -169,14 +169,14 @@ fn trees(image: &mut Image, survey: &Survey, steps: &BTreeSet<Step>, kept: &mut 
         let flags = image.fields.compat_ro() | CompatRo::FREE_SPACE_TREE_VALID;
         image.fields.compat_ro_flags = flags.bits().into();
     } else if image.fields.cache_generation.get() == image.generation() {
-        // Caches of free space in files are of no use any more: the kernel drops those of another generation.
+        // Caches of free space in files are stale: the kernel drops those of another generation.
         image.fields.cache_generation = image.generation().saturating_sub(1).into();
     }
     *kept = allocator.into_used();
     Ok(())
 }
 
-/// Lets the menders say what is to change.
+/// Collects the changes of the menders.
 fn mended<'a>(image: &'a Image, survey: &'a Survey, steps: &BTreeSet<Step>) -> Result<Mending<'a>> {
     let mut mending = Mending { image, survey, edits: BTreeMap::new(), fresh: BTreeMap::new() };
     let has = |step| steps.contains(&step);
@@ -226,7 +226,7 @@ fn root_tree(image: &mut Image, copied: &BTreeSet<u64>, changes: &Changes, alloc
     Ok(())
 }
 
-/// The root item of a tree that moved, with what else changes of it.
+/// The root item of a tree that moved, with its other changes.
 fn root_item(
     image: &Image,
     survey: &Survey,
@@ -251,7 +251,7 @@ fn root_item(
     (key, RootItem { bytenr, level, generation, generation_v2: generation, ..item })
 }
 
-/// Names the root of a tree in its root item, which has a place of this round.
+/// Sets the root of a tree in its root item, which was copied in this round.
 fn name_root(image: &Image, tree: TreeId, (root, root_level): (u64, u8)) -> Result<()> {
     let lost = || Error::Beyond(format!("the root item of tree {tree} cannot be read back"));
     let from = Key::new(tree.0, item_type::ROOT_ITEM, 0);

@@ -1,4 +1,4 @@
-//! Where a repair puts its blocks: space that neither the state before nor an earlier round uses.
+//! Space for new blocks of a repair: ranges that neither the old state nor an earlier round uses.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use btrfs_pool::{Chunk, Purpose};
 
 use crate::error::{Error, Result};
 
-/// Bytes around a copy of the superblock that the kernel gives to no extent.
+/// Bytes around a copy of the superblock that the kernel does not allocate.
 const SUPER_STRIPE: u64 = 64 << 10;
 
 /// Ranges of addresses, merged where they touch.
@@ -19,7 +19,7 @@ const SUPER_STRIPE: u64 = 64 << 10;
 pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range; what overlaps becomes one.
+    /// Adds a range, joined with those it overlaps.
     pub(crate) fn add(&mut self, start: u64, len: u64) {
         let (mut start, mut end) = (start, start.saturating_add(len));
         while let Some((from, to)) = self.0.range(..=end).next_back().map(|(from, to)| (*from, *to)) {
@@ -50,9 +50,9 @@ impl Ranges {
 pub(crate) struct Allocator {
     used: Ranges,
     node_len: u64,
-    /// Where the search goes on, in chunks for metadata and in system chunks.
+    /// Where the search continues, in chunks for metadata and in system chunks.
     next: [u64; 2],
-    /// Everything that was handed out.
+    /// All places handed out.
     pub(crate) taken: Vec<u64>,
 }
 
@@ -93,7 +93,7 @@ impl Allocator {
         Err(Error::NoSpace { kind, needed: 1 })
     }
 
-    /// What is in use, with all that was handed out.
+    /// The ranges in use, with those handed out.
     pub(crate) fn into_used(self) -> Ranges {
         self.used
     }
@@ -125,7 +125,7 @@ pub(crate) fn gaps(start: u64, end: u64, extents: impl Iterator<Item = (u64, u64
     gaps
 }
 
-/// Whether none of the sorted extents overlaps the next.
+/// The first of the sorted extents that overlaps the next, with its end.
 pub(crate) fn first_overlap(extents: &BTreeMap<u64, u64>) -> Option<(u64, u64)> {
     let mut last: Option<(u64, u64)> = None;
     for (at, len) in extents {
@@ -139,14 +139,13 @@ pub(crate) fn first_overlap(extents: &BTreeMap<u64, u64>) -> Option<(u64, u64)> 
     None
 }
 
-/// Pointers in each of the nodes above so many blocks: nodes are filled alike, as a last one of a single pointer would
-/// be a tree on stilts.
+/// Pointers in each of the nodes above `blocks` blocks: nodes are filled evenly, so that none has a single pointer.
 pub(crate) fn ptrs_each(blocks: usize, ptrs_max: usize) -> usize {
     let nodes = blocks.div_ceil(ptrs_max.max(2)).max(1);
     blocks.div_ceil(nodes).max(1)
 }
 
-/// Blocks that are needed above so many leaves, level by level from 1.
+/// Blocks needed above `leaves` leaves, level by level from 1.
 pub(crate) fn nodes_above(leaves: usize, ptrs_max: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut below = leaves;
@@ -157,7 +156,7 @@ pub(crate) fn nodes_above(leaves: usize, ptrs_max: usize) -> Vec<usize> {
     counts
 }
 
-/// Bytes of all blocks of a tree with so many leaves.
+/// Number of blocks of a tree with `leaves` leaves.
 pub(crate) fn tree_blocks(leaves: usize, ptrs_max: usize) -> u64 {
     to_u64(nodes_above(leaves, ptrs_max).iter().fold(leaves, |sum, count| sum.saturating_add(*count)))
 }

@@ -1,11 +1,11 @@
-//! The steps of a repair, in one table: what each mends, how, and what is lost by it.
+//! The table of repair steps: what each repairs, how, and what is lost by it. Used by `plan` and the command line.
 
 use btrfs_check::{Code, CodeTable as _, Finding};
 use btrfs_disk::TreeId;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $name:ident $id:literal $about:literal $loses:literal [$($code:ident)*];)*) => {
-        /// A step of a repair. They stand in the order in which they are taken.
+        /// A step of a repair. Steps are taken in this order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Step {
             $($(#[$doc])* $name,)*
@@ -17,18 +17,18 @@ macro_rules! steps {
     };
 }
 
-/// What is said of a step.
+/// The description of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInfo {
     /// The step.
     pub step: Step,
     /// Its name, which does not change from version to version.
     pub id: &'static str,
-    /// What it does.
+    /// Its action.
     pub about: &'static str,
-    /// What may be lost by it; empty where nothing is.
+    /// Possible losses; empty where there are none.
     pub loses: &'static str,
-    /// The codes that it mends. Codes of single blocks belong to the step of their tree: see [`Step::for_finding`].
+    /// The codes that it repairs. Codes of single blocks belong to the step of their tree: see [`Step::for_finding`].
     pub codes: &'static [Code],
 }
 
@@ -41,7 +41,7 @@ steps! {
     /// The log.
     Log "log"
         "drop the log of fsyncs"
-        "what was written by fsync after the last commit; everything committed is there"
+        "data synced after the last commit; everything committed is there"
         [LogBlock LogRoot LogCsum LogOverlap];
     /// Bad copies of blocks.
     Mirrors "mirrors"
@@ -62,7 +62,7 @@ steps! {
     /// Names and links.
     Names "names"
         "make names and links agree in directories and inodes; inodes without a name go to lost+found"
-        "names that one of their three items alone has; size, owner, mode and times of inodes whose item makes no \
+        "names that only one of their three items has; size, owner, mode and times of inodes whose item makes no \
             sense; items of types that no subvolume has; caches of free inode numbers"
         [FileInodeMissing FileLinkCount FileRefNoEntry FileEntryNoRef FileEntryNoInode FileEntryType FileDirItemMissing
             FileDirIndexMissing FileDirSize FileDirLinks FileDirDouble FileRootDir FileOrphan FileOrphanItem
@@ -70,7 +70,7 @@ steps! {
     /// Numbers and extents of files.
     Files "files"
         "make sizes, byte counts, flags, holes and overlapping extents of files right"
-        "of two overlapping extents of a file, what the first has beyond the start of the second"
+        "of two overlapping extents of a file, the part of the first beyond the start of the second"
         [FileNbytes FileHole FileSymlink FileFlags FileCompressed FileExtentOverlap];
     /// Subvolumes.
     Subvolumes "subvolumes"
@@ -80,7 +80,7 @@ steps! {
             RootDefault];
     /// The UUID tree.
     Uuids "uuids"
-        "make the UUID tree say what the subvolumes say"
+        "make the UUID tree match the subvolumes"
         ""
         [UuidMissing UuidExtra];
     /// Quotas.
@@ -95,7 +95,7 @@ steps! {
         [CsumMissing CsumOrphan CsumOverlap];
     /// Extents and block groups.
     Extents "extents"
-        "rebuild the extent tree and the block groups from what the other trees refer to"
+        "rebuild the extent tree and the block groups from the references of the other trees"
         "data that nothing but extent items knows of: where a file's own items were damaged before, theirs too"
         [ExtentMissing ExtentUnreferenced ExtentRefMissing ExtentRefExtra ExtentRefCount ExtentRefTotal ExtentOverlap
             ExtentKind ExtentLength ExtentLevel ExtentGeneration ExtentOutside ExtentGroupKind ExtentOwner ChunkNoGroup
@@ -125,7 +125,7 @@ impl Step {
         TABLE.iter().find(|info| info.id == id).map(|info| info.step)
     }
 
-    /// What is said of it.
+    /// Its description.
     #[must_use]
     pub fn info(self) -> Option<&'static StepInfo> {
         TABLE.iter().find(|info| info.step == self)
@@ -137,8 +137,8 @@ impl Step {
         self.info().map_or("", |info| info.id)
     }
 
-    /// The step that mends what was found, if one does: by its code, and for a tree block by its tree. For what none
-    /// mends there may be [`Step::OlderState`].
+    /// The step that repairs a finding, if there is one: by its code, and for a tree block by its tree. Otherwise
+    /// [`Step::OlderState`] may help.
     #[must_use]
     pub fn for_finding(finding: &Finding) -> Option<Self> {
         let is_of_block = finding.code.id().starts_with("block-");

@@ -1,8 +1,9 @@
-//! What the trees lead to: every block once, level by level, with all that refers to it; and the data of files.
+//! The survey: a walk of all trees, every block once, level by level, that collects all references, and the data of
+//! files.
 //!
-//! Whether the references that a block holds are counted by its own address ("full back references") follows from what
-//! refers to it: they are, unless the tree that owns the block refers to it. This is what the kernel keeps true, and
-//! what `btrfs check` compares. Levels come from the top, so that it is known of a block before its children are read.
+//! Whether the references of a block's pointers are counted by its own address ("full back references") follows from
+//! the references to it: they are, unless the tree that owns the block refers to it. The kernel maintains this, and
+//! `btrfs check` compares it. Levels are read from the top, so this is known of a block before its children are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +49,7 @@ pub(crate) struct BlockFacts {
 /// A data extent that files use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DataFacts {
-    /// Bytes that file extents believe it to have.
+    /// Its lengths according to file extents.
     pub(crate) lens: BTreeSet<u64>,
     /// Bytes of it that file extents use, from its start.
     pub(crate) used: u64,
@@ -56,7 +57,7 @@ pub(crate) struct DataFacts {
     pub(crate) refs: BTreeMap<DataRef, u32>,
 }
 
-/// What the extent tree says of data.
+/// The extent tree's record of data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldExtent {
     pub(crate) len: u64,
@@ -64,34 +65,34 @@ pub(crate) struct OldExtent {
     pub(crate) owner: Option<TreeId>,
 }
 
-/// A tree that the root tree lists.
+/// A tree in the root tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) key: Key,
     pub(crate) item: RootItem,
 }
 
-/// All of it.
+/// The results of the walk.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) roots: Vec<Root>,
     pub(crate) blocks: BTreeMap<u64, BlockFacts>,
     pub(crate) data: BTreeMap<u64, DataFacts>,
     pub(crate) old: BTreeMap<u64, OldExtent>,
-    /// Trees of which a block cannot be read, with the block.
+    /// Trees with unreadable blocks, and the block.
     pub(crate) lost: Vec<(TreeId, u64)>,
-    /// Blocks that are read in spite of what is wrong with them or with what leads to them, by tree.
+    /// Blocks that are read in spite of defects, by tree.
     pub(crate) damaged: BTreeMap<u64, TreeId>,
-    /// Blocks of another generation than what leads to them says: perhaps older states of the block, by tree.
+    /// Blocks of another generation than their pointers have: perhaps older states of the block, by tree.
     pub(crate) stale: BTreeMap<u64, TreeId>,
     /// Copies of blocks that differ from the good one.
     pub(crate) bad_copies: Vec<(u64, u8, Vec<u32>)>,
-    /// What no new block may lie on: blocks, data, what extent items stand for, the log and what it leads to.
+    /// Ranges that no new block may use: blocks, data, extents of extent items, the log and its data.
     pub(crate) used: Ranges,
     log: BTreeSet<u64>,
 }
 
-/// A superblock that was lost may be older than the blocks by so many commits.
+/// A superblock may be older than the blocks by this many commits.
 const GENERATIONS_LOST_MAX: u64 = 1 << 20;
 
 /// A pointer to a block.
@@ -113,7 +114,7 @@ pub(crate) fn is_of_files(tree: TreeId) -> bool {
 }
 
 impl Survey {
-    /// Walks all trees but those that are left out.
+    /// Walks all trees except `left_out`.
     pub(crate) fn of(image: &Image, left_out: &[TreeId]) -> Self {
         let mut survey = Self { roots: roots(image), ..Self::default() };
         let fields = &image.fields;
@@ -142,7 +143,7 @@ impl Survey {
         survey
     }
 
-    /// Deletions that were begun: how far each has come.
+    /// Interrupted deletions: how far each has come.
     fn deletions(&self) -> BTreeMap<TreeId, (u8, Key)> {
         let begun = |item: &RootItem| item.refs.get() == 0 && item.drop_progress.objectid.get() != 0;
         let roots = self.roots.iter().filter(|root| begun(&root.item));
@@ -213,7 +214,7 @@ impl Survey {
         }
     }
 
-    /// Notes what is wrong with a block that can be read, and with what leads to it.
+    /// Notes defects of a readable block, and of the pointers to it.
     fn judge(&mut self, newest: u64, (at, level): (u64, u8), block: &Block, pointers: &[Pointer]) {
         let Some(head) = header(&block.bytes) else { return };
         let (first, last) = ends(&block.bytes);
@@ -223,7 +224,7 @@ impl Survey {
                 || pointer.next.is_some_and(|next| last >= next && head.nritems.get() > 0)
         };
         let is_of_other = |pointer: &Pointer| pointer.generation != head.generation.get();
-        // No commit that was lost leaves a generation so far ahead: the number is what is damaged.
+        // A generation this far ahead cannot come from a lost commit: the number itself is damaged.
         let is_nonsense = head.generation.get() > newest.saturating_add(GENERATIONS_LOST_MAX);
         let Some(pointer) = pointers.first() else { return };
         if pointers.iter().any(is_of_other) && !is_nonsense {
@@ -273,7 +274,7 @@ impl Survey {
             item_type::METADATA_ITEM => image.media.node_len(),
             _ => return,
         };
-        // An item that lies about its place must not take all the room away.
+        // An item with a wrong place must not use all the room up.
         if image.media.chunk(key.objectid, len).is_some() {
             self.used.add(key.objectid, len);
         }
@@ -287,7 +288,7 @@ impl Survey {
         }
     }
 
-    /// The log stays where it is, and the data that it leads to.
+    /// Marks the log, and the data it refers to, as used.
     fn log(&mut self, image: &Image) {
         let fields = &image.fields;
         let mut todo = vec![(fields.log_root.get(), fields.log_root_level)];
@@ -342,7 +343,7 @@ fn roots(image: &Image) -> Vec<Root> {
             roots.push(Root { key: *key, item });
         }
     });
-    // Of two that claim the same number the first counts.
+    // Of two with the same number the first is used.
     let mut seen = BTreeSet::new();
     roots.retain(|root| root.key.objectid == TreeId::TREE_RELOC.0 || seen.insert(root.key.objectid));
     roots
@@ -353,7 +354,7 @@ pub(crate) fn items(image: &Image, (at, level): (u64, u8), mut each: impl FnMut(
     let mut todo = vec![(at, level)];
     let mut seen = BTreeSet::new();
     while let Some((at, level)) = todo.pop() {
-        // In a sound tree no block comes twice; in another one this would not end.
+        // In a sound tree no block comes twice; in another one the walk would not end.
         if !seen.insert(at) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The undo file: every page of the image that a repair changes, as it was.
+//! The undo file: the old contents of every page of the image that a repair changes.
 //!
 //! ```text
 //! magic 16 | image bytes 8 | pages 8 | primary superblock as it was 4096 | as the repair wrote it 4096
@@ -8,12 +8,12 @@
 //!
 //! Numbers are little-endian, hashes BLAKE2b of 256 bits. Pages stand in ascending order.
 //!
-//! Nothing in it is believed: every page is compared with its hash before the first is written, and none lies outside
-//! of the image. It is refused for an image that is in neither of the two states: the primary superblock tells.
+//! The file is not trusted: every page is compared with its hash before the first is written, and none lies outside of
+//! the image. It is refused for an image in neither of the two states, as its primary superblock shows.
 //!
 //! Order of an undo: mirrors of the superblock, primary, then the rest, with a flush behind each. While mirrors are
-//! written, the primary leads to the repaired state; then it leads to the state before, whose blocks a repair never
-//! writes over; what is restored last belongs to neither.
+//! written, the primary leads to the repaired state; then it leads to the old state, whose blocks a repair never
+//! overwrites; the pages restored last belong to neither.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -25,13 +25,13 @@ use codec::checksum::checksum;
 
 use crate::error::{Error, Result};
 
-/// Bytes that are saved as one.
+/// Bytes that are saved as a unit.
 pub(crate) const PAGE: usize = 4096;
 const MAGIC: &[u8; 16] = b"spinney undo 1\n\0";
 const HASH: usize = 32;
-/// Pages of an undo file at most, of 4 GiB of changes: what a repair changes it keeps in memory.
+/// Most pages of an undo file, of 4 GiB of changes: a repair keeps its changes in memory.
 pub(crate) const COUNT_MAX: u64 = 1 << 20;
-/// What a disk writes as a whole.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 const INDEX_ENTRY: usize = 8 + 2 * HASH;
 const HEAD: usize = 16 + 8 + 8 + 2 * PAGE;
@@ -46,9 +46,9 @@ fn hash(bytes: &[u8]) -> Hash {
 #[derive(Clone, Debug)]
 pub(crate) struct PageWrite {
     pub(crate) offset: u64,
-    /// As it was.
+    /// The old contents.
     pub(crate) old: Box<[u8]>,
-    /// As it is to be.
+    /// The new contents.
     pub(crate) new: Box<[u8]>,
 }
 
@@ -88,7 +88,7 @@ pub trait Source: Read + Seek {}
 
 impl<T: Read + Seek> Source for T {}
 
-/// An undo file that was opened, and whose every byte was checked.
+/// An opened undo file, with every byte verified.
 pub struct Undo<'a> {
     source: &'a mut dyn Source,
     image_bytes: u64,
@@ -105,10 +105,10 @@ impl std::fmt::Debug for Undo<'_> {
 }
 
 impl<'a> Undo<'a> {
-    /// Reads and checks all of it.
+    /// Reads and verifies all of it.
     ///
     /// # Errors
-    /// `BadUndo` for whatever is wrong with it, or the file's.
+    /// `BadUndo` for an invalid file, or the file's.
     pub fn open(source: &'a mut dyn Source) -> Result<Self> {
         let len = source.seek(SeekFrom::End(0))?;
         source.seek(SeekFrom::Start(0))?;
@@ -181,10 +181,10 @@ impl<'a> Undo<'a> {
         Ok(bytes)
     }
 
-    /// Brings every byte of the image back. Interrupted, it can be run again.
+    /// Restores every byte of the image. If interrupted, it can be run again.
     ///
     /// # Errors
-    /// `Changed` for an image that the repair did not leave so; nothing is written then. The device's.
+    /// `Changed` for an image that is not as the repair left it; nothing is written then. The device's.
     pub fn apply(mut self, device: &dyn Device) -> Result<()> {
         self.fits(device)?;
         let supers: Vec<u64> = mirror_offsets(device.size_bytes()).collect();
@@ -235,7 +235,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     part.map_or(0, u64::from_le_bytes)
 }
 
-/// A page of the device; what is behind its end reads as zeros.
+/// A page of the device; bytes after its end read as zeros.
 pub(crate) fn read_page(device: &dyn Device, offset: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; PAGE];
     let len = to_usize(device.size_bytes().saturating_sub(offset)).min(PAGE);
@@ -243,7 +243,7 @@ pub(crate) fn read_page(device: &dyn Device, offset: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes what of a page lies on the device.
+/// Writes the part of a page that lies on the device.
 pub(crate) fn write_page(device: &dyn Device, offset: u64, bytes: &[u8]) -> Result<()> {
     let len = to_usize(device.size_bytes().saturating_sub(offset)).min(bytes.len());
     device.write_at(offset, &[bytes.get(..len).unwrap_or_default()])?;

@@ -1,4 +1,5 @@
-//! Tree blocks, read by address: from the chunk's copies, and where those fail from wherever the scan found one.
+//! Tree blocks by address: read from the mirrors of their chunk, and from any copy that the scan found if those fail.
+//! All modules of the crate read tree blocks here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,16 +8,16 @@ use blockdev::Device;
 use btrfs_check::Media;
 use btrfs_disk::node::header;
 
+use crate::locks::lock;
 use crate::scan::{Found, Table};
-use crate::sync::lock;
 use crate::watch::Watch;
 
-/// Tree blocks that are kept in memory.
+/// Limit on cached tree blocks.
 const KEPT_BYTES: usize = 64 << 20;
-/// Blocks of which it is remembered that they are good, or that there is none.
+/// Limit on addresses remembered as good or as lost.
 const GOOD_MAX: usize = 8 << 20;
 
-/// Where a block is said to be.
+/// Address and generation of a block, as its parent records them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct At {
     pub(crate) logical: u64,
@@ -40,7 +41,7 @@ impl Blocks {
         Self { media, table, threads, watch, kept, good, lost }
     }
 
-    /// All tree blocks on the devices; the first call scans them.
+    /// The table of all tree blocks on the devices. The first call scans them.
     pub(crate) fn table(&self) -> &Table {
         let scan = || Table::read(&self.media.disks, &self.media.format, self.threads, &*self.watch);
         self.table.get_or_init(scan)
@@ -51,7 +52,7 @@ impl Blocks {
         self.table.get().is_some()
     }
 
-    /// The block at an address, of this generation and level.
+    /// Returns the block with this address, generation and level.
     pub(crate) fn read(&self, at: At, level: u8) -> Option<Arc<[u8]>> {
         if let Some(block) = lock(&self.kept).get(&at) {
             return (header(block)?.level == level).then(|| Arc::clone(block));
@@ -75,7 +76,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// Whether the block can be read; that it was once is remembered, since snapshots share their blocks.
+    /// Whether the block can be read. Results are remembered because snapshots share blocks.
     pub(crate) fn is_good(&self, at: At, level: u8) -> bool {
         if lock(&self.good).contains(&(at, level)) {
             return true;

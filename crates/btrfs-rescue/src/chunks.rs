@@ -1,8 +1,8 @@
-//! The chunk map: from the chunk tree, from old leaves of it, and from the allocations of devices.
+//! The chunk map: from the chunk tree, from its old leaves, and from device extents.
 //!
-//! A device extent names the chunk that a run of a device belongs to, so that the chunks of which every stripe has all
-//! bytes (single, DUP, RAID1) can be made of device extents alone. Tree blocks need no chunk: the scan knows where they
-//! are.
+//! A device extent names the chunk it belongs to, so chunks whose stripes are full copies (single, DUP, RAID1) can be
+//! rebuilt from device extents alone. Tree blocks need no chunk: the scan knows their physical places. `rescue` calls
+//! [`load`] once. A damaged source adds notes; it is not an error.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use btrfs_pool::{Chunk, Purpose, Stripe};
 use crate::blocks::{At, Blocks};
 use crate::leaves::{Leaves, Spec};
 
-/// Chunks that are taken; a file system of 16 TiB has as many.
+/// Limit on chunks; a file system of 16 TiB has about as many.
 const CHUNKS_MAX: usize = 1 << 20;
 
-/// Fills the chunk map; says how, where the chunk tree was not enough.
+/// Fills the chunk map, and notes the sources used besides the chunk tree.
 pub(crate) fn load(blocks: &mut Blocks, fields: Option<&DiskSuperblock>, notes: &mut Vec<String>) {
     let mut is_whole = false;
     if let Some(fields) = fields {
@@ -72,7 +72,7 @@ fn scanned(blocks: &Blocks) -> Vec<Chunk> {
     chunks
 }
 
-/// Calls `take` with each scanned leaf of a tree, the newest first, until it returns false.
+/// Calls `take` with each scanned leaf of a tree, newest first, until it returns false.
 fn each_leaf(blocks: &Blocks, tree: TreeId, take: &mut dyn FnMut(LeafView<'_>) -> bool) {
     for found in blocks.table().of(tree.0, 0) {
         let at = At { logical: found.logical, generation: found.generation };
@@ -84,17 +84,17 @@ fn each_leaf(blocks: &Blocks, tree: TreeId, take: &mut dyn FnMut(LeafView<'_>) -
     }
 }
 
-/// Adds those that overlap none of the others; returns how many were new.
+/// Adds the chunks that do not overlap known ones. Returns the number added.
 fn add(blocks: &mut Blocks, chunks: Vec<Chunk>) -> usize {
     let before = blocks.media.chunks.len();
     for chunk in chunks {
-        // What is newer was added first.
+        // Newer chunks come first, so an overlapping chunk is older and is dropped.
         let _ = blocks.media.add_chunk(chunk);
     }
     blocks.media.chunks.len().saturating_sub(before)
 }
 
-/// Gives devices without a superblock the numbers with which chunks lead to the tree blocks that were found on them.
+/// Gives devices without a superblock the device ids under which chunks map the tree blocks found on them.
 fn number_devices(blocks: &mut Blocks, notes: &mut Vec<String>) {
     let is_unknown = |disk: &Disk| disk.uuid.is_nil();
     if blocks.media.disks.len() < 2 || !blocks.media.disks.iter().any(is_unknown) {
@@ -138,7 +138,7 @@ fn number_devices(blocks: &mut Blocks, notes: &mut Vec<String>) {
     }
 }
 
-/// A run of a device.
+/// Device id, start and length of a device extent.
 type Run = (u64, u64, u64);
 
 fn add_from_extents(blocks: &mut Blocks) -> usize {
@@ -172,7 +172,7 @@ fn is_free(taken: &BTreeMap<(u64, u64), u64>, device: u64, start: u64, len: u64)
     before.is_none_or(|((_, from), len)| from.saturating_add(*len) <= start)
 }
 
-/// What block groups say of chunks.
+/// Block group flags by chunk address.
 fn group_flags(blocks: &Blocks) -> BTreeMap<u64, BlockGroupFlags> {
     let mut flags = BTreeMap::new();
     for tree in [TreeId::BLOCK_GROUP, TreeId::EXTENT] {
@@ -188,7 +188,7 @@ fn group_flags(blocks: &Blocks) -> BTreeMap<u64, BlockGroupFlags> {
     flags
 }
 
-/// A chunk of which every run has all bytes; `None` where they are stripes, in an order that is not known.
+/// Builds a chunk whose stripes are full copies; `None` for striped profiles, whose stripe order is unknown.
 fn from_runs(start: u64, runs: &[Run], flags: Option<BlockGroupFlags>) -> Option<Chunk> {
     let (_, _, len) = *runs.first()?;
     let of_one_device = runs.iter().all(|run| Some(run.0) == runs.first().map(|run| run.0));
@@ -209,7 +209,7 @@ fn from_runs(start: u64, runs: &[Run], flags: Option<BlockGroupFlags>) -> Option
     let stripe = |run: &Run| Stripe { device: DevId(run.0), offset: run.1, device_uuid: Uuid::NIL };
     let stripes: Vec<Stripe> = same.map(stripe).collect();
     Chunk::new(Logical(start), len, flags, stripes.clone()).ok().or_else(|| {
-        // Of a chunk with copies those that are known serve, one after the other.
+        // If copies are missing, one known copy serves as the whole chunk.
         let use_bits = flags & (BlockGroupFlags::DATA | BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM);
         let first = stripes.into_iter().take(1).collect();
         if copies { Chunk::new(Logical(start), len, use_bits, first).ok() } else { None }

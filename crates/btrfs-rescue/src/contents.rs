@@ -1,4 +1,4 @@
-//! Contents of files: which extent each byte is from, which bytes are lost, and the bytes themselves.
+//! File contents: the extent behind each byte, lost ranges, and reads. Called by `tree_view`.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use crate::inode::{File, Inode};
 use crate::losses::Losses;
 use crate::state::State;
 
-/// Extents that are remembered of a file.
+/// Limit on extents kept per file.
 const EXTENTS_MAX: usize = 4 << 20;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const READ_BYTES: u64 = 4 << 20;
 
-/// Where bytes of a file are from.
+/// Source of a range of a file.
 #[derive(Clone, Debug)]
 enum Source {
     Zeros,
@@ -34,7 +34,7 @@ struct Piece {
     source: Source,
 }
 
-/// Which extent each byte of a file is from; what no piece has reads as zeros.
+/// Extents of a file, by offset. Bytes outside all pieces read as zeros.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     pieces: Vec<Piece>,
@@ -42,7 +42,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Reads the extents of a file, and notes what is missing of them.
+    /// Reads the extents of a file and notes missing ranges.
     pub(crate) fn read(state: &State, file: File, inode: &Inode, losses: &Losses) -> Self {
         let (tree, ino) = file;
         let mut layout = Self { pieces: Vec::new(), has_sums: inode.has_sums };
@@ -77,7 +77,7 @@ impl Layout {
         if end < inode.size {
             gaps.push(end..inode.size);
         }
-        // Where all bytes that the inode counts are there, what is between extents is a hole.
+        // If the extents have all bytes that the inode counts, gaps between them are holes.
         let is_complete = inode.nbytes == Some(bytes);
         if !is_complete && inode.kind.is_file() {
             for gap in gaps.into_iter().filter(|gap| gap.start < inode.size) {
@@ -104,19 +104,19 @@ impl Layout {
         self.pieces.push(Piece { start: range.start, end: range.end, source: Source::Lost });
     }
 
-    /// The pieces that end behind an offset.
+    /// The pieces that end after an offset.
     fn from(&self, offset: u64) -> &[Piece] {
         let start = self.pieces.partition_point(|piece| piece.end <= offset);
         self.pieces.get(start..).unwrap_or_default()
     }
 
-    /// The first byte from `offset` on that is data; `None` where only holes follow.
+    /// The first data byte at or after `offset`; `None` if only holes follow.
     pub(crate) fn data_from(&self, offset: u64) -> Option<u64> {
         let mut pieces = self.from(offset).iter();
         pieces.find(|piece| piece.is_data()).map(|piece| piece.start.max(offset))
     }
 
-    /// The first byte from `offset` on that is in a hole, if it is before the end of the file; else where data ends.
+    /// The first hole at or after `offset`, if it begins before the end of the file; else the end of the data.
     pub(crate) fn hole_from(&self, offset: u64) -> u64 {
         let mut at = offset;
         for piece in self.from(offset) {
@@ -128,7 +128,7 @@ impl Layout {
         at
     }
 
-    /// Fills a buffer from an offset, and notes what is lost of it.
+    /// Fills a buffer from an offset and notes lost ranges.
     pub(crate) fn fill(&self, at: (&State, &Kept, &Losses), file: File, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
         let end = offset.saturating_add(to_u64(buf.len()));
@@ -207,7 +207,7 @@ impl Piece {
     }
 }
 
-/// Copies what is there; the rest stays zeros.
+/// Copies the available bytes; the rest stays zero.
 fn copy(bytes: &[u8], skip: u64, to: &mut [u8]) {
     let bytes = bytes.get(to_usize(skip)..).unwrap_or_default();
     let len = bytes.len().min(to.len());
@@ -216,7 +216,7 @@ fn copy(bytes: &[u8], skip: u64, to: &mut [u8]) {
     }
 }
 
-/// Bytes of the file, bytes that the inode counts for them, and where they are from.
+/// Bytes in the file, bytes that the inode counts for them, and their source.
 fn parsed(state: &State, data: &[u8]) -> Option<(u64, u64, Source)> {
     let extent = FileExtent::parse(data).ok()?;
     let (len, head) = (extent.file_len(), extent.head());

@@ -1,4 +1,4 @@
-//! Data: every copy is tried, sector by sector, and believed where its checksum is right.
+//! Data reads: tries every mirror, sector by sector, and accepts the one whose checksum matches. Called by `contents`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,33 +10,33 @@ use btrfs_disk::{Key, Logical, TreeId};
 use codec::CompressionType;
 use codec::compress::{Form, decompress};
 
+use crate::locks::lock;
 use crate::state::State;
-use crate::sync::lock;
 
-/// Longest compressed extent that is believed, before and after: eight times the kernel's.
+/// Limit on compressed extents, both on disk and in memory: eight times the kernel's.
 const COMPRESSED_MAX: u64 = 1 << 20;
-/// Decompressed extents that are kept.
+/// Limit on cached decompressed extents.
 const KEPT_MAX: usize = 32;
 
-/// Whether a sector could be read.
+/// Outcome of reading a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sector {
-    /// Its checksum is right.
+    /// Its checksum matches.
     Verified,
-    /// It was read, and there is no checksum.
+    /// It was read, but has no checksum.
     Unverified,
-    /// No copy can be read, or none has the right checksum.
+    /// No mirror is readable, or none matches the checksum.
     Lost,
 }
 
-/// Decompressed extents by address and generation, and how good they are.
+/// Cache of decompressed extents by address and generation, each with its outcome.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<HashMap<(u64, u64), Expanded>>);
 
-/// The bytes of a compressed extent; `None` where they are lost.
+/// The bytes of a compressed extent, or `None` if they are lost.
 type Expanded = (Option<Arc<[u8]>>, Sector);
 
-/// Reads whole sectors at an address. Those that are lost are zeros.
+/// Reads whole sectors at an address. Lost sectors are zeros.
 pub(crate) fn read(state: &State, at: u64, buf: &mut [u8], has_sums: bool) -> Vec<Sector> {
     let media = &state.blocks.media;
     let sector = usize_from(media.format.sectorsize).max(512);
@@ -84,11 +84,11 @@ fn lacks(found: &[Sector]) -> bool {
 #[derive(Clone)]
 struct Sum {
     stored: Vec<u8>,
-    /// It is from a block that nothing leads to: another one proves nothing.
+    /// The checksum comes from an unreferenced block, so a mismatch proves nothing.
     may_be_older: bool,
 }
 
-/// The checksums of sectors, where the tree of checksums has them.
+/// The checksums of sectors, as far as the csum tree has them.
 fn sums(state: &State, at: u64, count: usize) -> Vec<Option<Sum>> {
     let format = &state.blocks.media.format;
     let csum_len = format.csum_type.len().max(1);
@@ -98,7 +98,7 @@ fn sums(state: &State, at: u64, count: usize) -> Vec<Option<Sum>> {
     let mut sums = vec![None; count];
     let end = at.saturating_add(sector.saturating_mul(to_u64(count)));
     let key = |offset| Key::new(objectid::EXTENT_CSUM, item_type::EXTENT_CSUM, offset);
-    // The item that a sector is in begins before it, by at most what fits a leaf.
+    // The item that covers a sector begins before it, by at most the range that one leaf can cover.
     let reach = geometry.covered_bytes(state.blocks.media.node_bytes());
     let tree = state.tree(TreeId::CSUM.0);
     tree.items(&state.blocks, key(at.saturating_sub(reach)), key(end.saturating_sub(1)), &mut |key, data| {
@@ -129,7 +129,7 @@ pub(crate) struct Packed {
     pub(crate) generation: u64,
 }
 
-/// The bytes of a compressed extent, and how far they were verified.
+/// Returns the bytes of a compressed extent, and how far they were verified.
 pub(crate) fn expand(state: &State, kept: &Kept, packed: &Packed, has_sums: bool) -> Expanded {
     let id = (packed.at, packed.generation);
     if let Some(known) = lock(&kept.0).get(&id) {
@@ -161,7 +161,7 @@ fn expand_anew(state: &State, packed: &Packed, has_sums: bool) -> Expanded {
     (Some(bytes.into()), worst)
 }
 
-/// The bytes of an extent inside its item; `None` where they make no sense.
+/// Returns the bytes of an inline extent; `None` if they do not decode.
 pub(crate) fn expand_inline(state: &State, compression: u8, data: &[u8], ram_len: u64) -> Option<Vec<u8>> {
     if compression == 0 {
         return Some(data.to_vec());

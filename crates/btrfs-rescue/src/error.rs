@@ -1,8 +1,8 @@
-//! What keeps a rescue from being done.
+//! Errors of [`crate::Rescue`].
 
 use btrfs_pool::MemberError;
 
-/// What keeps a rescue from being done; what is missing of a file system is told in reports.
+/// A reason for which no rescue is possible. Damage within a file system is reported, and is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The devices cannot be used together.
@@ -11,10 +11,10 @@ pub enum Error {
     /// Neither a superblock nor a tree block was found.
     #[error("no trace of btrfs: no superblock, and no tree block in any 4 KiB of it")]
     NothingFound,
-    /// Something that is not understood well enough to be read.
+    /// The format has a feature that this crate cannot read.
     #[error("{0} is not supported")]
     Unsupported(String),
-    /// The caller asked for a state that there is not.
-    #[error("there is no root tree with generation or address {0}; `roots` lists those that were found")]
+    /// The requested root does not exist.
+    #[error("no root tree has generation or address {0}; `roots` lists the root trees found")]
     NoSuchRoot(u64),
 }

@@ -1,4 +1,4 @@
-//! Inodes: what an item says, or what can be told without one; names that lead to them; attributes.
+//! Inodes: their items, or defaults made up for lost items; names from back references; xattrs.
 
 use btrfs_disk::Key;
 use btrfs_disk::flags::InodeFlags;
@@ -21,7 +21,7 @@ pub(crate) struct Inode {
     pub(crate) gid: u32,
     pub(crate) rdev: u32,
     pub(crate) size: u64,
-    /// Bytes that its extents have in all; `None` where that is not known.
+    /// Bytes that its extents should have; `None` if unknown.
     pub(crate) nbytes: Option<u64>,
     /// [atime, mtime, ctime, otime].
     pub(crate) times: [Time; 4],
@@ -30,7 +30,7 @@ pub(crate) struct Inode {
     pub(crate) is_made_up: bool,
 }
 
-/// A name that leads to an inode.
+/// A back reference: parent directory, index and name.
 #[derive(Clone, Debug)]
 pub(crate) struct Back {
     pub(crate) parent: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Back {
     pub(crate) name: Vec<u8>,
 }
 
-/// Reads an inode; one without an item is made up of what is there.
+/// Reads an inode. If the item is lost, attributes are made up from its other items.
 pub(crate) fn read(state: &State, (tree, ino): File) -> Option<Inode> {
     let key = Key::new(ino, item_type::INODE_ITEM, 0);
     let leaves = state.tree(tree);
@@ -89,7 +89,7 @@ fn make_up(state: &State, (tree, ino): File) -> Option<Inode> {
     Some(made_up(kind?, size))
 }
 
-/// An inode of which little is known.
+/// An inode of which only the kind and size are known.
 pub(crate) fn made_up(kind: NodeKind, size: u64) -> Inode {
     Inode {
         kind,
@@ -106,7 +106,7 @@ pub(crate) fn made_up(kind: NodeKind, size: u64) -> Inode {
     }
 }
 
-/// The names that lead to an inode, as its own items say; at most `max`.
+/// Returns at most `max` names from the back references of an inode.
 pub(crate) fn names(state: &State, (tree, ino): File, max: usize) -> Vec<Back> {
     let mut names = Vec::new();
     let (first, last) = (Key::new(ino, item_type::INODE_REF, 0), Key::new(ino, item_type::INODE_EXTREF, u64::MAX));
@@ -118,7 +118,7 @@ pub(crate) fn names(state: &State, (tree, ino): File, max: usize) -> Vec<Back> {
     names
 }
 
-/// The names in an item.
+/// The back references in an item.
 pub(crate) fn backs(key: Key, data: &[u8]) -> impl Iterator<Item = Back> {
     let entries = InodeExtrefEntry::iter_either(&key, data).flatten();
     entries.map(|entry| Back { parent: entry.parent.0, index: entry.index, name: entry.name.to_vec() })
@@ -136,7 +136,7 @@ pub(crate) fn xattrs(state: &State, (tree, ino): File) -> Vec<(Vec<u8>, Vec<u8>)
     found
 }
 
-/// The kind that a directory entry names.
+/// The kind that a directory entry records.
 pub(crate) fn node_kind(kind: Option<FileKind>) -> NodeKind {
     match kind {
         Some(FileKind::Directory) => NodeKind::Directory,

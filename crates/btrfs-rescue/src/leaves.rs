@@ -1,16 +1,16 @@
-//! The leaves of a tree, as far as they can be found: by its nodes, and where those are lost by what the scan found.
+//! The leaves of a tree, found by its nodes, and for lost nodes from the scan.
 //!
 //! ```text
 //! root --walk--> leaves with their ranges of keys
 //!          '---> holes: ranges whose block is lost --scanned leaves of the tree, newest first--> pieces of ranges
-//!                                                                                          '--> what stays missing
+//!                                                                                          '--> missing ranges
 //! ```
 //!
-//! A tree is a list of ranges, each with the leaf that has its items: an item of a leaf counts only within the range,
-//! so that no item is taken from two leaves, and an older leaf fills only what no newer one covers.
+//! A tree is a list of key ranges, each with the leaf that holds its items. Items of a leaf outside its range are
+//! ignored, so no item is read from two leaves, and an older leaf fills only ranges that no newer leaf covers.
 //!
-//! Invariants: no block is visited twice in a tree, and every step leads one level down, so that walks end whatever
-//! blocks say; memory is bounded by the number of blocks that the devices have room for.
+//! Invariants: a tree visits each block once, and every step goes one level down, so walks end on any image. The number
+//! of blocks that fit on the devices bounds memory. `State` reads every tree through this module.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,25 +19,26 @@ use btrfs_disk::node::{LEVELS_MAX, LeafView, NodeView};
 
 use crate::blocks::{At, Blocks};
 
-/// Holes of a tree that are told apart.
+/// Limit on separate holes of a tree; the last one covers the rest.
 const HOLES_MAX: usize = 1 << 20;
 
-/// What a tree is read from.
+/// Sources of a tree's leaves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spec {
-    /// Its root block and that one's level, where it is known.
+    /// The root block and its level, if known.
     pub(crate) root: Option<(At, u8)>,
-    /// Trees whose leaves may fill holes, each up to a generation: the tree itself, and those that it is a snapshot of.
+    /// Trees whose leaves may fill holes, each with its newest generation: the tree itself and the sources of its
+    /// snapshots.
     pub(crate) owners: Vec<(u64, u64)>,
-    /// Only what nodes lead to.
+    /// Uses referenced blocks only.
     pub(crate) is_strict: bool,
 }
 
-/// A range of keys, and the leaf that has its items.
+/// A key range and the leaf with its items.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first: Key,
-    /// The last key that belongs to it.
+    /// The last key of the range.
     last: Key,
     at: At,
 }
@@ -46,9 +47,9 @@ struct Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Leaves {
     pieces: Vec<Piece>,
-    /// First and last keys of what is missing, ascending.
+    /// First and last keys of missing ranges, ascending.
     holes: Vec<(Key, Key)>,
-    /// Ranges that were lost and filled, wholly or in part, from blocks that nothing leads to; ascending.
+    /// Ranges wholly or partly filled from unreferenced blocks, ascending.
     filled: Vec<(Key, Key)>,
 }
 
@@ -75,7 +76,7 @@ impl Leaves {
         leaves
     }
 
-    /// Calls `take` with every item from `from` to `to`, both included, in their order, until it returns false.
+    /// Calls `take` with every item from `from` to `to`, both inclusive, in key order, until it returns false.
     pub(crate) fn items(&self, blocks: &Blocks, from: Key, to: Key, take: &mut dyn FnMut(Key, &[u8]) -> bool) {
         let start = self.pieces.partition_point(|piece| piece.last < from);
         for piece in self.pieces.get(start..).unwrap_or_default() {
@@ -108,18 +109,18 @@ impl Leaves {
         found
     }
 
-    /// The generation of the leaf that has a key in its range, or would have.
+    /// The generation of the leaf whose range covers a key.
     pub(crate) fn generation_at(&self, key: Key) -> Option<u64> {
         let piece = self.pieces.get(self.pieces.partition_point(|piece| piece.last < key))?;
         (piece.first <= key).then_some(piece.at.generation)
     }
 
-    /// Whether items between two keys may be missing.
+    /// Whether items between two keys may be lost.
     pub(crate) fn may_lack(&self, from: Key, to: Key) -> bool {
         overlaps(&self.holes, from, to)
     }
 
-    /// Whether items between two keys may be those of an older state.
+    /// Whether items between two keys may be from an older state.
     pub(crate) fn is_filled(&self, from: Key, to: Key) -> bool {
         overlaps(&self.filled, from, to)
     }
@@ -129,7 +130,7 @@ impl Leaves {
         !self.filled.is_empty() || !self.holes.is_empty()
     }
 
-    /// Ranges of keys that are missing, or may be.
+    /// Key ranges that are or may be missing.
     pub(crate) fn holes(&self) -> &[(Key, Key)] {
         &self.holes
     }
@@ -139,7 +140,7 @@ impl Leaves {
         self.pieces.len()
     }
 
-    /// The leaves that are used.
+    /// The leaves in use.
     pub(crate) fn used(&self) -> impl Iterator<Item = At> {
         self.pieces.iter().map(|piece| piece.at)
     }
@@ -157,11 +158,11 @@ struct Walk<'a> {
     holes: Vec<(Key, Key)>,
 }
 
-/// A range of keys, and the block and level that has it.
+/// A key range, and the block and level that cover it.
 type Step = (Key, Key, At, u8);
 
 impl Walk<'_> {
-    /// Goes down in the order of keys.
+    /// Walks down in key order.
     fn run(&mut self, root: At, level: u8) {
         let mut todo = vec![(Key::MIN, Key::MAX, root, level)];
         while let Some(step) = todo.pop() {
@@ -224,8 +225,8 @@ pub(crate) fn before(key: Key) -> Option<Key> {
     Some(Key::new(objectid.checked_sub(1)?, u8::MAX, u64::MAX))
 }
 
-/// Takes leaves that nothing leads to, the newest first, for as much as neither the tree's own leaves nor newer ones
-/// cover. Returns what stays missing.
+/// Takes unreferenced leaves, newest first, for ranges that neither the tree's own leaves nor newer ones cover. Returns
+/// the ranges still missing.
 fn fill(blocks: &Blocks, spec: &Spec, seen: &HashSet<At>, pieces: &mut Vec<Piece>) -> Vec<(Key, Key)> {
     let mut covered = Covered(pieces.iter().map(|piece| (piece.first, piece.last)).collect());
     let table = blocks.table();
@@ -247,12 +248,12 @@ fn fill(blocks: &Blocks, spec: &Spec, seen: &HashSet<At>, pieces: &mut Vec<Piece
     covered.missing()
 }
 
-/// Ranges of keys that do not overlap: first to last.
+/// Disjoint key ranges, by first key.
 #[derive(Debug, Default)]
 struct Covered(BTreeMap<Key, Key>);
 
 impl Covered {
-    /// Adds a range; `new` is told the parts that were not covered before.
+    /// Adds a range and passes each part that was not covered before to `new`.
     fn add(&mut self, first: Key, last: Key, new: &mut dyn FnMut(Key, Key)) {
         let start = self.0.range(..=first).next_back().filter(|(_, end)| **end >= first).map_or(first, |(key, _)| *key);
         let over: Vec<(Key, Key)> = self.0.range(start..=last).map(|(from, to)| (*from, *to)).collect();
@@ -277,7 +278,7 @@ impl Covered {
         self.0.insert(from, to);
     }
 
-    /// What is not covered.
+    /// The ranges that are not covered.
     fn missing(&self) -> Vec<(Key, Key)> {
         let (mut missing, mut at) = (Vec::new(), Key::MIN);
         for (first, last) in &self.0 {

@@ -1,23 +1,22 @@
-//! Reads what is left of a damaged btrfs file system, without writing to it.
+//! Reads a damaged btrfs file system as far as possible, without writing to it.
 //!
 //! ```text
 //! devices --supers--> format --chunks--> Blocks (tree blocks by address; the scan, once something is missing)
 //!                                          '--> State (root tree) --> Leaves of trees --> TreeView (vfs::FileSystem)
 //! ```
 //!
-//! [`Rescue`] takes any superblock, or none; a chunk map made of what is left of it; the root tree that the superblock
-//! names, or the newest or an older one that the scan found. Where blocks of a tree are lost, older leaves that nothing
-//! leads to stand in for them. The result is a read-only [`vfs::Volume`] in which lost bytes read as zeros, with a list
-//! of what was lost ([`View::losses`]).
+//! [`Rescue`] accepts any superblock or none, rebuilds the chunk map, and uses the root tree of the superblock, or the
+//! newest or an older one from the scan. Lost tree blocks are replaced by older unreferenced leaves. The result is a
+//! read-only [`vfs::Volume`] in which lost bytes read as zeros, with a list of losses ([`View::losses`]).
 //!
 //! Invariants:
-//! - nothing is written to a device;
-//! - tree blocks are believed when their checksum is right, and no further: views of blocks are safe on any bytes, a
-//!   tree block is visited once in a tree, a directory has one place;
-//! - data is given out only when its checksum is right, or when there is none, and then it is counted as unverified;
-//! - every list that an image could make long has a limit with a name.
+//! - it never writes to a device;
+//! - a tree block is used only if its checksum matches; block views are safe on any bytes, a tree visits each block
+//!   once, and a directory has one parent;
+//! - data is returned only if its checksum matches, or if it has none and is counted as unverified;
+//! - every list that an image could make long has a named limit.
 //!
-//! How it fails: what is lost is told in reports. [`Error`] is left for devices without a trace of a file system.
+//! How it fails: losses go to reports. [`Error`] is for devices without a trace of a file system.
 //!
 //! Callers: the command line.
 
@@ -29,6 +28,7 @@ mod error;
 mod inode;
 mod leaves;
 mod listing;
+mod locks;
 mod losses;
 mod orphans;
 mod rescue;
@@ -36,7 +36,6 @@ mod roots;
 mod scan;
 mod state;
 mod supers;
-mod sync;
 mod tree_view;
 mod undelete;
 mod watch;

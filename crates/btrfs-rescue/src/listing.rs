@@ -1,7 +1,7 @@
-//! Directories: names from their own items, and in damaged trees from what inodes and subvolumes know.
+//! Directory listings: from directory items, and in damaged trees also from back references of inodes and subvolumes.
 //!
-//! A directory counts only where its own back reference says, so that each has one place and walks from the root end
-//! whatever the directories of a hostile image say.
+//! A directory is listed only in the parent that its own back reference names, so it has one place, and walks from the
+//! root end on hostile images too. `tree_view` and `undelete` read listings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -12,21 +12,21 @@ use btrfs_disk::{Key, TreeId};
 use vfs::file_system::NodeKind;
 
 use crate::inode::{self, File};
+use crate::locks::lock;
 use crate::orphans::Orphans;
 use crate::state::State;
-use crate::sync::lock;
 
-/// Listings that are kept.
+/// Limit on cached listings.
 const KEPT_MAX: usize = 64;
-/// Names that they have in all.
+/// Limit on names in cached listings.
 const KEPT_NAMES_MAX: usize = 1 << 20;
 
-/// Where a name leads.
+/// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// To an inode.
+    /// An inode.
     File(File),
-    /// To a subvolume that is elsewhere: it reads as an empty directory.
+    /// A subvolume placed elsewhere. It reads as an empty directory.
     Empty,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Named {
     pub(crate) kind: NodeKind,
 }
 
-/// The names of a directory.
+/// The entries of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) names: Vec<Named>,
@@ -46,7 +46,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Adds a name; one that is there already, and leads elsewhere, gets the number of its inode behind it.
+    /// Adds a name. If it exists with another target, the inode number is appended.
     pub(crate) fn add(&mut self, name: &[u8], target: Target, kind: NodeKind) {
         let mut name = plain(name);
         if let Some(named) = self.find(&name) {
@@ -63,13 +63,13 @@ impl Listing {
         self.names.push(Named { name, target, kind });
     }
 
-    /// What a name leads to.
+    /// Finds a name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<&Named> {
         self.by_name.get(name).and_then(|index| self.names.get(*index))
     }
 }
 
-/// A name that can be one: what cannot be in it is escaped.
+/// Escapes a name that is not valid as a file name.
 fn plain(name: &[u8]) -> Vec<u8> {
     match name {
         b"" => return b"\\x".to_vec(),
@@ -89,7 +89,7 @@ fn plain(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Directories of a state, as they are asked for.
+/// Directory listings of a state, read on demand.
 pub(crate) struct Listings {
     orphans: Mutex<HashMap<u64, Arc<Orphans>>>,
     kept: Mutex<HashMap<File, Arc<Listing>>>,
@@ -100,7 +100,7 @@ impl Listings {
         Self { orphans: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// What a tree has lost of its names; nothing where it is whole.
+    /// The orphans of a tree; empty if the tree is whole.
     pub(crate) fn orphans(&self, state: &State, tree: u64) -> Arc<Orphans> {
         let mut orphans = lock(&self.orphans);
         let found = orphans.entry(tree).or_insert_with(|| {
@@ -110,7 +110,7 @@ impl Listings {
         Arc::clone(found)
     }
 
-    /// The names of a directory.
+    /// The entries of a directory.
     pub(crate) fn list(&self, state: &State, dir: File) -> Arc<Listing> {
         if let Some(listing) = lock(&self.kept).get(&dir) {
             return Arc::clone(listing);
@@ -130,7 +130,7 @@ impl Listings {
         let orphans = self.orphans(state, tree);
         let leaves = state.tree(tree);
         let is_damaged = leaves.is_damaged();
-        // The items by hash repeat those by index; they are needed only where some of these are lost.
+        // DIR_ITEMs repeat DIR_INDEX items, so they are needed only if some of those are lost.
         let types =
             if is_damaged { vec![item_type::DIR_INDEX, item_type::DIR_ITEM] } else { vec![item_type::DIR_INDEX] };
         let mut entries: Vec<(Vec<u8>, Key, NodeKind)> = Vec::new();
@@ -167,7 +167,7 @@ impl Listings {
         match to.item_type {
             item_type::INODE_ITEM => {
                 let file = (tree, to.objectid);
-                // The top is its own parent: a name that leads there would be a way without end.
+                // The top is its own parent, so a name for it would make a cycle.
                 if state.infos.get(&tree).is_some_and(|info| info.top == to.objectid) {
                     return None;
                 }
@@ -184,16 +184,15 @@ impl Listings {
     }
 }
 
-/// The directory that a directory is in.
+/// The parent of a directory.
 pub(crate) fn parent(state: &State, file: File, orphans: &Orphans) -> Option<u64> {
     let own = inode::names(state, file, 1).first().map(|back| back.parent);
     own.or_else(|| orphans.parents.get(&file.1).copied())
 }
 
-/// The path of a file from the root, as names that are escaped where they have to be; with `lost+found` where the way
-/// up is lost.
+/// The escaped path of a file from the root, below `lost+found` if a parent is lost.
 pub(crate) fn path_of(state: &State, listings: &Listings, file: File) -> Vec<u8> {
-    /// Directories on a way up.
+    /// Limit on the depth of a path.
     const DEPTH_MAX: usize = 4096;
     let (mut at, mut parts, mut seen): (File, Vec<Vec<u8>>, HashSet<File>) = (file, Vec::new(), HashSet::new());
     let mut is_lost = false;

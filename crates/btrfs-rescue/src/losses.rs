@@ -1,41 +1,42 @@
-//! What could not be read, file by file.
+//! Losses of files, found as they are read. `contents` and `tree_view` record them, [`crate::View::losses`] returns
+//! them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::sync::lock;
+use crate::locks::lock;
 
-/// Files whose losses are remembered one by one.
+/// Limit on files with recorded losses.
 const FILES_MAX: usize = 1 << 20;
-/// Ranges that are remembered of a file; those behind it count as one.
+/// Limit on ranges per file; ranges after it are merged into the last.
 const RANGES_MAX: usize = 10_000;
 
-/// What a file lacks.
+/// Losses of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Byte ranges of the file that read as zeros because they are lost; ascending.
+    /// Byte ranges of the file that are lost and read as zeros; ascending.
     pub ranges: Vec<Range<u64>>,
-    /// Bytes that were read and have no checksum to be compared with, though they should.
+    /// Bytes read whose checksum is missing, although the file has checksums.
     pub unverified_bytes: u64,
-    /// The inode itself is lost: size, mode and times are made up.
+    /// The inode item is lost: size, mode and times are made up.
     pub has_lost_inode: bool,
-    /// Extents are missing, and nothing says where.
+    /// Extents are missing at unknown offsets.
     pub lacks_extents: bool,
-    /// Names that lead to nothing: the file is lost wholly.
+    /// Only names of the file are left.
     pub is_gone: bool,
-    /// Its items are from blocks that nothing leads to: it may be an older state of the file.
+    /// Its items are from unreferenced blocks and may belong to an older state.
     pub may_be_older: bool,
 }
 
 impl Loss {
-    /// Whether some of the file is lost.
+    /// Whether part of the file is lost.
     #[must_use]
     pub fn is_part(&self) -> bool {
         !self.ranges.is_empty() || self.has_lost_inode || self.lacks_extents
     }
 
-    /// Bytes that are lost, of what is known.
+    /// Known lost bytes.
     #[must_use]
     pub fn lost_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum()
@@ -61,12 +62,12 @@ impl Loss {
     }
 }
 
-/// The losses of all files that were looked at.
+/// Losses of all files read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(Mutex<BTreeMap<(u64, u64), Loss>>);
 
 impl Losses {
-    /// Changes what is known of a file.
+    /// Changes the losses of a file.
     pub(crate) fn note(&self, file: (u64, u64), change: impl FnOnce(&mut Loss)) {
         let mut losses = lock(&self.0);
         if losses.len() < FILES_MAX || losses.contains_key(&file) {
@@ -74,12 +75,12 @@ impl Losses {
         }
     }
 
-    /// Notes a range as lost.
+    /// Records a range as lost.
     pub(crate) fn lose(&self, file: (u64, u64), range: Range<u64>) {
         self.note(file, |loss| loss.add(range));
     }
 
-    /// All of them, by tree and inode.
+    /// All losses, by tree and inode.
     pub(crate) fn all(&self) -> Vec<((u64, u64), Loss)> {
         lock(&self.0).iter().map(|(file, loss)| (*file, loss.clone())).collect()
     }

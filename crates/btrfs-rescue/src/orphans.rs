@@ -1,4 +1,5 @@
-//! What a damaged tree has lost of its names: names that only inodes know, and inodes that nothing names.
+//! Names lost from the directories of a damaged tree, and inodes without a name. `listing` adds them to directories and
+//! `lost+found`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,22 +10,22 @@ use btrfs_disk::{Key, TreeId};
 use crate::inode::{self, Back};
 use crate::state::State;
 
-/// Names, and inodes, that are remembered of a tree.
+/// Limit on names, and on inodes, per tree.
 const NAMES_MAX: usize = 4 << 20;
 
-/// What a tree has lost of its names.
+/// Orphans of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    /// By directory: names that only the inodes know that they lead to.
+    /// By directory: names that only back references of inodes have.
     pub(crate) extra: HashMap<u64, Vec<(Vec<u8>, u64)>>,
-    /// Inodes without a name, ascending; directories that are known only by what is in them are among them.
+    /// Inodes without a name, ascending, including directories known only by their entries.
     pub(crate) nameless: Vec<u64>,
-    /// Directories that are named, and do not know it.
+    /// Parents of directories that have a name and no back reference.
     pub(crate) parents: HashMap<u64, u64>,
 }
 
 impl Orphans {
-    /// Looks through all items of a tree.
+    /// Searches all items of a tree.
     pub(crate) fn find(state: &State, tree: u64) -> Self {
         let mut search = Search { state, tree, top: state.infos.get(&tree).map_or(256, |info| info.top), ..of(state) };
         search.inodes();
@@ -57,7 +58,7 @@ pub(crate) fn is_inode(ino: u64) -> bool {
 }
 
 impl Search<'_> {
-    /// Every inode: has it names, and do the directories know them?
+    /// Collects inodes without back references, and back references that no directory entry matches.
     fn inodes(&mut self) {
         let leaves = self.state.tree(self.tree);
         let (mut at, mut backs, mut unknown) = (0, 0_u32, Vec::new());
@@ -93,14 +94,14 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the directory has the name.
+    /// Whether the directory has an entry for the name.
     fn is_known(&self, back: &Back) -> bool {
         let key = Key::new(back.parent, item_type::DIR_INDEX, back.index);
         let entry = self.state.tree(self.tree).get(&self.state.blocks, key);
         entry.is_some_and(|data| DirEntry::iter(&data).flatten().any(|entry| entry.name == back.name))
     }
 
-    /// Directories of which not one item is left.
+    /// Adds parent directories that have no item left.
     fn add_parents(&mut self) {
         let state = self.state;
         let subvolumes = state.placed.keys().filter(|(tree, _)| *tree == self.tree).map(|(_, dir)| *dir);
@@ -118,7 +119,7 @@ impl Search<'_> {
         }
     }
 
-    /// Directories may name what does not know its name.
+    /// Names nameless inodes by directory entries that refer to them.
     fn name(&mut self) {
         if self.nameless.is_empty() {
             return;

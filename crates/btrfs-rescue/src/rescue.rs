@@ -1,4 +1,4 @@
-//! The front door: devices are opened, and states of the file system on them become volumes.
+//! [`Rescue`], the public entry point: opens devices and presents states of their file system as volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,52 +20,52 @@ use crate::undelete::{self, Deleted};
 use crate::watch::Watch;
 use crate::{chunks, supers};
 
-/// A file system, as far as it can be found.
+/// A damaged file system.
 pub struct Rescue {
     blocks: Arc<Blocks>,
     fields: Option<Box<DiskSuperblock>>,
     notes: Vec<String>,
 }
 
-/// A state of it that can be read.
+/// A readable state of it.
 pub struct View {
     tree: Arc<TreeView>,
 }
 
-/// A file that is not whole.
+/// A file with losses.
 #[derive(Clone, Debug)]
 pub struct LostFile {
-    /// Its path from the top level; one of them, where it has several names.
+    /// One of its paths from the top level.
     pub path: Vec<u8>,
     /// Number of its subvolume.
     pub subvolume: u64,
     /// Number of its inode.
     pub inode: u64,
-    /// What it lacks.
+    /// Its losses.
     pub loss: Loss,
 }
 
-/// A range of a tree that no block was found for.
+/// A key range of a tree without a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Number of the subvolume.
     pub subvolume: u64,
-    /// First and last inode of which items may be missing.
+    /// First and last inode that may lack items.
     pub inodes: (u64, u64),
 }
 
-/// A subvolume whose newest state is lost, or may be.
+/// A subvolume whose newest state is or may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Older {
     /// Number of the subvolume.
     pub subvolume: u64,
-    /// The commit that what is left of it is from, or an earlier one.
+    /// Newest possible commit of its remaining state.
     pub generation: u64,
     /// The last commit of the file system.
     pub last: u64,
 }
 
-/// What was found deleted, and how to read it.
+/// Deleted files found, and the states to read them from.
 pub struct Undeleted {
     /// By path.
     pub found: Vec<Deleted>,
@@ -73,13 +73,13 @@ pub struct Undeleted {
 }
 
 impl Undeleted {
-    /// The state that something of a generation is read from.
+    /// The state of a generation.
     #[must_use]
     pub fn view(&self, generation: u64) -> Option<View> {
         self.views.get(&generation).map(|tree| View { tree: Arc::clone(tree) })
     }
 
-    /// How much of something can be read: its loss is what reading it shows.
+    /// All states. Losses appear in them as files are read.
     #[must_use]
     pub fn views(&self) -> Vec<View> {
         self.views.values().map(|tree| View { tree: Arc::clone(tree) }).collect()
@@ -87,8 +87,8 @@ impl Undeleted {
 }
 
 impl Rescue {
-    /// Opens the devices of a file system, of which some may be missing. Nothing is written to them. `threads` is for
-    /// the scan, 0 for one a processor.
+    /// Opens the devices of a file system, some of which may be missing. Never writes to them. `threads` is the number
+    /// of scan threads; 0 means one per processor.
     ///
     /// # Errors
     /// Where there is no trace of a file system.
@@ -111,19 +111,19 @@ impl Rescue {
         Ok(Self { blocks: Arc::new(blocks), fields: opened.fields, notes })
     }
 
-    /// The devices, and the chunks that were found.
+    /// The devices and the chunks found.
     #[must_use]
     pub fn media(&self) -> &Media {
         &self.blocks.media
     }
 
-    /// The superblock that counts, if one is left.
+    /// The chosen superblock, if any is left.
     #[must_use]
     pub fn superblock(&self) -> Option<&DiskSuperblock> {
         self.fields.as_deref()
     }
 
-    /// What was found to be wrong on the way, and what was done about it.
+    /// Damage found so far, and how it was handled.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
@@ -134,16 +134,16 @@ impl Rescue {
         notes
     }
 
-    /// The states that there are traces of, the newest first. Reads all of the devices.
+    /// The states found, newest first. Scans the devices.
     #[must_use]
     pub fn roots(&self) -> Vec<Root> {
         roots::list(&self.blocks, self.fields.as_deref())
     }
 
-    /// The newest state, or the one whose root tree has this generation or address.
+    /// Opens the newest state, or the one whose root tree has this generation or address.
     ///
     /// # Errors
-    /// Where there is no such root.
+    /// If there is no such root.
     pub fn view(&self, root: Option<u64>) -> Result<View, Error> {
         let pick = match root {
             None => self.newest(),
@@ -173,8 +173,8 @@ impl Rescue {
         Ok(Pick { root: Some((start.at, start.level)), generation_max, is_strict: false })
     }
 
-    /// What was deleted and can be found still: files and directories whose name is as `pattern` says, in which `*` and
-    /// `?` stand for others; the path, for a pattern with a slash. Reads all of the devices.
+    /// Finds deleted files and directories whose name, or path if the pattern has a slash, matches `pattern`, in which
+    /// `*` and `?` are wildcards. Scans the devices.
     #[must_use]
     pub fn undelete(&self, pattern: &[u8]) -> Undeleted {
         let newest = State::open(&self.blocks, self.newest());
@@ -184,14 +184,14 @@ impl Rescue {
 }
 
 impl View {
-    /// The state as a volume that can only be read. What is lost reads as zeros, and is in [`View::losses`] then.
+    /// The state as a read-only volume. Lost bytes read as zeros and appear in [`View::losses`].
     #[must_use]
     pub fn volume(&self) -> Volume {
         let tree: Arc<TreeView> = Arc::clone(&self.tree);
         Volume::new(tree)
     }
 
-    /// The files that were read so far and are not whole, by path.
+    /// The files read so far that have losses, by path.
     #[must_use]
     pub fn losses(&self) -> Vec<LostFile> {
         let TreeView { state, listings, losses, .. } = &*self.tree;
@@ -206,7 +206,7 @@ impl View {
         files
     }
 
-    /// The subvolumes of which an older state is shown, since nothing leads to the last one.
+    /// Subvolumes shown in an older state because their last root is lost.
     #[must_use]
     pub fn older(&self) -> Vec<Older> {
         let state = &self.tree.state;
@@ -214,7 +214,7 @@ impl View {
         older.map(|(subvolume, generation)| Older { subvolume, generation, last: state.last }).collect()
     }
 
-    /// What is missing of the trees that were read: inodes whose items no block was found for.
+    /// Ranges of inodes whose items are missing from the trees read so far.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
         let state = &self.tree.state;

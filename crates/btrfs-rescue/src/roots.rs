@@ -1,4 +1,4 @@
-//! Older states: every root of a root tree that superblock, backup roots and the scan know.
+//! Root trees of older states, from the superblock, its backup roots and the scan. `rescue` lists them and picks one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use btrfs_disk::superblock::DiskSuperblock;
 use crate::blocks::{At, Blocks};
 use crate::state::{Pick, State};
 
-/// States that are looked at, the newest first.
+/// Limit on states examined, newest first.
 const ROOTS_MAX: usize = 256;
 
 /// How a root was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The superblock leads to it.
+    /// The root pointer of the superblock.
     Superblock,
-    /// A backup root of the superblock does.
+    /// A backup root of the superblock.
     Backup,
-    /// The scan found it.
+    /// The scan.
     Scan,
 }
 
-/// A root of the root tree, and what can be read of its state without guessing.
+/// A root of the root tree, and how much of its state is readable without guessing.
 #[derive(Clone, Copy, Debug)]
 pub struct Root {
     /// The transaction that wrote it.
     pub generation: u64,
     /// Logical address of its block.
     pub at: u64,
-    /// How it was found; the best way, where there are several.
+    /// The most reliable source.
     pub source: Source,
-    /// Seconds since 1970 of the newest change that its root items tell of; 0 where none can be read.
+    /// Newest time in its root items, seconds since 1970; 0 if none is readable.
     pub seconds: i64,
-    /// Subvolumes that it lists, the top level among them.
+    /// Subvolumes that it lists, including the top level.
     pub subvolumes: usize,
-    /// Those of which the root block can be read.
+    /// Subvolumes whose root block is readable.
     pub subvolumes_readable: usize,
-    /// Whether all of the root tree can be read.
+    /// Whether the whole root tree is readable.
     pub is_whole: bool,
 }
 
-/// A place where a state begins.
+/// Root block of a root tree.
 pub(crate) struct Start {
     pub(crate) at: At,
     pub(crate) level: u8,
     pub(crate) source: Source,
 }
 
-/// All that are known, the newest first.
+/// All known roots, newest first.
 pub(crate) fn starts(blocks: &Blocks, fields: Option<&DiskSuperblock>) -> Vec<Start> {
     let mut found: BTreeMap<(u64, u64), Start> = BTreeMap::new();
     let mut add = |start: Start| {
@@ -85,7 +85,7 @@ pub(crate) fn starts(blocks: &Blocks, fields: Option<&DiskSuperblock>) -> Vec<St
     found.into_values().rev().take(ROOTS_MAX).collect()
 }
 
-/// What each of them has.
+/// Examines the state of each root.
 pub(crate) fn list(blocks: &Arc<Blocks>, fields: Option<&DiskSuperblock>) -> Vec<Root> {
     let looked = starts(blocks, fields).into_iter().filter_map(|start| {
         let Start { at, level, source } = start;

@@ -1,11 +1,11 @@
-//! The scan: every tree block on the devices, recognised by its own header and checksum.
+//! The scan: finds every tree block on the devices by its header and checksum.
 //!
-//! A header names the file system, the block's logical address, tree, level and generation, so that a block is of use
-//! even where nothing leads to it: as a copy of a block that is unreadable elsewhere, as a leaf of a tree whose nodes
-//! are gone, as the root of an older state. Holes of sparse images are not read.
+//! A header records the file system, logical address, tree, level and generation, so an unreferenced block can serve as
+//! another mirror, as a leaf of a tree with lost nodes, or as the root of an older state. Holes of sparse images are
+//! skipped. `Blocks` calls it once, when the first block is missing.
 //!
-//! Invariants: a block is listed only if its checksum is right; of a hostile image no more than [`RECORDS_MAX`] are
-//! kept, and [`Table::is_cut`] says that there were more.
+//! Invariants: a block is listed only if its checksum matches; at most [`RECORDS_MAX`] blocks are kept, and
+//! [`Table::is_cut`] is set if there were more.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,28 +17,28 @@ use btrfs_disk::node::{BlockView, CSUM_FIELD_SIZE, LEVELS_MAX, header};
 use btrfs_disk::verify::{Format, has_right_checksum};
 use btrfs_disk::{Key, Uuid};
 
-use crate::sync::lock;
+use crate::locks::lock;
 use crate::watch::Watch;
 
 /// Tree blocks that are remembered; about 100 bytes each.
 pub const RECORDS_MAX: usize = 4 << 20;
-/// Bytes that are read at a time at most.
+/// Limit on bytes per read.
 const PIECE_BYTES_MAX: u64 = 4 << 20;
-/// Small devices are read in at least so many pieces, so that their holes count.
+/// Minimum number of pieces of a small device, so that its holes are skipped.
 const PIECES_MIN: u64 = 64;
-/// Where a read fails, so much is read at a time instead.
+/// Size of reads after a read error.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Tree blocks begin at multiples of this.
+/// Alignment of tree blocks.
 pub(crate) const STEP_BYTES: u64 = 4096;
 
-/// A tree block that was found.
+/// A tree block found by the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) logical: u64,
     pub(crate) generation: u64,
     pub(crate) owner: u64,
     pub(crate) first: Key,
-    /// The last key; of a node, that of its last pointer.
+    /// The last key; for a node, that of its last pointer.
     pub(crate) last: Key,
     pub(crate) physical: u64,
     /// Index of the device.
@@ -46,18 +46,18 @@ pub(crate) struct Found {
     pub(crate) level: u8,
 }
 
-/// All tree blocks that were found.
+/// All tree blocks found.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// By address, the newest first.
+    /// By address, newest first.
     blocks: Vec<Found>,
-    /// Indexes of `blocks` by owner and level, the newest first.
+    /// Indexes of `blocks` by owner and level, newest first.
     by_owner: Vec<u32>,
     pub(crate) is_cut: bool,
 }
 
 impl Table {
-    /// Reads all of the devices.
+    /// Scans all devices.
     pub(crate) fn read(disks: &[Disk], format: &Format, threads: usize, watch: &dyn Watch) -> Self {
         let scan = Scan { disks, format, watch, found: Mutex::default(), is_cut: AtomicBool::new(false) };
         watch.begin(disks.iter().map(|disk| disk.device.size_bytes()).sum());
@@ -78,14 +78,14 @@ impl Table {
         Self { blocks, by_owner, is_cut }
     }
 
-    /// Copies of the block with this address and, if it is given, generation.
+    /// Copies of the block with this address and, if given, this generation.
     pub(crate) fn copies(&self, at: u64, generation: Option<u64>) -> impl Iterator<Item = &Found> {
         let start = self.blocks.partition_point(|found| found.logical < at);
         let same = self.blocks.get(start..).unwrap_or_default().iter().take_while(move |found| found.logical == at);
         same.filter(move |found| generation.is_none_or(|generation| generation == found.generation))
     }
 
-    /// Blocks of a tree and level, the newest first.
+    /// Blocks of a tree and level, newest first.
     pub(crate) fn of(&self, owner: u64, level: u8) -> impl Iterator<Item = &Found> {
         let get = |index: &u32| self.blocks.get(usize_from(*index));
         let key = move |index: &u32| get(index).map(|found| (found.owner, found.level));
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-/// Where the pieces of a device begin that have to be read: all but its holes, which count as read.
+/// Starts of the pieces of a device to read. Holes are skipped and count as read.
 struct Pieces<'a> {
     device: &'a dyn Device,
     watch: &'a dyn Watch,
@@ -125,7 +125,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Bytes that are read of a device at a time.
+/// Bytes per read of a device.
 fn piece_bytes(device: &dyn Device) -> u64 {
     let bytes = (device.size_bytes() / PIECES_MIN).clamp(SMALL_BYTES, PIECE_BYTES_MAX);
     bytes - bytes % STEP_BYTES
@@ -135,7 +135,7 @@ impl Iterator for Pieces<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        // A header is never zeros, so that no block begins a step or more before the end of a hole.
+        // A header is never all zeros, so no block begins a step or more before the end of a hole.
         let data = self.device.next_data(self.next);
         let start = (data - data % STEP_BYTES).max(self.next);
         self.watch.add_bytes(start.min(self.device.size_bytes()).saturating_sub(self.next));
@@ -174,7 +174,7 @@ impl Scan<'_> {
         });
     }
 
-    /// Looks at the blocks that begin in a piece.
+    /// Examines the blocks that begin in a piece.
     fn piece(&self, device: &dyn Device, number: u16, start: u64, buffer: &mut Vec<u8>) {
         let node = u64::from(self.format.nodesize);
         let (size, piece_bytes) = (device.size_bytes(), piece_bytes(device));
@@ -205,9 +205,9 @@ impl Scan<'_> {
     }
 }
 
-/// Reads a range; what cannot be read is zeros.
+/// Reads a range. Unreadable parts become zeros.
 pub(crate) fn read_what_can_be(device: &dyn Device, start: u64, len: u64, buffer: &mut Vec<u8>) {
-    // What is left of the last piece is overwritten.
+    // The buffer keeps bytes of the previous piece, and the read overwrites them.
     buffer.resize(to_usize(len), 0);
     if device.read_at(start, buffer).is_ok() {
         return;
@@ -228,7 +228,7 @@ pub(crate) fn read_what_can_be(device: &dyn Device, start: u64, len: u64, buffer
     }
 }
 
-/// What a block is, if it is a tree block of this file system with a right checksum.
+/// Parses a tree block of this file system with a matching checksum.
 fn recognise(block: &[u8], format: &Format) -> Option<Found> {
     let head = header(block)?;
     let is_likely = head.fsid == format.fsid && head.level < LEVELS_MAX && is_address(head.bytenr.get());
@@ -252,18 +252,18 @@ fn is_address(at: u64) -> bool {
     at != 0 && at.is_multiple_of(STEP_BYTES)
 }
 
-/// The first and the last key of a block; of an empty leaf, or one that is out of order, nothing.
+/// The first and last key of a block; `None` for an empty leaf, or if they are out of order.
 fn ends(block: &[u8]) -> Option<(Key, Key)> {
     BlockView::new(block)?.ends().filter(|(first, last)| first <= last)
 }
 
-/// Votes for a format are counted until so many blocks agree on one.
+/// Votes after which a format wins.
 const VOTES_ENOUGH: u32 = 200;
-/// Blocks whose checksums are tried; each costs up to twenty.
+/// Limit on blocks tried; each is hashed up to twenty times.
 const TRIES_MAX: u32 = 100_000;
 const NODE_SIZES: [u32; 5] = [16 << 10, 4 << 10, 64 << 10, 32 << 10, 8 << 10];
 
-/// The format of the tree blocks on these devices, where no superblock says it: that of which most are found.
+/// Guesses the format by the majority of the tree blocks found, if there is no superblock.
 pub(crate) fn guess(disks: &[Disk], watch: &dyn Watch) -> Option<(Uuid, u32, codec::ChecksumType)> {
     let mut votes: Vec<((Uuid, u32, codec::ChecksumType), u32)> = Vec::new();
     let (mut tries, mut buffer) = (0, Vec::new());

@@ -1,7 +1,7 @@
-//! A state of the file system: the root tree of one commit, and the trees that it lists.
+//! A state of the file system: the root tree of one commit and the trees that it lists.
 //!
-//! Where the root tree is damaged, or an older one stands in for it, newer roots of trees are taken from the scan: a
-//! commit that changed a tree wrote a new root block of it, with the commit's generation.
+//! If the root tree is damaged or replaced by an older one, newer tree roots come from the scan: a commit that changes
+//! a tree writes a new root block for it with its generation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -13,45 +13,45 @@ use btrfs_disk::{Key, TreeId, Uuid};
 
 use crate::blocks::{At, Blocks};
 use crate::leaves::{Leaves, Spec};
-use crate::sync::lock;
+use crate::locks::lock;
 
-/// Trees that are listed of a state.
+/// Limit on trees per state.
 const TREES_MAX: usize = 100_000;
-/// Leaves of trees that are remembered at a time; about 60 bytes each.
+/// Limit on cached leaf records; about 60 bytes each.
 const LEAVES_MAX: usize = 4 << 20;
-/// Snapshots of snapshots that are followed.
+/// Limit on snapshot ancestors followed.
 const ANCESTORS_MAX: usize = 16;
 
-/// Which state is meant.
+/// Selects a state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
-    /// The root block of the root tree and its level; `None` where it is lost.
+    /// The root block of the root tree and its level; `None` if lost.
     pub(crate) root: Option<(At, u8)>,
-    /// No newer block is looked at.
+    /// Newest generation of any block read.
     pub(crate) generation_max: u64,
-    /// Only what the root leads to; nothing that would have to be guessed.
+    /// Uses referenced blocks only, without guessing.
     pub(crate) is_strict: bool,
 }
 
-/// A tree that a state lists, or that was found.
+/// A tree that a state lists, or that the scan found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     root: Option<(At, u8)>,
-    /// The root was chosen among several of one commit, of which only one can be the last.
+    /// The root was chosen among several of one commit, only one of which can be the last.
     is_chosen: bool,
-    /// Number of the directory at its top.
+    /// Inode number of its top directory.
     pub(crate) top: u64,
     pub(crate) uuid: Uuid,
     pub(crate) parent_uuid: Uuid,
     otransid: u64,
-    /// Newest time that the item has, in seconds.
+    /// Newest time in the root item, in seconds.
     pub(crate) seconds: i64,
-    /// Where a subvolume is: tree and directory.
+    /// Place of a subvolume: tree and directory.
     pub(crate) place: Option<(u64, u64)>,
 }
 
 impl Info {
-    /// Its root block and that one's level.
+    /// The root block and its level.
     pub(crate) fn root(&self) -> Option<(At, u8)> {
         self.root
     }
@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) infos: BTreeMap<u64, Info>,
     /// Subvolumes by tree and directory.
     pub(crate) placed: HashMap<(u64, u64), Vec<Placed>>,
-    /// The commit that is meant; the newest that left a trace, where nothing says which.
+    /// Generation of the state; if unknown, the newest generation found.
     pub(crate) last: u64,
     trees: Mutex<HashMap<u64, Arc<Leaves>>>,
 }
@@ -129,7 +129,7 @@ impl State {
         });
     }
 
-    /// Adds trees whose items are lost and whose blocks were found.
+    /// Adds trees whose root items are lost, from blocks that the scan found.
     fn find_others(&mut self) {
         for owner in self.blocks.table().owners() {
             let tree = TreeId(owner);
@@ -141,8 +141,8 @@ impl State {
         }
     }
 
-    /// Whether the root tree may have had an item for a tree: nothing is known of the place that it would have there,
-    /// or the leaf that is known is older than the tree's blocks.
+    /// Whether the root tree may have lost the item of a tree: its place is missing, or the leaf there is older than
+    /// the blocks of the tree.
     fn is_lost(&self, tree: u64) -> bool {
         let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
         if self.roots.may_lack(item(0), item(u64::MAX)) {
@@ -159,7 +159,7 @@ impl State {
         generation <= self.pick.generation_max
     }
 
-    /// Gives places to subvolumes whose back references are lost: the directories that name them know.
+    /// Places subvolumes whose back references are lost, by the directory entries that name them.
     fn find_places(&mut self) {
         let is_unplaced = |info: &Info| info.place.is_none();
         let lost = |infos: &BTreeMap<u64, Info>| {
@@ -191,7 +191,7 @@ impl State {
         }
     }
 
-    /// Whether a subvolume is in another one, or is it.
+    /// Whether a subvolume is inside another or is the same.
     fn is_within(&self, tree: u64, other: u64) -> bool {
         let mut at = tree;
         for _ in 0..=self.infos.len() {
@@ -212,7 +212,7 @@ impl State {
             return Arc::clone(leaves);
         }
         let info = self.infos.get(&tree).copied();
-        // A tree of which there is nothing to read has no items; the csum tree is in no hurry to be known.
+        // A tree without a root or known blocks has no items. The csum tree is read from the scan too.
         let is_known = info.is_some() || !self.pick.is_strict;
         let spec = Spec {
             root: info.and_then(|info| info.root),
@@ -229,7 +229,7 @@ impl State {
         leaves
     }
 
-    /// Whose leaves may stand in for lost ones: a snapshot shares those that are older than itself.
+    /// Trees whose leaves may replace lost ones. A snapshot shares leaves that are older than itself.
     fn owners(&self, tree: u64) -> Vec<(u64, u64)> {
         let mut owners = vec![(tree, self.pick.generation_max)];
         let (mut at, mut generation_max) = (tree, self.pick.generation_max);
@@ -246,9 +246,9 @@ impl State {
         owners
     }
 
-    /// Subvolumes that may have been changed after what is left of them, and the generation that is left: the root tree
-    /// that named their newest roots is lost, and an older one stands in for it. Within a commit a tree may have had
-    /// several roots, so that the last generation is not always the last state.
+    /// Subvolumes that may have changed after their remaining state, with its generation: the root tree with their
+    /// newest roots is lost and an older one replaces it. A tree may have several roots within one commit, so even the
+    /// last generation need not be the last state.
     pub(crate) fn older(&self) -> Vec<(u64, u64)> {
         let of = |tree: u64| {
             let item = |offset| Key::new(tree, item_type::ROOT_ITEM, offset);
@@ -288,17 +288,17 @@ fn of_item(item: &RootItem) -> Info {
     }
 }
 
-/// The newest commit that left a block. Logs are ahead of it.
+/// The newest generation of any block, except log trees, which are ahead of the commit.
 fn newest_commit(blocks: &Blocks) -> u64 {
     let all = blocks.table().all().iter().filter(|found| found.owner != TreeId::TREE_LOG.0);
     all.map(|found| found.generation).max().unwrap_or(0)
 }
 
-/// Roots of a tree that one commit left and that are compared.
+/// Limit on roots of one tree and commit that are compared.
 const ROOTS_MAX: usize = 64;
 
-/// The root of a tree whose item may be out of date: the newest block of the tree, where that can be a root; and
-/// whether there were several of that commit.
+/// Finds a newer root than the one in the item: the newest block of the tree, if it can be a root. Also returns whether
+/// there were several in that commit.
 fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_max: u64) -> (Option<(At, u8)>, bool) {
     let table = blocks.table();
     let levels = 0..btrfs_disk::node::LEVELS_MAX;
@@ -308,12 +308,12 @@ fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_m
     let (generation, level) = (newest.generation, newest.level);
     match known {
         Some((known_at, _)) if known_at.generation >= generation => return (known, false),
-        // The root of that commit is lost, and its leaves may not be.
+        // The root of that commit is lost, but its leaves may be left.
         Some((_, known_level)) if level < known_level => return (None, false),
         None if level == 0 && table.of(tree, 1).next().is_some() => return (None, false),
         _ => {}
     }
-    // What was written out before the commit's end was copied again: later roots lead to more that is new.
+    // Blocks written before the end of a commit are copied again, so later roots refer to more new blocks.
     let mut roots: Vec<At> = Vec::new();
     for found in table.of(tree, level).skip_while(|found| found.generation > generation) {
         let at = At { logical: found.logical, generation };
@@ -328,7 +328,7 @@ fn newest_root(blocks: &Blocks, tree: u64, known: Option<(At, u8)>, generation_m
     (root.map(|at| (at, level)), roots.len() > 1)
 }
 
-/// Children of a node that are as new as it is.
+/// Number of children with the same generation as their node.
 fn new_children(blocks: &Blocks, at: At, level: u8) -> usize {
     let Some(block) = blocks.read(at, level).filter(|_| level > 0) else { return 0 };
     let ptrs = NodeView::new(&block).ptrs().iter();

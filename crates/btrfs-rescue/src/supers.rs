@@ -1,4 +1,4 @@
-//! Superblocks: the primary or any mirror, of any device; and what stands for them where none is left.
+//! Superblocks: finds one on any device or mirror, or guesses the format if none is left. Called by `rescue`.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::error::Error;
 use crate::scan::guess;
 use crate::watch::Watch;
 
-/// Bytes of a sector where no superblock says it: what every mkfs makes by default.
+/// Default sector size of mkfs, used if no superblock records it.
 const SECTOR_BYTES: u32 = 4096;
 
-/// What a rescue starts from.
+/// The devices, superblock and format for a rescue.
 pub(crate) struct Opened {
     pub(crate) media: Media,
     pub(crate) fields: Option<Box<DiskSuperblock>>,
-    /// What was found to be wrong.
+    /// Damage found.
     pub(crate) notes: Vec<String>,
 }
 
-/// Looks for superblocks on all devices, and guesses the format from tree blocks where there is none.
+/// Finds superblocks on all devices, or guesses the format from tree blocks.
 ///
 /// # Errors
 /// Where there is no trace of a file system, or there are traces of two.
@@ -56,7 +56,7 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
     if let Some(chosen) = chosen {
         for (key, item) in chosen.system_chunks().flatten() {
             if let Ok(chunk) = Chunk::from_item(Logical(key.offset), &item) {
-                // One that overlaps another says nothing that could be believed.
+                // A chunk that overlaps another cannot be trusted.
                 let _ = media.add_chunk(chunk);
             }
         }
@@ -68,7 +68,7 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
     Ok(Opened { media, fields, notes })
 }
 
-/// The devices with their numbers; one without a superblock gets the next that is free.
+/// The devices with their ids. A device without a superblock gets the next free id.
 fn disks(members: &Members) -> Vec<Disk> {
     let mut taken: Vec<u64> = members.iter().filter_map(|member| member.id()).map(|id| id.0).collect();
     let with = members.iter().map(|member| {

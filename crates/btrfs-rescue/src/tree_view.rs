@@ -1,10 +1,10 @@
-//! A state as a read-only file system, so that every command that reads one reads a rescued one.
+//! A state as a read-only file system, so that all reading commands work on it.
 //!
-//! Nodes are numbered by what they are: the index of the tree, and the inode in it. `lost+found` at the top has what
-//! has lost its way there: `subvol-N/top` for a subvolume without a place, `subvol-N/inode-M` for a file without a
-//! name. It is there only where something is in it.
+//! Node numbers combine the index of the tree and the inode. `lost+found` at the top holds what has no path:
+//! `subvol-N/top` for a subvolume without a place, `subvol-N/inode-M` for a file without a name. It exists only if it
+//! has entries.
 //!
-//! Reads do not fail for what is lost: it reads as zeros, and [`Losses`] say what was. Callers: `Rescue`, as a
+//! Lost ranges read as zeros without an error, and [`Losses`] records them. Callers: `Rescue`, as a
 //! [`vfs::FileSystem`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,38 +24,38 @@ use crate::contents::Layout;
 use crate::data::Kept;
 use crate::inode::{self, File, Inode};
 use crate::listing::{Listing, Listings, Target, parent};
+use crate::locks::lock;
 use crate::losses::Losses;
 use crate::state::State;
-use crate::sync::lock;
 
-/// Bits of a node's number that are the inode's.
+/// Bits of a node number that hold the inode.
 const INODE_BITS: u32 = 44;
-/// Layouts that are kept.
+/// Limit on cached layouts.
 const LAYOUTS_MAX: usize = 16;
-/// The directory of what is lost.
+/// Name of the directory of orphans.
 pub(crate) const LOST: &[u8] = b"lost+found";
-/// Longest target of a symbolic link.
+/// Limit on the target of a symbolic link.
 const TARGET_MAX: u64 = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
-    /// The top, whether or not there is a tree for it.
+    /// The top, even if its tree is lost.
     Root,
     /// `lost+found`.
     Lost,
-    /// An empty directory, for a subvolume that is elsewhere.
+    /// An empty directory in place of a subvolume that is placed elsewhere.
     Empty,
-    /// What a tree has lost.
+    /// Orphans of a tree.
     LostOf(u64),
     File(File),
 }
 
-/// Numbers of the nodes of no tree.
+/// Node numbers outside all trees.
 const LOST_NUMBER: u64 = 2;
 const EMPTY_NUMBER: u64 = 3;
 const LOST_OF_FIRST: u64 = 16;
 
-/// Why something cannot be read.
+/// Error for a name whose inode is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("lost: a name leads to it, and no block with its inode can be read")]
 struct Gone;
@@ -105,13 +105,13 @@ impl TreeView {
         node.ok_or_else(|| Errno::ESTALE.into())
     }
 
-    /// The directory of the top level.
+    /// The top directory of the top-level subvolume.
     fn top(&self) -> Option<File> {
         let tree = TreeId::FS.0;
         self.state.infos.get(&tree).map(|info| (tree, info.top))
     }
 
-    /// By tree, what has lost its way to the top.
+    /// Orphans that have no path to the top, by tree.
     fn lost(&self) -> &BTreeMap<u64, Listing> {
         self.lost.get_or_init(|| {
             let mut lost = BTreeMap::new();
@@ -256,7 +256,7 @@ fn of_target(target: Target) -> Node {
 }
 
 impl TreeView {
-    /// Gives names to a sink, in an order that does not change.
+    /// Passes names to a sink, in a stable order.
     fn give(&self, names: &[(Vec<u8>, Node, NodeKind)], from: u64, with_nodes: bool, sink: &mut dyn DirSink) {
         for (next, (name, node, kind)) in (1..).zip(names) {
             if next <= from {

@@ -1,7 +1,7 @@
-//! What was deleted: inodes in leaves that are no longer in use, which the newest state does not have.
+//! Deleted files: inodes in unreferenced leaves that the newest state does not have.
 //!
-//! A leaf of generation G was part of its tree when transaction G committed: what it names is read from the state at G,
-//! as far as blocks of that state were not written over.
+//! A leaf of generation G belonged to its tree at commit G, so its files are read from state G, as far as its blocks
+//! still exist. `Rescue::undelete` calls it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::roots::starts;
 use crate::state::{Pick, State};
 use crate::tree_view::TreeView;
 
-/// Deleted files that are named.
+/// Limit on deleted files returned.
 const HITS_MAX: usize = 100_000;
-/// Earlier states that are opened.
+/// Limit on earlier states opened.
 const STATES_MAX: usize = 256;
 
-/// Something that was deleted.
+/// A deleted file or directory.
 #[derive(Clone, Debug)]
 pub struct Deleted {
-    /// Where it was: a path from the top level, with `lost+found` where the way up is lost.
+    /// Its path from the top level, below `lost+found` if a parent is lost.
     pub path: Vec<u8>,
-    /// The last state that it is known from.
+    /// Generation of the newest state that has it.
     pub generation: u64,
     /// Number of its subvolume.
     pub subvolume: u64,
@@ -43,11 +43,11 @@ pub struct Deleted {
     pub is_dir: bool,
 }
 
-/// The states that things are found in.
+/// States with deleted files, by generation.
 type Views = BTreeMap<u64, Arc<TreeView>>;
 
-/// Deleted files, directories and subvolumes whose name or, for a pattern with a slash, path matches; and the states
-/// that they are in.
+/// Finds deleted files, directories and subvolumes whose name, or path if the pattern has a slash, matches, and the
+/// states that have them.
 pub(crate) fn find(
     blocks: &Arc<Blocks>,
     fields: Option<&DiskSuperblock>,
@@ -77,7 +77,7 @@ struct Search<'a> {
     blocks: &'a Arc<Blocks>,
     newest: &'a State,
     pattern: &'a [u8],
-    /// By generation, where the root tree's root is known.
+    /// Root tree roots by generation, as far as known.
     roots: BTreeMap<u64, (At, u8)>,
     found: Vec<Deleted>,
     /// Files of deleted subvolumes, from the newest state that lists each subvolume.
@@ -97,7 +97,7 @@ impl Search<'_> {
         Arc::clone(view.or_insert_with(|| Arc::new(TreeView::new(State::open(blocks, pick)))))
     }
 
-    /// Takes a file of a state, if its path is wanted.
+    /// Adds a file of a state if its path matches.
     fn take(&mut self, view: &TreeView, generation: u64, file: File) -> bool {
         let Some(inode) = inode::read(&view.state, file) else { return false };
         let path = path_of(&view.state, &view.listings, file);
@@ -116,10 +116,10 @@ impl Search<'_> {
         true
     }
 
-    /// Subvolumes that older states list and the newest does not.
+    /// Finds subvolumes that older states list and the newest does not.
     fn subvolumes(&mut self) {
-        // The blocks of a snapshot may have its source as their owner, which still exists. So a deleted snapshot is
-        // searched from its own root, not by the owner of blocks.
+        // The blocks of a snapshot may be owned by its source, which still exists, so a deleted snapshot is searched
+        // from its own root and not by block owner.
         let mut seen: HashSet<(u64, Uuid)> = HashSet::new();
         for (generation, root) in self.roots.clone().into_iter().rev().take(STATES_MAX) {
             let pick = Pick { root: Some(root), generation_max: generation, is_strict: true };
@@ -128,7 +128,7 @@ impl Search<'_> {
                 state.placed.values().flatten().map(|placed| (placed.tree, placed.name.clone())).collect();
             for (tree, name) in placed {
                 let Some(info) = state.infos.get(&tree) else { continue };
-                // A new subvolume may have the number by now.
+                // A new subvolume may have reused the number.
                 let is_gone = self.newest.infos.get(&tree).is_none_or(|newer| newer.uuid != info.uuid);
                 if is_gone && seen.insert((tree, info.uuid)) {
                     let view = self.view(generation);
@@ -142,7 +142,7 @@ impl Search<'_> {
         }
     }
 
-    /// The files of a deleted subvolume.
+    /// Adds the files of a deleted subvolume.
     fn inside(&mut self, view: &TreeView, generation: u64, top: File) {
         let mut walked = HashSet::from([top]);
         let mut dirs = vec![top];
@@ -163,7 +163,7 @@ impl Search<'_> {
         }
     }
 
-    /// Files and directories, each in the newest state that it is known from.
+    /// Adds files and directories, each from the newest state that has it.
     fn files(&mut self) {
         let by_path = self.by_path();
         let pattern = self.pattern;
@@ -186,7 +186,7 @@ impl Search<'_> {
     }
 }
 
-/// Inodes that the newest state does not have, each with the newest generation that it is known from.
+/// Inodes missing from the newest state, each with the newest generation that has it.
 fn hits(blocks: &Arc<Blocks>, newest: &State, is_wanted: impl Fn(&[u8]) -> bool) -> HashMap<File, u64> {
     let mut hits: HashMap<File, u64> = HashMap::new();
     let owners = blocks.table().owners();
@@ -219,7 +219,7 @@ fn hits(blocks: &Arc<Blocks>, newest: &State, is_wanted: impl Fn(&[u8]) -> bool)
     hits
 }
 
-/// Whether a name is as a pattern says, in which `*` stands for any bytes and `?` for one.
+/// Matches a name against a pattern with wildcards `*` and `?`.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut behind) = ((0, 0), None);
     loop {

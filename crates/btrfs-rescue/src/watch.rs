@@ -1,10 +1,10 @@
-//! How far a rescue has come, for those who wait for it.
+//! Progress of a rescue. The command line implements it.
 
-/// Is told how far the scan has come. Called from several threads.
+/// Receives the progress of the scan, from several threads.
 pub trait Watch: Send + Sync {
-    /// So many bytes were read.
+    /// Counts bytes as read.
     fn add_bytes(&self, _bytes: u64) {}
-    /// A scan of so many bytes begins.
+    /// Begins a scan of this many bytes.
     fn begin(&self, _bytes: u64) {}
     /// The scan is over.
     fn end(&self) {}

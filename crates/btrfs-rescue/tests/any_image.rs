@@ -1,5 +1,5 @@
-//! Images with fields changed at random, checksums made right: a rescue of each ends, without a panic and in little
-//! time, and writes nothing. `SPINNEY_RESCUE_IMAGES` asks for another number of images, `SPINNEY_SEED` for others.
+//! Rescues of images with random field changes and correct checksums: each ends quickly, without a panic, and writes
+//! nothing. `SPINNEY_RESCUE_IMAGES` sets the number of images, `SPINNEY_SEED` the seed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 
@@ -17,9 +17,9 @@ use vfs::Volume;
 
 const IMAGES: u64 = 120;
 const SEED: u64 = 23;
-/// Longest time for one image.
+/// Limit on time per image.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// Names that a walk looks at.
+/// Limit on names per walk.
 const NAMES_MAX: usize = 5000;
 const READ_MAX: u64 = 1 << 20;
 
@@ -27,7 +27,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Reads what there is; the count of names.
+/// Reads everything reachable and returns the number of names.
 fn walk(volume: &Volume) -> usize {
     let (mut todo, mut count) = (vec![PathBuf::from("/")], 0);
     let mut buffer = vec![0; READ_MAX as usize];

@@ -1,4 +1,4 @@
-//! Opening: from a superblock to a running engine.
+//! Opening: from a superblock to a running engine. `Store::open` and `make` call it.
 
 use std::sync::Arc;
 
@@ -90,8 +90,8 @@ fn cache_generation(trees: &Trees, core: &CoreTrees, fields: &DiskSuperblock) ->
     Ok(if has_caches { 1 } else { stored })
 }
 
-/// Turns to an earlier state. What of it was written over is found where it is read: blocks say which transaction
-/// wrote them.
+/// Turns to an earlier state. Blocks of it that were overwritten since are noticed when they are read: a block's header
+/// has the generation that wrote it.
 pub(crate) fn use_generation(superblock: &mut Superblock, wanted: Generation, options: &StoreOptions) -> Result<()> {
     if !options.read_only {
         return Err(Error::unsupported("writing to an earlier state of a file system"));
@@ -114,7 +114,7 @@ pub(crate) fn use_generation(superblock: &mut Superblock, wanted: Generation, op
     fields.chunk_root_generation = backup.chunk_root_gen;
     fields.chunk_root_level = backup.chunk_root_level;
     fields.bytes_used = backup.bytes_used;
-    // What was synced after the last commit belongs to that.
+    // The log holds syncs made after the last commit.
     fields.log_root = 0.into();
     fields.log_root_level = 0;
     Ok(())
@@ -133,7 +133,7 @@ pub(crate) fn generations(superblock: &Superblock) -> Vec<Generation> {
     known
 }
 
-/// What is there before any tree but the chunk tree.
+/// The parts of an engine that exist before any tree but the chunk tree is read.
 pub(crate) struct Parts {
     pub(crate) pool: Arc<Pool>,
     reader: Arc<BlockReader>,
@@ -237,7 +237,7 @@ fn fresh_uuid(options: &StoreOptions) -> [u8; 16] {
 
 /// The UUID of the chunk tree stands in the header of every block.
 fn chunk_tree_uuid(reader: &BlockReader, root: &RootPtr) -> Result<[u8; 16]> {
-    use crate::tree::{BlockSource, ReadExpect, raw};
+    use crate::tree::{BlockSource, ReadExpect, layout};
     let expect = ReadExpect {
         at: root.at,
         level: root.level,
@@ -245,7 +245,7 @@ fn chunk_tree_uuid(reader: &BlockReader, root: &RootPtr) -> Result<[u8; 16]> {
         first_key: None,
         owner: Some(TreeId::CHUNK),
     };
-    Ok(raw::chunk_tree_uuid(&reader.read_block(&expect)?))
+    Ok(layout::chunk_tree_uuid(&reader.read_block(&expect)?))
 }
 
 fn root_ptr((at, generation, level): (Logical, Generation, u8)) -> RootPtr {

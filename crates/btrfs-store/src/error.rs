@@ -1,4 +1,4 @@
-//! What can go wrong in the store. Every variant blames one party.
+//! Errors of the store. Every variant blames one party.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use btrfs_pool::error::Causes;
 
 pub use btrfs_pool::{BadCopy, Cause, MemberError};
 
-/// What every operation of the store returns.
+/// The result of every operation of the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation of the store failed.
@@ -26,7 +26,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] blockdev::Error),
 
-    /// The file system is sound as far as we know, but needs what this build cannot do.
+    /// The file system is sound as far as we know, but needs a feature that this build lacks.
     #[error("unsupported: {what}")]
     Unsupported {
         /// Names of the features.
@@ -40,7 +40,7 @@ pub enum Error {
     /// One of our own invariants does not hold: the file system may be sound, this program is not.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
-        /// What was found.
+        /// The broken invariant.
         what: Cow<'static, str>,
         /// The operation that found it.
         place: &'static str,
@@ -49,15 +49,15 @@ pub enum Error {
     /// Not enough room. Nothing was changed.
     #[error("no space for {kind}: {needed} bytes needed, {available} available")]
     NoSpace {
-        /// What the room was for.
+        /// The kind of space that ran out.
         kind: SpaceKind,
         /// Bytes asked for.
         needed: u64,
-        /// Bytes that could be had.
+        /// Bytes available.
         available: u64,
     },
 
-    /// An earlier write failed in a way that leaves the disk's state unknown: reads go on,
+    /// An earlier write failed in a way that leaves the disk's state unknown: reads continue,
     /// writes do not, until the next open.
     #[error("writing stopped after an earlier failure: {reason}")]
     Poisoned {
@@ -68,11 +68,11 @@ pub enum Error {
     /// A subvolume may not take more. Nothing was changed.
     #[error("the limit of quota group {group} is reached")]
     QuotaExceeded {
-        /// The group whose limit it is.
+        /// The group that reached its limit.
         group: QgroupId,
     },
 
-    /// A wish that contradicts the quota groups there are. Nothing was changed.
+    /// A request that contradicts the existing quota groups. Nothing was changed.
     #[error(transparent)]
     Quota(#[from] QuotaError),
 
@@ -109,33 +109,33 @@ pub enum Error {
         at: Logical,
         /// Its length in bytes.
         len: u64,
-        /// What was wrong with each copy, in the order they were tried.
+        /// The failure of each copy, in the order they were tried.
         causes: Arc<[BadCopy]>,
     },
 }
 
 impl Error {
-    /// The file system needs `what`, which this build cannot do.
+    /// The file system needs the feature `what`, which this build lacks.
     #[must_use]
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
     }
 
-    /// One of our own invariants does not hold: `what` was found, by the operation `place`.
+    /// One of our own invariants does not hold: `what` describes it, `place` names the operation that found it.
     #[must_use]
     pub fn bug(what: impl Into<Cow<'static, str>>, place: &'static str) -> Self {
         Self::Bug { what: what.into(), place }
     }
 
-    /// True when a device refused a write for want of room where it lies, as the host of a sparse image may: nothing
-    /// was lost, and the same can be asked again.
+    /// True when a device refused a write because its host has no space, as for a sparse image: nothing was lost, and
+    /// the write can be retried.
     #[must_use]
     pub fn is_device_full(&self) -> bool {
         matches!(self, Self::Device(error) if error.is_no_space())
     }
 }
 
-/// A wish that contradicts the groups there are.
+/// A request that contradicts the existing quota groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Nothing is counted.
@@ -164,7 +164,7 @@ pub enum QuotaError {
     Simple,
 }
 
-/// What room in the file system is for.
+/// The purpose of space: the block group type it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SpaceKind {
     /// File contents.

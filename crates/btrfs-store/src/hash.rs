@@ -1,10 +1,9 @@
 //! Hash maps whose keys are numbers: addresses, tree and inode numbers, keys of items.
 //!
 //! The standard hasher guards against keys chosen to collide, and costs more than the look-up it
-//! is for. Here a number is multiplied to 128 bits whose halves are folded, so that each bit of it
-//! reaches the bits that a map uses. It has no seed: what follows from a map's order is then the
-//! same in each run, as replaying a failed test from its seed needs. An image can choose numbers
-//! that collide; so only maps that something else bounds use it.
+//! is for. Here a number is multiplied to 128 bits whose halves are folded, so that each bit of it reaches the bits
+//! that a map uses. There is no seed: the order of a map is the same in each run, as replaying a failed test from its
+//! seed needs. An image can choose numbers that collide, so only maps that are otherwise bounded use it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

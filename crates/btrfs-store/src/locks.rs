@@ -17,14 +17,14 @@ host::ranks! {
         ChunkAlloc = 21,
         /// The superblock on the device: a commit holds it while it writes its own.
         LogSuper = 22,
-        /// What threads wait on: the state of the gate, and the group of a log's sync.
+        /// Waiting threads: the state of the gate, and the group of a log's sync.
         Waiting = 23,
         /// Held by log writers (shared) and by the sync that copies their blocks (exclusive).
         LogGate = 24,
         /// A tree block, or a tree's pointer to its root block: the only rank of which a thread may hold several. A
         /// pointer is locked before the blocks of its tree, and also while blocks of another tree are held.
         TreeBlock = 30,
-        /// What the running transaction has queued: reference changes, staged items, dirty blocks.
+        /// Pending work of the running transaction: reference changes, staged items, dirty blocks.
         RefQueue = 40,
         /// The list of block groups.
         Groups = 41,
@@ -34,9 +34,9 @@ host::ranks! {
         Counters = 43,
         /// The cache of tree blocks.
         Cache = 44,
-        /// The line of removals that wait for space, and what quotas count. Reservations are dropped under any lock
+        /// The queue of removals that wait for space, and the counts of quotas. Reservations are dropped under any lock
         /// above.
-        SpaceLine = 45,
+        SpaceQueue = 45,
         /// The superblock as it was last committed; as deep as the devices.
         Superblock = 47,
         /// A sum under a lock, only where benchmarks switch to that ([`crate::ablation::Sums`]).

@@ -1,8 +1,8 @@
 //! Making a file system: the trees of the store, through the code that changes them later.
 //!
-//! What a transaction needs is there from the start, only empty: a pool with three chunks,
-//! their space, and trees without blocks. The first transaction then makes the root blocks
-//! and the items that describe the chunks, and its commit is the first state on the device.
+//! The parts that a transaction needs exist from the start, only empty: a pool with three chunks, their space, and
+//! trees without blocks. The first transaction then makes the root blocks and the items that describe the chunks, and
+//! its commit is the first state on the device. Called by `Store::make`.
 
 #![expect(clippy::indexing_slicing, reason = "the label and the first system chunk were made, and measured, here")]
 
@@ -23,14 +23,14 @@ use crate::error::SpaceKind;
 use crate::options::StoreOptions;
 use crate::space::{ChunkPlan, DeviceSpace, Space};
 use crate::tree::{Edit, RootPtr, Tree};
-use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
+use crate::txn::{CoreTrees, Engine, FundingSource, Trees, TxnHost};
 use crate::{Error, Result};
 use btrfs_pool::{FsSuper, Layout, Pool, PoolDevice, Workers};
 
 /// Bytes of a device below which nothing can be made.
 pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
 
-/// What a new file system is to be.
+/// The properties of a new file system.
 #[derive(Clone, Debug)]
 pub struct MakeOptions {
     /// Label, at most 255 bytes without NUL.
@@ -55,7 +55,7 @@ pub struct MakeOptions {
     pub size: Option<u64>,
 }
 
-/// What `mkfs.btrfs` 6.19 does without options.
+/// The defaults of `mkfs.btrfs` 6.19.
 impl Default for MakeOptions {
     fn default() -> Self {
         Self {
@@ -102,7 +102,7 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     let dev_item = fields.dev_item;
     let (id, uuid) = (DevId(dev_item.devid.get()), dev_item.uuid);
     space.add_device(DeviceSpace::new(id, uuid, total));
-    // A superblock without a system chunk cannot be.
+    // A superblock without a system chunk is invalid.
     let system = plan(&space, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
     let array = system.array_entry();
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
@@ -242,7 +242,7 @@ fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<
 /// Root blocks, and the items of the chunks and the device.
 fn write_trees(engine: &Engine, plans: &[ChunkPlan]) -> Result<()> {
     let generation = engine.gate.enter();
-    let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
+    let host = TxnHost { engine, generation, funding: FundingSource::Commit, keeps_freed: false };
     let edit = Edit::new(&host);
     let written = make_roots(engine, &host).and_then(|()| write_items(engine, &edit, plans));
     engine.gate.leave();

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! How a store is opened. The crate above passes them to `Store::open`.
 
 use btrfs_disk::Generation;
 use btrfs_pool::{Mode, TooShort};
@@ -28,7 +28,7 @@ pub struct StoreOptions {
     pub mode: Mode,
     /// How a volume is opened for writing when its device is shorter than the superblock says.
     pub too_short: TooShort,
-    /// Each commit tells the devices what it freed.
+    /// Each commit sends discards for the space it freed.
     pub discard: bool,
     /// Clock and randomness.
     pub env: Env,

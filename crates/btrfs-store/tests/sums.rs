@@ -1,4 +1,4 @@
-//! What lock statistics say of the counters that threads share, in each way of keeping the sum.
+//! Lock statistics of the shared counters, in each way of keeping the sum.
 #![cfg(all(feature = "ablation", feature = "lock-statistics"))]
 
 use std::thread;

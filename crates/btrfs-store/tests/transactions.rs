@@ -126,7 +126,7 @@ fn snapshots_keep_what_they_saw_and_go_without_a_trace() {
         while store.drop_tree_step(TreeId(*id), 50).unwrap() == DropProgress::More {}
     }
     assert!(contents(&tree) == model);
-    // Without snapshots, what is in use is what the trees have.
+    // Without snapshots, the space in use is that of the trees.
     while store.drop_tree_step(TreeId(256), 50).unwrap() == DropProgress::More {}
     store.commit().unwrap();
     store.commit().unwrap();
@@ -152,7 +152,7 @@ fn what_settled_before_a_handle_that_was_alone_is_written_after_it() {
     put(1);
     let alone = store.begin_exclusive(need(1)).unwrap();
     alone.put(&tree, &key(2), b"x").unwrap();
-    assert_eq!(store.durable(), committed, "nobody waits for the device while one is alone");
+    assert_eq!(store.durable(), committed, "a lone transaction does not wait for the device");
     assert_eq!(on_device(), [false; 3]);
     drop(alone);
     put(3);
@@ -162,7 +162,7 @@ fn what_settled_before_a_handle_that_was_alone_is_written_after_it() {
     assert_eq!((store.durable().0, on_device()), (committed.0 + 1, [true, false, false]));
     store.commit().unwrap();
     assert_eq!(on_device(), [true; 3]);
-    // Or by the next commit, and by the next that is alone.
+    // By the next commit, or by the next exclusive handle.
     put(4);
     drop(store.begin_exclusive(need(1)).unwrap());
     put(5);
@@ -327,7 +327,7 @@ fn empty_groups_are_given_back_but_for_one() {
         assert!(txn.remove(&tree, &key(number)).unwrap());
     }
     store.commit().unwrap();
-    // What the last commit leads to is not free before the next one.
+    // Blocks of the last commit are not free before the next one.
     store.commit().unwrap();
     let (chunks, unallocated) = (store.chunks().len(), store.space().unallocated);
     let gone = store.give_back_groups().unwrap();

@@ -1,8 +1,8 @@
-//! The attributes of commands: their numbers and names.
+//! The attributes of commands: numbers and names. The encoder, decoder and errors use them.
 
 use std::fmt;
 
-/// The attributes that commands are made of; the numbers are those of the stream.
+/// Attributes of commands, with their numbers in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation, and those of the format")]
 pub enum Attribute {

@@ -1,4 +1,4 @@
-//! What the commands of a stream say.
+//! The commands of a stream, as typed values. The decoder returns them, the encoder takes them.
 
 use crate::attribute::Attribute;
 use crate::error::Problem;
@@ -9,91 +9,91 @@ use crate::version::Version;
 /// A device node, fifo or socket. The kernel sends mode and device of all three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Special<'a> {
-    /// Where it is made.
+    /// Its path.
     pub path: &'a [u8],
     /// Its inode number on the sending side.
     pub ino: Option<u64>,
-    /// Type and permissions, as in `st_mode`; 0 where the stream does not say it (never for device nodes).
+    /// Type and permissions, as in `st_mode`; 0 if the stream lacks it (never for device nodes).
     pub mode: u64,
-    /// The device, as `new_encode_dev` of the kernel has it: the low 8 bits of the minor, 12 bits of the major, the
-    /// other bits of the minor. 0 where the stream does not say it.
+    /// Device number as encoded by the kernel's `new_encode_dev`: low 8 bits of the minor, 12 bits of the major, other
+    /// bits of the minor. 0 if the stream lacks it.
     pub rdev: u64,
 }
 
-/// Data that another file has too.
+/// A range shared with another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneRange<'a> {
     /// The file that gets the data.
     pub path: &'a [u8],
-    /// Where in it, in bytes.
+    /// Offset in it, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The subvolume of the other file: its received UUID, or its own where it was never received.
+    /// The subvolume of the other file: its received UUID, or its own if it was never received.
     pub from_uuid: Uuid,
-    /// The transaction that belongs to this UUID.
+    /// The transaction of the sender's last change to that subvolume.
     pub from_ctransid: u64,
-    /// The other file, in its subvolume.
+    /// Path of the other file in its subvolume.
     pub from_path: &'a [u8],
-    /// Where in the other file, in bytes.
+    /// Offset in the other file, in bytes.
     pub from_offset: u64,
 }
 
-/// Data as it is on disk.
+/// An extent in its compressed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodedWrite<'a> {
     /// The file.
     pub path: &'a [u8],
-    /// Where in it, in bytes.
+    /// Offset in it, in bytes.
     pub offset: u64,
     /// Bytes of the file that the command writes.
     pub unencoded_file_len: u64,
     /// Bytes of the whole extent when decompressed.
     pub unencoded_len: u64,
-    /// Where in the decompressed extent the bytes of the file begin.
+    /// Start of the written range in the decompressed extent.
     pub unencoded_offset: u64,
-    /// How `data` is compressed.
+    /// Compression of `data`.
     pub compression: Compression,
-    /// The extent.
+    /// The compressed extent.
     pub data: &'a [u8],
 }
 
-/// A command of a stream. Paths are those of files in the subvolume that is being made, without a slash in front; the
-/// empty one is its root directory.
+/// A command of a stream. Paths are relative to the subvolume being built, without a leading slash; the empty path is
+/// its root directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command<'a> {
     /// Makes an empty subvolume; `path` is its name.
     Subvol {
         /// Its name.
         path: &'a [u8],
-        /// What it is known by from now on.
+        /// Its UUID.
         uuid: Uuid,
         /// The transaction of its last change on the sending side.
         ctransid: u64,
     },
-    /// Makes a snapshot of a subvolume that was received earlier.
+    /// Makes a snapshot of a received subvolume.
     Snapshot {
         /// Its name.
         path: &'a [u8],
-        /// What it is known by from now on.
+        /// Its UUID.
         uuid: Uuid,
         /// The transaction of its last change on the sending side.
         ctransid: u64,
-        /// What the parent is known by.
+        /// UUID of the parent.
         parent_uuid: Uuid,
         /// The transaction of the parent's last change on the sending side.
         parent_ctransid: u64,
     },
     /// Makes an empty regular file.
     Mkfile {
-        /// Where.
+        /// Its path.
         path: &'a [u8],
         /// Its inode number on the sending side.
         ino: Option<u64>,
     },
     /// Makes a directory.
     Mkdir {
-        /// Where.
+        /// Its path.
         path: &'a [u8],
         /// Its inode number on the sending side.
         ino: Option<u64>,
@@ -106,40 +106,40 @@ pub enum Command<'a> {
     Mksock(Special<'a>),
     /// Makes a symbolic link.
     Symlink {
-        /// Where.
+        /// Its path.
         path: &'a [u8],
         /// Its inode number on the sending side.
         ino: Option<u64>,
-        /// What it says.
+        /// Target of the link.
         target: &'a [u8],
     },
     /// Renames a file or directory.
     Rename {
-        /// From.
+        /// The old path.
         path: &'a [u8],
-        /// To.
+        /// The new path.
         to: &'a [u8],
     },
-    /// Gives a file another name.
+    /// Adds a hard link.
     Link {
-        /// The new name.
+        /// Path of the new link.
         path: &'a [u8],
-        /// One that the file has.
+        /// A path of the file.
         existing: &'a [u8],
     },
     /// Removes the name of a file.
     Unlink {
-        /// Which.
+        /// Its path.
         path: &'a [u8],
     },
     /// Removes an empty directory.
     Rmdir {
-        /// Which.
+        /// Its path.
         path: &'a [u8],
     },
     /// Sets an extended attribute.
     SetXattr {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
         /// Its name.
         name: &'a [u8],
@@ -148,39 +148,39 @@ pub enum Command<'a> {
     },
     /// Removes an extended attribute.
     RemoveXattr {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
         /// Its name.
         name: &'a [u8],
     },
     /// Writes data.
     Write {
-        /// To which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// Where in it, in bytes.
+        /// Offset in it, in bytes.
         offset: u64,
         /// The data.
         data: &'a [u8],
     },
-    /// Shares the data of another file.
+    /// Shares data with another file.
     Clone(CloneRange<'a>),
-    /// Makes a file shorter or longer.
+    /// Truncates or extends a file.
     Truncate {
-        /// Which.
+        /// Path of the file.
         path: &'a [u8],
-        /// Its length from now on, in bytes.
+        /// New length in bytes.
         size: u64,
     },
     /// Sets the permissions.
     Chmod {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// The permissions; the kernel sends the type of the file as well.
+        /// The permissions; the kernel also sends the file type.
         mode: u64,
     },
     /// Sets the owner.
     Chown {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
         /// The user.
         uid: u64,
@@ -189,51 +189,51 @@ pub enum Command<'a> {
     },
     /// Sets the times.
     Utimes {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// Of the last access.
+        /// Last access.
         atime: Time,
-        /// Of the last change of the contents.
+        /// Last change of the contents.
         mtime: Time,
-        /// Of the last change of the inode.
+        /// Last change of the inode.
         ctime: Time,
-        /// Of the creation; from version 2 on.
+        /// Creation; since version 2.
         otime: Option<Time>,
     },
-    /// The stream ends here.
+    /// Ends the stream.
     End,
-    /// Says that data changed, in a stream without data.
+    /// Marks a range as changed, in a stream without data.
     UpdateExtent {
-        /// In which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// Where in it, in bytes.
+        /// Offset in it, in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         size: u64,
     },
-    /// Allocates space, or makes a hole. Version 2.
+    /// Allocates space or punches a hole. Since version 2.
     Fallocate {
-        /// In which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// The `FALLOC_FL_*` of `fallocate(2)`.
+        /// `FALLOC_FL_*` flags of `fallocate(2)`.
         mode: u32,
-        /// Where in it, in bytes.
+        /// Offset in it, in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         size: u64,
     },
-    /// Sets the flags of an inode. Version 2.
+    /// Sets the inode flags. Since version 2.
     Fileattr {
-        /// Of which file.
+        /// Path of the file.
         path: &'a [u8],
-        /// The `BTRFS_INODE_*` of the inode item.
+        /// `BTRFS_INODE_*` flags of the inode item.
         flags: u64,
     },
-    /// Writes data as it is on disk. Version 2.
+    /// Writes a compressed extent. Since version 2.
     EncodedWrite(EncodedWrite<'a>),
 }
 
-/// Number, name and first version of every command that this crate reads.
+/// Number, name and first version of every supported command.
 const KINDS: [(u16, &str, Version); 25] = [
     (1, "subvol", Version::V1),
     (2, "snapshot", Version::V1),
@@ -262,10 +262,10 @@ const KINDS: [(u16, &str, Version); 25] = [
     (25, "encoded_write", Version::V2),
 ];
 
-/// The command that version 3 adds, and that is refused by its name.
+/// The command added by version 3, which is refused by name.
 pub(crate) const ENABLE_VERITY: u16 = 26;
 
-/// Name and first version of the command with this number.
+/// Name and first version of a command number.
 pub(crate) fn kind(number: u16) -> Option<(&'static str, Version)> {
     KINDS.iter().find(|(raw, ..)| *raw == number).map(|(_, name, version)| (*name, *version))
 }
@@ -315,7 +315,7 @@ impl<'a> Command<'a> {
         kind(self.number()).map_or(Version::V1, |(_, version)| version)
     }
 
-    /// The path that the command is about; `None` for [`Command::End`].
+    /// The path of the command; `None` for [`Command::End`].
     #[must_use]
     pub const fn path(&self) -> Option<&'a [u8]> {
         match self {
@@ -345,7 +345,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The command with this number, of these attributes; `None` where there is no such command.
+    /// Builds the command with this number from its attributes; `None` for an unknown number.
     pub(crate) fn from_fields(number: u16, fields: &Fields<'a>) -> Result<Option<Self>, Problem> {
         if number == 21 {
             return Ok(Some(Self::End));
@@ -384,7 +384,7 @@ impl<'a> Command<'a> {
         }))
     }
 
-    /// [`Command::from_fields`] for what changes a file.
+    /// [`Command::from_fields`] for commands that change a file.
     fn of_contents(number: u16, path: &'a [u8], fields: &Fields<'a>) -> Result<Option<Self>, Problem> {
         Ok(Some(match number {
             13 => Self::SetXattr {

@@ -1,4 +1,4 @@
-//! Reads a stream command by command.
+//! [`Decoder`]: reads a stream command by command.
 
 use crate::command::{self, Command};
 use crate::error::{Error, Result};
@@ -8,18 +8,18 @@ use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
 use codec::checksum::crc32c_raw;
 use std::io::Read;
 
-/// Reads streams, which may follow each other, from `input`. Wants a buffered reader: a command is read in two pieces.
+/// Reads one or more streams from `input`. Use a buffered reader, as every command takes two reads.
 ///
-/// Memory: one command, at most [`Version::command_size_max`], taken as its bytes arrive.
+/// Memory: one command of at most [`Version::command_size_max`], grown as its bytes arrive.
 #[derive(Debug)]
 pub struct Decoder<R> {
     input: R,
     version: Version,
     /// Bytes read so far.
     at: u64,
-    /// Commands of the stream up to here.
+    /// The commands of the stream before `at`.
     taken: Prefix,
-    /// Where the stream goes on, of one that is the rest of another.
+    /// For a resumed stream, the point where it continues.
     rest_of: Option<ResumePoint>,
     /// The attributes of the last command.
     command: Vec<u8>,
@@ -36,7 +36,7 @@ impl<R: Read> Decoder<R> {
         Ok(decoder.next_stream()?.then_some(decoder))
     }
 
-    /// Reads the header of another stream behind [`Command::End`]; false at the end of the input.
+    /// Reads the header of a stream that follows [`Command::End`]; false at the end of the input.
     ///
     /// # Errors
     /// As [`Decoder::open`].
@@ -59,7 +59,7 @@ impl<R: Read> Decoder<R> {
         self.header(start, (magic, len)).map(|()| true)
     }
 
-    /// Reads the header behind that of the rest of a stream, which has the same version.
+    /// Reads the original header after that of a resumed stream. It has the same version.
     fn next_header(&mut self, start: u64) -> Result<()> {
         let mut magic = [0; MAGIC.len()];
         let len = self.fill(&mut magic)?;
@@ -87,13 +87,13 @@ impl<R: Read> Decoder<R> {
         Ok(())
     }
 
-    /// The commands of the stream that were read, or come before what is read.
+    /// The commands read so far, including those before a resumed stream.
     #[must_use]
     pub const fn taken(&self) -> Prefix {
         self.taken
     }
 
-    /// Where the stream goes on, if it is the rest of one.
+    /// The point where a resumed stream continues; `None` for a full stream.
     #[must_use]
     pub const fn rest_of(&self) -> Option<ResumePoint> {
         self.rest_of
@@ -105,22 +105,22 @@ impl<R: Read> Decoder<R> {
         self.version
     }
 
-    /// Bytes read so far: where the next command begins.
+    /// Bytes read so far; the next command begins here.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.at
     }
 
-    /// The input, which stands behind the last command.
+    /// The input, positioned after the last command.
     pub fn into_inner(self) -> R {
         self.input
     }
 
-    /// The next command, checked. `None` where the input ends between two commands; a stream that is whole has
-    /// [`Command::End`] in front of that.
+    /// Reads and checks the next command. `None` if the input ends between two commands; in a complete stream,
+    /// [`Command::End`] comes last.
     ///
     /// # Errors
-    /// Every [`Error`] but [`Error::Write`]. The position is lost then: read no further.
+    /// Any [`Error`] but [`Error::Write`]. The position is undefined after an error, so stop reading.
     pub fn command(&mut self) -> Result<Option<Command<'_>>> {
         let at = self.at;
         let Some((number, checksum)) = self.read_command(at)? else {
@@ -140,7 +140,7 @@ impl<R: Read> Decoder<R> {
         command.map(Some).ok_or(Error::UnknownCommand { at, found: number })
     }
 
-    /// Reads a command to the buffer. Returns its number and checksum, `None` at the end of the input.
+    /// Reads a command into the buffer. Returns its number and checksum, or `None` at the end of the input.
     fn read_command(&mut self, at: u64) -> Result<Option<(u16, u32)>> {
         let mut header = [0; COMMAND_HEADER_SIZE];
         let header_len = self.fill(&mut header)?;
@@ -176,7 +176,7 @@ impl<R: Read> Decoder<R> {
         Ok(())
     }
 
-    /// Fills `buffer` as far as the input goes. Returns the bytes read.
+    /// Fills `buffer` up to the end of the input. Returns the number of bytes read.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut len = 0_usize;
         while let Some(rest) = buffer.get_mut(len..).filter(|rest| !rest.is_empty()) {
@@ -198,8 +198,8 @@ impl<R: Read> Decoder<R> {
     }
 }
 
-/// The checksum of a command: that of its header, with zeros in place of the checksum, and of its attributes. It
-/// starts from 0 and is not inverted.
+/// The checksum of a command: over its header with the checksum field zeroed, and its attributes. The seed is 0, and
+/// the result is not inverted.
 pub(crate) fn checksum(number: u16, attributes: &[u8]) -> u32 {
     let len = u32::try_from(attributes.len()).unwrap_or(u32::MAX).to_le_bytes();
     let sum = crc32c_raw(crc32c_raw(0, &len), &number.to_le_bytes());

@@ -1,17 +1,17 @@
-//! Prints commands as `btrfs receive --dump` does: one line each, the name, the path, what else there is.
+//! Formats commands as `btrfs receive --dump` does: one line each, with name, path and fields.
 //!
-//! Times are printed in UTC, and whatever could break a line is escaped, in names and values of attributes too.
+//! Times are in UTC. Bytes that could break a line are escaped, in xattr names and values too.
 
 use crate::command::Command;
 use crate::value::Time;
 use std::io::{Result, Write};
 
-/// Width of the column of names.
+/// Width of the name column.
 const NAME_WIDTH: usize = 16;
-/// Width of the column of paths; longer ones push the rest to the right.
+/// Width of the path column; longer paths shift the rest to the right.
 const PATH_WIDTH: usize = 32;
 
-/// Prints the commands of streams. Paths are printed below `./` and the name of the subvolume.
+/// Formats the commands of streams, with paths below `./` and the name of the subvolume.
 #[derive(Debug, Default)]
 pub struct Dump {
     /// The subvolume of the last stream.
@@ -19,16 +19,16 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Nothing printed so far.
+    /// An empty dump.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Prints one line. The end of a stream is no line.
+    /// Writes one line. The end command has none.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Write errors of `out`.
     pub fn line(&mut self, command: &Command<'_>, out: &mut impl Write) -> Result<()> {
         let Some(path) = command.path() else {
             return Ok(());
@@ -48,7 +48,7 @@ impl Dump {
         }
     }
 
-    /// What stands behind the path.
+    /// The fields after the path.
     fn rest(&self, command: &Command<'_>) -> Option<String> {
         Some(match *command {
             Command::Subvol { uuid, ctransid, .. } => format!("uuid={} transid={ctransid}", btrfs_disk::Uuid(uuid)),
@@ -93,17 +93,17 @@ impl Dump {
 }
 
 fn xattr(name: &[u8], value: &[u8]) -> String {
-    // As C prints a string of this length at most: it ends at the first NUL.
+    // Like C strings: the value ends at the first NUL.
     let printed = value.split(|byte| *byte == 0).next().unwrap_or_default();
     format!("name={} data={} len={}", escaped(name), escaped(printed), value.len())
 }
 
-/// `path` below `directory`, as the reference tool puts them together: the empty path leaves a slash.
+/// `path` below `directory`, joined like the reference tool: an empty path leaves a slash.
 fn below(directory: &[u8], path: &[u8]) -> Vec<u8> {
     [directory, b"/", path].concat()
 }
 
-/// `path` with what could break a line escaped as in C.
+/// Escapes bytes of `path` that could break a line, as in C.
 fn escaped(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path {
@@ -125,7 +125,7 @@ fn escaped(path: &[u8]) -> String {
     out
 }
 
-/// A time as `%FT%T%z` of strftime has it, in UTC.
+/// A time in the `%FT%T%z` form of strftime, in UTC.
 fn local(time: Time) -> String {
     let (days, second) = (time.seconds.div_euclid(86_400), time.seconds.rem_euclid(86_400));
     let (year, month, day) = date(i128::from(days));
@@ -133,10 +133,10 @@ fn local(time: Time) -> String {
     format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000")
 }
 
-/// The date of a day, counted from 1970 in the Gregorian calendar.
+/// The Gregorian date of a day number counted from 1970.
 #[expect(clippy::arithmetic_side_effects, reason = "days of 64-bit seconds are far below 128 bits")]
 fn date(days: i128) -> (i128, i128, i128) {
-    // Years begin in March here, so that leap days are last in theirs.
+    // Years begin in March here, so a leap day comes last in its year.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// The lines are those of btrfs-progs 6.2 for the same commands.
+    /// The lines equal those of btrfs-progs 6.2 for the same commands.
     #[test]
     fn lines_are_those_of_the_reference_tool() {
         let mut uuid = [0; 16];

@@ -1,4 +1,4 @@
-//! Writes a stream command by command.
+//! [`Encoder`]: writes a stream command by command.
 
 use crate::attribute::Attribute;
 use crate::command::{CloneRange, Command, EncodedWrite, Special};
@@ -9,8 +9,8 @@ use crate::value::Time;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, PATH_SIZE_MAX, Version};
 use std::io::Write;
 
-/// Writes streams to `output`, with the attributes of a command in the order in which the kernel writes them. Wants
-/// a buffered writer where commands are short; each is given to it as a whole.
+/// Writes streams to `output`, with attributes in the kernel's order. Use a buffered writer if commands are short, as
+/// each is one write.
 #[derive(Debug)]
 pub struct Encoder<W> {
     output: W,
@@ -18,7 +18,7 @@ pub struct Encoder<W> {
     /// Bytes written so far.
     at: u64,
     made: Prefix,
-    /// Where output begins, until it does.
+    /// Point at which the output begins, until it is reached.
     point: Option<ResumePoint>,
     /// The command that is being written.
     command: Vec<u8>,
@@ -36,14 +36,14 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// An encoder that is given all commands of a stream and writes those behind `point`.
+    /// An encoder that receives all commands of a stream and writes those after `point`.
     #[must_use]
     pub fn rest(output: W, point: ResumePoint) -> Self {
         let version = point.version;
         Self { output, version, at: 0, made: Prefix::none(version), point: Some(point), command: Vec::new() }
     }
 
-    /// Writes the header of another stream, which goes behind [`Command::End`] of the last one.
+    /// Writes the header of another stream after [`Command::End`] of the last one.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -61,13 +61,13 @@ impl<W: Write> Encoder<W> {
         self.version
     }
 
-    /// Bytes written so far: where the next command begins.
+    /// Bytes written so far; the next command begins here.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.at
     }
 
-    /// The output. [`Command::End`] should have been written to it.
+    /// The output, normally after [`Command::End`].
     pub fn into_inner(self) -> W {
         self.output
     }
@@ -75,9 +75,9 @@ impl<W: Write> Encoder<W> {
     /// Writes one command.
     ///
     /// # Errors
-    /// [`Error::NotInVersion`], [`Error::TooLong`] for more data than a command of this version can have,
-    /// [`Error::Attribute`] for paths that are too long or contain a NUL, [`Error::Write`]. Nothing was written after
-    /// any but the last. [`Error::OtherStream`] of the rest of a stream, before anything is written.
+    /// [`Error::NotInVersion`]; [`Error::TooLong`] for more data than a command of this version can hold;
+    /// [`Error::Attribute`] for paths that are too long or contain a NUL; [`Error::OtherStream`] when resuming, before
+    /// any output; [`Error::Write`]. Nothing of the command is written, except after [`Error::Write`].
     pub fn command(&mut self, command: &Command<'_>) -> Result<()> {
         let (at, name, version) = (self.at, command.name(), self.version);
         if command.since() > version {
@@ -110,7 +110,7 @@ impl<W: Write> Encoder<W> {
         if self.point.is_some() { Ok(()) } else { self.put_out() }
     }
 
-    /// Begins to write where the point is that the rest of the stream begins at.
+    /// Starts the output once the resume point is reached.
     fn begin_rest(&mut self, point: ResumePoint, is_end: bool) -> Result<()> {
         let made = self.made;
         if made.commands < point.prefix.commands && !is_end {
@@ -138,7 +138,7 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// The attributes of the command that is being written, and the first thing that is wrong with them.
+/// The attributes of the command being written, and their first problem.
 struct Attributes<'a> {
     out: &'a mut Vec<u8>,
     version: Version,
@@ -149,7 +149,7 @@ impl Attributes<'_> {
     fn of_command(&mut self, command: &Command<'_>) {
         match command {
             Command::End => {}
-            // The only command in which the kernel does not write the path first.
+            // The only command for which the kernel does not write the path first.
             Command::Clone(range) => self.clone_range(range),
             _ => {
                 self.string(Attribute::Path, command.path().unwrap_or_default());
@@ -197,7 +197,7 @@ impl Attributes<'_> {
                 self.time(Attribute::Atime, atime);
                 self.time(Attribute::Mtime, mtime);
                 self.time(Attribute::Ctime, ctime);
-                // Version 1 has nobody to tell.
+                // Version 1 has no creation times.
                 if let Some(otime) = otime.filter(|_| self.version >= Version::V2) {
                     self.time(Attribute::Otime, otime);
                 }
@@ -271,7 +271,7 @@ impl Attributes<'_> {
         self.bytes(attribute, &[seconds, nanoseconds].concat());
     }
 
-    /// The data attribute: the last one of its command, and in version 2 without a length.
+    /// The data attribute: the last of its command, and without a length in version 2.
     fn data(&mut self, value: &[u8]) {
         if self.version >= Version::V2 {
             self.out.extend_from_slice(&Attribute::Data.to_raw().to_le_bytes());

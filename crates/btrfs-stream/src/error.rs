@@ -1,4 +1,4 @@
-//! Why a stream could not be read or written.
+//! Errors of the encoder and the decoder, each with the position in the stream.
 
 use crate::attribute::Attribute;
 use crate::version::Version;
@@ -7,41 +7,41 @@ use std::fmt;
 /// The result of reading or writing a stream.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure of the encoder or the decoder. `at` is the byte of the stream where the command in question begins.
+/// A failure of the encoder or the decoder. `at` is the byte of the stream where the command begins.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The stream could not be read.
     #[error("cannot read the stream at byte {at}: {source}")]
     Read {
-        /// Where.
+        /// Position in the stream.
         at: u64,
-        /// Why.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The stream could not be written.
     #[error("cannot write the stream: {0}")]
     Write(std::io::Error),
-    /// The magic is another one.
+    /// The magic does not match.
     #[error("no send stream at byte {at}: expected it to begin with \"btrfs-stream\"")]
     NotAStream {
-        /// Where the header should be.
+        /// Position where the header should be.
         at: u64,
     },
-    /// The stream does not come to the point where it should go on, or not in the way that it did before.
+    /// The stream does not reach the resume point, or reaches it with other commands.
     #[error(
         "this is not the stream that was cut short: its first {commands} commands have digest {found:016x}, expected \
          {expected:016x}"
     )]
     OtherStream {
-        /// Commands in front of the point, or all that there are.
+        /// Commands before the point, or in the whole stream if it is shorter.
         commands: u64,
-        /// Digest of the commands of the point.
+        /// Digest of the commands at the point.
         expected: u64,
-        /// Digest of those of this stream.
+        /// Digest of the commands of this stream.
         found: u64,
     },
-    /// A version from the future, or none at all.
+    /// The version is unknown.
     #[error("the send stream has version {found}; versions 1 and 2 are supported")]
     Version {
         /// The version of the header.
@@ -52,92 +52,92 @@ pub enum Error {
     Truncated {
         /// The length of the stream.
         end: u64,
-        /// In what.
+        /// The truncated part.
         what: &'static str,
     },
     /// A command is longer than its version allows.
     #[error("the command at byte {at} is {found} bytes long; expected at most {expected}")]
     TooLong {
-        /// Where.
+        /// Position in the stream.
         at: u64,
         /// Largest length in bytes.
         expected: u64,
         /// The length in bytes.
         found: u64,
     },
-    /// The checksum of a command is wrong.
+    /// The checksum of a command does not match.
     #[error("the command at byte {at} is damaged: expected checksum {expected:#010x}, found {found:#010x}")]
     Checksum {
-        /// Where.
+        /// Position in the stream.
         at: u64,
         /// The checksum in the stream.
         expected: u32,
         /// The checksum of the bytes.
         found: u32,
     },
-    /// There is no command with this number.
+    /// The command number is unknown.
     #[error("unknown command {found} at byte {at} of the stream")]
     UnknownCommand {
-        /// Where.
+        /// Position in the stream.
         at: u64,
         /// The number.
         found: u16,
     },
-    /// The command exists, but not here.
+    /// The command does not exist in this version.
     #[error("the command {name} at byte {at} does not belong in a stream of version {version}")]
     NotInVersion {
-        /// Where.
+        /// Position in the stream.
         at: u64,
-        /// Which command.
+        /// Name of the command.
         name: &'static str,
         /// The version of the stream.
         version: Version,
     },
-    /// The command is known and not supported.
+    /// The command is known but not supported.
     #[error("the command {name} at byte {at} of the stream is not supported")]
     Unsupported {
-        /// Where.
+        /// Position in the stream.
         at: u64,
-        /// Which command.
+        /// Name of the command.
         name: &'static str,
     },
-    /// An attribute is not as it should be.
+    /// An attribute is invalid.
     #[error("the command {command} at byte {at} of the stream is not valid: {problem}")]
     Attribute {
-        /// Where.
+        /// Position in the stream.
         at: u64,
-        /// Which command.
+        /// Name of the command.
         command: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: Problem,
     },
 }
 
-/// What is wrong with the attributes of a command.
+/// A problem with the attributes of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Problem {
-    /// The command needs an attribute that is not there.
+    /// A required attribute is missing.
     Missing(Attribute),
-    /// The attribute is there more than once.
+    /// The attribute occurs twice.
     Twice(Attribute),
-    /// There is no attribute with this number.
+    /// The attribute number is unknown.
     Unknown(u16),
-    /// The attribute of this number does not end inside the command.
+    /// The attribute with this number extends beyond the command.
     CutShort(u16),
     /// An attribute has the wrong length.
     Length {
-        /// Which.
+        /// The attribute.
         attribute: Attribute,
-        /// Bytes that it has to have, or may have at most.
+        /// Exact or maximum length in bytes.
         expected: usize,
-        /// Bytes that it has.
+        /// Length found.
         found: usize,
     },
-    /// A string has a NUL in it.
+    /// A string contains a NUL.
     Nul(Attribute),
-    /// A number means nothing.
+    /// A number is out of range.
     Value {
-        /// Which.
+        /// The attribute.
         attribute: Attribute,
         /// The number.
         found: u64,

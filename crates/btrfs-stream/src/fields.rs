@@ -1,4 +1,4 @@
-//! The attributes of one command, taken apart.
+//! The parsed attributes of one command, which [`crate::Command`] is built from.
 
 use crate::attribute::Attribute;
 use crate::error::Problem;
@@ -8,7 +8,7 @@ use crate::version::{PATH_SIZE_MAX, Version};
 /// Slots of [`Fields`]: the numbers of attributes go from 1 to 31.
 const SLOT_COUNT: usize = 32;
 
-/// The attributes of one command, each at the place of its number.
+/// The attributes of one command, indexed by number.
 pub(crate) struct Fields<'a> {
     slots: [Option<&'a [u8]>; SLOT_COUNT],
 }
@@ -16,8 +16,8 @@ pub(crate) struct Fields<'a> {
 type Found<T> = Result<T, Problem>;
 
 impl<'a> Fields<'a> {
-    /// Takes the attributes of a command apart. In version 2 the data attribute has no length: it is the last one and
-    /// goes to the end of the command.
+    /// Parses the attributes of a command. In version 2 the data attribute has no length: it comes last and extends to
+    /// the end of the command.
     pub(crate) fn parse(version: Version, mut rest: &'a [u8]) -> Found<Self> {
         let mut slots = [None; SLOT_COUNT];
         while !rest.is_empty() {
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
         self.array(attribute).map(u64::from_le_bytes)
     }
 
-    /// A number of 64 bits that need not be there.
+    /// An optional number of 64 bits.
     pub(crate) fn number_if_any(&self, attribute: Attribute) -> Found<Option<u64>> {
         self.optional(attribute).map(|_| self.number(attribute)).transpose()
     }
@@ -107,19 +107,19 @@ impl<'a> Fields<'a> {
         Ok(Time { seconds: i64::from_le_bytes(*seconds), nanoseconds })
     }
 
-    /// A time that need not be there.
+    /// An optional time.
     pub(crate) fn time_if_any(&self, attribute: Attribute) -> Found<Option<Time>> {
         self.optional(attribute).map(|_| self.time(attribute)).transpose()
     }
 
-    /// How data is compressed; not at all where it is not said.
+    /// The compression of the data; [`Compression::None`] if absent.
     pub(crate) fn compression(&self) -> Found<Compression> {
         let attribute = Attribute::Compression;
         let raw = if self.optional(attribute).is_some() { self.small(attribute)? } else { 0 };
         Compression::from_raw(raw).ok_or(Problem::Value { attribute, found: raw.into() })
     }
 
-    /// Fails where data is encrypted, which no kernel writes yet.
+    /// Fails for encrypted data, which no kernel writes yet.
     pub(crate) fn not_encrypted(&self) -> Found<()> {
         let attribute = Attribute::Encryption;
         match self.optional(attribute).map(|_| self.small(attribute)).transpose()? {
@@ -129,7 +129,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The number at the start of `bytes`, which belongs to the attribute `of`, and what is behind it.
+/// Splits the number off the start of `bytes`, which belong to the attribute `of`.
 fn take_u16(bytes: &[u8], of: u16) -> Found<(u16, &[u8])> {
     let (number, behind) = bytes.split_first_chunk().ok_or(Problem::CutShort(of))?;
     Ok((u16::from_le_bytes(*number), behind))

@@ -3,19 +3,20 @@
 //! A stream is a header (magic and version) and commands that build one subvolume, or the difference between two.
 //! Several streams may follow each other; each ends with [`Command::End`].
 //!
-//! - [`Command`]: what a command says, borrowed from the decoder or the caller
+//! - [`Command`]: a command, borrowed from the decoder or the caller
 //! - [`Encoder`]: writes streams byte for byte in the kernel's order of attributes
-//! - [`Decoder`]: reads streams of versions 1 and 2, which are hostile input: it ends in commands or an [`Error`], and
-//!   its memory is bounded by [`Version::command_size_max`]
-//! - [`ResumePoint`]: a place in a stream that was cut short, from which its rest can be sent
+//! - [`Decoder`]: reads streams of versions 1 and 2 as hostile input: it returns commands or an [`Error`], and
+//!   [`Version::command_size_max`] bounds its memory
+//! - [`ResumePoint`]: a position in a stream from which the rest of it can be sent
 //! - [`dump`]: one line a command, as `btrfs receive --dump` prints them
 //!
-//! The decoder checks what can be checked without a file system: lengths, checksums, that each attribute is there once
-//! and has its type, that strings hold no NUL. What paths mean is for the receiver to decide.
+//! The decoder checks lengths, checksums, the number and type of attributes, and that strings contain no NUL. Checks
+//! that need a file system, such as those of paths, are left to the receiver. Callers: `btrfs` sends, `btrfs-receive`
+//! receives, the command line dumps.
 //!
 //! The facts are from btrfs-progs' `Documentation/dev/dev-send-stream.rst` and from streams that the kernel wrote.
 
-// What reads a stream decides with every length and index whether it can be right (STYLE 19 and 30).
+// Streams are untrusted: code that reads one must check every length and index (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

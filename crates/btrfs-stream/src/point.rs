@@ -1,9 +1,10 @@
-//! A place in a stream where it can go on: how many commands were applied, and which.
+//! Resume points: positions in a stream, given by the number and digest of the commands applied.
 //!
-//! The rest of a stream begins with a header of its own, so that a receiver that does not know it takes it for no
-//! stream at all. Then the header and the commands of the stream follow, without those in front of the point.
+//! A resumed stream begins with a header of its own, so receivers that do not know it reject it. The original header
+//! and the commands after the point follow.
 //!
-//! Commands are told apart by their headers, in which their checksums are: the digest of a prefix is a chain over them.
+//! The digest is a hash chain over command headers, which include the checksums of the commands. Used by resumable
+//! receipts and by sends of the rest of a stream.
 
 use crate::value::Uuid;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
@@ -11,13 +12,13 @@ use codec::checksum::{ChecksumType, checksum};
 use std::fmt;
 use std::str::FromStr;
 
-/// What the rest of a stream begins with.
+/// Magic of a resumed stream.
 pub(crate) const REST_MAGIC: [u8; MAGIC.len()] = *b"spinney-rest\0";
 
-/// What a token begins with.
+/// Prefix of a token.
 const TOKEN_PREFIX: &str = "r1";
 
-/// Commands of a stream in their order: how many, and a digest of them.
+/// The first commands of a stream: their number and digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     /// Commands.
@@ -27,12 +28,12 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Nothing of a stream of this version.
+    /// The empty prefix of a stream of this version.
     pub(crate) fn none(version: Version) -> Self {
         Self { commands: 0, digest: hash(&[&version.to_raw().to_le_bytes()]) }
     }
 
-    /// One more command, by its header.
+    /// Adds a command, given by its header.
     pub(crate) fn add(&mut self, header: &[u8; COMMAND_HEADER_SIZE]) {
         self.commands = self.commands.saturating_add(1);
         self.digest = hash(&[&self.digest.to_le_bytes(), header]);
@@ -44,24 +45,24 @@ fn hash(parts: &[&[u8]]) -> u64 {
     sum.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A place in the stream of a subvolume. As text it is a token to be passed to a sender.
+/// A position in the stream of a subvolume. Its text form is a token for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// What the stream calls its subvolume.
+    /// UUID of the subvolume in the stream.
     pub uuid: Uuid,
-    /// The transaction that the stream says it is of.
+    /// Transaction of the subvolume in the stream.
     pub ctransid: u64,
     /// The version of the stream.
     pub version: Version,
-    /// What stands in front of the place.
+    /// The commands before the position.
     pub prefix: Prefix,
 }
 
-/// Bytes behind the magic: version, UUID, ctransid, commands, digest.
+/// Bytes after the magic: version, UUID, ctransid, commands, digest.
 pub(crate) const POINT_SIZE: usize = 4 + 16 + 8 + 8 + 8;
 
 impl ResumePoint {
-    /// What stands behind [`REST_MAGIC`].
+    /// The bytes after [`REST_MAGIC`].
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let Self { uuid, ctransid, version, prefix } = self;
         let mut bytes = version.to_raw().to_le_bytes().to_vec();
@@ -70,7 +71,7 @@ impl ResumePoint {
         bytes
     }
 
-    /// Reads it; the number of a version that is not known otherwise.
+    /// Parses the bytes. An unknown version is the error.
     pub(crate) fn from_bytes(bytes: &[u8; POINT_SIZE]) -> Result<Self, u32> {
         let mut rest = bytes.as_slice();
         let version = u32::from_le_bytes(take(&mut rest));
@@ -100,7 +101,7 @@ impl fmt::Display for ResumePoint {
     }
 }
 
-/// A text is no token.
+/// Error for a text that is not a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no token of an unfinished receipt; expected r1-VERSION-UUID-TRANSACTION-COMMANDS-DIGEST")]
 pub struct NotAToken;

@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// What a random command borrows from.
+/// Data that random commands borrow.
 struct Parts {
     path: Vec<u8>,
     other: Vec<u8>,
@@ -158,7 +158,7 @@ fn sample(version: Version, last: u64) -> Vec<u8> {
     encoder.into_inner()
 }
 
-/// Reads and dumps as far as it goes. Returns whether the last command of the stream was its end.
+/// Decodes and dumps as far as possible. Returns whether the last command was the end command.
 fn read_all(stream: &[u8]) -> Result<bool> {
     let Some(mut decoder) = Decoder::open(stream)? else {
         return Ok(false);
@@ -191,7 +191,8 @@ fn every_flipped_bit_behind_the_header_is_noticed() {
             for bit in 0..8 {
                 let mut damaged = stream.clone();
                 damaged[at] ^= 1 << bit;
-                // A header of version 1 that says 0, 2 or 3 is another header; what follows is read as it says.
+                // In a header of version 1, the bytes for 0, 2 or 3 give another valid header, and decoding follows
+                // that version.
                 let is_version = (13..17).contains(&at);
                 let result = read_all(&damaged);
                 assert!(is_version || result.is_err(), "bit {bit} of byte {at} of version {version}: {result:?}");

@@ -1,6 +1,6 @@
-//! Values of attributes that are more than numbers.
+//! Attribute values other than numbers: UUIDs, times and compression.
 
-/// A UUID, in the order in which it is printed.
+/// A UUID, in print order.
 pub type Uuid = [u8; 16];
 
 /// A time of a file.
@@ -8,14 +8,14 @@ pub type Uuid = [u8; 16];
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,
-    /// Nanoseconds behind these, below a thousand million.
+    /// Nanoseconds after `seconds`, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
-/// How the data of an encoded write is compressed.
+/// Compression of an encoded write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// Deflate in a zlib wrapper.
     Zlib,
@@ -23,7 +23,7 @@ pub enum Compression {
     Zstd,
     /// LZO1X in segments of `sector_size` bytes, a power of two from 4096 to 65536.
     Lzo {
-        /// Bytes of a segment.
+        /// Segment size in bytes.
         sector_size: u32,
     },
 }
@@ -45,7 +45,7 @@ impl Compression {
         }
     }
 
-    /// The number in a stream. A sector size that does not exist counts as 4096.
+    /// The number in a stream. An invalid sector size becomes 4096.
     #[must_use]
     pub const fn to_raw(self) -> u32 {
         match self {

@@ -1,11 +1,11 @@
-//! The header of a stream.
+//! Versions of the stream format, and the sizes that each allows.
 
 use std::fmt;
 
-/// What every stream begins with; the version follows as four bytes.
+/// Magic of a stream; a version of four bytes follows.
 pub(crate) const MAGIC: [u8; 13] = *b"btrfs-stream\0";
 
-/// Bytes in front of the attributes of a command: length, command, checksum.
+/// Size of a command header: length, command, checksum.
 pub(crate) const COMMAND_HEADER_SIZE: usize = 10;
 
 /// Longest path in a stream, in bytes: the kernel's `PATH_MAX` without its NUL.
@@ -14,10 +14,10 @@ pub(crate) const PATH_SIZE_MAX: usize = 4095;
 /// The versions of the stream format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Version {
-    /// What every kernel reads and writes.
+    /// Supported by every kernel.
     #[default]
     V1 = 1,
-    /// With compressed extents as they are on disk, and data attributes longer than 64 KiB. Linux 6.0 and later.
+    /// Adds compressed extents and data attributes longer than 64 KiB. Linux 6.0 and later.
     V2 = 2,
 }
 
@@ -41,8 +41,8 @@ impl Version {
         }
     }
 
-    /// Longest command in bytes, its header included. Version 1 names this limit; version 2 names none, and this one
-    /// is a hundred times what the kernel writes.
+    /// Largest command in bytes, including its header. Version 1 defines this limit; version 2 has none, and this one
+    /// is a hundred times the largest command of the kernel.
     #[must_use]
     pub const fn command_size_max(self) -> usize {
         match self {

@@ -10,17 +10,17 @@ use btrfs_disk::{At, Corrupt, Detail, InodeNo, TreeId};
 pub use btrfs_pool::MemberError;
 use vfs::Shortage;
 
-/// What the crate's functions return.
+/// The result of the crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed, and whose fault it is.
+/// Why an operation failed, and which party is to blame.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that the state of the volume does not allow.
+    /// The caller asked for an operation that the state of the volume does not allow.
     #[error("{}{what}", path_prefix(.path))]
     Caller {
-        /// What is wrong with the request.
+        /// The mistake in the request.
         what: CallerError,
         /// The path as the caller gave it, where there was one.
         path: Option<Box<Path>>,
@@ -28,20 +28,20 @@ pub enum Error {
     /// The device or the host failed.
     #[error("{}{source}", path_prefix(.path))]
     Io {
-        /// What failed, with the device's name and the place.
+        /// The device's failure, with its name and the place.
         source: blockdev::Error,
-        /// The path that was being worked on, where there was one.
+        /// The path that the operation was about, where there was one.
         path: Option<Box<Path>>,
     },
     /// The image is damaged.
     #[error("{}{source}", path_prefix(.path))]
     Corrupt {
-        /// What was found, where, and what was expected.
+        /// The contradiction: where, expected and found.
         source: Box<btrfs_store::Error>,
-        /// The path that was being worked on, where there was one.
+        /// The path that the operation was about, where there was one.
         path: Option<Box<Path>>,
     },
-    /// The image uses something that this program does not do.
+    /// The image uses a feature that this program lacks.
     #[error("not supported: {0}")]
     Unsupported(Cow<'static, str>),
     /// The devices cannot be used together.
@@ -50,7 +50,7 @@ pub enum Error {
     /// This program contradicts itself; the image may be sound.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
-        /// What was found.
+        /// The broken invariant.
         what: Cow<'static, str>,
         /// The operation that found it.
         place: &'static str,
@@ -58,7 +58,7 @@ pub enum Error {
     /// No space is left for the operation; how much is missing, where the store counted it.
     #[error("no space left on the volume")]
     NoSpace(Option<Shortage>),
-    /// A wish that contradicts the quota groups there are.
+    /// A request that contradicts the existing quota groups.
     #[error(transparent)]
     Quota(#[from] btrfs_store::QuotaError),
     /// An earlier write failed: nothing can be written until the volume is opened again.
@@ -69,7 +69,7 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a request.
+/// The mistake in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallerError {
@@ -112,8 +112,8 @@ pub enum CallerError {
     /// An extended attribute is larger than the format allows.
     #[error("attribute too large")]
     AttributeTooLarge,
-    /// A balance would keep metadata in fewer copies, and was not told to.
-    #[error("metadata would be kept in fewer copies: that has to be asked for")]
+    /// A balance would reduce the copies of metadata, without `force`.
+    #[error("this conversion reduces metadata redundancy; repeat it with force")]
     FewerCopies,
     /// A directory or mount root that cannot be renamed or removed.
     #[error("busy")]
@@ -121,7 +121,7 @@ pub enum CallerError {
     /// The file is immutable, append-only, or otherwise forbids it.
     #[error("operation not permitted")]
     NotPermitted,
-    /// Nobody may do this to this kind of file.
+    /// The kind of file does not permit this for any user.
     #[error("permission denied")]
     AccessDenied,
     /// Not opened for this kind of access.
@@ -136,7 +136,7 @@ pub enum CallerError {
     /// A subvolume of that name or number does not exist.
     #[error("no such subvolume")]
     NoSuchSubvolume,
-    /// The handle refers to something that was removed.
+    /// The handle's inode was removed.
     #[error("stale handle")]
     Stale,
     /// A quota group of the subvolume has reached its limit.
@@ -154,7 +154,7 @@ impl Error {
         Self::Caller { what, path: None }
     }
 
-    /// What the caller did wrong, when it was the caller.
+    /// The mistake, when the caller is to blame.
     #[must_use]
     pub fn caller_error(&self) -> Option<CallerError> {
         match self {
@@ -163,14 +163,14 @@ impl Error {
         }
     }
 
-    /// True when there was no room where the device lies, as on the full host of a sparse image. Nothing was lost, and
-    /// the same can be asked again when there is room.
+    /// True when the host of a sparse image was full. Nothing was lost, and the operation can be repeated when there is
+    /// room.
     #[must_use]
     pub fn is_device_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.is_no_space())
     }
 
-    /// True when what was asked for does not exist.
+    /// True when the requested object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.caller_error() == Some(CallerError::NotFound)
@@ -270,9 +270,8 @@ impl From<CallerError> for Error {
 }
 
 impl From<btrfs_store::Error> for Error {
-    /// What the store reports as the request's fault (an item that exists, or does not) can only
-    /// reach this conversion when the trees contradict each other: callers' mistakes are caught
-    /// before, by name.
+    /// An error that the store blames on its request (an item that exists, or does not) can only reach this conversion
+    /// when the trees contradict each other: callers' mistakes are found before.
     fn from(error: btrfs_store::Error) -> Self {
         use btrfs_store::Error as S;
         match error {
@@ -302,7 +301,7 @@ impl From<blockdev::Error> for Error {
     }
 }
 
-/// An inode contradicts itself or what refers to it.
+/// An inode contradicts itself or its references.
 #[cold]
 pub(crate) fn corrupt_inode(tree: TreeId, ino: InodeNo, what: &'static str, expected: Detail, found: Detail) -> Error {
     Corrupt::new(what, expected, found).at(At::Inode(tree, ino)).into()

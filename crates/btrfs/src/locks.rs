@@ -4,17 +4,17 @@
 //! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between the
 //! locks up to `InPlace`, which are taken before a handle begins, and all the others. A thread
 //! that holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
-//! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and
-//! what follows it are taken inside callbacks of tree scans, where tree blocks are locked.
+//! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and the
+//! ranks after it are taken inside callbacks of tree scans, where tree blocks are locked.
 
 pub(crate) use btrfs_store::locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 
 host::ranks! {
     /// Position in the lock order, outermost first.
     pub(crate) enum Rank {
-        /// What the background work did last; held while it commits.
+        /// The state of the background work; held while it commits.
         Background = 0,
-        /// One per server: the balance that is under way, while it takes a step or is given an order.
+        /// One per server: the running balance, while it takes a step or a command.
         Balancing = 1,
         /// One per volume: held by the thread that makes or deletes a subvolume.
         LastSubvolume = 2,
@@ -30,8 +30,8 @@ host::ranks! {
         Editing = 6,
         /// One per volume: shared by threads that overwrite data in place, exclusive for a snapshot.
         InPlace = 7,
-        /// One per volume: held by the thread that allocates space for what it is about to write, so that all of that
-        /// lies together.
+        /// One per volume: held by the thread that allocates space for the data it is about to write, so that all of
+        /// that is adjacent.
         LayingOut = 8,
         /// One per volume: shared by threads that change names or attributes, exclusive for the thread that copies the
         /// names of several inodes into the log.
@@ -46,21 +46,21 @@ host::ranks! {
         Roots = 31,
         /// A shard of the inode table.
         Inodes = 32,
-        /// One per inode: the fields of the inode item, for as long as they are read, changed, or staged.
+        /// One per inode: the fields of the inode item, while they are read, changed, or staged.
         State = 33,
         /// A shard of the dentry cache.
         Dentries = 34,
-        /// Small tables that are looked up and left: dirty inodes, decompressed extents, odd node numbers, and others.
+        /// Small tables that are locked briefly: dirty inodes, decompressed extents, odd node numbers, and others.
         Lists = 35,
-        /// Where a change of a file waits for its readers.
+        /// Waiting of a change of a file for its readers.
         Readers = 48,
-        /// Deleted subvolumes that nobody uses any more: the last reference to one can be dropped under any lock.
+        /// Deleted subvolumes that are not in use any more: the last reference to one can be dropped under any lock.
         DeadTrees = 49,
     }
     nests: [Names, Editing, Changing, State]
 }
 
-/// What a volume needs one lock for: directories that move between directories.
+/// Serialises renames of directories between directories.
 #[derive(Debug)]
 pub(crate) struct RenameLock(Mutex<()>);
 
@@ -76,7 +76,7 @@ impl RenameLock {
     }
 }
 
-/// Keeps names whole for a thread that looks at those of several inodes at once: an operation changes a name at all its
+/// Keeps names consistent for a thread that looks at several inodes at once: an operation changes a name at all its
 /// places under one shared lock.
 #[derive(Debug)]
 pub(crate) struct ChangeLock(RwLock<()>);

@@ -1,4 +1,4 @@
-//! What happened to each inode in the running transaction: what the log of an fsync is made from.
+//! Notes of the running transaction's changes to each inode, from which an fsync builds the log.
 //!
 //! A note belongs to one transaction. No commit clears it: the first note of a later transaction empties every
 //! shard that still has older ones, and until then a lookup does not find them, because it names its transaction.
@@ -6,7 +6,7 @@
 //! Most volumes never see an fsync: before the first one few notes are kept. A transaction with more notes than its
 //! limit drops all of them, and its fsyncs commit instead of writing a log.
 //!
-//! Callers: whatever changes an inode, its names or its extents writes notes; `log::record` reads them.
+//! Callers: all changes of an inode, its names or its extents write notes; `log::record` reads them.
 
 #![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
 
@@ -36,13 +36,12 @@ const NAMES_MAX: usize = 1 << 14;
 pub(crate) struct Removed {
     /// Its position.
     pub(crate) index: u64,
-    /// The inode it led to; `None` for one that no log can name.
+    /// The inode it led to; `None` for one that a log cannot name.
     pub(crate) target: Option<u64>,
 }
 
-/// What happened to one inode since the last commit. What the log has of it is what was noted
-/// when it was put there: an inode that changed since keeps its older state in the log, as if
-/// nothing had happened, until it is logged again.
+/// The changes of one inode since the last commit. The log has the state of the last time that the inode was logged, as
+/// if later changes had not happened, until it is logged again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Note {
     /// Ranges of its contents that were changed since it was logged last.
@@ -53,7 +52,7 @@ pub(crate) struct Note {
     pub(crate) has_new_items: bool,
     /// All of it is in the log.
     pub(crate) is_logged: bool,
-    /// The log says that it exists, with its names.
+    /// The log has its existence and names.
     pub(crate) is_known: bool,
     /// Counts the changes of the inode; the count when it was logged last.
     pub(crate) logged_count: u64,
@@ -61,24 +60,24 @@ pub(crate) struct Note {
     pub(crate) names: NamesNote,
     /// It lost its last name.
     pub(crate) is_gone: bool,
-    /// It was synced while it had no name, which the log does not say.
+    /// It was synced while it had no name, which the log does not record.
     pub(crate) is_synced_unnamed: bool,
     /// As a directory: the names in it.
     pub(crate) entries: EntriesNote,
 }
 
-/// What happened to the names of one inode.
+/// The changes of the names of one inode.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamesNote {
-    /// Names of it came or went since the log was told of them.
+    /// It got or lost names since they were logged last.
     pub(crate) has_new: bool,
     /// It got a name in this transaction.
     pub(crate) has_got: bool,
-    /// Names that it lost and that the log was not told of: directory and position.
+    /// Names that it lost and that are not logged: directory and position.
     pub(crate) lost: Vec<(u64, u64)>,
 }
 
-/// What happened to the entries of one directory.
+/// The changes of the entries of one directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntriesNote {
     /// The names that it lost. Shared with the copies of the note that an fsync looks at for each of them: a directory
@@ -95,8 +94,8 @@ pub(crate) struct EntriesNote {
 /// The names that a directory lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RemovedNames {
-    /// By their hashes. The hash is of the caller's choice, who could make names collide: these maps are keyed at
-    /// random, and their order never reaches the disk.
+    /// By their hashes. Keyed at random, since callers choose the names and could make them collide; the order never
+    /// reaches the disk.
     by_hash: HashMap<u64, Vec<Removed>>,
     /// The hashes of the names that led to an inode, by its number.
     hashes_of: HashMap<u64, Vec<u64>>,
@@ -113,12 +112,12 @@ impl RemovedNames {
         self.last_index = self.last_index.max(Some(removed.index));
     }
 
-    /// Those of one hash.
+    /// The names of one hash.
     pub(crate) fn of_hash(&self, hash: u64) -> &[Removed] {
         self.by_hash.get(&hash).map_or(&[], Vec::as_slice)
     }
 
-    /// The hashes of those that led to the inode with this number; one may be there twice.
+    /// The hashes of names that led to the inode with this number; one may occur twice.
     pub(crate) fn hashes_of(&self, target: u64) -> &[u64] {
         self.hashes_of.get(&target).map_or(&[], Vec::as_slice)
     }
@@ -130,30 +129,30 @@ impl RemovedNames {
 }
 
 impl Note {
-    /// True when the log has something of the inode.
+    /// True when the log has any state of the inode.
     pub(crate) fn is_in_log(&self) -> bool {
         self.is_logged || self.is_known
     }
 
-    /// As a directory: it lost a name.
+    /// Notes that the directory lost a name.
     pub(crate) fn remove_name(&mut self, hash: u64, removed: Removed) {
         Arc::make_mut(&mut self.entries.removed).add(hash, removed);
         Arc::make_mut(&mut self.entries.unlogged_removed).insert(hash);
     }
 
-    /// As a directory: the last position of a name that it lost.
+    /// The last position of a name that the directory lost.
     pub(crate) fn removed_max(&self) -> Option<u64> {
         self.entries.removed.last_index
     }
 
-    /// As a directory: it got a name.
+    /// Notes that the directory got a name.
     pub(crate) fn add_name(&mut self, index: u64) {
         for first in [&mut self.entries.first_added, &mut self.entries.first_unlogged] {
             *first = Some(first.map_or(index, |first| first.min(index)));
         }
     }
 
-    /// All of the inode was put into the log.
+    /// Notes that all of the inode was put into the log.
     pub(crate) fn set_logged(&mut self, count: u64) {
         (self.is_logged, self.logged_count) = (true, count);
         self.is_synced_unnamed = false;
@@ -164,14 +163,14 @@ impl Note {
         self.set_named();
     }
 
-    /// The names of the inode were put into the log.
+    /// Notes that the names of the inode were put into the log.
     pub(crate) fn set_named(&mut self) {
         self.is_known = true;
         self.names.has_new = false;
         self.names.lost.clear();
     }
 
-    /// A range of its contents was changed.
+    /// Notes that a range of its contents was changed.
     pub(crate) fn add_range(&mut self, range: Range<u64>) {
         if let Some(last) = self.ranges.last_mut()
             && range.start <= last.end
@@ -195,7 +194,7 @@ impl Note {
 
 /// A part of the notes.
 struct Shard {
-    /// The transaction that the notes are of.
+    /// The transaction of the notes.
     generation: Generation,
     notes: NumberMap<(TreeId, u64), Note>,
 }
@@ -245,8 +244,8 @@ impl std::fmt::Debug for Notes {
 }
 
 impl Notes {
-    /// True when the notes have everything that happened in the transaction of `txn`. Later transactions keep more
-    /// notes once this was called.
+    /// True when the notes have all changes of the transaction of `txn`. Later transactions keep more notes after the
+    /// first call.
     pub(crate) fn ask(&self, txn: &Txn) -> bool {
         self.ask_of(txn.generation())
     }
@@ -258,7 +257,7 @@ impl Notes {
         }
     }
 
-    /// What the transaction `generation` noted of an inode.
+    /// Looks at the note of an inode in the transaction `generation`.
     pub(crate) fn look<R>(
         &self,
         generation: Generation,
@@ -303,8 +302,8 @@ impl Notes {
         Kept::NoLog
     }
 
-    /// Frees the notes of earlier transactions, once for each transaction. Another thread may add notes of this one
-    /// meanwhile: a shard that has them is left alone.
+    /// Frees the notes of earlier transactions, once for each transaction. Shards with notes of this one, which another
+    /// thread may have added, stay.
     fn drop_older(&self, generation: Generation) {
         if self.newest.fetch_max(generation.0, Ordering::Relaxed) < generation.0 {
             self.shards.iter().for_each(|shard| shard.lock().enter(generation));

@@ -1,4 +1,4 @@
-//! Block groups are written anew: what files have stays, what snapshots and clones share stays shared.
+//! Balance: contents stay the same, and data shared by snapshots and clones stays shared.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -43,7 +43,7 @@ fn everything_is_written_anew_and_stays_what_it_was() {
     let volume = Volume::open(file.path()).unwrap();
     assert!(all(&volume) == before, "after it was opened again");
     assert_eq!(volume.paused_balance().unwrap(), None);
-    // What was shared is copied when it is written, and can go.
+    // Shared data is copied when it is written, and can be freed.
     volume.write("/snap-1/large-3", b"new").unwrap();
     volume.write("/sub/small-7", contents(1, 10_000)).unwrap();
     volume.delete_subvolume("/snap-2").unwrap();
@@ -103,7 +103,7 @@ fn a_balance_that_was_stopped_is_resumed() {
     check(file.path());
 }
 
-/// A file that one thread changes, and what it should have.
+/// A file that one thread changes, and its expected contents.
 struct Changing {
     file: File,
     expected: Vec<u8>,
@@ -193,7 +193,7 @@ fn everybody_goes_on_while_everything_moves() {
             };
             match volume.balance(spec, &mut on) {
                 Ok(_) => rounds += 1,
-                // New data arrived again and again.
+                // New data kept arriving.
                 Err(error) if error.errno() == vfs::Errno::EBUSY => volume.cancel_balance().unwrap(),
                 Err(error) => panic!("{error}"),
             }
@@ -234,7 +234,7 @@ fn data_and_metadata_that_lie_together_move_together() {
 /// New extents arrive in a group that is being emptied, before those that were copied: the balance went round in
 /// circles.
 #[test]
-fn what_arrives_late_is_moved_as_well() {
+fn late_arrivals_are_moved_as_well() {
     let (file, volume) = make(600 * MIB);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -20,11 +20,11 @@ const FILE_BYTES: usize = 9 << 20;
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// Everything is written anew, or goes.
+/// Rewrites or removes everything.
 fn change_all(volume: &Volume, round: usize) {
     for (number, path) in all(volume).keys().enumerate() {
         match (number + round) % 3 {
-            // What is in the read-only snapshot stays.
+            // The contents of the read-only snapshot stay.
             _ if path.starts_with("/snap-2") => {}
             0 => volume.remove_file(path).unwrap(),
             1 => volume.write(path, contents(number + round, 20_000)).unwrap(),

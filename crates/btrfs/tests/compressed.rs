@@ -52,7 +52,7 @@ fn kinds(volume: &Volume, path: &str) -> Vec<Option<&'static str>> {
     kinds
 }
 
-/// Each algorithm and class of levels; in one file what compresses, what does not, and a hole.
+/// Each algorithm and class of levels; one file has compressible and incompressible data, and a hole.
 #[test]
 fn files_are_compressed_and_read_back() {
     for (option, name) in [
@@ -169,7 +169,7 @@ fn flags_and_properties_decide() {
     volume.close().unwrap();
 }
 
-/// What an fsync promised is there after a crash: in the log, with the checksums of what is on disk.
+/// A synced file survives a crash: it is in the log, with the checksums of its bytes on disk.
 #[test]
 fn synced_data_survives_a_crash() {
     let (image, volume) = volume("zlib");
@@ -194,7 +194,7 @@ fn synced_data_survives_a_crash() {
     volume.close().unwrap();
 }
 
-/// Extents that lie apart become one; those that are compressed stay, unless another compression is asked for.
+/// Separate extents become one; compressed ones stay, unless another compression is asked for.
 #[test]
 fn files_are_laid_out_anew() {
     let (image, volume) = Image::make();
@@ -232,7 +232,7 @@ fn files_are_laid_out_anew() {
     let part = Layout { compression: Some("lzo"), range: 0..131_072, ..Layout::default() };
     assert_eq!(volume.defragment("/apart", &part).unwrap(), 131_072);
     assert_eq!(kinds(&volume, "/apart"), [Some("lzo"), Some("zstd")]);
-    // What does not become smaller stays plain.
+    // Data that does not become smaller stays uncompressed.
     volume.defragment("/between", &zstd).unwrap();
     assert_eq!(kinds(&volume, "/between"), [None]);
 
@@ -248,7 +248,7 @@ fn files_are_laid_out_anew() {
     volume.close().unwrap();
 }
 
-/// Pages are whole sectors: what begins in the middle of one is laid out from its beginning.
+/// Pages are whole sectors: a range that begins in the middle of one is extended to its beginning.
 #[test]
 fn a_range_that_begins_and_ends_anywhere_is_laid_out_in_whole_sectors() {
     let (image, volume) = Image::make();
@@ -274,7 +274,7 @@ fn a_range_that_begins_and_ends_anywhere_is_laid_out_in_whole_sectors() {
     check(image.file.path());
 }
 
-/// Files that are overwritten in place stay; and who writes while a file is laid out anew loses nothing.
+/// Files that are overwritten in place stay; concurrent writers lose nothing.
 #[test]
 fn writers_go_on_while_a_file_is_laid_out_anew() {
     let (image, volume) = Image::make();
@@ -310,10 +310,10 @@ fn writers_go_on_while_a_file_is_laid_out_anew() {
     volume.close().unwrap();
 }
 
-/// Data that is replaced before a commit leaves its place to nothing else of that transaction: what was kept of the old
-/// extent would be taken for the new one.
+/// Space of data that is replaced before a commit is not reused in that transaction: the cached contents of the old
+/// extent would be taken for the new one's.
 #[test]
-fn what_is_replaced_again_and_again_is_read_as_it_is() {
+fn data_replaced_again_and_again_is_read_correctly() {
     let (image, volume) = volume("zlib:1");
     let all = text(400_000);
     volume.write("/file", b"").unwrap();

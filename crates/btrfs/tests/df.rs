@@ -1,4 +1,4 @@
-//! What `df` says is so: that much can be written, and it says the same of a volume that is only read.
+//! The numbers of `df` are true: that much can be written, and a read-only volume has the same numbers.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use vfs::{Blame, File};
 
 const MIB: u64 = 1 << 20;
-/// Most that a file may take more or less than was promised, in hundredths.
+/// Most that a file may deviate from the reported number, in hundredths.
 const OFF_MAX: u64 = 2;
 
 fn make(size: u64, metadata_profile: BlockGroupFlags) -> (tempfile::NamedTempFile, Volume) {
@@ -57,7 +57,7 @@ fn one_file_takes_what_df_promises() {
     }
 }
 
-/// All groups of a volume that was opened read-only counted as full: nothing but what no group had was available.
+/// All groups of a read-only volume counted as full: only unallocated space was available.
 #[test]
 fn df_says_the_same_of_a_volume_that_is_only_read() {
     let (file, volume) = make(256 * MIB, BlockGroupFlags::DUP);

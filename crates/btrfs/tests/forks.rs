@@ -1,4 +1,4 @@
-//! Forks: handles whose paths begin at a snapshot, and earlier states beside the volume that goes on.
+//! Forks: handles whose paths begin at a snapshot, and earlier states beside the running volume.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -49,7 +49,7 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     check(file.path());
 }
 
-/// Nobody waits for the devices in a fork; what was before it and what comes after it are written in their order.
+/// A fork does not wait for the devices; changes before and after it are written in their order.
 #[test]
 fn a_sync_after_a_fork_writes_what_the_fork_left() {
     let (file, volume) = make(600 * MIB);
@@ -60,7 +60,7 @@ fn a_sync_after_a_fork_writes_what_the_fork_left() {
         fs::File::open(file.path()).unwrap().read_exact_at(&mut bytes, (64 << 10) + 0x48).unwrap();
         u64::from_le_bytes(bytes)
     };
-    // Nobody but the caller works on it.
+    // No other thread works on it.
     let volume = Volume::options().workers(1).open(file.path()).unwrap();
     volume.write("/sub/before", b"before").unwrap();
     let committed = generation();
@@ -74,7 +74,7 @@ fn a_sync_after_a_fork_writes_what_the_fork_left() {
     check(file.path());
 }
 
-/// References of what a fork shares are counted when one side first changes it; and all of it can be given up again.
+/// References of extents that a fork shares are counted when one side first changes them; and all of it can be deleted.
 #[test]
 fn forks_of_much_are_changed_and_given_up() {
     let (file, mut volume) = make(600 * MIB);
@@ -153,7 +153,7 @@ fn what_was_deleted_is_gone_for_its_handle_too() {
     assert!(!volume.exists("/trial").unwrap());
     assert!(fork.write("/late", b"late").is_err());
     assert!(fork.create_dir("/late").is_err());
-    // What is open is readable for as long as it is.
+    // An open file is readable as long as it is open.
     let mut bytes = Vec::new();
     open.read_to_end(&mut bytes).unwrap();
     assert!(bytes == contents(1, 100_000));
@@ -170,7 +170,7 @@ fn a_handle_that_ends_takes_nothing_from_others() {
     volume.create_subvolume("/sub").unwrap();
     volume.write("/sub/file", contents(1, 100_000)).unwrap();
     let fs = volume.serve(btrfs::FsOptions::default()).unwrap();
-    // A server that knows a node without having it open, as a kernel does of a directory that somebody is in.
+    // A server that knows a node without having it open, as a kernel does of a process's current directory.
     let node = fs.resolve(b"/sub/file", vfs::file_system::Follow::Last).unwrap().node;
     volume.remove_file("/sub/file").unwrap();
     drop(volume.fork("/sub", "/fork").unwrap());
@@ -194,7 +194,7 @@ fn an_earlier_state_is_read_beside_the_volume() {
     assert!(!earlier.exists("/sub/later").unwrap());
     assert!(all(&earlier) == before);
     assert!(earlier.write("/never", b"").is_err());
-    // What both have is held back while all of it changes.
+    // Shared blocks are held while all of them change.
     for path in before.keys().filter(|path| !path.starts_with("/snap-2")) {
         volume.remove_file(path).unwrap();
     }

@@ -45,7 +45,7 @@ fn a_large_file_can_be_removed_from_a_small_full_volume() {
     }
 }
 
-/// Nothing but names and inline contents: it is the metadata that is full.
+/// Only names and inline contents: the metadata is full.
 #[test]
 fn names_can_be_removed_when_the_metadata_is_full() {
     for nodesize in [4096, 16384] {
@@ -58,7 +58,7 @@ fn names_can_be_removed_when_the_metadata_is_full() {
     }
 }
 
-/// Every block of a snapshot's tree may have to be visited when it goes.
+/// Every block of a snapshot's tree may have to be visited when it is deleted.
 #[test]
 fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     let (_file, volume) = make(16 * MIB, None);
@@ -74,9 +74,9 @@ fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     volume.close().unwrap();
 }
 
-/// Where two threads wrote into the same preallocated extent of a full volume, one saw what the other had flushed
-/// halfway, took the extent for one that has to be copied, and found no room (writes of the kernel's cache come in
-/// several requests at once).
+/// Where two threads wrote into the same preallocated extent of a full volume, one saw the other's flush half done,
+/// took the extent for one that has to be copied, and found no room (writes of the kernel's cache come in several
+/// requests at once).
 #[test]
 fn several_threads_write_into_preallocated_space_of_a_full_volume() {
     const PIECE: u64 = 256 << 10;
@@ -133,7 +133,7 @@ fn several_threads_write_into_preallocated_space_of_a_full_volume() {
     common::check(file.path());
 }
 
-/// What the threads of a round write.
+/// The kinds of files of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
     Small,
@@ -209,7 +209,7 @@ fn fill_together(volume: &Volume, round: u64, threads: u64, files: Files) -> u64
     written.into_inner()
 }
 
-/// Checks that what is there is as it was written, and removes half of it, or all.
+/// Checks that the files have their contents, and removes half of them, or all.
 fn thin_out(volume: &Volume, all: bool) {
     let names = |dir: &str| -> Vec<String> {
         let entries = volume.read_dir(dir).unwrap();
@@ -241,7 +241,7 @@ fn thin_out(volume: &Volume, all: bool) {
     });
 }
 
-/// However it is filled, a volume says so, gives everything back, and holds as much again.
+/// However a volume is filled, it reports `NoSpace`, frees everything again, and holds as much again.
 fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOptions) {
     let file = tempfile::NamedTempFile::new_in(std::env::temp_dir()).unwrap();
     let options = MakeOptions { size: Some(mib * MIB), ..make_options.clone() };
@@ -277,7 +277,7 @@ fn a_volume_can_be_filled_and_emptied_again_and_again() {
     fill_and_thin_out(number("FULL_MIB", 128), rounds, 4, &MakeOptions::default());
 }
 
-/// What is kept back for removals is shared by as many as there are.
+/// Many removals at once share the global reserve.
 #[test]
 fn many_threads_can_remove_at_once_from_a_full_volume() {
     let (file, volume) = make(128 * MIB, None);
@@ -305,9 +305,9 @@ fn many_attributes_fit_a_small_volume() {
     common::check(file.path());
 }
 
-/// Space is asked for in a block group that nobody has read yet, and of which much was given up since the last commit.
+/// Space is needed in a block group that is not loaded, and of which much was freed since the last commit.
 #[test]
-fn what_is_written_after_many_removals_finds_room() {
+fn writes_after_many_removals_find_room() {
     let (file, volume) = make(256 * MIB, None);
     let bytes = vec![7; 9000];
     for number in 0..600 {

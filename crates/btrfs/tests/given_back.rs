@@ -1,4 +1,4 @@
-//! Block groups that became empty are given back: what one kind of space had is there for another.
+//! Empty block groups are removed, and their space serves other kinds.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,8 +16,8 @@ const IMAGE_BYTES: u64 = 300 * MIB;
 const INLINE_BYTES: usize = 1500;
 /// Contents that are not.
 const LARGE_BYTES: usize = 1 << 20;
-/// At least this part, in hundredths, of what a fresh volume takes. Without giving back there is the first data chunk,
-/// a seventh.
+/// At least this part, in hundredths, of the files that a fresh volume takes. Without the removal of groups only the
+/// first data chunk would serve, a seventh.
 const LEAST: usize = 95;
 
 fn make() -> (tempfile::NamedTempFile, Volume) {
@@ -75,7 +75,7 @@ fn groups_that_were_not_loaded_are_given_back_as_well() {
     each_kind_after_the_other(true);
 }
 
-/// What a crash leaves is the last commit, whatever took the place of its empty groups since.
+/// A crash leaves the last commit, even where the space of its empty groups was reused since.
 #[test]
 fn a_crash_after_groups_went_leaves_the_last_commit() {
     let (file, volume) = make();
@@ -89,7 +89,7 @@ fn a_crash_after_groups_went_leaves_the_last_commit() {
         }
     }
     volume.sync().unwrap();
-    // Nothing is committed after this: what is written lies where the names were, and nothing leads there.
+    // Nothing is committed after this: the data lies where the names were, and no reference leads there.
     let large = vec![9; usize::try_from(IMAGE_BYTES / 3).unwrap()];
     let written = volume.write("/large", large);
     assert!(written.is_ok(), "{before:?}, then {:?}: {written:?}", chunk_bytes(&volume));

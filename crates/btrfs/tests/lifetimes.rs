@@ -1,4 +1,4 @@
-//! Subvolumes that go while files in them are open, what a snapshot takes along, and what is
+//! Deletion of subvolumes with open files, contents of snapshots, and what is
 //! durable when a call returns.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -85,11 +85,11 @@ fn an_open_file_outlives_its_subvolume() {
     assert_eq!(fs.set_attr(&ROOT, node, &changes).unwrap().size, 2_000_000);
     fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000).unwrap();
     fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
-    // Nothing else of it is there, whatever the server refers to.
+    // Nothing else of it can be used, regardless of the server's references.
     let new = NewNode::default();
     assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop).map_err(Errno::from), Err(Errno::ESTALE));
     assert_eq!(fs.open(&ROOT, other, flags).map_err(Errno::from), Err(Errno::ESTALE));
-    // What is open can be opened once more.
+    // An open file can be opened once more.
     fs.release(node, fs.open(&ROOT, node, flags).unwrap());
     assert!(free() + 700 < before, "its space is still used");
 
@@ -131,12 +131,12 @@ fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_f
     let ((dir, closed), (_, open)) = (filled("one"), filled("two"));
     fs.sync_fs().unwrap();
     let handle = fs.open(&ROOT, open[0], OpenFlags::READ).unwrap();
-    // Some of what is given up was never written.
+    // Some of the deleted data was never written.
     served.write(closed[1], 100, &[2; 200_000]);
     served.volume.delete_subvolume("one").unwrap();
     served.volume.delete_subvolume("two").unwrap();
     fs.sync_fs().unwrap();
-    // One sync gave the space of the first back, and the file keeps the second.
+    // One sync freed the space of the first, and the file keeps the second.
     assert!((1200..2300).contains(&(before - free())), "{} of {before}", free());
     for node in closed.iter().chain([&dir, &open[1]]) {
         assert_eq!(fs.attr(*node).map(drop).map_err(Errno::from), Err(Errno::ESTALE));
@@ -146,14 +146,14 @@ fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_f
     assert_eq!(fs.attr(open[0]).map(drop).map_err(Errno::from), Err(Errno::ESTALE));
     fs.sync_fs().unwrap();
     assert!(free() + 50 > before, "{} of {before}", free());
-    // Its references are taken back whenever it likes.
+    // Its references may be dropped at any time.
     for node in closed.into_iter().chain(open).chain([dir]) {
         fs.forget(node, 1);
     }
     served.finish();
 }
 
-/// Where the server does not say what is open, all that it refers to may be.
+/// Where the server does not report openings, all that it refers to may be open.
 #[test]
 fn what_a_server_may_have_open_keeps_a_deleted_subvolume() {
     let served = Served::with(FsOptions { pin_known: true, user_subvol_ioctls: true, ..FsOptions::default() });
@@ -254,7 +254,7 @@ fn subvolumes_go_while_their_files_are_used() {
     check(image.file.path());
 }
 
-/// The orphan items in a tree, counted by what `btrfs inspect-internal dump-tree` prints.
+/// The orphan items in a tree, counted in the output of `btrfs inspect-internal dump-tree`.
 fn orphan_count(image: &Image) -> usize {
     let dumped =
         std::process::Command::new("btrfs").args(["inspect-internal", "dump-tree"]).arg(image.file.path()).output();
@@ -347,13 +347,13 @@ fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
     served.finish();
 }
 
-/// What was written before a call that keeps, or closes, a subvolume as it is, is in it.
+/// Writes that finished before a snapshot, or before the read-only flag, are in the subvolume.
 #[test]
 fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
     let served = served();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
-    // Small, large, across a hole, over what is on disk, in place.
+    // Small, large, across a hole, over existing data, in place.
     let node = served.file(sub, "small").node;
     served.write(node, 0, b"small");
     let large = served.file(sub, "large").node;
@@ -389,7 +389,7 @@ fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
     served.finish();
 }
 
-/// A writer that is at it while the flag is set: what it was told is written is in the subvolume.
+/// Writers during the setting of the flag: every write that succeeded is in the subvolume.
 #[test]
 fn writers_that_race_with_a_read_only_flag_lose_nothing() {
     let served = served();
@@ -413,7 +413,7 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
             });
             std::thread::sleep(std::time::Duration::from_micros(200 * round));
             served.volume.set_subvolume_read_only("sub", true).unwrap();
-            // One call may have been let in before.
+            // One call may have been admitted before.
             writer.join().unwrap()
         });
         served.volume.sync().unwrap();

@@ -330,7 +330,7 @@ fn snapshots_keep_what_was_there() {
     assert_eq!(volume.read("dir/400").unwrap(), "contents 400".repeat(400).as_bytes());
 }
 
-/// Directories whose names collide: crc32c is easy to aim at, so all names share one hash.
+/// Directories with colliding names: crc32c is easy to collide, so all names share one hash.
 #[test]
 fn names_with_one_hash_live_together() {
     let (image, volume) = Image::make();
@@ -353,7 +353,7 @@ fn names_with_one_hash_live_together() {
     assert_eq!(volume.list_xattrs("/").unwrap().len(), 20);
 }
 
-/// Names of 40 letters whose crc32c is equal: found by searching the span of letter flips.
+/// Names of 40 letters with equal crc32c: found by searching the span of letter flips.
 fn colliding_names(count: usize) -> Vec<String> {
     // crc32c is linear: flipping bit 5 of a letter changes the hash by a constant for its place.
     let base = "a".repeat(64);
@@ -413,8 +413,7 @@ fn four_threads_in_one_tree() {
     assert!(names(&volume, "/").iter().all(|name| name.starts_with("own")));
 }
 
-/// Works in a directory of its own and one that all threads share: collisions are expected and
-/// may fail by name only.
+/// Works in a directory of its own and in a shared one: collisions are expected and may fail by name only.
 fn churn(volume: &Volume, thread: u32) {
     let own = format!("own{thread}");
     volume.create_dir(&own).unwrap();
@@ -445,7 +444,7 @@ fn churn(volume: &Volume, thread: u32) {
     }
 }
 
-/// What was synced while a file had no name is there once a name was synced, whatever was synced to make it so.
+/// Contents synced while a file had no name are there once a name was synced, by whichever sync.
 #[test]
 fn a_file_that_was_synced_before_it_had_a_name_keeps_its_contents() {
     let whole = vec![7; 12_345];

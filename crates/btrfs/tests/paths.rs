@@ -1,4 +1,4 @@
-//! The volume by paths, as every format has it, over btrfs.
+//! The path interface of all formats, over btrfs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn a_volume_by_paths_does_what_every_format_does() {
     }
 }
 
-/// A nested subvolume in a snapshot is an empty directory, whose number says where it is.
+/// A nested subvolume in a snapshot is an empty directory, whose number contains its place.
 #[test]
 fn the_stand_in_of_a_subvolume_is_found_by_its_path() {
     let volume = made();

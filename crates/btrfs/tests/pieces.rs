@@ -1,4 +1,4 @@
-//! In how many pieces files lie on disk that were written beside others.
+//! The number of pieces on disk of files that were written beside others.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn pieces(volume: &Volume, path: &str) -> (usize, usize) {
     (breaks.count(), extents.len())
 }
 
-/// Files that grow by `sizes`, in turn, while others are written between them; how each lies afterwards.
+/// Files that grow by `sizes`, in turn, while others are written between them; returns the pieces of each.
 fn grow(sizes: &[usize]) -> Vec<(usize, usize)> {
     // A large one, so that there is room behind files.
     let (image, volume) = Image::make_with(MakeOptions { size: Some(4 << 30), ..MakeOptions::default() });
@@ -109,7 +109,7 @@ fn files_come_whole_although_the_first_group_has_holes_only() {
     (0..count).step_by(2).for_each(|number| volume.remove_file(format!("/{number}")).unwrap());
     let volume = image.reopen(volume);
     for index in 0..6 {
-        // What asks first is small: there is room for it.
+        // The first request is small: there is room for it.
         volume.write(format!("/small {index}"), vec![1; 5000]).unwrap();
         volume.sync().unwrap();
         volume.write(format!("/whole {index}"), vec![2; 4 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! Limits of quota groups: who writes beyond one is refused, who deletes is not, and room that came free can be used.
+//! Limits of quota groups: writes beyond one are refused, deletions are not, and freed room can be used.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use vfs::file_system::{AllocateFlags, NodeFlags, XattrMode};
 use vfs::{Errno, File, FileOptions, SnapshotMode};
 
 const MIB: u64 = 1 << 20;
-/// What tree blocks may take beyond a limit of data: a path of them is copied before it is counted.
+/// Bytes of tree blocks beyond a limit of data: a path of them is copied before it is counted.
 const SLACK: u64 = 8 * 16_384;
 
 fn make() -> (tempfile::NamedTempFile, Volume) {
@@ -36,7 +36,7 @@ fn counted(volume: &Volume, id: QgroupId) -> QgroupReport {
     report.groups.into_iter().find(|group| group.id == id).unwrap()
 }
 
-/// Writes pieces until that fails, of which the last may be in part; returns the bytes before.
+/// Writes pieces until that fails, of which the last may be written in part; returns the bytes before.
 fn fill(volume: &Volume, path: &str, piece: usize) -> (u64, Errno) {
     let file = FileOptions::new().write(true).create(true).open(volume, path).unwrap();
     let data: Vec<u8> = (0..piece).map(|index| u8::try_from(index * 7 % 251).unwrap()).collect();
@@ -61,7 +61,7 @@ fn a_writer_is_stopped_at_the_limit_and_goes_on_when_there_is_room() {
         let used = counted(&volume, id).rfer;
         assert!(used <= 10 * MIB, "pieces of {piece}: {used} of 10 MiB");
         assert!(written > 8 * MIB, "pieces of {piece}: stopped at {written} of 10 MiB");
-        // Others are not concerned.
+        // Other subvolumes are not limited.
         volume.write("/elsewhere", vec![1; 12 << 20]).unwrap();
         volume.remove_file("/home/big").unwrap();
         volume.write("/home/again", vec![1; 5 << 20]).unwrap();

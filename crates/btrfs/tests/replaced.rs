@@ -1,5 +1,5 @@
-//! Names that are replaced while others look them up: whoever looks sees the old or the new state,
-//! and what a look-up found stays usable for as long as the finder refers to it.
+//! Names that are replaced during look-ups: a look-up finds the old or the new state, and its node stays usable for as
+//! long as the caller refers to it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -24,8 +24,8 @@ const RUN: Duration = Duration::from_secs(3);
 const RENAMERS: usize = 3;
 const READERS: usize = 3;
 
-/// Runs `change` in some threads (each told its number and its round) and `look` in others until
-/// the time is up. Panics with the first errors of either; returns how often each ran.
+/// Runs `change` in some threads (with their number and round) and `look` in others until the time is up. Panics with
+/// the first errors of either; returns how often each ran.
 fn race(
     change: impl Fn(usize, usize) -> Result<(), String> + Sync,
     look: impl Fn(usize) -> Result<(), String> + Sync,
@@ -246,7 +246,7 @@ impl DirSink for Nodes {
 fn what_a_server_found_can_be_used_after_it_was_replaced() {
     let served = Served::new();
     let fs = &*served.fs;
-    // What follows a look-up: each request for the node that it found.
+    // The requests after a look-up, for the node that it found.
     let use_file = |node: NodeId| -> Result<(), String> {
         let handle = said("open", fs.open(&ROOT, node, OpenFlags::READ))?;
         let mut buf = vec![0; 1000];
@@ -381,7 +381,7 @@ fn the_last_close_does_not_take_a_node_that_is_referred_to() {
     served.finish();
 }
 
-/// Files that lost their names and that a server never forgets go when the server ends.
+/// Files without names that a server never forgets are removed when the server ends.
 #[test]
 fn what_is_never_forgotten_goes_with_the_server() {
     let served = Served::new();

@@ -1,5 +1,5 @@
-//! What reaches the device, and when: reads of neighbours, of what will be read, and what is written over something
-//! else before anybody asks for it.
+//! Requests to the device and their timing: reads of neighbours, read-ahead, and data that is written before a sync
+//! because it replaces other data.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const SMALL: usize = 16 << 10;
 const SMALL_BYTES: u64 = 16 << 10;
 
-/// An empty volume whose device is counted.
+/// An empty volume on a device that counts requests.
 fn volume(compression: Option<&str>) -> (Traced, Volume) {
     let device = Arc::new(MemoryDevice::new(DEVICE_BYTES));
     let make = MakeOptions { size: Some(DEVICE_BYTES), ..MakeOptions::default() };
@@ -41,7 +41,7 @@ fn anew(device: &Traced, volume: Volume) -> (Traced, Volume) {
     open(Arc::clone(device.inner()), None)
 }
 
-/// What the device was asked for meanwhile.
+/// The requests to the device while `work` runs.
 fn during(device: &Traced, work: impl FnOnce()) -> Counts {
     let before = device.counts();
     work();
@@ -112,9 +112,9 @@ fn neighbouring_compressed_extents_are_read_with_one_request() {
     assert_eq!(counts.reads, 4, "eight at a time");
 }
 
-/// Sequential readers, and those who leave out the same number of bytes each time, are read ahead of; others are not.
+/// The device prefetches for sequential readers, and for those with a constant stride; not for others.
 #[test]
-fn what_will_be_read_is_announced_to_the_device() {
+fn read_ahead_reaches_the_device() {
     let (device, volume) = volume(None);
     volume.write("/file", vec![7; 64 * MIB]).unwrap();
     let (device, volume) = anew(&device, volume);
@@ -126,12 +126,13 @@ fn what_will_be_read_is_announced_to_the_device() {
     let places = [3_usize, 50, 17, 44, 2, 61, 30, 29, 11, 55];
     let counts = during(&device, || places.iter().for_each(|at| drop(read(&file, at * MIB, 64 * KIB))));
     assert_eq!(counts.announced, 0);
-    // Nothing beyond the end, and nothing of what is not there.
+    // No prefetch beyond the end of the file.
     let end = during(&device, || drop((read(&file, 62 * MIB, MIB), read(&file, 63 * MIB, MIB))));
     assert_eq!(end.announced, 0, "{end:?}");
 }
 
-/// As the kernel does it: who empties a file to write it anew, and does not sync, means to keep one of the two.
+/// As in the kernel: a program that empties a file and writes it anew, without a sync, expects the old or the new
+/// contents.
 #[test]
 fn a_file_that_is_written_anew_goes_to_disk_when_it_is_closed() {
     let (device, volume) = volume(None);

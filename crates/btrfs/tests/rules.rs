@@ -1,4 +1,4 @@
-//! What Linux expects of a file system beside names and contents: whiteouts, allocated space,
+//! Linux's rules for file systems beside names and contents: whiteouts, allocated space,
 //! flags that forbid.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -30,7 +30,7 @@ fn a_whiteout_takes_the_place_of_what_moved() {
     }
     // Three names of one byte each.
     assert_eq!(volume.metadata("d").unwrap().size, 6);
-    // The other way round: what moves replaces a whiteout.
+    // The other way round: the moved name replaces a whiteout.
     volume.rename_with("d/e", "b", RenameFlags::empty()).unwrap();
     volume.remove_dir_all("d").unwrap();
     let volume = image.reopen(volume);
@@ -59,7 +59,7 @@ fn blocks(volume: &Volume, path: &str) -> u64 {
     volume.metadata(path).unwrap().blocks
 }
 
-/// As many before the data is written as after it.
+/// The same number before the data is written as after it.
 #[test]
 fn dirty_bytes_count_as_allocated() {
     let (_image, volume) = Image::make();
@@ -71,7 +71,7 @@ fn dirty_bytes_count_as_allocated() {
     assert_eq!(blocks(&volume, "f"), 24);
     file.sync_all().unwrap();
     assert_eq!(blocks(&volume, "f"), 24);
-    // Over what is there, and over half of it.
+    // Over existing data, and over half of it.
     file.write_at(&[2; 100], 10).unwrap();
     assert_eq!(blocks(&volume, "f"), 24);
     file.write_at(&[2; 8192], 4096).unwrap();
@@ -99,7 +99,7 @@ fn set_flags(volume: &Volume, path: &str, flags: NodeFlags) {
     volume.set_flags(path, flags).unwrap();
 }
 
-/// Everything that may change a file, with what it is called.
+/// All operations that may change a file, with their names.
 fn attempts(volume: &Volume, file: &File, other: &File) -> Vec<(&'static str, Result<(), Error>)> {
     let now = Times { mtime: Some(Time::new(1, 0)), ..Times::default() };
     vec![
@@ -275,7 +275,7 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
     write(&file, 300_000, 200_000, 2);
     assert_eq!(places(&file), before, "written in place");
     volume.snapshot("s", "t", vfs::SnapshotMode::ReadOnly).unwrap();
-    // What the transaction of the snapshot itself writes counts as shared.
+    // Data written by the transaction of the snapshot itself counts as shared.
     volume.sync().unwrap();
     let old = volume.read("t/f").unwrap();
     write(&file, 8192, 4096, 3);

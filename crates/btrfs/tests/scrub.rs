@@ -1,4 +1,4 @@
-//! Rot on one copy is mended from the other; of what rots on both, exactly the files are named.
+//! Rot on one copy is repaired from the other; rot on both names exactly the affected files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn make() -> tempfile::NamedTempFile {
     file
 }
 
-/// What rots as one: where it begins, bytes, and the bytes on the device at which its two copies begin.
+/// A unit of rot: its first byte, length, and the places of its two copies on the device.
 struct Unit {
     logical: u64,
     len: u64,
@@ -96,7 +96,7 @@ fn rot_on_one_copy_is_mended_and_none_is_misjudged() {
     let units = units(image.path());
     while broken.len() < 1000 {
         let unit = &units[usize::try_from(env.random_u64()).unwrap() % units.len()];
-        // Ordinary reading mends what it meets: of one copy it reads the first.
+        // Ordinary reads repair damage in the copy they read, the first.
         if broken.insert(unit.logical) {
             rot(&file, &env, unit, 1);
             trees += u64::from(!unit.is_data);
@@ -108,7 +108,7 @@ fn rot_on_one_copy_is_mended_and_none_is_misjudged() {
     let counted = scrub(image.path(), ScrubOptions { read_only: true, ..ScrubOptions::default() });
     assert_eq!(std::fs::read(image.path()).unwrap(), bytes, "only counting writes nothing");
     let mended = scrub(image.path(), ScrubOptions::default());
-    // What was promised and not written has no checksum, and nobody can tell.
+    // Space that was reserved and not written has no checksum, so its damage cannot be seen.
     let found: BTreeSet<u64> = mended.faults.iter().map(|fault| fault.logical).collect();
     assert!(found.is_subset(&broken), "misjudged: {:?}", found.difference(&broken));
     let missed = broken.difference(&found).count();
@@ -136,7 +136,7 @@ fn rot_on_one_copy_is_mended_and_none_is_misjudged() {
 #[test]
 fn rot_on_all_copies_names_exactly_the_files() {
     let image = make();
-    // Which sectors the files have, from what the files say.
+    // The sectors of the files, from their extents.
     let volume = Volume::options().read_only(true).open(image.path()).unwrap();
     let before = all(&volume);
     volume.close().unwrap();
@@ -162,7 +162,7 @@ fn rot_on_all_copies_names_exactly_the_files() {
     let named: BTreeSet<PathBuf> = report.lost.iter().map(|lost| lost.path.clone().unwrap()).collect();
     assert_eq!(named, unreadable);
     assert!(named.iter().any(|path| path.starts_with("snap-1")) && named.iter().any(|path| path.starts_with("sub")));
-    // And around what is named it can be read.
+    // Around the named ranges the files can be read.
     let mut ranges: BTreeMap<&Path, Vec<(u64, u64)>> = BTreeMap::new();
     for lost in &report.lost {
         ranges.entry(lost.path.as_deref().unwrap()).or_default().push((lost.offset, lost.offset + lost.len));
@@ -229,7 +229,7 @@ fn a_scrub_that_is_stopped_goes_on_where_it_was() {
     volume.close().unwrap();
 }
 
-/// A scrub that mends while what it reads is freed and taken anew must not write old bytes over new ones.
+/// A scrub that repairs while blocks it reads are freed and reused must not write old bytes over new ones.
 #[test]
 fn a_scrub_mends_while_everything_changes() {
     let image = make();

@@ -1,4 +1,4 @@
-//! What differs between snapshots, and what is read to find it.
+//! Differences between snapshots, and the reads needed to find them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use vfs::{FileOptions, SnapshotMode};
 
 const MIB: u64 = 1 << 20;
 
-/// A device that counts what is read.
+/// A device that counts reads.
 #[derive(Debug)]
 struct Counting {
     inner: FileDevice,
@@ -149,11 +149,10 @@ fn only_what_cannot_change_is_sent_also_while_others_write() {
     assert!(volume.send("/snap-2", None, &[], &old, &mut again).is_err(), "version 1 has no compressed data");
 }
 
-/// A receiver takes a parent for the state that it has where the transaction of the last change is the same: a
-/// subvolume that was changed, after it had been sent, kept that number, and what differed was applied to what it was
-/// not.
+/// A receiver identifies the state of a parent by the transaction of its last change: a subvolume that was changed
+/// after it had been sent kept that number, and the differences were applied to another state.
 #[test]
-fn what_was_changed_after_it_was_sent_says_so() {
+fn a_change_after_sending_gets_a_new_transaction() {
     let (image, volume) = make(128 * MIB);
     volume.create_subvolume("live").unwrap();
     volume.write("live/file", "first").unwrap();
@@ -161,7 +160,7 @@ fn what_was_changed_after_it_was_sent_says_so() {
     volume.sync().unwrap();
     let changed = || volume.subvolumes().unwrap().into_iter().find(|found| found.path == "sent").unwrap().changed;
     let first = changed();
-    // Whatever happens elsewhere, and to its flag alone.
+    // Changes elsewhere, and of its flag alone, do not matter.
     volume.write("live/file", "second").unwrap();
     volume.set_subvolume_read_only("sent", false).unwrap();
     volume.set_subvolume_read_only("sent", true).unwrap();

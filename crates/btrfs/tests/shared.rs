@@ -42,7 +42,7 @@ fn equal_ranges_share_and_times_stay() {
         (before.mtime, before.ctime, before.size, before.blocks)
     );
 
-    // A byte of difference, and nothing is shared.
+    // One different byte, and nothing is shared.
     volume.write("/c", &contents).unwrap();
     let c = open(&volume, "/c");
     c.write_at(b"x", 200_000).unwrap();
@@ -76,7 +76,7 @@ fn equal_ranges_share_and_times_stay() {
     volume.close().unwrap();
 }
 
-/// What others write while files are made to share is kept, in the source and in the target.
+/// Concurrent writes while files are made to share are kept, in the source and in the target.
 #[test]
 fn writers_lose_nothing_while_files_become_shared() {
     let (image, volume) = Image::make();

@@ -1,4 +1,4 @@
-//! The volume as a server sees it: nodes, error numbers, and what Linux wants beyond the format.
+//! The volume as a server sees it: nodes, error numbers, and Linux's rules beyond the format.
 //! Every image a test leaves passes `btrfs check` where that is installed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -48,7 +48,7 @@ impl Served {
     }
 }
 
-/// A sink with room for so many names.
+/// A sink with limited room for names.
 struct List {
     names: Vec<(String, u64, u64)>,
     nodes: Vec<Option<Entry>>,
@@ -92,7 +92,7 @@ fn conform(pin_known: bool) {
     };
     let report = conformance::run(&make);
     assert!(report.is_ok(), "{report}");
-    // With its last handle, each volume was synced and closed.
+    // When its last handle was dropped, each volume was synced and closed.
     for image in images.into_inner().unwrap() {
         check(image.file.path());
     }
@@ -151,7 +151,7 @@ fn a_file_lives_through_its_life() {
 
 /// Syncs that were begun: one end makes all of them durable, and so does a commit.
 #[test]
-fn what_a_begun_sync_promises_is_there_after_a_crash() {
+fn begun_syncs_survive_a_crash() {
     let served = Served::new();
     let fs = &served.fs;
     let begin = |name: &str, bytes: &[u8]| {
@@ -252,7 +252,7 @@ fn a_pinned_node_stays_until_it_is_forgotten() {
     served.write(made.node, 0, b"still here");
     served.fs.forget(made.node, 1);
     assert_eq!(served.fs.attr(made.node).map_err(Errno::from), Err(Errno::ESTALE));
-    // What is not forgotten goes with the server.
+    // A node that is not forgotten is removed when the server ends.
     let free = served.fs.status().unwrap().blocks_free;
     let lost = served.file(NodeId::ROOT, "b");
     served.write(lost.node, 0, &[7; 10_000_000]);
@@ -309,7 +309,7 @@ fn listings_go_on_where_they_stopped() {
             }
             let Some(last) = list.names.last() else { break };
             from = last.2;
-            // Names that were listed may go without moving the others.
+            // Listed names may be removed without moving the others.
             if with_nodes && last.0.starts_with("file") {
                 served.fs.unlink(dir, last.0.as_bytes()).unwrap();
                 removed += 1;
@@ -386,13 +386,13 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     assert_eq!(fs.link(copy, NodeId::ROOT, b"x").map_err(Errno::from), Err(Errno::EXDEV));
     let moved = fs.rename(&ROOT, (sub, b"file"), (NodeId::ROOT, b"f"), RenameFlags::empty());
     assert_eq!(moved.map_err(Errno::from), Err(Errno::EXDEV));
-    // A subvolume goes like a directory when it is empty.
+    // An empty subvolume is removed like a directory.
     assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOTEMPTY));
     fs.remove_dir(sub, b"nested").unwrap();
     fs.unlink(sub, b"file").unwrap();
     fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOENT));
-    // Who is in it stays there, and gets no names.
+    // Processes in it stay there, and it gets no names.
     assert_eq!(fs.create(&ROOT, sub, b"x", &new).map_err(Errno::from), Err(Errno::ESTALE));
     fs.forget(sub, u64::MAX);
     assert_eq!(fs.attr(sub).map_err(Errno::from), Err(Errno::ESTALE));
@@ -450,13 +450,13 @@ fn lists_and_permission_bits_follow_each_other() {
     served.chmod(file, 0o4664);
     assert_eq!(served.attr(file).permissions, 0o4664);
     assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME).unwrap(), list(6, 6, 5, 6, 4));
-    // A list that says no more than the bits is not kept.
+    // A list that equals the bits is not kept.
     let plain = acl::Acl::parse(&list(6, 6, 5, 6, 4)).unwrap().unwrap();
     assert!(!plain.is_mode_only());
     fs.remove_xattr(file, acl::ACCESS_NAME).unwrap();
     assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME).map_err(Errno::from), Err(Errno::ENODATA));
     served.chmod(file, 0o600);
-    // Directories hand their default on.
+    // Directories pass their default list on.
     let dir = served.dir(NodeId::ROOT, "dir").node;
     served.set_xattr(dir, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1)).unwrap();
     assert_eq!(served.attr(dir).permissions, 0o755);
@@ -643,7 +643,7 @@ fn names_have_limits() {
     served.finish();
 }
 
-/// A control operation of a caller to whom the device does not belong.
+/// A control operation of a caller that does not own the device.
 fn asked(caller: Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize) -> Control<'_> {
     Control { caller, owns_device: false, node, command, input, output_bytes_max }
 }
@@ -745,7 +745,7 @@ fn control_operations_work_on_subvolumes() {
     assert_eq!(&info[8..13], b"snap\0");
     // As in the kernel, which looks at the subvolume before the directory.
     assert_eq!(control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
-    // Nobody without privileges deletes what is read-only, and nobody here is taken to have any.
+    // A read-only subvolume needs privileges to delete, which no caller here counts as having.
     assert_eq!(control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
     at(&ROOT, snap, SUBVOL_SETFLAGS, &[0; 8], 0).unwrap();
     control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]).unwrap();
@@ -758,8 +758,8 @@ fn control_operations_work_on_subvolumes() {
     served.finish();
 }
 
-/// Control operations went around permissions: the kernel has not looked at them, and the server took uid 0 for
-/// privileged, the mask of a list for the group's bits, and did not look at lists at all.
+/// Control operations ignored permissions: the kernel does not check them, and the server took uid 0 for privileged,
+/// the mask of a list for the group's bits, and ignored lists.
 #[test]
 fn control_operations_go_by_permissions() {
     const SUBVOL_CREATE: u32 = 0x5000_940e;
@@ -785,7 +785,7 @@ fn control_operations_go_by_permissions() {
     for (index, (mode, uid, gid, caller, wanted)) in [
         (0o700, 1000, 1000, USER, allowed),
         (0o700, 1000, 1000, other, refused),
-        // Root without capabilities is anybody.
+        // Root without capabilities is like any user.
         (0o700, 1000, 1000, ROOT, refused),
         (0o770, 0, 2000, other, allowed),
         (0o707, 0, 0, other, refused),
@@ -806,7 +806,7 @@ fn control_operations_go_by_permissions() {
     assert_eq!(in_dir(&other, dir, SUBVOL_CREATE, b"by mask"), refused);
     served.set_xattr(dir, acl::ACCESS_NAME, &list(7, 7, 7, 5, 0)).unwrap();
     assert_eq!(in_dir(&USER, dir, SUBVOL_CREATE, b"masked"), refused);
-    // What others own in a directory of mine is not mine.
+    // A file of another user in one's own directory is not one's own.
     fs.remove_xattr(dir, acl::ACCESS_NAME).unwrap();
     set(0o777, 1000, 1000);
     assert_eq!(in_dir(&other, dir, SNAP_DESTROY, b"s0"), refused);
@@ -827,7 +827,7 @@ fn control_operations_go_by_permissions() {
     for name in [acl::DEFAULT_NAME, acl::ACCESS_NAME] {
         assert_eq!(fs.get_xattr(heir.node, name).map_err(Errno::from), Err(Errno::ENODATA));
     }
-    // Unless the mount was made for it, nothing of this works, for anybody.
+    // Unless the mount was made for it, none of this works, for any caller.
     let plain = served.volume.serve(FsOptions::default()).unwrap();
     let input = [&[0; 8][..], b"name", &[0; 4084]].concat();
     let second = [0x5000_9417, 0x5000_9418, 0x5000_943f];
@@ -842,7 +842,7 @@ fn control_operations_go_by_permissions() {
 
 #[test]
 fn a_change_of_nothing_takes_no_bits_from_the_program_of_another() {
-    // `chown(path, -1, -1)` by a stranger reaches the server unchecked, and disarmed every set-user program.
+    // `chown(path, -1, -1)` by any user reaches the server unchecked, and cleared the bits of every set-user program.
     let served = Served::new();
     let nothing = SetAttr { clear_privileges: true, ..SetAttr::default() };
     let stranger = Caller { uid: 65534, gid: 65534, ..USER };
@@ -852,7 +852,7 @@ fn a_change_of_nothing_takes_no_bits_from_the_program_of_another() {
         (0o755, stranger, Some(0o755)),
         (0o6755, USER, Some(0o755)),
         (0o6755, ROOT, Some(0o755)),
-        // A write by one who may write looks the same.
+        // A write with permission looks the same.
         (0o6757, stranger, Some(0o757)),
         (0o6775, stranger, Some(0o775)),
     ] {
@@ -925,7 +925,7 @@ fn who_renames_what_he_lists_comes_to_an_end() {
     served.finish();
 }
 
-/// Counts what is logged.
+/// Counts log messages.
 struct LogCounter(Arc<AtomicUsize>);
 
 impl tracing::Subscriber for LogCounter {
@@ -981,7 +981,7 @@ fn damage_is_an_error_where_it_is_and_in_the_log_once() {
     assert_eq!(fs.read(bad, Handle(0), 2 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
     assert_eq!(fs.read(bad, Handle(0), 4 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
     assert_eq!(fs.read(good, Handle(0), 3 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
-    // What is written anew is whole again.
+    // Rewritten data is valid again.
     fs.write(bad, Handle(0), 3 * 4096, &[2; 4096], WriteFlags::empty()).unwrap();
     assert_eq!(fs.read(bad, Handle(0), 3 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
     fs.sync_fs().unwrap();

@@ -1,27 +1,27 @@
-//! What can be found, in one table: stable codes, what each means for the user's data, and what to do.
+//! Finding codes of a check, in one table: a stable name, the meaning for the user's data, and advice.
 
 use crate::pass::PassTable;
 
-/// What is said of a code.
+/// Description of a code.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeInfo<C, P> {
     /// The code.
     pub code: C,
-    /// Its name, which does not change from version to version.
+    /// Its name, stable across versions.
     pub id: &'static str,
     /// The pass that finds it.
     pub pass: P,
-    /// What is wrong.
+    /// The damage.
     pub what: &'static str,
-    /// What it means for the data.
+    /// Its meaning for the data.
     pub means: &'static str,
-    /// What to do about it.
+    /// Advice.
     pub advice: &'static str,
 }
 
 /// The codes of a format's check; [`codes`](crate::codes) makes it.
 pub trait CodeTable: Copy + Ord + 'static {
-    /// The passes that find them.
+    /// The passes that report the codes.
     type Pass: PassTable;
 
     /// Every code, in the order of the passes.
@@ -33,7 +33,7 @@ pub trait CodeTable: Copy + Ord + 'static {
         Self::all().iter().find(|info| info.id == id).map(|info| info.code)
     }
 
-    /// What is said of it.
+    /// Its description.
     #[must_use]
     fn info(self) -> Option<&'static CodeInfo<Self, Self::Pass>> {
         Self::all().iter().find(|info| info.code == self)
@@ -46,8 +46,8 @@ pub trait CodeTable: Copy + Ord + 'static {
     }
 }
 
-/// Makes `Code`, an enumeration of kinds of damage, and its table, of rows that each say: variant, name, variant of
-/// `Pass`, what is wrong, what it means, what to do. The last two are names of constants; `Pass` is in scope.
+/// Defines `Code`, an enumeration of kinds of damage, and its table. Each row has: variant, name, variant of `Pass`,
+/// damage, meaning, advice. The last two are names of constants; `Pass` must be in scope.
 #[macro_export]
 macro_rules! codes {
     ($($name:ident $id:literal $pass:ident $what:literal $means:ident $advice:ident;)*) => {

@@ -1,39 +1,39 @@
-//! What a check finds, and how much of it is kept.
+//! Findings of a check, with a bounded number kept per code.
 
 use std::collections::BTreeMap;
 
-/// Findings of one code that are kept; of the others the number is.
+/// Findings kept per code; further ones are only counted.
 const KEPT_PER_CODE: usize = 200;
 
-/// Something that is wrong.
+/// A defect found in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<C, P> {
-    /// What kind of thing.
+    /// Its code.
     pub code: C,
-    /// What exactly, where the code stands for several things.
+    /// The exact object, if the code covers several.
     pub what: String,
-    /// Where.
+    /// Its place.
     pub place: P,
-    /// What should be there.
+    /// The expected value.
     pub expected: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Clone, Debug)]
 pub struct Report<C, P, S> {
-    /// Findings by code; of each code a bounded number.
+    /// Findings by code, a bounded number of each.
     pub findings: Vec<Finding<C, P>>,
-    /// How many there were of each code.
+    /// Number of findings of each code.
     pub counts: Vec<(C, u64)>,
     /// The passes that ran.
     pub passes: Vec<S>,
-    /// What was not looked at, and why; what is no error and worth knowing.
+    /// Remarks: passes or objects that were skipped and why, and facts that are not errors.
     pub notes: Vec<String>,
-    /// Inodes that were looked at.
+    /// Inodes checked.
     pub inodes: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl<C, P, S> Default for Report<C, P, S> {
     }
 }
 
-/// Collects findings.
+/// Collects findings by code.
 #[derive(Debug)]
 pub struct Collection<C, P>(BTreeMap<C, Kept<C, P>>);
 
@@ -60,7 +60,7 @@ impl<C, P> Default for Collection<C, P> {
 }
 
 impl<C: Copy + Ord, P> Collection<C, P> {
-    /// Adds one that names what it is about.
+    /// Adds a finding about a named object.
     pub fn add(&mut self, code: C, what: impl Into<String>, place: P, expected: impl ToString, found: impl ToString) {
         let kept = self.0.entry(code).or_insert_with(|| Kept { count: 0, findings: Vec::new() });
         kept.count = kept.count.saturating_add(1);
@@ -70,7 +70,7 @@ impl<C: Copy + Ord, P> Collection<C, P> {
         }
     }
 
-    /// A report with all that were kept, by code, and the number of each code.
+    /// Turns the collection into a report: kept findings by code, and the number of each code.
     #[must_use]
     pub fn report<S>(self, passes: Vec<S>) -> Report<C, P, S> {
         let counts = self.0.iter().map(|(code, kept)| (*code, kept.count)).collect();

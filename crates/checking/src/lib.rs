@@ -1,17 +1,17 @@
-//! What the checkers of all formats have in common: a table of passes, a table of codes, what is found, and the report.
+//! Common parts of the checkers of all formats: pass table, code table, findings and report.
 //!
 //! ```text
 //! format's checker: Pass (PassTable), Code (codes!), Place
-//!       |  adds what it finds
+//!       |  adds findings
 //!       v
-//!   Collection -> Report -> whoever shows it, for every format in one way
+//!   Collection -> Report -> command line, in one layout for every format
 //! ```
 //!
 //! Invariants
-//! * names of passes and codes do not change from version to version, and none stands in a table twice;
-//! * of each code a bounded number of findings is kept, and all are counted.
+//! * names of passes and codes are stable across versions and unique within a table;
+//! * a bounded number of findings is kept per code, and all are counted.
 //!
-//! Nothing here reads a device, and nothing fails. Callers: the checkers, and the command line.
+//! This crate reads no device and cannot fail. Callers: the checkers, and the command line.
 
 mod code;
 mod finding;

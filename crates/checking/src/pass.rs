@@ -1,15 +1,16 @@
-//! The passes of a check: what is looked at, in which order, and what each needs.
+//! The passes of a check: their order, descriptions and dependencies. Checkers define the table; the command line
+//! selects passes by name.
 
-/// What is said of a pass.
+/// Description of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PassInfo<P: 'static> {
     /// The pass.
     pub pass: P,
-    /// Its name, which does not change from version to version.
+    /// Its name, stable across versions.
     pub id: &'static str,
-    /// Passes that run before it.
+    /// Passes that must run before it.
     pub needs: &'static [P],
-    /// What it looks at, one line.
+    /// One line about its subject.
     pub about: &'static str,
 }
 
@@ -30,10 +31,10 @@ pub trait PassTable: Copy + Ord + 'static {
         Self::all().iter().find(|info| info.pass == self).map_or("", |info| info.id)
     }
 
-    /// These passes and all that they need, in order.
+    /// These passes and all their dependencies, in order.
     #[must_use]
     fn and_needs(mut wanted: Vec<Self>) -> Vec<Self> {
-        // A need may have needs of its own.
+        // Dependencies may have dependencies of their own.
         loop {
             let needs = Self::all().iter().filter(|info| wanted.contains(&info.pass)).flat_map(|info| info.needs);
             let missing: Vec<Self> = needs.copied().filter(|pass| !wanted.contains(pass)).collect();

@@ -1,12 +1,12 @@
-//! Who is told how far a check has come.
+//! Progress of a check.
 
-/// Is told how far a check has come. Called from several threads.
+/// Receives the progress of a check, from several threads.
 pub trait Watch: Sync {
-    /// So many bytes were read.
+    /// Counts bytes as read.
     fn add_bytes(&self, _bytes: u64) {}
-    /// So many inodes were looked at.
+    /// Counts inodes as checked.
     fn add_inodes(&self, _count: u64) {}
-    /// So many bytes will be read, as far as is known now.
+    /// Sets the number of bytes to read, as far as known.
     fn set_total(&self, _bytes: u64) {}
 }
 

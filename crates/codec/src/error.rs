@@ -1,11 +1,11 @@
-//! Why compressed bytes are no good.
+//! Errors of decompression and compression.
 
 use crate::kind::CompressionType;
 
 /// The result of a compression or decompression.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure of a codec. All but [`Error::OutOfMemory`] blame the input.
+/// A failure of a codec. All but [`Error::OutOfMemory`] are caused by the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,9 +14,9 @@ pub enum Error {
     Invalid {
         /// The codec.
         codec: CompressionType,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
-        /// Where it begins, as far as the codec tells.
+        /// Its position, as far as the codec reports it.
         at: usize,
     },
     /// A length inside the framing is impossible.
@@ -24,9 +24,9 @@ pub enum Error {
     Length {
         /// The codec.
         codec: CompressionType,
-        /// Which length.
+        /// Name of the length.
         what: &'static str,
-        /// Where it stands in the compressed data.
+        /// Its position in the compressed data.
         at: usize,
         /// The largest legal value.
         expected: usize,

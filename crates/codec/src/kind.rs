@@ -1,11 +1,11 @@
-//! The compressions there are.
+//! [`CompressionType`]: names, numbers and levels of the compressions.
 
 use std::fmt;
 
-/// The level of zlib and zstd where none is given.
+/// Default level of zlib and zstd.
 const DEFAULT_LEVEL: i32 = 3;
 
-/// How an extent is compressed; the numbers are those of the extent item.
+/// A compression, numbered as in the extent item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CompressionType {
     /// Deflate in a zlib wrapper.

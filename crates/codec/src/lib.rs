@@ -5,16 +5,16 @@
 //! - [`verity`]: the Merkle trees of fs-verity.
 //! - [`compress`]: the three compressions of file extents, with the framing they have on disk.
 //!
-//! Nothing here knows a device, a tree or a file, and nothing allocates more than its caller's
-//! stated output length (plus the codec's own fixed working memory). Input comes from the disk
-//! and is hostile: every function ends in bytes or an [`Error`], never in a panic.
+//! This crate knows no devices, trees or files, and allocates no more than the output length that the caller states,
+//! plus the codec's fixed working memory. Input comes from the disk and is hostile: every function returns bytes or an
+//! [`Error`] and never panics.
 //!
 //! The numbers of [`checksum::ChecksumType`] and [`compress::CompressionType`] are those on disk.
 //!
-//! Who calls it: the verifier of tree blocks, the store (data checksums), writeback and file
-//! reads (compression), send and receive.
+//! Callers: the verifier of tree blocks, the store (data checksums), writeback and file reads (compression), send and
+//! receive.
 
-// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+// Disk data is untrusted: code that reads it must check every length and index (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 

@@ -1,41 +1,41 @@
-//! Merkle trees of fs-verity (the kernel's `Documentation/filesystems/fsverity.rst`): whether the blocks of a file are
-//! those that a root hash stands for.
+//! Merkle trees of fs-verity (the kernel's `Documentation/filesystems/fsverity.rst`): verify the blocks of a file
+//! against a root hash. File reads and `check` use it.
 //!
 //! ```text
 //!    root hash (of the descriptor) <- first block of the tree <- ... <- last level: a hash of each block of data
 //! ```
 //!
-//! A level has the hashes of the blocks of the next one. The level under the root comes first, that over the data last.
-//! Of a file of one block the root hash is that of the block, and there is no tree.
+//! A level has the hashes of the blocks of the next one. The level below the root comes first, the one over the data
+//! last. For a file of one block the root hash is the hash of that block, and there is no tree.
 
 use std::collections::HashMap;
 
 use sha2::{Digest as _, Sha256, Sha512};
 
-/// Bytes of a block, of data and of the tree: others are not supported.
+/// Block size of data and tree; others are not supported.
 pub const BLOCK_SIZE: usize = 4096;
 const BLOCK_BYTES: u64 = 4096;
 const LOG_BLOCK_SIZE: u8 = 12;
 /// Bytes of a descriptor without its signature.
 pub const DESCRIPTOR_SIZE: usize = 256;
-/// Bytes of one with it, at most.
+/// Limit on a descriptor with its signature, in bytes.
 pub const DESCRIPTOR_SIZE_MAX: usize = 16_384;
-/// Levels of a tree at most, as in the kernel.
+/// Limit on the levels of a tree, as in the kernel.
 const LEVELS_MAX: usize = 8;
 const ROOT_HASH_AT: usize = 16;
 const SALT_AT: usize = 80;
 const RESERVED_AT: usize = 112;
 const SALT_SIZE_MAX: u64 = 32;
 
-/// What is wrong with a descriptor.
+/// An invalid value in a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, found {found}")]
 pub struct WrongDescriptor {
-    /// Which value.
+    /// Name of the value.
     pub what: &'static str,
-    /// What it has to be: a number, or the highest one.
+    /// The required or the largest value.
     pub expected: u64,
-    /// What it is.
+    /// The value found.
     pub found: u64,
 }
 
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// The salt is filled up with zeros to a multiple of this.
+    /// The salt is zero-padded to a multiple of this.
     const fn input_size(self) -> usize {
         match self {
             Self::Sha256 => 64,
@@ -66,7 +66,7 @@ impl Algorithm {
 #[derive(Clone, Debug)]
 pub struct Tree {
     algorithm: Algorithm,
-    /// With zeros behind it, as it is hashed in front of each block.
+    /// Zero-padded, as it is hashed before each block.
     salt: Vec<u8>,
     root: Vec<u8>,
     /// First block of each level, that over the data first.
@@ -76,10 +76,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree that a descriptor stands for, of a file with so many bytes.
+    /// The tree for a descriptor of a file with this size.
     ///
     /// # Errors
-    /// [`WrongDescriptor`] naming the first value that is wrong, or not supported.
+    /// [`WrongDescriptor`] for the first value that is invalid or not supported.
     pub fn new(descriptor: &[u8], data_bytes: u64) -> Result<Self, WrongDescriptor> {
         let wrong = |what, expected, found| Err(WrongDescriptor { what, expected, found });
         let size = u64::try_from(descriptor.len()).unwrap_or(u64::MAX);
@@ -125,13 +125,13 @@ impl Tree {
         Ok(Self { algorithm, salt, root, starts, blocks, data_blocks })
     }
 
-    /// Blocks of the tree.
+    /// Number of blocks in the tree.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The hash of a block, which is filled up with zeros.
+    /// The hash of a block, zero-padded to the block size.
     #[must_use]
     pub fn hash(&self, block: &[u8]) -> Vec<u8> {
         static ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
@@ -148,7 +148,8 @@ impl Tree {
     }
 }
 
-/// First blocks of the levels, that over the data first, and how many blocks the tree has; `None` for too many levels.
+/// First blocks of the levels, beginning with the one over the data, and the number of blocks in the tree; `None` for
+/// too many levels.
 fn levels(data_blocks: u64, algorithm: Algorithm) -> Option<(Vec<u64>, u64)> {
     let per_block = u64::try_from(BLOCK_SIZE.checked_div(algorithm.digest_size())?).ok()?;
     let (mut counts, mut count) = (Vec::new(), data_blocks);
@@ -168,24 +169,24 @@ fn levels(data_blocks: u64, algorithm: Algorithm) -> Option<(Vec<u64>, u64)> {
     Some((starts, next))
 }
 
-/// Compares blocks of one file with its tree; blocks of the tree that were right are remembered.
+/// Compares blocks of a file with its tree, and caches verified tree blocks.
 #[derive(Debug)]
 pub struct Verifier<'t> {
     tree: &'t Tree,
     right: HashMap<u64, Vec<u8>>,
 }
 
-/// Blocks of a tree that are remembered: 1 MiB.
+/// Limit on cached tree blocks: 1 MiB.
 const REMEMBERED_MAX: usize = 256;
 
 impl<'t> Verifier<'t> {
-    /// Nothing was compared yet.
+    /// A verifier with an empty cache.
     #[must_use]
     pub fn new(tree: &'t Tree) -> Self {
         Self { tree, right: HashMap::new() }
     }
 
-    /// True where a block of data is the one that was protected. `read` reads a block of the tree.
+    /// True if a block of data matches the tree. `read` reads a block of the tree.
     ///
     /// # Errors
     /// Those of `read`.
@@ -202,7 +203,7 @@ impl<'t> Verifier<'t> {
         Ok(self.tree.hash(data) == wanted)
     }
 
-    /// The hash that a level, counted from the one over the data, has at an index; `None` where the tree is damaged.
+    /// The hash at an index of a level, counted from the one over the data; `None` if the tree is damaged.
     fn hash_at<E>(
         &mut self,
         level: usize,

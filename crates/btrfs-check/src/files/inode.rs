@@ -1,4 +1,4 @@
-//! One inode: what its items say, and whether they agree.
+//! One inode: collecting its items, and comparing them. Called by `scan`.
 
 use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeItem, LinkSizes};
@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
 
-/// The subvolume that inodes are looked at in.
+/// The subvolume of the inodes.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) cx: &'a Context<'a>,
@@ -17,14 +17,14 @@ pub(super) struct View<'a> {
     pub(super) has_no_holes: bool,
 }
 
-/// No call can set these on a symbolic link, nor take them away.
+/// Flags that cannot be set on a symbolic link.
 const NOT_OF_SYMLINKS: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// What was seen of an inode so far.
+/// The state of an inode whose items are being read.
 pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) item: Option<InodeItem>,
-    /// Names that the inode knows.
+    /// Names in back references.
     pub(super) names: u64,
     /// Sums over the entries by name, and over those by position; and their numbers.
     by_name: (u128, u64),
@@ -70,12 +70,12 @@ impl Inode {
         self.item.is_some_and(|item| !item.inode_flags().contains(InodeFlags::NODATASUM))
     }
 
-    /// It is an orphan that is being deleted: what its items say is half gone.
+    /// True for an orphan that is being deleted: its items are incomplete.
     pub(super) fn is_going(&self) -> bool {
         self.names == 0 && self.item.is_some_and(|item| item.nlink.get() == 0)
     }
 
-    /// Looks for a name that is twice among those of one hash, which one item has.
+    /// Looks for a name that occurs twice in one item of names with one hash.
     pub(super) fn same_names(&mut self, data: &[u8]) {
         let mut names: Vec<&[u8]> = DirEntry::iter(data).map_while(Result::ok).map(|entry| entry.name).collect();
         names.sort_unstable();
@@ -94,7 +94,7 @@ impl Inode {
         self.names_len = self.names_len.saturating_add(entry.name.len().try_into().unwrap_or(u64::MAX));
     }
 
-    /// Returns where the extent should begin at the earliest, and where it does, when it overlaps the one before.
+    /// Returns the earliest valid start of the extent, and its start, when it overlaps the one before.
     pub(super) fn extent(&mut self, offset: u64, extent: &FileExtent<'_>, sector: u64) -> Option<(u64, u64)> {
         let len = extent.file_len();
         let overlap = (offset < self.end).then_some((self.end, offset));
@@ -105,7 +105,7 @@ impl Inode {
         let end = offset.saturating_add(len);
         match extent {
             FileExtent::Inline { head, data } => {
-                // No kernel compresses a target.
+                // Kernels do not compress targets.
                 let is_plain = head.compression == 0;
                 self.link = Some(if is_plain { LinkSizes::of(data) } else { LinkSizes { stored: len, target: len } });
                 self.bytes = self.bytes.saturating_add(len);
@@ -215,7 +215,7 @@ impl Inode {
     }
 }
 
-/// Entries by name and by position of one directory are not the same: which?
+/// Finds the entries of a directory that differ by name and by position.
 fn compare_entries(scan: &View<'_>, dir: u64, place: &Place) {
     let mut by_name: Vec<(Vec<u8>, u64)> = Vec::new();
     let mut by_index: Vec<(Vec<u8>, u64)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Finds the names that a directory and an inode do not agree about, once it is known that there are some.
+//! Finds the names on which directories and inodes disagree, once sums show that there are some. Called by the file
+//! pass.
 
 use std::io;
 
@@ -11,7 +12,7 @@ use super::{Code, Context, Place, Run, hash_name};
 use crate::order::at_or_after;
 use crate::sort::{Record, Sorter};
 
-/// Items of one inode that are looked at.
+/// Items of one inode that are read.
 const ITEMS_MAX: usize = 4_000_000;
 
 const INODE: u64 = 0;
@@ -53,11 +54,11 @@ pub(super) fn find(cx: &Context<'_>, tree: u64, runs: &[Run]) -> io::Result<()> 
     Ok(())
 }
 
-/// The inode whose items come by.
+/// The inode of the present items.
 #[derive(Default)]
 struct Now {
     inode: u64,
-    /// As entries of directories have it.
+    /// The type in entries of directories.
     kind: u8,
     /// It has no link, and no name was seen yet.
     is_going: bool,
@@ -84,7 +85,7 @@ fn names(key: &Key, data: &[u8], now: &mut Now, records: &mut Vec<Record<5>>) {
                 records.push([key.objectid, hash(entry.parent.0, entry.name), REF, more, entry.parent.0]);
             }
         }
-        // What is left of a directory that is being deleted names nothing.
+        // Entries of a directory that is being deleted do not count.
         item_type::DIR_INDEX if now.is_going && now.inode == key.objectid => {}
         item_type::DIR_INDEX => {
             for entry in DirEntry::iter(data).map_while(Result::ok) {
@@ -99,7 +100,7 @@ fn names(key: &Key, data: &[u8], now: &mut Now, records: &mut Vec<Record<5>>) {
     }
 }
 
-/// All that is known of one name of one inode.
+/// Compares the records of one name of one inode.
 fn compare(cx: &Context<'_>, tree: u64, exists: Option<u64>, records: &[Record<5>]) {
     let Some([inode, ..]) = records.first().copied() else { return };
     let of = |wanted: u64| records.iter().filter(move |[_, _, side, ..]| *side == wanted);

@@ -1,15 +1,15 @@
-//! Inodes, in the order of their keys.
+//! The file pass: inodes, in the order of their keys.
 //!
-//! Nearly all that has to agree about an inode stands side by side: `inode` compares that as it goes by. What stands
-//! elsewhere is the other side of a name: an entry of a directory and the name that its inode knows. Both sides are
-//! added up as hashes of (inode, directory, position, name, type); where the sums of a subvolume are equal, so are the
-//! names, and only where they are not `links` looks for those that differ.
+//! Nearly all items of an inode are adjacent: `inode` compares them as they are read. Only the other side of a name is
+//! elsewhere: an entry of a directory and the back reference of its inode. Both sides are added up as hashes of (inode,
+//! directory, position, name, type); where the sums of a subvolume are equal, so are the names, and only otherwise
+//! `links` looks for those that differ.
 //!
-//! A few leaves side by side are a run, which a thread takes at a time. An inode belongs to the run where its items
-//! begin. What a run came to is kept by its leaves and those around it that were read, so that snapshots cost what they
-//! have alone.
+//! A few adjacent leaves are a run, which a thread takes at a time. An inode belongs to the run where its items begin.
+//! The result of a run is cached by its leaves and the neighbouring leaves that were read, so that snapshots cost only
+//! their own leaves.
 //!
-//! Failure: findings only; blocks that cannot be read are left out, and sums are not compared then.
+//! Failure: findings only; unreadable blocks are skipped, and sums are not compared then.
 
 mod inode;
 mod links;
@@ -37,7 +37,7 @@ use crate::threads::in_threads;
 pub(crate) use scan::SubvolumeEntry;
 use scan::{Found, Noted, Scan};
 
-/// What other passes need of it.
+/// The results for other passes.
 pub(crate) struct FilesFound {
     /// Data that has to have checksums.
     pub(crate) needs: Needs,
@@ -47,29 +47,29 @@ pub(crate) struct FilesFound {
     pub(crate) subvolume_entries: HashMap<u64, Vec<SubvolumeEntry>>,
 }
 
-/// What is the same for all subvolumes.
+/// The state shared by all subvolumes.
 struct Shared<'a> {
     cx: &'a Context<'a>,
     needs: Needs,
     streams: Streams,
     has_no_holes: bool,
-    /// Runs that were looked at, each with what was behind it.
+    /// Results of runs, each with the leaves behind it.
     known: Mutex<HashMap<RunKey, Vec<Kept>>>,
 }
 
 /// A run and the leaf before it.
 type RunKey = (Option<u64>, Run);
 
-/// What a run came to, and the leaves behind it where its last inode goes on: equal for equal items.
+/// The result of a run, and the leaves behind it that its last inode extends into: equal for equal items.
 struct Kept {
     behind: Vec<u64>,
     found: Found,
 }
 
-/// Runs that are alike and are kept: they differ in what is behind them.
+/// Results kept for equal runs with different leaves behind them.
 const KEPT_MAX: usize = 4;
 
-/// Looks at the inodes of every subvolume.
+/// Checks the inodes of every subvolume.
 ///
 /// # Errors
 /// The host's, where records do not fit into memory.
@@ -84,7 +84,7 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
     let mut subvolume_entries = HashMap::new();
     let has_several = facts.roots.iter().filter(|(key, _)| TreeId(key.objectid).is_subvolume()).count() > 1;
     for (key, item) in &facts.roots {
-        // What is being deleted is not whole.
+        // A subvolume that is being deleted is incomplete.
         if !TreeId(key.objectid).is_subvolume() || item.refs.get() == 0 {
             continue;
         }
@@ -162,7 +162,7 @@ impl Shared<'_> {
             findings.add(Code::FileOrphan, Place::inode(tree, *inode), "an orphan item, or a name", "neither");
         }
         for inode in orphans.difference(&unnamed) {
-            // With names it is no orphan any more, which a mount sees.
+            // An inode with names is not an orphan any more, which a mount sees.
             if !links::exists(self.cx, runs, *inode) {
                 findings.add(Code::FileOrphanItem, Place::inode(tree, *inode), "an inode", "none");
             }
@@ -174,8 +174,8 @@ impl Shared<'_> {
     }
 }
 
-/// Hash of a name, to be added up: equal sums mean equal names, whatever the order. Not keyed: a file system made to
-/// have other names with equal sums is beyond what a check is for.
+/// Hash of a name, to be added up: equal sums mean equal names, in any order. Not keyed: a check does not have to
+/// detect a file system made to have other names with equal sums.
 pub(super) fn hash_name(inode: u64, dir: u64, index: u64, name: &[u8], kind: u8) -> u128 {
     let mut state = (0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f);
     for value in [inode, dir, index, u64::from(kind), to_u64(name.len())] {

@@ -1,4 +1,4 @@
-//! One way through the leaves of a run.
+//! One pass over the leaves of a run. Called by the file pass.
 
 use btrfs_disk::Key;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
@@ -23,14 +23,14 @@ pub(crate) struct SubvolumeEntry {
     pub(crate) name: Vec<u8>,
 }
 
-/// What a run, or a subvolume, came to.
+/// The result of a run, or a subvolume.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) inodes: u64,
     /// Sum over the entries of directories, and over the names that inodes know.
     pub(super) entries: u128,
     pub(super) refs: u128,
-    /// Inodes without a name, and those that orphan items name.
+    /// Inodes without a name, and those in orphan items.
     pub(super) unnamed: Vec<u64>,
     pub(super) orphans: Vec<u64>,
     pub(super) subvolumes: Vec<SubvolumeEntry>,
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// Stands for the end of the tree among the leaves that were read behind a run.
+/// The end of the tree in a list of leaves read behind a run.
 const NO_LEAF: u64 = u64::MAX;
 
 /// Whether a scan of a run would read the same leaves behind it.
@@ -66,7 +66,7 @@ pub(super) struct Noted {
     pub(super) streams: Vec<Record<6>>,
 }
 
-/// Looks at the inodes whose items begin in some leaves.
+/// Checks the inodes whose items begin in a run of leaves.
 pub(super) struct Scan<'a> {
     pub(super) cx: &'a Context<'a>,
     pub(super) tree: u64,
@@ -81,14 +81,14 @@ impl<'a> Scan<'a> {
         Self { cx, tree, has_no_holes, noted, now: None, found: Found::default() }
     }
 
-    /// Returns the leaves behind the run that were read, where the last inode goes on, for [`goes_on`].
+    /// Returns the leaves behind the run that were read for the last inode, for [`goes_on`].
     pub(super) fn run(
         &mut self,
         before: Option<u64>,
         leaves: &[u64],
         mut behind: impl Iterator<Item = u64>,
     ) -> Vec<u64> {
-        // The inode whose items begin before the run is not the run's.
+        // An inode whose items begin before the run belongs to another run.
         let skipped = before.and_then(|leaf| self.cx.media.read_block(leaf)).and_then(|block| {
             let leaf = LeafView::new(&block);
             leaf.nritems().checked_sub(1).map(|last| leaf.key(last).objectid)

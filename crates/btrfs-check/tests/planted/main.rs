@@ -1,6 +1,6 @@
-//! Each code of the table is found where the damage that it stands for is planted: one field, item or byte is changed
-//! in an image, and checksums are made right where the damage is not the checksum. A code that nothing plants fails the
-//! test, so that the table is complete; an image in which nothing is planted has to be clean.
+//! Each code of the table is found where its damage is planted: one field, item or byte is changed in an image, and
+//! checksums are made right where the damage is not the checksum. A code without a plant fails the test, so that the
+//! table is complete; an image without damage has to be clean.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 

@@ -29,7 +29,7 @@ pub(crate) struct Planted {
 
 pub(crate) type Damaged = Option<Arc<dyn Device>>;
 
-/// What a check with all passes finds.
+/// The findings of a check with all passes.
 pub(crate) fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
     let passes = Pass::all().iter().map(|info| info.pass).collect();
     let options = Options { passes, ..Options::default() };
@@ -68,13 +68,13 @@ impl Planted {
         self.done()
     }
 
-    /// Takes out the first item of a type that passes and is not the first of its leaf.
+    /// Removes the first accepted item of a type that is not the first of its leaf.
     pub(crate) fn remove(&self, (tree, kind): (TreeId, u8), is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Damaged {
         self.taken(tree, kind, is_wanted)?;
         self.done()
     }
 
-    /// As `remove`; returns what was taken.
+    /// As `remove`; returns the removed item.
     pub(crate) fn taken(
         &self,
         tree: TreeId,

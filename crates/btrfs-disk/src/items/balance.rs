@@ -1,7 +1,7 @@
-//! TEMPORARY_ITEM of a balance: what it was asked to do. Key: (BALANCE, TEMPORARY_ITEM, 0), in the root tree.
+//! TEMPORARY_ITEM of a balance: its arguments. Key: (BALANCE, TEMPORARY_ITEM, 0), in the root tree.
 //!
-//! It stands there from the start of a balance to its end, so that a crash, or another program, does not forget it. How
-//! far it came is not in it.
+//! It exists while a balance runs, so that the balance can resume after a crash or in another program. It does not
+//! record progress.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::OnDisk;
 use crate::flags::{BalanceFilters, BalanceFlags};
 
-/// Which block groups of one use are balanced, and what they become.
+/// Filters for the block groups of one type, and their target profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BalanceArgs {
     /// Profiles; `single` has a bit of its own here ([`BalanceArgs::SINGLE`]).
     pub profiles: U64,
-    /// With `USAGE` these are one number: percent of a group that is in use, which it must be below. With
-    /// `USAGE_RANGE` the first and the second.
+    /// With `USAGE`, one number: the percentage in use that a group must be below. With `USAGE_RANGE`, the lower and
+    /// the upper bound.
     pub usage: [U32; 2],
     /// Number of a device.
     pub devid: U64,
@@ -28,11 +28,11 @@ pub struct BalanceArgs {
     pub vrange: [U64; 2],
     /// With `CONVERT`, the profile that groups become; see `profiles`.
     pub target: U64,
-    /// Which of the fields count: [`BalanceFilters`].
+    /// The fields that apply: [`BalanceFilters`].
     pub flags: U64,
-    /// With `LIMIT` these are one number: most groups. With `LIMIT_RANGE` the fewest and the most.
+    /// With `LIMIT`, one number: the maximum number of groups. With `LIMIT_RANGE`, the minimum and maximum.
     pub limit: [U32; 2],
-    /// Fewest and most stripes of a group.
+    /// Minimum and maximum number of stripes.
     pub stripes: [U32; 2],
     /// Zeros.
     pub unused: [U64; 6],
@@ -40,22 +40,22 @@ pub struct BalanceArgs {
 const _: () = assert!(size_of::<BalanceArgs>() == 136);
 
 impl BalanceArgs {
-    /// The profile "single" where profiles are listed: in block groups it is the want of any other.
+    /// The profile "single" in lists of profiles. In block groups it is the absence of any other.
     pub const SINGLE: u64 = 1 << 48;
 
-    /// Every block group.
+    /// Arguments for every block group.
     #[must_use]
     pub fn all() -> Self {
         Self::new_zeroed()
     }
 
-    /// Which of the fields count.
+    /// The fields that apply.
     #[must_use]
     pub fn filters(&self) -> BalanceFilters {
         BalanceFilters::from_bits_retain(self.flags.get())
     }
 
-    /// A number that takes the place of two halves.
+    /// Joins the halves of a 64-bit number.
     #[must_use]
     pub fn whole(halves: [U32; 2]) -> u64 {
         u64::from(halves[0].get()) | u64::from(halves[1].get()) << 32
@@ -66,13 +66,13 @@ impl BalanceArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BalanceItem {
-    /// Which uses are balanced: [`BalanceFlags`].
+    /// The types balanced: [`BalanceFlags`].
     pub flags: U64,
-    /// Of data.
+    /// Arguments for data.
     pub data: BalanceArgs,
-    /// Of metadata.
+    /// Arguments for metadata.
     pub metadata: BalanceArgs,
-    /// Of the chunk tree.
+    /// Arguments for the chunk tree.
     pub system: BalanceArgs,
     /// Zeros.
     pub unused: [U64; 4],
@@ -80,7 +80,7 @@ pub struct BalanceItem {
 const _: () = assert!(size_of::<BalanceItem>() == 448);
 
 impl BalanceItem {
-    /// Which uses are balanced.
+    /// The types balanced.
     #[must_use]
     pub fn balance_flags(&self) -> BalanceFlags {
         BalanceFlags::from_bits_retain(self.flags.get())

@@ -117,7 +117,7 @@ impl<'a> ChunkItem<'a> {
         Err(Corrupt::new(Chunk::NAME, Detail::size(expected), Detail::size(bytes.len())))
     }
 
-    /// The chunk at the start of `bytes`, and what follows.
+    /// Parses the chunk at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] where there are too few bytes.

@@ -68,7 +68,7 @@ pub struct DirEntry<'a> {
 }
 
 impl<'a> DirEntry<'a> {
-    /// The entry at the start of `bytes`, and what follows.
+    /// Parses the entry at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] where name or data reach beyond `bytes`.
@@ -98,7 +98,7 @@ impl<'a> DirEntry<'a> {
         super::find_entry(bytes, Self::parse_prefix, |entry| entry.name == name)
     }
 
-    /// Where the name leads.
+    /// Key of the inode or subvolume that the entry refers to.
     #[must_use]
     pub fn location(&self) -> Key {
         self.item.location.get()

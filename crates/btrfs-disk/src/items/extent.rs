@@ -1,4 +1,4 @@
-//! EXTENT_ITEM and METADATA_ITEM: who uses a range of logical addresses.
+//! EXTENT_ITEM and METADATA_ITEM: allocated extents and their back references.
 //!
 //! Keys: (address, EXTENT_ITEM, bytes) for data, and for tree blocks where the feature
 //! SKINNY_METADATA is off; (address, METADATA_ITEM, level) for tree blocks. An [`ExtentItem`]
@@ -56,7 +56,7 @@ impl fmt::Display for ExtentItem {
     }
 }
 
-/// What an EXTENT_ITEM says about a tree block.
+/// Level and first key of a tree block, in an EXTENT_ITEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TreeBlockInfo {
@@ -112,7 +112,7 @@ impl fmt::Display for ExtentDataRef {
     }
 }
 
-/// How often a leaf refers to a data extent. Key: (address, SHARED_DATA_REF, address of the leaf).
+/// The number of references from a leaf to a data extent. Key: (address, SHARED_DATA_REF, address of the leaf).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SharedDataRef {
@@ -204,8 +204,8 @@ impl InlineRef {
         }
     }
 
-    /// References of one type stand in descending order of this number. It is also the offset of
-    /// the key, where the reference is an item of its own.
+    /// Sort number: references of one type are in descending order of it. It is also the key offset of a reference with
+    /// its own item.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         match *self {
@@ -215,7 +215,7 @@ impl InlineRef {
         }
     }
 
-    /// How many references it stands for.
+    /// The number of references it counts as.
     #[must_use]
     pub const fn count(&self) -> u64 {
         match *self {
@@ -225,7 +225,7 @@ impl InlineRef {
         }
     }
 
-    /// The reference at the start of `bytes`, and what follows.
+    /// Parses the reference at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] for an unknown type and where it reaches beyond `bytes`.
@@ -264,7 +264,7 @@ impl InlineRef {
         super::entries(bytes, Self::parse_prefix)
     }
 
-    /// Appends the reference as it stands in an extent item.
+    /// Appends the reference in the form that an extent item has.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.push(self.item_type());
         match *self {
@@ -303,7 +303,7 @@ impl InlineRef {
         (key, data)
     }
 
-    /// The reference that an item of its own holds.
+    /// Parses a reference that is an item of its own.
     ///
     /// # Errors
     /// [`Corrupt`] for another type of item or a wrong size.
@@ -357,7 +357,7 @@ impl fmt::Display for InlineRef {
 pub struct ExtentView<'a> {
     /// Fixed part.
     pub item: &'a ExtentItem,
-    /// Of a tree block under EXTENT_ITEM.
+    /// For a tree block in an EXTENT_ITEM.
     pub block_info: Option<&'a TreeBlockInfo>,
     /// The references; see [`InlineRef::iter`].
     pub ref_bytes: &'a [u8],
@@ -379,7 +379,7 @@ impl<'a> ExtentView<'a> {
         Ok(Self { item, block_info: None, ref_bytes: rest })
     }
 
-    /// Level of the tree block that the item with this key is of; `None` where it has none.
+    /// Level of the tree block of the item with this key; `None` for data.
     #[must_use]
     pub fn level(&self, key: &Key) -> Option<u8> {
         match key.item_type {

@@ -1,4 +1,4 @@
-//! EXTENT_DATA: where the bytes of a file lie.
+//! EXTENT_DATA: the extents of a file.
 //!
 //! Key: (inode, EXTENT_DATA, first byte in the file). The data of an inline extent follows a
 //! [`FileExtentHead`] in the item; all others are a [`FileExtentItem`].
@@ -65,7 +65,7 @@ impl fmt::Display for FileExtentHead {
     }
 }
 
-/// An extent whose data is elsewhere.
+/// An extent with its data outside the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FileExtentItem {
@@ -86,7 +86,7 @@ impl OnDisk for FileExtentItem {
     const NAME: &'static str = "file extent size";
 }
 
-/// What a new extent is made from.
+/// The fields of a new extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewFileExtent {
     /// Running transaction.
@@ -126,8 +126,9 @@ impl FileExtentItem {
         Self::with_type(&extent, FILE_EXTENT_REG)
     }
 
-    /// The bytes, by address, that are read to read the extent, first and behind the last; they have checksums unless
-    /// the inode has none. Of compressed data it is all, whatever part the file uses. `None` for what reads as zeros.
+    /// The addresses that reading the extent covers, as first byte and end; they have checksums unless the inode has
+    /// none. For compressed data this is the whole data extent, even if the file uses a part of it. `None` for extents
+    /// that read as zeros.
     #[must_use]
     pub fn data_range(&self) -> Option<(u64, u64)> {
         if self.is_hole() || self.is_prealloc() {
@@ -197,7 +198,7 @@ pub enum FileExtent<'a> {
 
 /// The target in the `stored` bytes of a symbolic link whose inode has this `size`. As in the kernel, it ends at the
 /// size or at the first NUL. Some programs store a terminating NUL (`mkfs.btrfs --rootdir`, `btrfs-convert`), and some
-/// of them count it in the size.
+/// of these count it in the size.
 #[must_use]
 pub fn link_target(stored: &[u8], size: u64) -> &[u8] {
     let end = to_usize(size).min(stored.len());
@@ -215,14 +216,14 @@ pub struct LinkSizes {
 }
 
 impl LinkSizes {
-    /// The sizes for a link whose inline extent has the bytes `stored`.
+    /// The sizes for an inline extent with the bytes `stored`.
     #[must_use]
     pub fn of(stored: &[u8]) -> Self {
         Self { stored: to_u64(stored.len()), target: to_u64(link_target(stored, u64::MAX).len()) }
     }
 
-    /// Whether an inode may have this size: it counts all bytes that are stored, or those of the target. No size is
-    /// right where the target is empty: no reader follows such a link.
+    /// Whether an inode may have this size: it counts either all stored bytes or those of the target. No size is valid
+    /// for an empty target, as no reader follows such a link.
     #[must_use]
     pub fn has(self, size: u64) -> bool {
         self.target > 0 && (size == self.stored || size == self.target)

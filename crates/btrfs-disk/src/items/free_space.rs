@@ -1,8 +1,7 @@
 //! The free-space tree, and the header of the older free space cache.
 //!
-//! Each block group has (start, FREE_SPACE_INFO, length), and behind it either one
-//! (start, FREE_SPACE_EXTENT, length) without data for each free range, or
-//! (start, FREE_SPACE_BITMAP, length) whose set bits are free sectors.
+//! Each block group has (start, FREE_SPACE_INFO, length). After it comes either one (start, FREE_SPACE_EXTENT, length)
+//! without data per free range, or bitmaps (start, FREE_SPACE_BITMAP, length) with a set bit per free sector.
 
 use std::fmt;
 

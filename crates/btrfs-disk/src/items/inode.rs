@@ -1,4 +1,4 @@
-//! INODE_ITEM: what stat() shows, and some more. Key: (inode number, INODE_ITEM, 0).
+//! INODE_ITEM: the attributes of stat() and others. Key: (inode number, INODE_ITEM, 0).
 
 use std::fmt;
 
@@ -82,7 +82,7 @@ impl InodeItem {
         InodeFlags::from_bits_retain(self.flags.get())
     }
 
-    /// The type of the inode; `None` for a mode that names none.
+    /// The type of the inode; `None` for an invalid mode.
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode.get())
@@ -120,7 +120,7 @@ impl fmt::Display for InodeItem {
 
 /// Bits of an inode's mode.
 pub mod mode {
-    /// The bits that say what kind of node it is.
+    /// The bits of the file type.
     pub const S_IFMT: u32 = 0o170_000;
     /// A socket.
     pub const S_IFSOCK: u32 = 0o140_000;
@@ -161,7 +161,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The type that a mode names.
+    /// The type in a mode.
     #[must_use]
     pub const fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & mode::S_IFMT {
@@ -190,7 +190,7 @@ impl FileKind {
         }
     }
 
-    /// The type that a directory entry names.
+    /// The type in a directory entry.
     #[must_use]
     pub const fn from_dir_type(dir_type: u8) -> Option<Self> {
         Some(match dir_type {
@@ -237,15 +237,15 @@ impl fmt::Display for FileKind {
 /// Bits of the minor number on disk; the major number is above them.
 const DISK_MINOR_BITS: u32 = 20;
 
-/// The device number of `stat` for the one of an inode item, which is the kernel's own `dev_t`: `stat` splits both
-/// numbers.
+/// Converts the device number of an inode item, which is the kernel's internal `dev_t`, to that of `stat`, which splits
+/// both numbers.
 #[must_use]
 pub fn rdev_from_disk(disk: u64) -> u64 {
     let (major, minor) = (disk >> DISK_MINOR_BITS, disk & ((1 << DISK_MINOR_BITS) - 1));
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
 }
 
-/// The way back.
+/// Converts a device number of `stat` to that of an inode item.
 #[must_use]
 pub fn rdev_to_disk(rdev: u64) -> u64 {
     let major = ((rdev >> 8) & 0xfff) | ((rdev >> 32) & !0xfff);

@@ -68,7 +68,7 @@ pub struct InodeRefEntry<'a> {
 }
 
 impl<'a> InodeRefEntry<'a> {
-    /// The name at the start of `bytes`, and what follows.
+    /// Parses the name at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] where it reaches beyond `bytes`.
@@ -128,7 +128,7 @@ impl<'a> InodeExtrefEntry<'a> {
         })
     }
 
-    /// The name at the start of `bytes`, and what follows.
+    /// Parses the name at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
     /// [`Corrupt`] where it reaches beyond `bytes`.

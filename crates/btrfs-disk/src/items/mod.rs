@@ -8,9 +8,8 @@
 //! Invariants: sizes are asserted at compile time; reserved bytes are kept when a struct is
 //! rewritten and are zeros in a new one; unknown flag bits survive.
 //!
-//! Failure: parsing checks bounds and nothing else, and fails with [`Corrupt`] at
-//! [`crate::error::At::Unknown`]. Whether the values make sense is the business of
-//! [`crate::verify`], which has looked at every item before anyone else sees the block.
+//! Failure: parsing checks bounds only, and fails with [`Corrupt`] at [`crate::error::At::Unknown`]. [`crate::verify`]
+//! checks the values of every item before a block is used.
 //!
 //! Callers: `btrfs-store` and `btrfs` for everything they read and write.
 
@@ -64,8 +63,7 @@ pub use verity::VerityDescriptorItem;
 
 pub use crate::on_disk::OnDisk;
 
-/// The entries of an item that holds several, one behind the other. After an error the iterator
-/// is at its end.
+/// Iterates over the consecutive entries of an item. After an error the iterator is at its end.
 fn entries<'a, T: 'a>(
     bytes: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<(T, &'a [u8]), Corrupt>,
@@ -81,7 +79,7 @@ fn entries<'a, T: 'a>(
     })
 }
 
-/// The first entry that is wanted, and its range of bytes in the item.
+/// Finds the first entry that matches, and its byte range in the item.
 fn find_entry<'a, T: 'a>(
     bytes: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<(T, &'a [u8]), Corrupt>,
@@ -99,7 +97,7 @@ fn find_entry<'a, T: 'a>(
     Ok(None)
 }
 
-/// The item's bytes with those in `range` (of [`DirEntry::find`] and the like) replaced by `new`.
+/// Replaces the bytes in `range` (from [`DirEntry::find`] and the like) of an item with `new`.
 #[must_use]
 pub fn splice(item: &[u8], range: &std::ops::Range<usize>, new: &[u8]) -> Vec<u8> {
     let before = item.get(..range.start).unwrap_or(item);
@@ -107,7 +105,7 @@ pub fn splice(item: &[u8], range: &std::ops::Range<usize>, new: &[u8]) -> Vec<u8
     [before, new, behind].concat()
 }
 
-/// The error of a name or value whose length exceeds the `left` remaining bytes of its item.
+/// The error for a name or value whose length exceeds the `left` remaining bytes of its item.
 #[cold]
 fn name_out_of_bounds(what: &'static str, len: usize, left: usize) -> Corrupt {
     Corrupt::new(what, Detail::AtMost(crate::convert::to_u64(left)), Detail::size(len))

@@ -1,4 +1,4 @@
-//! ROOT_ITEM: where a tree starts, and what a subvolume is.
+//! ROOT_ITEM: the root block of a tree, and the properties of a subvolume.
 //!
 //! Key: (tree, ROOT_ITEM, 0), or the generation that a snapshot was made in as offset. Until
 //! 2012 the item ended before [`RootItem::generation_v2`].

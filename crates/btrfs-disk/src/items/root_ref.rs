@@ -1,4 +1,4 @@
-//! ROOT_REF and ROOT_BACKREF: where a subvolume is mounted in its parent.
+//! ROOT_REF and ROOT_BACKREF: the directory entry of a subvolume in its parent.
 //!
 //! Keys: (parent, ROOT_REF, child) and (child, ROOT_BACKREF, parent), with the same data.
 

@@ -12,8 +12,8 @@ use crate::Key;
 use crate::error::Corrupt;
 use crate::key::{item_type, objectid};
 
-/// Displays an item by the type in its key. What cannot be parsed shows its error; types without
-/// a structure show their size.
+/// Displays an item according to the type in its key. Invalid items show the parse error, and types without a structure
+/// show their size.
 #[derive(Clone, Copy, Debug)]
 pub struct ShowItem<'a>(pub Key, pub &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! The rules of chunks.
+//! The rules of chunks. `tree_block` and `superblock` apply them.
 
 use super::{Context, end, equal, require};
 use crate::error::{Corrupt, Detail};
@@ -97,14 +97,14 @@ fn stripe_count(chunk: &Chunk) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// Each stripe ends within 64 bits. Whether it lies on its device is for who knows the devices.
+/// Each stripe ends within 64 bits. The chunk map checks stripes against device sizes.
 fn stripes(item: &ChunkItem<'_>) -> Result<(), Corrupt> {
     // No stripe is longer than the chunk.
     let len = item.chunk.length.get();
     item.stripes.iter().try_for_each(|stripe| end("end of a stripe", stripe.offset.get(), len).map(drop))
 }
 
-/// Checks a chunk item outside of a leaf: one that was built, or found by a rescue.
+/// Checks a chunk item outside of a leaf: one just built, or found by a rescue.
 ///
 /// # Errors
 /// [`Corrupt`] naming the first value that is wrong.

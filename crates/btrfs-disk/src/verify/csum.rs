@@ -1,4 +1,4 @@
-//! The rules of checksum items.
+//! The rules of checksum items. `tree_block` applies them to each such item.
 
 use super::{Context, end, equal, require};
 use crate::convert::{to_u64, u32_len};

@@ -1,4 +1,4 @@
-//! The rules of names and attributes.
+//! The rules of directory entries and extended attributes. `tree_block` applies them to each such item.
 
 use super::{Context, equal, require};
 use crate::convert::{to_u64, usize_from};
@@ -50,7 +50,7 @@ pub(super) fn verify_xattr(context: &Context<'_>) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// A name leads to an inode of the same subvolume or to another subvolume.
+/// A name refers to an inode of the same subvolume or to another subvolume.
 fn location(key: &Key) -> Result<(), Corrupt> {
     match key.item_type {
         item_type::ROOT_ITEM => require(

@@ -1,4 +1,4 @@
-//! The rules of file extents.
+//! The rules of file extents. `tree_block` applies them to each such item.
 
 use super::{Context, end, equal, require};
 use crate::convert::to_u64;
@@ -62,13 +62,13 @@ fn regular(context: &Context<'_>, item: &FileExtentItem) -> Result<(), Corrupt> 
     if item.is_hole() {
         return Ok(());
     }
-    // What is decompressed has `ram_bytes`. Without compression older kernels let them differ
-    // from the size on disk, which is what counts then.
+    // Decompression gives `ram_bytes`. For uncompressed extents of older kernels that may differ from the size on disk,
+    // which is authoritative then.
     let available = if item.head.compression == 0 { disk_len } else { ram_bytes };
     require(used <= available, "used end of a file extent", Detail::AtMost(available), Detail::Number(used))
 }
 
-/// The extent before ends before this one begins.
+/// The previous extent ends before this one begins.
 fn overlap(context: &Context<'_>) -> Result<(), Corrupt> {
     let Some((key, data)) = context.previous else {
         return Ok(());

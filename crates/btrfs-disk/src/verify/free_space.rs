@@ -1,4 +1,4 @@
-//! The rules of the free-space tree.
+//! The rules of the free-space tree. `tree_block` applies them to each such item.
 
 use super::{Context, end, require};
 use crate::error::{Corrupt, Detail};
@@ -30,8 +30,8 @@ fn range(context: &Context<'_>) -> Result<(), Corrupt> {
     end("end of free space", start, len).map(drop)
 }
 
-/// Ranges do not overlap. The item before the first range is its block group's info, whose range
-/// covers all of them.
+/// Ranges do not overlap. Before the first range comes the info item of its block group, whose range covers all of
+/// them.
 fn behind_previous(context: &Context<'_>) -> Result<(), Corrupt> {
     match context.previous {
         Some((key, _)) if key.item_type == context.key.item_type => {

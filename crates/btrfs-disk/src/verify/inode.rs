@@ -1,4 +1,4 @@
-//! The rules of inodes.
+//! The rules of inodes. `tree_block` applies them to each such item.
 
 use super::{Context, dir, require};
 use crate::error::{Corrupt, Detail};

@@ -1,4 +1,4 @@
-//! The rules of the names that an inode knows itself by.
+//! The rules of back references from inodes to names. `tree_block` applies them to each such item.
 
 use super::{Context, dir, require};
 use crate::error::{Corrupt, Detail};

@@ -1,18 +1,15 @@
-//! What bytes must be before anyone believes them, and before they are written.
+//! Verification of tree blocks and superblocks, before they are used and before they are written.
 //!
-//! [`block`] is run on every tree block that is read, [`content`] on every block before its
-//! checksum is made and it is written; [`superblock`] and [`superblock_fields`] do the same for
-//! superblocks. What is checked is what can be told from the block alone and from what its
-//! parent says about it ([`Expect`]): checksum, identity, order of the keys, places of the items,
-//! and every item's own rules, one file an item. These are the rules of the kernel's tree
-//! checker, and some more that the kernel's writers keep (names, the layout of free-space items).
-//! Nothing the kernel or mkfs writes is refused.
+//! [`block`] runs on every tree block read, and [`content`] on every block before its checksum is computed and it is
+//! written; [`superblock`] and [`superblock_fields`] do the same for superblocks. They check a block by itself and
+//! against its parent ([`Expect`]): checksum, identity, key order, item placement, and the rules of every item, one
+//! file per item type. The rules are those of the kernel's tree checker, and others that the kernel's writers obey
+//! (names, the layout of free-space items). They accept everything that the kernel or mkfs writes.
 //!
-//! Relations between blocks (does the chunk map overlap, is an extent referred to as often as it
-//! says) are not looked at here: the store and the checker do.
+//! Relations between blocks (overlapping chunks, wrong reference counts) are left to the store and the checker.
 //!
-//! Failure: the first [`Corrupt`] found, with its block, slot and key. No allocation, no panic on
-//! any bytes; a full leaf takes a few microseconds besides its checksum.
+//! Failure: the first [`Corrupt`] found, with its block, slot and key. No allocation, no panic on any bytes; a full
+//! leaf takes a few microseconds besides its checksum. Callers: the store, the pool, checker, repair and rescue.
 
 mod block_group;
 mod chunk;
@@ -41,7 +38,7 @@ use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;
 use crate::{Generation, Key, Logical, TreeId, Uuid};
 
-/// What is the same for all blocks of a file system.
+/// Format parameters that all blocks of a file system share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// UUID in tree blocks: [`DiskSuperblock::tree_fsid`].
@@ -75,8 +72,7 @@ impl Format {
     }
 }
 
-/// What is known about a block before it is read: from its parent, its root item or the
-/// superblock.
+/// Properties that a block must have, from its parent, its root item or the superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'a> {
     /// The file system.
@@ -85,7 +81,7 @@ pub struct Expect<'a> {
     pub at: Logical,
     /// Level of the block.
     pub level: Option<u8>,
-    /// Tree it was reached through. A subvolume's blocks may belong to any subvolume.
+    /// The tree through which it was reached. A subvolume's blocks may belong to any subvolume.
     pub owner: Option<TreeId>,
     /// Generation of the block.
     pub generation: Option<Generation>,
@@ -104,7 +100,7 @@ impl<'a> Expect<'a> {
     }
 }
 
-/// An item, and what its rules may refer to.
+/// An item with the data that its rules need.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     format: &'a Format,
@@ -146,7 +142,7 @@ impl Context<'_> {
         require(self.data.len() == size, what, Detail::size(size), Detail::size(self.data.len()))
     }
 
-    /// In a subvolume, what belongs to an inode stands behind the inode's own item.
+    /// In a subvolume, the items of an inode follow its inode item.
     #[inline]
     fn follows_its_inode(&self) -> Result<(), Corrupt> {
         match self.previous {

@@ -1,4 +1,5 @@
-//! The rules of items that are rare and simple. Types without a rule pass through.
+//! The rules of items that are rare and simple. Types without a rule pass through. `tree_block` applies them to each
+//! such item.
 
 use super::{Context, require};
 use crate::convert::to_u64;
@@ -30,7 +31,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     }
 }
 
-/// These have grown before and may again.
+/// The size of these items has grown before and may again.
 fn at_least<T: OnDisk>(context: &Context<'_>) -> Result<(), Corrupt> {
     T::parse_prefix(context.data).map(drop)
 }

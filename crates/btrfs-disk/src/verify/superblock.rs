@@ -1,4 +1,4 @@
-//! The rules of superblocks.
+//! The rules of superblocks. Called when a superblock is read, and before it is written.
 
 use codec::ChecksumType;
 use zerocopy::IntoBytes;
@@ -17,7 +17,7 @@ use crate::{Key, TreeId};
 const BLOCK_SIZE_MIN: u32 = 4096;
 const BLOCK_SIZE_MAX: u32 = 65536;
 
-/// Trees that even an empty file system has: fewer bytes in use are a lie.
+/// Trees that even an empty file system has: fewer used bytes are invalid.
 const TREES_MIN: u64 = 6;
 
 /// Checks a superblock that was read from byte `offset` of a device.
@@ -116,7 +116,7 @@ fn roots(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// The chunks that lead to the chunk tree: the only ones that no tree block vouches for.
+/// The chunks that map the chunk tree: the only ones that no tree block contains.
 fn system_array(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     let used = u64::from(fields.sys_chunk_array_size.get());
     // One key, one chunk, one stripe.

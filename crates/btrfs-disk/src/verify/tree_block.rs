@@ -1,4 +1,4 @@
-//! The rules of a tree block as a whole, and the way to each item's own.
+//! The rules of a tree block as a whole, and the dispatch to the rules of its items.
 
 use zerocopy::FromBytes;
 
@@ -13,13 +13,13 @@ use crate::key::item_type;
 use crate::node::{CSUM_FIELD_SIZE, HEADER_SIZE, Header, ITEM_SIZE, LeafView, NodeView, node_ptrs_max};
 use crate::{Key, TreeId, Uuid};
 
-/// What a [`Corrupt`] is about for a block that another transaction wrote than it should.
+/// [`Corrupt::what`] of a block with a wrong generation.
 pub const BLOCK_GENERATION: &str = "tree block generation";
 
 /// Checks a block that was read: its checksum, then its [`content`].
 ///
 /// # Errors
-/// [`Corrupt`] naming the first thing that is wrong.
+/// [`Corrupt`] for the first violation.
 pub fn block(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
     let at = At::Block(expect.at);
     size(bytes, expect).map_err(|error| error.at(at))?;
@@ -44,8 +44,7 @@ pub fn has_right_checksum(bytes: &[u8], csum_type: codec::ChecksumType) -> bool 
     parts.is_some_and(|(stored, body)| codec::checksum::matches(csum_type, body, stored))
 }
 
-/// Writes a block's checksum into it; the last thing that happens to it before it is written.
-/// Nothing happens to bytes shorter than the checksum.
+/// Stores a block's checksum, as the last step before it is written. Bytes shorter than the checksum stay unchanged.
 pub fn seal(bytes: &mut [u8], csum_type: codec::ChecksumType) {
     if let Some((stored, body)) = bytes.split_at_mut_checked(CSUM_FIELD_SIZE) {
         stored.copy_from_slice(&codec::checksum::checksum(csum_type, body));
@@ -55,7 +54,7 @@ pub fn seal(bytes: &mut [u8], csum_type: codec::ChecksumType) {
 /// Checks everything but the checksum of a block.
 ///
 /// # Errors
-/// [`Corrupt`] naming the first thing that is wrong.
+/// [`Corrupt`] for the first violation.
 pub fn content(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
     let header = header(bytes, expect).map_err(|error| error.at(At::Block(expect.at)))?;
     if header.level == 0 { leaf(bytes, header, expect) } else { node(bytes, header, expect) }
@@ -115,7 +114,7 @@ fn generation(found: u64, expect: &Expect<'_>) -> Result<(), Corrupt> {
 /// keep the number of the tree they stand for.
 ///
 /// # Errors
-/// [`Corrupt`] where a tree leads to a block of another one.
+/// [`Corrupt`] if a tree refers to a block of another tree.
 pub fn owner(found: TreeId, expected: Option<TreeId>) -> Result<(), Corrupt> {
     let Some(expected) = expected else {
         return Ok(());
@@ -220,14 +219,14 @@ fn leaf(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
     first_key(view.key(0), expect)
 }
 
-/// Where one item's data lies.
+/// Position of an item's data.
 struct Place {
     key: Key,
     start: u64,
     end: u64,
-    /// Where the data of the item before begins.
+    /// Start of the previous item's data.
     data_end: u64,
-    /// Where the item headers end.
+    /// End of the item headers.
     headers_end: u64,
 }
 

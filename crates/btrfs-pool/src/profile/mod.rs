@@ -1,19 +1,15 @@
-//! How a chunk's bytes are spread over its stripes: pure functions, one file a profile.
+//! Profiles: the mapping of a chunk's bytes to its stripes, as pure functions, one file per profile.
 //!
-//! A profile answers three questions about a chunk of which it knows no more than its
-//! shape: which stripe holds a byte of a mirror, how far it goes on there without a break,
-//! and which byte of the chunk lies at a byte of a stripe. They know nothing of addresses and
-//! devices, do no I/O, and work for any number of stripes; `plan` makes parts of devices of
-//! their answers.
+//! Given the shape of a chunk, a profile computes the stripe and offset of a byte of a mirror, the length of the
+//! contiguous run there, and the byte of the chunk at an offset of a stripe. Profiles know no addresses or devices and
+//! do no I/O; `plan` turns their results into device ranges.
 //!
-//! Invariants: every byte of a mirror has one place, and different bytes or mirrors have
-//! different places.
+//! Invariants: every byte of a mirror has one place, and different bytes or mirrors have different places.
 //!
-//! How it fails: it does not. Profiles that are not known here are refused by name when a
-//! chunk is made ([`Profile::from_flags`]), and so are numbers of stripes that do not fit the
-//! profile. Mirrors beyond the last wrap around.
+//! Profiles cannot fail. Unknown profiles and invalid stripe counts are refused when a chunk is created
+//! ([`Profile::from_flags`]). Mirror numbers wrap around.
 //!
-//! Who calls it: `chunk` and `plan`.
+//! Callers: `chunk` and `plan`.
 
 mod dup;
 mod raid0;
@@ -28,7 +24,7 @@ use btrfs_disk::{Corrupt, Detail};
 
 use crate::error::{Error, Result};
 
-/// How a chunk is spread over its stripes.
+/// A redundancy profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// One copy in one piece.
@@ -48,7 +44,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// The profile these flags name.
+    /// The profile in these flags.
     ///
     /// # Errors
     /// `Unsupported` for RAID5 and RAID6, `Corrupt` for several profiles at once or
@@ -78,7 +74,7 @@ impl Profile {
         }
     }
 
-    /// The bit that names it on disk; none for single.
+    /// Its bit on disk; none for single.
     #[must_use]
     pub fn flags(self) -> BlockGroupFlags {
         match self {
@@ -92,7 +88,7 @@ impl Profile {
         }
     }
 
-    /// How many times each byte is stored.
+    /// Number of copies of each byte.
     #[must_use]
     pub fn mirror_count(self) -> u32 {
         match self {
@@ -103,7 +99,7 @@ impl Profile {
         }
     }
 
-    /// The number of stripes, where the profile fixes it.
+    /// The exact number of stripes, if the profile has one.
     pub(super) fn exact_stripe_count(self) -> Option<u64> {
         match self {
             Self::Single => Some(1),
@@ -123,7 +119,7 @@ impl Profile {
         }
     }
 
-    /// Where the byte at `offset` of the chunk is stored, in the copy `mirror`.
+    /// The place of the byte at `offset` of the chunk, in the copy `mirror`.
     pub(super) fn locate(self, shape: Shape, offset: u64, mirror: u32) -> Place {
         let mirror = mirror % self.mirror_count();
         match self {
@@ -135,7 +131,7 @@ impl Profile {
         }
     }
 
-    /// The offset in the chunk of the byte at `offset` of its stripe `stripe_index`.
+    /// The chunk offset of the byte at `offset` of stripe `stripe_index`.
     pub(super) fn offset_in_chunk(self, shape: Shape, stripe_index: u64, offset: u64) -> u64 {
         match self {
             Self::Raid0 => raid0::offset_in_chunk(shape, stripe_index, offset),
@@ -159,22 +155,22 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What a profile needs to know of a chunk.
+/// The parameters of a chunk that its profile needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Logical bytes.
     pub(super) len: u64,
-    /// Stripes, a number that the profile allows.
+    /// Number of stripes, valid for the profile.
     pub(super) stripe_count: u64,
 }
 
 /// A place in a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which stripe of the chunk.
+    /// Index of the stripe in the chunk.
     pub(super) stripe_index: u64,
-    /// First byte in it.
+    /// Offset in the stripe.
     pub(super) offset: u64,
-    /// Bytes that follow in the same stripe and are consecutive in the chunk too.
+    /// Bytes from there that are contiguous in both the stripe and the chunk.
     pub(super) run: u64,
 }

@@ -1,4 +1,4 @@
-//! RAID0: 64 KiB rows go round the stripes.
+//! RAID0: 64 KiB rows alternate between the stripes.
 //!
 //! ```text
 //! stripe 0: rows 0 3 6    stripe 1: rows 1 4 7    stripe 2: rows 2 5 8

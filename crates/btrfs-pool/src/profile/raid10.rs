@@ -1,4 +1,4 @@
-//! RAID10: 64 KiB rows go round pairs of stripes; both stripes of a pair hold the same.
+//! RAID10: 64 KiB rows alternate between pairs of stripes; both stripes of a pair have the same contents.
 //!
 //! ```text
 //! stripes 0 and 1: rows 0 2 4    stripes 2 and 3: rows 1 3 5

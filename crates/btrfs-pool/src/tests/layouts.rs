@@ -5,7 +5,7 @@ use crate::plan::{logical_at, plan};
 
 const START: u64 = 100 * M;
 
-/// A chunk of `len` whose stripe `i` lies on device `devices[i]`, from byte `(i + 1)` MiB.
+/// A chunk of `len` with stripe `i` on device `devices[i]`, from byte `(i + 1)` MiB.
 fn chunk(profile: Profile, len: u64, devices: &[u64]) -> Chunk {
     let stripes = (1..)
         .zip(devices)

@@ -1,4 +1,4 @@
-//! Which devices are used together, and with what message others are refused.
+//! Valid and invalid sets of devices, and their error messages.
 
 use super::superblocks::{put, superblock, system_chunk};
 use super::*;
@@ -55,7 +55,7 @@ fn the_newest_member_counts_and_each_has_its_own_item() {
     assert_eq!(pool.devices().iter().map(PoolDevice::id).collect::<Vec<_>>(), [DevId(2), DevId(1)]);
     let uuids: Vec<Uuid> = superblock.items().iter().map(|item| item.uuid).collect();
     assert_eq!(uuids, [uuid(2), uuid(1)]);
-    // An older member is read by who salvages, and by the newest member's superblock.
+    // Salvage reads an older member, and uses the superblock of the newest.
     let older = member(1, 2, |fields| fields.generation.set(7));
     let members = Members::salvage(&[older, member(2, 2, |_| ())]).unwrap();
     assert_eq!(members.counting().unwrap().1.generation().0, 8);
@@ -142,7 +142,7 @@ fn foreign_repeated_stale_and_removed_members_are_refused() {
 
 #[test]
 fn superblocks_that_lie_about_devices_are_refused() {
-    // So many devices are neither looked for nor counted in memory.
+    // A huge device count causes neither a search nor an allocation.
     let (pool, superblock) = open(&[member(1, 1 << 60, |_| ())], Mode::Strict).unwrap();
     let error = pool.settle_members(&superblock, &items(2)).unwrap_err();
     assert!(error.to_string().starts_with("corrupt number of devices"), "{error}");

@@ -1,8 +1,8 @@
 //! The pool, tested through its interface on devices in memory.
 //!
-//! Here: reading with bad copies, mending, writing, and what the chunk map refuses.
-//! `layouts`: where each profile puts the bytes, worked out by hand.
-//! `superblocks`: which superblock counts, and what is refused by name; `members`: which devices are used together.
+//! This file: reads with bad copies, repairs, writes, and refused chunk maps.
+//! `layouts`: the layout of each profile, computed by hand.
+//! `superblocks`: authoritative copies and refusals; `members`: valid sets of devices.
 //!
 //! Chunk maps are made by hand; nothing here needs a file system.
 
@@ -160,7 +160,7 @@ fn too_few_checksums_are_a_mismatch() {
     assert!(matches!(pool.read(AT, &mut found, Expect::Csums(&csums)), Err(Error::NoGoodCopy { .. })));
 }
 
-/// A device whose reads can be made to fail.
+/// A device with injectable read failures.
 #[derive(Debug)]
 struct Deaf {
     inner: MemoryDevice,

@@ -1,4 +1,4 @@
-//! Which superblock counts, and what is refused by name.
+//! The authoritative superblock copy, and refused features.
 
 use super::*;
 use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
@@ -82,7 +82,7 @@ fn on_disk(change: impl FnOnce(&mut DiskSuperblock)) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// The message with which an open is refused, or nothing.
+/// The error message of an open, if it fails.
 fn refusal(access: Access, change: impl FnOnce(&mut DiskSuperblock)) -> Option<String> {
     open(&on_disk(change), access).err().map(|error| error.to_string())
 }

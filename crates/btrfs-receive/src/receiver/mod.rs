@@ -1,16 +1,15 @@
-//! Reads streams and builds the subvolumes that they describe.
+//! [`Receiver`]: reads streams and builds their subvolumes.
 //!
-//! Invariant: a subvolume is marked as received by the end command of its stream alone. One that was built under
-//! another name, to be gone on with, gets its own after that; where a crash comes in between, the next receipt of the
-//! stream gives it.
+//! Invariant: only the end command of a stream marks its subvolume as received. A resumable subvolume is built under
+//! another name and renamed after that; if a crash comes in between, the next receipt of the stream renames it.
 //!
-//! Failure: an [`Error`]; what is unfinished stays for `discard`, or to be gone on with ([`resume`]). Callers: the
-//! command `receive`, backups, programs.
+//! Failure: an [`Error`]; the unfinished subvolume stays for `discard` or for [`resume`]. Callers: the command
+//! `receive`, backups, programs.
 
 mod resume;
 
 use crate::error::{Cause, Error, Result};
-use crate::held::Held;
+use crate::node_ref::NodeRef;
 use crate::note;
 use crate::origins::{Origins, Wanted};
 use crate::path;
@@ -25,61 +24,60 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::file_system::{Caller, Errno, Follow, SnapshotMode, Subvolumes};
 
-/// A subvolume that was received completely.
+/// A completely received subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedSubvolume {
     /// Its number.
     pub id: TreeId,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is known by: its received UUID.
+    /// Its received UUID.
     pub uuid: [u8; 16],
-    /// True for one that began as a snapshot.
+    /// True if it began as a snapshot.
     pub is_snapshot: bool,
 }
 
-/// What a resumable receipt leaves when it fails.
+/// The resumable remainder of a failed receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The unfinished subvolume.
     pub path: PathBuf,
-    /// How much of the stream is in it.
+    /// How far the stream was applied to it.
     pub point: ResumePoint,
 }
 
-/// What a receipt did.
+/// The results of a receipt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Subvolumes that were received completely.
+    /// Completely received subvolumes.
     pub subvolumes: Vec<ReceivedSubvolume>,
-    /// Subvolumes of which commands failed, where failures were allowed: they stay writable, and without a received
-    /// UUID.
+    /// Subvolumes with failed commands, if failures were allowed. They stay writable, without a received UUID.
     pub incomplete: Vec<PathBuf>,
-    /// Subvolumes of the streams that were there already, received from the same state (resumable receipts alone).
+    /// Subvolumes of the streams that existed already, received from the same state (resumable receipts only).
     pub present: Vec<PathBuf>,
-    /// Where the receipt can go on that failed.
+    /// The point from which the failed receipt can resume.
     pub left: Option<Left>,
-    /// Commands that were carried out.
+    /// Commands applied.
     pub commands: u64,
-    /// Bytes of the streams that were read.
+    /// Bytes read from the streams.
     pub bytes: u64,
 }
 
 /// Receives streams to a directory of a volume.
 pub struct Receiver<'v> {
     volume: &'v Volume,
-    dir: Arc<Held>,
+    dir: Arc<NodeRef>,
     dir_path: PathBuf,
     options: Options,
     origins: Origins,
     building: Option<Building>,
     report: Report,
     failures: u64,
-    /// True until the end of a stream that was received before.
+    /// True while skipping a stream that was received before.
     passes: bool,
 }
 
-/// The subvolume that is being built, and what the stream said of it.
+/// The subvolume being built, and its data from the stream.
 struct Building {
     target: Target,
     name: Vec<u8>,
@@ -88,18 +86,18 @@ struct Building {
     resumable: Option<Resumable>,
 }
 
-/// What is known of a receipt that can go on.
+/// State of a resumable receipt.
 struct Resumable {
-    /// The name that the subvolume gets when it is complete.
+    /// Final name of the subvolume.
     wanted: Vec<u8>,
     version: Version,
-    /// The commands that were applied.
+    /// The commands applied.
     done: Prefix,
-    /// Commands of the stream up to here are in the subvolume already.
+    /// Point up to which the subvolume already has the commands of the stream.
     skips_to: Option<ResumePoint>,
-    /// The last snapshot: its name, and what is in it.
+    /// Name and point of the last snapshot.
     kept: Option<(Vec<u8>, ResumePoint)>,
-    /// Bytes of the stream when it was made.
+    /// Position in the stream when it was made.
     kept_at_bytes: u64,
 }
 
@@ -111,7 +109,7 @@ impl<'v> Receiver<'v> {
     pub fn new(volume: &'v Volume, dir: &Path, options: Options) -> Result<Self> {
         let fs = volume.by_paths().file_system();
         let refused = |source| Error::Directory { path: dir.display().to_string(), source };
-        let held = Held::new(fs, fs.resolve(dir.as_os_str().as_bytes(), Follow::Last).map_err(refused)?);
+        let held = NodeRef::new(fs, fs.resolve(dir.as_os_str().as_bytes(), Follow::Last).map_err(refused)?);
         if !held.attr().is_dir() {
             return Err(refused(Errno::ENOTDIR.into()));
         }
@@ -128,19 +126,19 @@ impl<'v> Receiver<'v> {
         })
     }
 
-    /// What was done so far.
+    /// Results so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Where a subvolume is that is not complete: after a failure, it stays there.
+    /// Path of the incomplete subvolume. It stays there after a failure.
     #[must_use]
     pub fn unfinished(&self) -> Option<PathBuf> {
         self.building.as_ref().map(|building| self.path_of(&building.name))
     }
 
-    /// Deletes the subvolume that is not complete.
+    /// Deletes the incomplete subvolume.
     ///
     /// # Errors
     /// [`Error::Discard`].
@@ -153,11 +151,11 @@ impl<'v> Receiver<'v> {
         self.subvolumes().and_then(|own| own.delete(self.dir.node(), &name)).map_err(Error::Discard)
     }
 
-    /// Receives the streams of `input`, which should be buffered. What is whole is durable when this returns, also
-    /// after a failure.
+    /// Receives the streams of `input`, which should be buffered. Complete subvolumes are durable on return, also after
+    /// a failure.
     ///
     /// # Errors
-    /// Every [`Error`]. The subvolume that was being built then stays as it is: [`Receiver::unfinished`].
+    /// Any [`Error`]. The incomplete subvolume then stays: [`Receiver::unfinished`].
     pub fn receive(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
         let received = self.receive_all(input, watch);
         match received {
@@ -195,7 +193,7 @@ impl<'v> Receiver<'v> {
             };
             let is_end = command == Command::End;
             let begins = matches!(command, Command::Subvol { .. } | Command::Snapshot { .. });
-            // A stream may go on with another subvolume without an end (`send -e`).
+            // A stream may begin another subvolume without an end command (`send -e`).
             self.passes &= !begins;
             let skips = self.is_there_already(before, is_end)?;
             let applied = if skips { Ok(()) } else { self.apply(&command, version, watch) };
@@ -222,8 +220,8 @@ impl<'v> Receiver<'v> {
         }
     }
 
-    /// Counts a failure, and gives up where there were enough, or where nothing of the stream makes sense without the
-    /// command.
+    /// Counts a failure. Returns the error if the limit is reached, or if no later command makes sense without this
+    /// one.
     fn failed(&mut self, error: Error, is_fatal: bool, watch: &mut dyn Watch) -> Result<()> {
         let Some(building) = self.building.as_mut().filter(|_| !is_fatal) else {
             return Err(error);
@@ -285,23 +283,23 @@ impl<'v> Receiver<'v> {
         }
     }
 
-    /// A subvolume that the stream builds on.
-    fn origin(&mut self, wanted: Wanted, watch: &mut dyn Watch) -> Result<Arc<Held>, Cause> {
+    /// Finds an origin of the stream.
+    fn origin(&mut self, wanted: Wanted, watch: &mut dyn Watch) -> Result<Arc<NodeRef>, Cause> {
         let mut warn = |cause: &Cause| watch.warned(cause);
         let warn: Option<&mut dyn FnMut(&Cause)> = if self.options.takes_changed { Some(&mut warn) } else { None };
         self.origins.find(self.volume, wanted, warn)
     }
 
-    /// Takes what was just made for the subvolume that the commands to come are about.
+    /// Makes the new subvolume the target of the following commands.
     fn begin(&mut self, name: &[u8], uuid: [u8; 16], sent: u64, is_snapshot: bool) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
-        let root = Held::new(fs, fs.lookup(self.dir.node(), name)?);
+        let root = NodeRef::new(fs, fs.lookup(self.dir.node(), name)?);
         let target = Target::new(fs, root, uuid, self.options);
         self.building = Some(Building { target, name: name.to_vec(), sent, is_snapshot, resumable: None });
         Ok(())
     }
 
-    /// Marks the subvolume that is being built as received, if there is one and nothing of it failed.
+    /// Marks the subvolume being built as received, if there is one and none of its commands failed.
     fn complete(&mut self) -> Result<(), Cause> {
         let Some(building) = &mut self.building else {
             return Ok(());
@@ -345,7 +343,7 @@ impl<'v> Receiver<'v> {
     }
 }
 
-/// A subvolume without a UUID could not be told from one that was never received.
+/// Refuses the nil UUID, which marks subvolumes that were never received.
 fn check_uuid(uuid: [u8; 16]) -> Result<(), Cause> {
     if uuid == [0; 16] { Err(Cause::Value { what: "the UUID of a subvolume", found: 0 }) } else { Ok(()) }
 }

@@ -1,43 +1,44 @@
-//! Receipts that go on where they were cut short.
+//! Resumable receipts: continuing after a break, from the same stream or its rest. `Receiver` calls them for each
+//! stream.
 
 use super::{Building, Left, Receiver, Resumable};
 use crate::error::{Cause, Error, Result};
-use crate::held::Held;
+use crate::leftovers::{self, Kept, Leftovers};
+use crate::node_ref::NodeRef;
 use crate::note::Note;
 use crate::subvolume::Target;
-use crate::unfinished::{self, Kept, Unfinished};
 use btrfs_stream::{Prefix, ResumePoint, Version};
 use std::sync::Arc;
 use vfs::file_system::{Caller, Errno, RenameFlags, SnapshotMode};
 
 impl Receiver<'_> {
-    /// Goes on where the rest of a stream begins.
+    /// Resumes where the rest of a stream begins.
     pub(super) fn go_on(&mut self, point: ResumePoint) -> Result<(), Cause> {
         self.complete()?;
-        let unfinished = Unfinished::list(self.volume, &self.dir)?;
-        let kept = unfinished.at(point)?;
+        let leftovers = Leftovers::list(self.volume, &self.dir)?;
+        let kept = leftovers.at(point)?;
         let stream = (point.uuid, point.ctransid, point.version);
-        if self.is_received(&unfinished, &kept.name, stream)? {
+        if self.is_received(&leftovers, &kept.name, stream)? {
             return Ok(());
         }
-        self.clear_work(&unfinished, &kept.name, stream, Some(&kept))?;
+        self.clear_work(&leftovers, &kept.name, stream, Some(&kept))?;
         self.begin_from(&kept, stream)
     }
 
-    /// Begins a subvolume, or goes on with it.
+    /// Begins a subvolume, or resumes it.
     pub(super) fn begin_resumable(
         &mut self,
         name: &[u8],
         stream: ([u8; 16], u64, Version),
-        parent: Option<&Arc<Held>>,
+        parent: Option<&Arc<NodeRef>>,
     ) -> Result<(), Cause> {
         let (uuid, sent, version) = stream;
-        let unfinished = Unfinished::list(self.volume, &self.dir)?;
-        if self.is_received(&unfinished, name, stream)? {
+        let leftovers = Leftovers::list(self.volume, &self.dir)?;
+        if self.is_received(&leftovers, name, stream)? {
             return Ok(());
         }
-        let kept = unfinished.last(name, uuid, sent)?;
-        self.clear_work(&unfinished, name, stream, kept.as_ref())?;
+        let kept = leftovers.last(name, uuid, sent)?;
+        self.clear_work(&leftovers, name, stream, kept.as_ref())?;
         if let Some(kept) = &kept {
             self.begin_from(kept, stream)?;
             if let Some(resumable) = self.building.as_mut().and_then(|building| building.resumable.as_mut()) {
@@ -45,7 +46,7 @@ impl Receiver<'_> {
             }
             return Ok(());
         }
-        let work = unfinished::work_name(name);
+        let work = leftovers::work_name(name);
         match parent {
             None => self.subvolumes()?.create(&Caller::default(), self.dir.node(), &work)?,
             Some(parent) => {
@@ -64,11 +65,11 @@ impl Receiver<'_> {
         self.set_resumable(resumable)
     }
 
-    /// Goes on with a copy of a snapshot.
+    /// Resumes from a copy of a snapshot.
     fn begin_from(&mut self, kept: &Kept, (uuid, sent, version): ([u8; 16], u64, Version)) -> Result<(), Cause> {
-        let work = unfinished::work_name(&kept.name);
+        let work = leftovers::work_name(&kept.name);
         let fs = self.volume.by_paths().file_system();
-        let root = Held::new(fs, self.subvolumes()?.root(kept.id)?);
+        let root = NodeRef::new(fs, self.subvolumes()?.root(kept.id)?);
         self.subvolumes()?.snapshot(root.node(), self.dir.node(), &work, SnapshotMode::ReadWrite)?;
         drop(root);
         self.begin(&work, uuid, sent, kept.note.is_snapshot)?;
@@ -85,7 +86,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Marks the subvolume that was just begun as one that is not finished.
+    /// Marks the subvolume just begun as unfinished.
     fn set_resumable(&mut self, resumable: Resumable) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
         if let Some(building) = &mut self.building {
@@ -96,22 +97,22 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// True where the stream's subvolume is there already: the rest of the stream says nothing new. One that was
-    /// received but had not got its name gets it now.
+    /// True if the subvolume of the stream exists already, so the rest of the stream can be skipped. A received
+    /// subvolume without its final name is renamed now.
     fn is_received(
         &mut self,
-        unfinished: &Unfinished,
+        leftovers: &Leftovers,
         name: &[u8],
         (uuid, sent, _): ([u8; 16], u64, Version),
     ) -> Result<bool, Cause> {
-        let work = unfinished::work_name(name);
+        let work = leftovers::work_name(name);
         // A changed subvolume is not the received state, and its name is taken.
-        let is_there = |name: &[u8]| match unfinished.get(name).filter(|found| found.is_received(uuid, sent)) {
+        let is_there = |name: &[u8]| match leftovers.get(name).filter(|found| found.is_received(uuid, sent)) {
             Some(found) => Ok::<_, Cause>(!self.volume.is_changed_since_receipt(found.info.id)?),
             None => Ok(false),
         };
         if is_there(name)? {
-            for kept in unfinished.kept_names(name, (uuid, sent)) {
+            for kept in leftovers.kept_names(name, (uuid, sent)) {
                 self.subvolumes()?.delete(self.dir.node(), kept)?;
             }
         } else if is_there(&work)? {
@@ -124,11 +125,10 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Makes the name free under which a subvolume is built, if what has it was built from this stream. The name that
-    /// it is to have must be free.
+    /// Deletes the work subvolume if this stream built it. The final name must be free.
     fn clear_work(
         &self,
-        unfinished: &Unfinished,
+        leftovers: &Leftovers,
         name: &[u8],
         (uuid, sent, _): ([u8; 16], u64, Version),
         kept: Option<&Kept>,
@@ -142,17 +142,17 @@ impl Receiver<'_> {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
-        let work = unfinished::work_name(name);
-        match unfinished.get(&work) {
-            Some(found) if unfinished.is_ours(found, uuid, sent, kept) => {
+        let work = leftovers::work_name(name);
+        match leftovers.get(&work) {
+            Some(found) if leftovers.is_ours(found, uuid, sent, kept) => {
                 Ok(self.subvolumes()?.delete(self.dir.node(), &work)?)
             }
-            // Making it says that the name is taken.
+            // Creating it then fails because the name is taken.
             _ => Ok(()),
         }
     }
 
-    /// True for a command that is in the subvolume already.
+    /// True if the subvolume already has the command.
     pub(super) fn is_there_already(&mut self, before: Prefix, is_end: bool) -> Result<bool> {
         if self.passes {
             return Ok(true);
@@ -172,7 +172,7 @@ impl Receiver<'_> {
         Ok(false)
     }
 
-    /// Notes that a command was applied, and makes a snapshot when there was enough since the last.
+    /// Records a command as applied, and makes a snapshot if enough data followed the last one.
     pub(super) fn applied(&mut self, done: Prefix) -> Result<()> {
         let interval = self.options.keep_interval_bytes;
         let bytes = self.report.bytes;
@@ -190,18 +190,18 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Makes a snapshot from which the receipt can go on, in place of the last one.
+    /// Makes a snapshot from which the receipt can resume, and deletes the last one.
     fn keep(&mut self) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
         let own = self.volume.by_paths().file_system().subvolumes().ok_or(vfs::Error::from(Errno::EOPNOTSUPP))?;
         let Some(Building { target, sent, is_snapshot, resumable: Some(resumable), .. }) = &mut self.building else {
             return Ok(());
         };
-        // Flags that are set last are set now, so that they need not be remembered.
+        // Late flags are set now, so that the note need not record them.
         target.complete()?;
         let note = note_of(target, *sent, *is_snapshot, resumable);
         note.write(fs, target.root().node())?;
-        let name = unfinished::kept_name(&resumable.wanted, resumable.done.commands);
+        let name = leftovers::kept_name(&resumable.wanted, resumable.done.commands);
         if resumable.kept.as_ref().is_some_and(|(kept, _)| *kept == name) {
             return Ok(());
         }
@@ -213,32 +213,31 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Gives a subvolume that is complete its name, and deletes the snapshots of when it was not: a crash may have left
-    /// more than the last.
+    /// Renames a complete subvolume to its final name and deletes its resume snapshots. A crash may have left several.
     pub(super) fn give_name(&self, work: &[u8], wanted: &[u8], (uuid, sent): ([u8; 16], u64)) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
         let dir = self.dir.node();
         fs.rename(&Caller::default(), (dir, work), (dir, wanted), RenameFlags::NO_REPLACE)?;
-        for kept in Unfinished::list(self.volume, &self.dir)?.kept_names(wanted, (uuid, sent)) {
+        for kept in Leftovers::list(self.volume, &self.dir)?.kept_names(wanted, (uuid, sent)) {
             self.subvolumes()?.delete(dir, kept)?;
         }
         Ok(self.volume.by_paths().sync()?)
     }
 
-    /// Leaves what a failed receipt can go on from, and nothing else. Where a command failed, it may have done a part
-    /// of its work: then that is the last snapshot.
+    /// Keeps only the state that a failed receipt can resume from. A failed command may be partly done, so in that case
+    /// the last snapshot is kept.
     pub(super) fn leave(&mut self, error: &Error) {
         let is_between_commands = matches!(error, Error::Stream(_) | Error::NotWhole { .. });
         let skips = |resumable: &Resumable| resumable.skips_to.is_some();
         let Some(Building { resumable: Some(resumable), .. }) = &self.building else { return };
         if is_between_commands && !skips(resumable) {
-            // The last snapshot stays where there cannot be another, on a full volume for instance.
+            // If no other snapshot can be made, for instance on a full volume, the last one stays.
             let _ = self.keep();
         }
         let Some(Building { resumable: Some(resumable), .. }) = &self.building else { return };
         self.report.left =
             resumable.kept.as_ref().map(|(name, point)| Left { path: self.path_of(name), point: *point });
-        // What cannot be deleted now is deleted when the receipt goes on.
+        // The next receipt deletes what cannot be deleted now.
         if self.discard().is_ok() {
             let _ = self.volume.by_paths().sync();
         }

@@ -1,22 +1,22 @@
-//! Commands that change what is in files.
+//! Commands that change file contents: writes, encoded writes, allocation and clones. Called by `Target::apply`.
 
 use super::{SECTOR_SIZE, Target, codec_of};
 use crate::error::Cause;
-use crate::held::{self, Held};
+use crate::node_ref::{self, NodeRef};
 use btrfs_stream::{CloneRange, EncodedWrite};
 use codec::compress::{Form, decompress};
 use std::sync::Arc;
 use vfs::FileSystem;
 use vfs::file_system::{AllocateFlags, Caller, CopyRange, EncodedData, Errno, Handle, OpenFlags, WriteFlags};
 
-/// Longest extent that can be compressed, in bytes of contents.
+/// Limit on the contents of a compressed extent, in bytes.
 const EXTENT_BYTES_MAX: u64 = 128 << 10;
 
-/// A file that is open for writing. Dropping it closes it.
+/// A file open for writing. Dropping it closes it.
 pub(super) struct OpenFile {
     fs: Arc<dyn FileSystem>,
     path: Vec<u8>,
-    file: Arc<Held>,
+    file: Arc<NodeRef>,
     handle: Handle,
 }
 
@@ -27,7 +27,7 @@ impl Drop for OpenFile {
 }
 
 impl Target {
-    /// Opens a file for writing, if it is not the one that is open.
+    /// Opens a file for writing, unless it is already the open file.
     fn open(&mut self, path: &[u8]) -> Result<&OpenFile, Cause> {
         if self.open.as_ref().is_none_or(|open| open.path != path) {
             let file = self.find(path)?;
@@ -53,7 +53,7 @@ impl Target {
         Ok(())
     }
 
-    /// Writes what an extent of the sender decompresses to, or the part of it that the file had.
+    /// Decompresses an extent of the sender and writes the part that the file uses.
     pub(super) fn write_encoded(&mut self, write: &EncodedWrite<'_>) -> Result<(), Cause> {
         let too_long = |what, found: u64| Cause::Length { what, expected: EXTENT_BYTES_MAX, found };
         let len = write.unencoded_len;
@@ -80,7 +80,7 @@ impl Target {
             expected: end,
             found: contents_len,
         })?;
-        // Here, where it is known that the data can be read.
+        // Only now is it known that the data decodes.
         let may_keep = !self.options.force_decompress && !part.is_empty();
         if may_keep && self.put_encoded(write)? {
             return Ok(());
@@ -88,7 +88,7 @@ impl Target {
         self.write(write.path, write.offset, part)
     }
 
-    /// Writes an extent as it is; false where it has to be decompressed.
+    /// Writes a compressed extent unchanged; false if it must be decompressed.
     fn put_encoded(&mut self, write: &EncodedWrite<'_>) -> Result<bool, Cause> {
         let Some((codec, _)) = codec_of(write.compression).filter(|(_, sector)| *sector == SECTOR_SIZE) else {
             return Ok(false);
@@ -112,12 +112,12 @@ impl Target {
         Ok(self.fs.allocate(file.node(), flags, offset, len)?)
     }
 
-    /// Shares data of the file at `range.from_path` below `origin`, the root of a subvolume.
-    pub(crate) fn share(&mut self, range: &CloneRange<'_>, origin: &Arc<Held>) -> Result<(), Cause> {
+    /// Clones data of the file at `range.from_path` below `origin`, the root of a subvolume.
+    pub(crate) fn share(&mut self, range: &CloneRange<'_>, origin: &Arc<NodeRef>) -> Result<(), Cause> {
         if range.len == 0 {
             return Err(Cause::Value { what: "the length of a clone", found: 0 });
         }
-        let source = held::walk(origin, range.from_path)?;
+        let source = node_ref::walk(origin, range.from_path)?;
         let target = self.find(range.path)?;
         let copy = CopyRange {
             source: source.node(),
@@ -127,7 +127,7 @@ impl Target {
             len: range.len,
         };
         match self.fs.reflink(&copy) {
-            // What cannot be shared, for instance with a file that is overwritten in place, can be copied.
+            // Ranges that cannot be shared, for instance with a NOCOW file, are copied.
             Err(error) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&error.errno()) => self.copy(copy),
             result => Ok(result?),
         }

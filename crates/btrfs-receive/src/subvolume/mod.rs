@@ -1,16 +1,16 @@
-//! The subvolume that is being built.
+//! [`Target`]: the subvolume being built.
 //!
-//! Commands arrive as the sender saw its files, one after the other, so the directory of the last path and the file
-//! that was written last are kept for the next command. Both are forgotten when names change.
+//! Commands follow the order in which the sender walked its files, so the directory of the last path and the last
+//! written file are cached for the next command. Commands that change names drop both.
 //!
-//! Files that the sender had made immutable or append-only could not be changed by later commands. Such flags
-//! (`LATE`) are taken off where they are in the way, and set when everything else is done.
+//! Immutable and append-only files would refuse later commands. Such flags (`LATE`) are cleared when they are in the
+//! way, and set after all other commands. `receiver` applies every command to a target.
 
 mod contents;
 mod names;
 
 use crate::error::Cause;
-use crate::held::{self, Held};
+use crate::node_ref::{self, NodeRef};
 use crate::note;
 use crate::path;
 use crate::watch::Options;
@@ -21,33 +21,33 @@ use std::sync::Arc;
 use vfs::FileSystem;
 use vfs::file_system::{Caller, Errno, NodeFlags, NodeId, SetAttr, SetTime, XattrMode};
 
-/// Flags that keep later commands from their work, or slow them down: set at the end.
+/// Flags that would block or slow down later commands: set at the end.
 const LATE: NodeFlags = NodeFlags::IMMUTABLE.union(NodeFlags::APPEND).union(NodeFlags::SYNC).union(NodeFlags::DIRSYNC);
-/// Flags that a command sets at once. Those of compression come with an attribute.
+/// Flags that a command sets at once. An xattr sets those of compression.
 const EARLY: NodeFlags = NodeFlags::NODUMP.union(NodeFlags::NOATIME).union(NodeFlags::NOCOW);
 const COMPRESSION: NodeFlags = NodeFlags::COMPRESS.union(NodeFlags::NOCOMPRESS);
-/// Permission bits with set-user, set-group and sticky.
+/// Permission bits with set-user-ID, set-group-ID and sticky.
 const PERMISSION_MASK: u64 = 0o7777;
 
-/// A subvolume that is not complete yet.
+/// An incomplete subvolume.
 pub(crate) struct Target {
     fs: Arc<dyn FileSystem>,
     options: Options,
-    root: Arc<Held>,
+    root: Arc<NodeRef>,
     /// The directory of the last path.
-    dir: Option<(Vec<u8>, Arc<Held>)>,
-    /// The file that was written last.
+    dir: Option<(Vec<u8>, Arc<NodeRef>)>,
+    /// The last file written.
     open: Option<OpenFile>,
-    /// Flags to be set at the end.
-    late: HashMap<NodeId, (Arc<Held>, NodeFlags)>,
-    /// What the stream calls the subvolume.
+    /// Flags to set at the end.
+    late: HashMap<NodeId, (Arc<NodeRef>, NodeFlags)>,
+    /// UUID of the subvolume in the stream.
     pub(crate) uuid: [u8; 16],
     /// Commands that failed.
     pub(crate) failures: u64,
 }
 
 impl Target {
-    pub(crate) fn new(fs: &Arc<dyn FileSystem>, root: Held, uuid: [u8; 16], options: Options) -> Self {
+    pub(crate) fn new(fs: &Arc<dyn FileSystem>, root: NodeRef, uuid: [u8; 16], options: Options) -> Self {
         Self {
             fs: Arc::clone(fs),
             options,
@@ -61,7 +61,7 @@ impl Target {
     }
 
     /// The root directory of the subvolume.
-    pub(crate) fn root(&self) -> &Arc<Held> {
+    pub(crate) fn root(&self) -> &Arc<NodeRef> {
         &self.root
     }
 
@@ -70,19 +70,19 @@ impl Target {
         self.root.attr().home.subvolume
     }
 
-    /// Carries out one command other than those that begin and end a subvolume, and clones.
+    /// Applies a command, except clones and those that begin or end a subvolume.
     pub(crate) fn apply(&mut self, command: &Command<'_>) -> Result<(), Cause> {
         self.with_flags_off(command, |target| target.try_apply(command))
     }
 
-    /// Does something, once more where flags of the files that `command` is about forbade it.
+    /// Runs `act`, and again with flags cleared if flags of the files in `command` forbade it.
     pub(crate) fn with_flags_off(
         &mut self,
         command: &Command<'_>,
         act: impl Fn(&mut Self) -> Result<(), Cause>,
     ) -> Result<(), Cause> {
         match act(self) {
-            Err(cause) if held::is_forbidden(&cause) && self.take_flags_off(command)? => act(self),
+            Err(cause) if node_ref::is_forbidden(&cause) && self.take_flags_off(command)? => act(self),
             result => result,
         }
     }
@@ -120,14 +120,14 @@ impl Target {
             Command::Write { path, offset, data } => self.write(path, offset, data),
             Command::EncodedWrite(ref write) => self.write_encoded(write),
             Command::Fallocate { path, mode, offset, size } => self.allocate(path, mode, offset, size),
-            // Its contents would be holes, and what builds on it would not know.
+            // The contents would become holes, and subvolumes built on it would be wrong.
             Command::UpdateExtent { .. } => Err(Cause::NoData),
             _ => self.change_names(command),
         }
     }
 
-    /// What a path leads to.
-    fn find(&mut self, path: &[u8]) -> Result<Arc<Held>, Cause> {
+    /// Resolves a path.
+    fn find(&mut self, path: &[u8]) -> Result<Arc<NodeRef>, Cause> {
         if path.is_empty() {
             return Ok(Arc::clone(&self.root));
         }
@@ -135,8 +135,8 @@ impl Target {
         Ok(Arc::new(dir.child(name)?))
     }
 
-    /// The directory that a path is in, and the name in it.
-    fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Arc<Held>, &'p [u8]), Cause> {
+    /// Resolves the directory of a path, and returns the name in it.
+    fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Arc<NodeRef>, &'p [u8]), Cause> {
         let (dir, name) = path::parent(path)?;
         if dir.is_empty() {
             return Ok((Arc::clone(&self.root), name));
@@ -146,7 +146,7 @@ impl Target {
         {
             return Ok((Arc::clone(held), name));
         }
-        let held = held::walk(&self.root, dir)?;
+        let held = node_ref::walk(&self.root, dir)?;
         if !held.attr().is_dir() {
             return Err(path::BadPath::NotADirectory.into());
         }
@@ -171,8 +171,8 @@ impl Target {
         Ok(())
     }
 
-    /// Sets what of the flags can be set at once, and notes the rest. What the sender's file had of checksums and
-    /// compression was decided when its contents were written.
+    /// Sets the flags that can be set now and keeps the rest for the end. Flags for checksums and compression took
+    /// effect when the contents were written.
     fn set_flags(&mut self, path: &[u8], flags: u64) -> Result<(), Cause> {
         let found = self.find(path)?;
         if !found.attr().is_file() && !found.attr().is_dir() {
@@ -181,7 +181,7 @@ impl Target {
         let wanted = btrfs::node_flags(btrfs::InodeFlags::from_bits_retain(flags));
         let had = self.fs.flags(found.node())?;
         let mut now = (had - EARLY - LATE) | (wanted & EARLY);
-        // The two exclude each other; that of compression came with an attribute, so it was asked for.
+        // The two flags exclude each other. Compression was requested by an xattr, so it wins.
         if now.intersects(COMPRESSION) {
             now -= NodeFlags::NOCOW;
         }
@@ -192,8 +192,7 @@ impl Target {
         Ok(())
     }
 
-    /// Takes flags off the files that a command is about, and the directories that they are in. True where there were
-    /// any.
+    /// Clears flags of the files that a command touches and of their directories. True if any were set.
     fn take_flags_off(&mut self, command: &Command<'_>) -> Result<bool, Cause> {
         let second = match *command {
             Command::Rename { to, .. } => Some(to),
@@ -204,7 +203,7 @@ impl Target {
         for path in command.path().into_iter().chain(second) {
             let dir = path::parent(path).map_or(path, |(dir, _)| dir);
             for path in [dir, path] {
-                match held::walk(&self.root, path) {
+                match node_ref::walk(&self.root, path) {
                     Ok(found) => has_changed |= self.take_off(found)?,
                     Err(Cause::Refused(error)) if error.is_not_found() => {}
                     Err(cause) => return Err(cause),
@@ -214,7 +213,7 @@ impl Target {
         Ok(has_changed)
     }
 
-    fn take_off(&mut self, found: Arc<Held>) -> Result<bool, Cause> {
+    fn take_off(&mut self, found: Arc<NodeRef>) -> Result<bool, Cause> {
         if !found.attr().is_file() && !found.attr().is_dir() {
             return Ok(false);
         }
@@ -227,13 +226,13 @@ impl Target {
         Ok(true)
     }
 
-    /// Sets the flags that were kept back, and lets go of all that is open: what is left is to be marked as received.
+    /// Sets the late flags and closes all nodes, before the subvolume is marked as received.
     pub(crate) fn complete(&mut self) -> Result<(), Cause> {
         self.let_go();
         for (node, (_, flags)) in std::mem::take(&mut self.late) {
             let set = self.set_late(node, flags);
             match set {
-                // The last name of the file went after its flags were noted.
+                // The last name of the file was removed after its flags were recorded.
                 Err(error) if [Errno::ESTALE, Errno::ENOENT].contains(&error.errno()) => {}
                 result => result?,
             }
@@ -253,7 +252,7 @@ impl Target {
         Ok(())
     }
 
-    /// Forgets what is known of names, and closes the file that is open.
+    /// Drops the cached directory and closes the open file.
     pub(crate) fn let_go(&mut self) {
         self.dir = None;
         self.open = None;
@@ -268,10 +267,10 @@ fn time(time: Time) -> vfs::file_system::Time {
     vfs::file_system::Time { sec: time.seconds, nsec: time.nanoseconds }
 }
 
-/// Bytes of a sector, of which volumes here have one size. Only LZO is divided into them.
+/// Sector size of volumes that can be written. Only LZO data is divided into sectors.
 const SECTOR_SIZE: usize = 4096;
 
-/// The codec of an encoded write, and the bytes of a sector; `None` for data that is not compressed.
+/// The codec and sector size of an encoded write; `None` for uncompressed data.
 fn codec_of(compression: Compression) -> Option<(codec::CompressionType, usize)> {
     match compression {
         Compression::None => None,

@@ -1,11 +1,11 @@
-//! Commands that make, move and remove names.
+//! Commands that create, rename and remove directory entries. Called by `Target::apply`.
 
 use super::Target;
 use crate::error::Cause;
 use btrfs_stream::{Command, Special};
 use vfs::file_system::{Caller, NodeKind, RenameFlags, WholeNode};
 
-/// Permission bits until the stream says which.
+/// Permissions until the stream sets them.
 const FILE_PERMISSIONS: u32 = 0o600;
 const DIRECTORY_PERMISSIONS: u32 = 0o700;
 const SYMLINK_PERMISSIONS: u32 = 0o777;
@@ -48,12 +48,12 @@ impl Target {
             }
             Command::Rmdir { path } => {
                 let (dir, name) = self.parent(path)?;
-                // Says what is there before the file system could take an empty subvolume for a directory.
+                // Refuses other subvolumes, since `remove_dir` would delete an empty one.
                 dir.child(name)?;
                 self.let_go();
                 Ok(self.fs.remove_dir(dir.node(), name)?)
             }
-            // The others are carried out elsewhere.
+            // Other modules apply the other commands.
             _ => Err(Cause::NoSubvolume),
         }
     }

@@ -1,4 +1,5 @@
-//! Checksums of data: those of no data go, those that are missing are made from the data as it is.
+//! Repairs checksums of data: removes those without data, and computes missing ones from the present data. Called by
+//! `round`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::space::Ranges;
 /// Bytes of data that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Makes the checksum tree cover the data that has to be covered, and no other.
+/// Makes the checksum tree cover the data that must be covered, and no other.
 ///
 /// # Errors
 /// Data that cannot be read.
@@ -62,7 +63,7 @@ fn key(at: u64) -> Key {
     Key::new(objectid::EXTENT_CSUM, item_type::EXTENT_CSUM, at)
 }
 
-/// The data of files that are not exempt.
+/// The data of files that must have checksums.
 fn needed(mending: &Mending<'_>) -> Ranges {
     let mut needed = Ranges::default();
     for tree in mending.subvolumes() {
@@ -86,7 +87,7 @@ fn needed(mending: &Mending<'_>) -> Ranges {
     needed
 }
 
-/// Keeps the sectors of an item that lie in data and have no checksum so far; of two the one that is right.
+/// Keeps the sectors of an item that lie in data and have no checksum so far; of two the right one.
 fn keep(
     mending: &Mending<'_>,
     geometry: CsumGeometry,
@@ -119,7 +120,7 @@ fn keep(
     }
 }
 
-/// Puts another checksum in place of the one that is kept of a sector.
+/// Replaces the checksum of a sector.
 fn replace(geometry: CsumGeometry, kept: &mut BTreeMap<u64, Vec<u8>>, at: u64, sum: &[u8]) {
     let Some((start, bytes)) = kept.range_mut(..=at).next_back() else { return };
     let Some(position) = geometry.position(Logical(*start), Logical(at)) else { return };
@@ -150,7 +151,7 @@ fn uncovered(covered: &Ranges, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
     )
 }
 
-/// Makes checksums of a range of data.
+/// Computes checksums of a range of data.
 fn make(
     mending: &Mending<'_>,
     geometry: CsumGeometry,

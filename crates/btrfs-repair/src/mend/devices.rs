@@ -1,4 +1,4 @@
-//! The device tree and the device items: they follow from the chunks.
+//! Repairs the device tree and the device items from the chunks. Called by `round`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use btrfs_disk::{Key, TreeId};
 
 use super::Mending;
 
-/// Makes device extents and what devices have in use those of the chunks.
+/// Makes device extents and used bytes of devices match the chunks.
 pub(crate) fn mend(mending: &mut Mending<'_>) {
     let image = mending.image;
     let mut wanted: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(crate) fn mend(mending: &mut Mending<'_>) {
     if mending.is_broken(TreeId::DEV) {
         let mut items: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
         mending.each(TreeId::DEV, |key, data| {
-            // Of the others there are statistics of devices only.
+            // Other items of the tree are only statistics of devices.
             if key.item_type == item_type::PERSISTENT_ITEM && key.objectid == 0 {
                 items.insert(*key, data.to_vec());
             }

@@ -1,4 +1,4 @@
-//! Items of names: what a directory and an inode have of each, written from what was decided.
+//! Writes the items of names in directories and inodes, as decided by `names`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::inodes::{Files, Name};
 /// Bytes of names of one inode in one directory that go into one item; others get items of their own.
 const SHORT_NAMES_MAX: usize = 1000;
 
-/// A name as it is to be.
+/// A name in its repaired form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) location: Key,
@@ -22,10 +22,10 @@ pub(super) struct Kept {
     pub(super) index: u64,
 }
 
-/// The names of a subvolume as they are to be.
+/// The repaired names of a subvolume.
 pub(super) type Names = BTreeMap<Name, Kept>;
 
-/// Changes the items of names where they are not what they are to be.
+/// Changes the items of names that differ.
 pub(super) fn write(mending: &mut Mending<'_>, tree: TreeId, files: &Files, names: &Names) {
     by_name(mending, tree, files, names);
     by_index(mending, tree, files, names);

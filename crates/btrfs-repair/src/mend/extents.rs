@@ -1,4 +1,4 @@
-//! File extents that believe an extent to have another length than it has.
+//! Repairs file extents with a wrong length of their extent. Called by `round`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::extents::data_len;
 use crate::survey::is_of_files;
 
-/// Sets the length in all file extents of an extent whose length is known.
+/// Sets the length in all file extents of an extent with a known length.
 ///
 /// # Errors
 /// Where files disagree, and no extent item decides.

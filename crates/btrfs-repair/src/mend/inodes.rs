@@ -1,4 +1,5 @@
-//! What a subvolume has, inode by inode: items, extents, names from all three sides; and what an inode item should say.
+//! Reads the inodes of a subvolume (items, extents, names from all three sides), and computes the right inode items.
+//! Called by `names`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use zerocopy::FromZeros as _;
 
 use super::Mending;
 
-/// Where a name leads, with the type and the transaction that its entry has.
+/// The target of a name, with the type and the transaction in its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) location: Key,
@@ -20,7 +21,7 @@ pub(super) struct Entry {
     pub(super) transid: u64,
 }
 
-/// A name that an inode knows.
+/// A name in a back reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) inode: u64,
@@ -28,11 +29,11 @@ pub(super) struct Known {
     pub(super) is_long: bool,
 }
 
-/// A name in a directory, as its three items have it.
+/// A name in a directory, according to its three items.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     pub(super) by_name: Option<Entry>,
-    /// It is there by name more than once.
+    /// Its item by name has it more than once.
     pub(super) is_double: bool,
     pub(super) by_index: Vec<(u64, Entry)>,
     pub(super) known: Vec<Known>,
@@ -73,7 +74,7 @@ pub(super) struct Files {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) links: BTreeMap<Name, Link>,
     pub(super) orphans: BTreeSet<u64>,
-    /// Items that no subvolume has, or that no kernel uses any more.
+    /// Items that do not belong in a subvolume, or that no kernel uses any more.
     pub(super) foreign: Vec<Key>,
     /// The root directory has its own name.
     pub(super) root_is_named: bool,
@@ -89,7 +90,7 @@ impl Files {
         files
     }
 
-    /// What is left of a directory that is being deleted names nothing.
+    /// Entries of a directory that is being deleted do not count.
     fn forget_deleted(&mut self) {
         let named: BTreeSet<u64> = self.links.values().flat_map(|link| &link.known).map(|known| known.inode).collect();
         let (orphans, inodes) = (&self.orphans, &self.inodes);
@@ -189,7 +190,7 @@ impl Extents {
         }
     }
 
-    /// The last extent ends where the next begins, and no later than its own data.
+    /// Ends the last extent where the next begins, and no later than its own data.
     fn cut_last(&mut self, next: u64) {
         let Some((key, item)) = self.last.take() else { return };
         let whole = item.num_bytes.get();
@@ -208,7 +209,7 @@ impl Extents {
 }
 
 impl Inode {
-    /// Whether what the inode has can be of this type.
+    /// Whether an inode of this type can have these items.
     fn fits(&self, kind: FileKind) -> bool {
         match kind {
             FileKind::Directory => self.extents.count == 0,
@@ -218,22 +219,22 @@ impl Inode {
         }
     }
 
-    /// The type: what the mode says if the items fit it, else what entries say, else what the items are.
+    /// The type: that of the mode if the items fit it, else that of entries, else that of the items.
     pub(super) fn kind(&self, number: u64, of_entries: Option<FileKind>) -> FileKind {
         if number == objectid::FIRST_FREE {
             return FileKind::Directory;
         }
         let of_mode = self.item.as_ref().and_then(InodeItem::kind);
-        let told = of_mode.into_iter().chain(of_entries).find(|kind| self.fits(*kind));
-        told.unwrap_or(if self.has_entries { FileKind::Directory } else { FileKind::File })
+        let kind = of_mode.into_iter().chain(of_entries).find(|kind| self.fits(*kind));
+        kind.unwrap_or(if self.has_entries { FileKind::Directory } else { FileKind::File })
     }
 
-    /// It is there: it has an item of its own, or what only an inode has.
+    /// True if it exists: it has an inode item, or items that only an inode has.
     pub(super) fn is_there(&self) -> bool {
         self.item.is_some() || self.has_entries || self.has_more || self.extents.count > 0
     }
 
-    /// The item that it has, or a new one that only root may use.
+    /// The present inode item, or a new one that only root may use.
     pub(super) fn item_of(&self, kind: FileKind, generation: u64) -> InodeItem {
         let permissions = if kind == FileKind::Directory { 0o700 } else { 0o600 };
         let new = || InodeItem {
@@ -249,7 +250,7 @@ impl Inode {
     }
 }
 
-/// Sizes, byte counts, holes and overlaps of the extents of an inode; changes the item with them.
+/// Computes sizes, byte counts, holes and overlaps of the extents of an inode; changes the item and the extents.
 pub(super) fn numbers(
     mending: &mut Mending<'_>,
     (tree, number): (TreeId, u64),
@@ -270,7 +271,7 @@ pub(super) fn numbers(
         flags.remove(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     }
     if extents.is_compressed {
-        // The checksums are made by the step for them, which sees next that they are missing.
+        // The checksum step makes the checksums, since they are missing then.
         flags.remove(InodeFlags::NODATASUM);
     }
     item.flags = flags.bits().into();

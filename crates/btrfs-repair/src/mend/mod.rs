@@ -1,10 +1,10 @@
-//! What each step does: changes to items of trees, as far as possible without touching the image.
+//! The changes of each step: edits of items, as far as possible without touching the image.
 //!
-//! A mender looks at the trees as they are, not at findings, of which a report keeps only some: so it mends all of a
-//! kind at once. Items that the verifier refuses count as absent.
+//! A mender reads the trees, not the findings, of which a report keeps only some: so it repairs all damage of its kind
+//! at once. Items that the verifier refuses count as absent.
 //!
 //! A mender writes nothing: it fills [`Mending::edits`] and [`Mending::fresh`]. It fails where data cannot be read, or
-//! where files contradict each other and nothing decides. Caller: `round`.
+//! where files contradict each other without a criterion. Caller: `round`.
 
 pub(crate) mod checksums;
 pub(crate) mod devices;
@@ -26,13 +26,13 @@ use crate::items::believed;
 use crate::pack::OwnedItem;
 use crate::survey::{Survey, items};
 
-/// What menders look at, and what they want.
+/// The input and output of menders.
 pub(crate) struct Mending<'a> {
     pub(crate) image: &'a Image,
     pub(crate) survey: &'a Survey,
     /// Items to be changed.
     pub(crate) edits: Edits,
-    /// Trees to be written anew, with all their items.
+    /// Trees to be rebuilt, with all their items.
     pub(crate) fresh: BTreeMap<TreeId, Vec<OwnedItem>>,
 }
 

@@ -1,5 +1,5 @@
-//! Which names are right. Each stands in three items: its directory has it by name and by position, and its inode knows
-//! it. What two of them say counts; what only one says counts where the inode would have no name otherwise. An inode
+//! Repairs names. Each is in three items: by name and by position in its directory, and in a back reference of its
+//! inode. A name in two of them is kept; a name in only one is kept where the inode would have none otherwise. An inode
 //! that still has none gets one in `lost+found`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,15 +14,15 @@ use super::inodes::{Files, Inode, Link, numbers};
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Which of two steps are to be taken.
+/// Which of the two steps are requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) names: bool,
     pub(crate) files: bool,
 }
 
-/// A log of fsyncs has inodes and positions of its own that are not in the trees yet, and follow theirs: new numbers
-/// keep this far from both.
+/// A log of fsyncs has inodes and positions that are not in the trees yet, and that follow those of the trees: new
+/// numbers keep this far from both.
 const GAP_OF_LOGS: u64 = 1 << 20;
 
 /// Mends all subvolumes.
@@ -49,7 +49,7 @@ pub(crate) fn mend(mending: &mut Mending<'_>, wanted: Wanted) {
     }
 }
 
-/// What says that a name leads somewhere.
+/// The items that support a name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Votes {
     by_name: bool,
@@ -84,7 +84,7 @@ fn is_there(files: &Files, location: &Key) -> bool {
     location.item_type == item_type::ROOT_ITEM || files.inodes.get(&location.objectid).is_some_and(Inode::is_there)
 }
 
-/// The names that count.
+/// The names to keep.
 fn decide(files: &Files) -> Names {
     let mut names = Names::new();
     let mut named: BTreeSet<u64> = BTreeSet::from([objectid::FIRST_FREE]);
@@ -160,7 +160,7 @@ fn find_lost(files: &mut Files, names: &mut Names, gap: u64) {
     }
 }
 
-/// The name, or the first of those with a number behind it, that is not taken.
+/// The name, or the first free one with a number appended.
 fn free_name(name: &[u8], is_taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut free = name.to_vec();
     let mut number = 0u64;
@@ -171,7 +171,7 @@ fn free_name(name: &[u8], is_taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     free
 }
 
-/// Positions: that of the directory, else the one that the inode knows if it is free, else the next.
+/// Positions: that of the directory, else that of the back reference if it is free, else the next.
 fn positions(files: &Files, names: &mut Names, gap: u64) {
     let mut taken: BTreeSet<(u64, u64)> = BTreeSet::new();
     let mut without = Vec::new();
@@ -192,27 +192,27 @@ fn positions(files: &Files, names: &mut Names, gap: u64) {
         let known = link.and_then(|link| link.known.iter().find(|known| known.inode == kept.location.objectid));
         // A position that leads somewhere else is this name's own, if the item has the name.
         let wrong = link.and_then(|link| link.by_index.first()).map(|(index, _)| *index);
-        let told = known.map(|known| known.index).into_iter().chain(wrong);
-        let free = told.into_iter().find(|index| *index >= DIR_INDEX_FIRST && !taken.contains(&(name.0, *index)));
+        let candidates = known.map(|known| known.index).into_iter().chain(wrong);
+        let free = candidates.into_iter().find(|index| *index >= DIR_INDEX_FIRST && !taken.contains(&(name.0, *index)));
         let last = taken.range((name.0, 0)..=(name.0, u64::MAX)).next_back().map(|(_, index)| *index);
         kept.index = free.unwrap_or_else(|| last.unwrap_or(DIR_INDEX_FIRST.saturating_sub(1)).saturating_add(gap));
         taken.insert((name.0, kept.index));
     }
 }
 
-/// The type of each inode: entries that agree by name and by position have a say.
+/// The type of each inode, where its entries by name and by position agree.
 fn kinds(files: &Files) -> BTreeMap<u64, FileKind> {
-    let mut told: BTreeMap<u64, FileKind> = BTreeMap::new();
+    let mut by_entries: BTreeMap<u64, FileKind> = BTreeMap::new();
     for link in files.links.values() {
         let index = link.by_index.first().map(|(_, entry)| *entry);
         if let (Some(a), Some(b)) = (link.by_name.or(index), index.or(link.by_name))
             && (a.location, a.kind) == (b.location, b.kind)
             && a.location.item_type == item_type::INODE_ITEM
         {
-            told.extend(FileKind::from_dir_type(a.kind).map(|kind| (a.location.objectid, kind)));
+            by_entries.extend(FileKind::from_dir_type(a.kind).map(|kind| (a.location.objectid, kind)));
         }
     }
-    files.inodes.iter().map(|(number, inode)| (*number, inode.kind(*number, told.get(number).copied()))).collect()
+    files.inodes.iter().map(|(number, inode)| (*number, inode.kind(*number, by_entries.get(number).copied()))).collect()
 }
 
 fn set_kinds(files: &Files, names: &mut Names, kinds: &BTreeMap<u64, FileKind>) {
@@ -225,7 +225,7 @@ fn set_kinds(files: &Files, names: &mut Names, kinds: &BTreeMap<u64, FileKind>) 
     }
 }
 
-/// Orphan items of inodes that are not there.
+/// Removes orphan items of missing inodes.
 fn orphans(mending: &mut Mending<'_>, tree: TreeId, files: &Files) {
     for orphan in &files.orphans {
         if !files.inodes.get(orphan).is_some_and(Inode::is_there) {
@@ -267,7 +267,7 @@ fn inode_items(mending: &mut Mending<'_>, tree: TreeId, files: &Files, names: Op
                 item.size = sizes.get(number).copied().unwrap_or(0).into();
             }
         }
-        // An inode that is made anew gets all its numbers.
+        // A new inode item gets all its numbers.
         if wanted.files || inode.item.is_none() {
             numbers(mending, (tree, *number), inode, (item.kind().unwrap_or(kind), &mut item));
         }

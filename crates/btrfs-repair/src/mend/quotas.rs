@@ -1,4 +1,5 @@
-//! Quotas: what is missing is added, and the numbers are declared wrong, so that they are counted again.
+//! Repairs quotas: adds missing groups and relations, and marks the numbers inconsistent, so that they are counted
+//! again. Called by `round`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Subvolumes: how they hang together, which are being deleted, and what the UUID tree says of them.
+//! Repairs subvolumes: their parents and directories, deletions, and the UUID tree. Called by `round`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// A place of a subvolume in its parent: directory, position, name.
 type Place = (u64, u64, Vec<u8>);
 
-/// What trees say of subvolumes.
+/// The items about subvolumes.
 #[derive(Default)]
 pub(crate) struct Found {
     down: BTreeMap<(u64, u64), Place>,
@@ -23,9 +23,9 @@ pub(crate) struct Found {
     orphans: BTreeSet<u64>,
     inodes: BTreeSet<u64>,
     default: Option<(Key, Vec<u8>)>,
-    /// By parent and subvolume: what directories list.
+    /// By parent and subvolume: entries of directories.
     entries: BTreeMap<(u64, u64), Vec<Place>>,
-    /// The names of these, and those under which a directory finds them.
+    /// The names of these, and those by which a directory finds them.
     names: BTreeMap<(u64, u64), BTreeSet<Vec<u8>>>,
 }
 
@@ -73,8 +73,8 @@ impl Found {
     }
 }
 
-/// Refuses what no tree can be written beside: space of a subvolume would be given away, the kernel would delete one at
-/// the next mount, or it would have two names. Gives what was found on the way.
+/// Refuses damage that no tree can be written beside: space of a subvolume would be given away, the kernel would delete
+/// one at the next mount, or it would have two names. Returns the items found.
 ///
 /// # Errors
 /// `Beyond`.
@@ -116,7 +116,7 @@ pub(crate) fn mend(mending: &mut Mending<'_>, found: &Found) {
         }
         let known = [found.down.get(&(parent, child)), found.up.get(&(parent, child))];
         let of_dirs = found.entries.get(&(parent, child)).map(Vec::as_slice).unwrap_or_default();
-        // What the directory has is what users see; of several entries the one that is referred to.
+        // Users see the directory's entry; of several entries the one with a reference is kept.
         let agreed = of_dirs.iter().find(|place| known.contains(&Some(place))).or(of_dirs.first());
         let Some(place) = agreed.or(known[0]).or(known[1]).cloned() else { continue };
         if agreed.is_none() {
@@ -196,7 +196,7 @@ fn empty_directory(generation: u64) -> Vec<(Key, Vec<u8>)> {
     ]
 }
 
-/// Makes the UUID tree say what root items say.
+/// Makes the UUID tree match the root items.
 pub(crate) fn mend_uuids(mending: &mut Mending<'_>) {
     let mut wanted: BTreeMap<Key, BTreeSet<u64>> = BTreeMap::new();
     for root in &mending.survey.roots {

@@ -1,4 +1,4 @@
-//! The superblock: what it says of devices and system chunks comes from the chunk tree.
+//! Repairs the superblock: its devices and system chunks come from the chunk tree. Called by `round`.
 
 use btrfs_disk::TreeId;
 use btrfs_disk::flags::BlockGroupFlags;
@@ -48,7 +48,7 @@ pub(crate) fn mend(image: &Image, survey: &Survey, fields: &mut DiskSuperblock) 
     }
 }
 
-/// Makes the backup of the last commit repeat what the superblock says.
+/// Makes the backup root of the last commit match the superblock.
 pub(crate) fn backup(survey: &Survey, fields: &mut DiskSuperblock) {
     let generation = fields.generation;
     let copy = *fields;

@@ -1,5 +1,5 @@
-//! What `btrfs check --repair` makes of the same damage: what it repairs of the damage that `btrfs check` sees, a
-//! repair of ours does as well. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
+//! Comparison with `btrfs check --repair`: of the damage that `btrfs check` sees, our repair handles all that it
+//! repairs. Some kinds are tried; all of them, for a table, where `REPAIR_COMPARED` is set.
 
 use btrfs_check::CodeTable as _;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use testkit::reference::{self, Checked};
 
 use super::{images, look, options, over, planted, plants};
 
-/// How a damage ends: clean to `btrfs check`, and clean to ours.
+/// The result for a damage: clean to `btrfs check`, and clean to ours.
 fn by_the_tool(path: &Path) -> bool {
     let mut command = Command::new("timeout");
     command.args(["60", &reference::btrfs_program(), "check", "--repair", "--force"]).arg(path);
@@ -20,7 +20,7 @@ fn by_the_tool(path: &Path) -> bool {
     done.is_ok() && matches!(reference::check(path), Ok(Checked::Clean))
 }
 
-/// One kind in so many is tried.
+/// One kind of this many is tried.
 const KINDS_STEP: usize = 8;
 
 #[test]
@@ -54,7 +54,7 @@ fn what_the_tool_repairs_is_repaired() {
         let repaired: Arc<dyn Device> = repaired;
         look::store(&*repaired, &path);
         let ours = plan.is_complete() && matches!(reference::check(&path), Ok(Checked::Clean));
-        // The numbers of quotas are left to a rescan, as the plan says.
+        // The numbers of quotas are left to a rescan, as the plan has it.
         if theirs && !ours && is_seen && !plant.code.id().starts_with("quota-") {
             behind.push(name.clone());
         }

@@ -1,9 +1,9 @@
 //! Power cuts during a repair and during an undo: every state that one can leave is the damaged one or the repaired
 //! one, and the undo file leads from each of them back to every byte.
 //!
-//! A cut keeps what was flushed, and of the writes since any part, torn between sectors of 512 bytes. A torn write of
-//! the primary superblock leaves its mirrors, which a check reads and finds to differ: both is said of the superblock
-//! only, and is left aside. Copies of blocks that were bad may be mended already.
+//! A cut keeps flushed writes, and any part of later ones, torn between sectors of 512 bytes. A torn write of the
+//! primary superblock leaves its mirrors, which a check reads and finds to differ: both findings are of the superblock
+//! only, and are ignored. Bad copies of blocks may be repaired already.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -75,8 +75,8 @@ fn judged(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
     found(device).into_iter().filter(|(code, _)| !aside.contains(code)).collect()
 }
 
-/// Cuts the power during a repair and during its undo, `count` times in all; how often the damaged state was left, and
-/// how often the repaired one.
+/// Cuts the power during a repair and during its undo, `count` times in all; returns how often the damaged state was
+/// left, and how often the repaired one.
 pub(super) fn power_cuts(
     name: &str,
     damaged: &Arc<dyn Device>,

@@ -1,4 +1,4 @@
-//! Damage that a repair could make worse: it refuses what would cost a subvolume, and believes the newest copy.
+//! Damage that a repair could make worse: it refuses repairs that would cost a subvolume, and trusts the newest copy.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn what_would_cost_a_subvolume_is_refused() {
     let mut tried = [0; 3];
     for image in images::all() {
         let name = &image.base.name;
-        // Nothing of the tree of roots says any more where it is: it would become an orphan, and the kernel delete it.
+        // The tree of roots does not have its place any more: it would become an orphan, and the kernel delete it.
         let planted = copy(image);
         if let Some((key, _)) = planted.taken(TreeId::ROOT, ROOT_REF, |_, _| true) {
             let back = Key::new(key.offset, ROOT_BACKREF, key.objectid);

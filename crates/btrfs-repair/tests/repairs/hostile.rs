@@ -38,15 +38,15 @@ fn undo_files_that_lie_are_refused() {
         assert!(undo(&bytes, &*device).is_err(), "file {number} was taken");
         assert_eq!(differences(&device, &*repaired), 0, "file {number} was written");
     }
-    // An image that was written to since is left alone.
+    // An image that was written to since is not changed.
     let changed = over(&repaired);
     changed.write_at(64 << 10, &[&[7; 4096]]).unwrap();
     assert!(undo(&file, &*changed).is_err());
-    // So is an image that was not repaired by this plan.
+    // Nor is an image that was not repaired by this plan.
     let other: Arc<dyn Device> = images::all()[1].base.copy().0;
     assert!(undo(&file, &*over(&other)).is_err());
     assert!(plan.apply(&*over(&other)).is_err());
-    // What was undone can be undone again.
+    // An undo can be repeated.
     let device = over(&repaired);
     undo(&file, &*device).unwrap();
     undo(&file, &*device).unwrap();

@@ -1,4 +1,4 @@
-//! What a volume holds: names, types, links, modes and contents.
+//! Reads the contents of a volume: names, types, links, modes and contents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use blockdev::Device;
 use btrfs::Volume;
 use vfs::file_system::NodeKind;
 
-/// What is compared of each path.
+/// The compared properties of each path.
 pub(crate) type Files = BTreeMap<PathBuf, String>;
 
 /// Reads all of a volume, its log included.

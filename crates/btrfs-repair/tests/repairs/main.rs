@@ -1,6 +1,6 @@
-//! Every kind of damage that the tests of checks plant is repaired or refused before anything is written; what is
-//! repaired is clean, for `btrfs check` too where there is one, holds the same files, and is undone to the last byte;
-//! a power cut during either leaves one of the two states.
+//! Every kind of damage that the tests of checks plant is repaired or refused before anything is written; a repaired
+//! image is clean, for `btrfs check` too where there is one, has the same files, and is undone to the last byte; a
+//! power cut during either leaves one of the two states.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 
@@ -62,7 +62,7 @@ fn planted(plant: &Plant, image: &Image) -> Option<Arc<dyn Device>> {
     (plant.plant)(&Planted { device, editor })
 }
 
-/// A device that can be written, over a damaged one.
+/// A writable device, over a damaged one.
 fn over(device: &Arc<dyn Device>) -> Arc<OverlayDevice> {
     Arc::new(OverlayDevice::new(Arc::clone(device), CHANGES_MAX))
 }
@@ -78,7 +78,7 @@ fn undo(file: &[u8], device: &dyn Device) -> btrfs_repair::Result<()> {
     Undo::open(&mut source)?.apply(device)
 }
 
-/// Pages of an overlay that differ from what is below.
+/// Pages of an overlay that differ from the device below.
 fn differences(now: &OverlayDevice, below: &dyn Device) -> usize {
     let differs = |(offset, page): &(u64, Box<[u8]>)| {
         let mut old = vec![0; page.len().min((below.size_bytes() - offset) as usize)];
@@ -88,7 +88,7 @@ fn differences(now: &OverlayDevice, below: &dyn Device) -> usize {
     now.changes().iter().filter(|change| differs(change)).count()
 }
 
-/// Codes whose damage a repair always mends, in these images.
+/// Codes with damage that a repair always repairs, in these images.
 fn is_claimed(plant: &Plant) -> bool {
     let finding = Finding {
         code: plant.code,

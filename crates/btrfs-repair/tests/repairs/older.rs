@@ -1,5 +1,5 @@
 //! The root of the root tree, or of the chunk tree, is lost on all its copies: a repair goes back to the newest earlier
-//! commit that is whole, and to none that was written over in part.
+//! commit that is whole, and to none that was partly overwritten.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use crate::cuts::power_cuts;
 use crate::{look, options, over, undo, undo_file};
 
 const BLOCK: usize = 16 << 10;
-/// States that power cuts leave of going back, and of its undo.
+/// States that power cuts during such a repair, and its undo, may leave.
 const CUTS: u64 = 120;
 
-/// A volume of some commits, of which each makes a file; the last one does not write over what the one before freed.
+/// A volume of some commits, each of which makes a file; the last one does not overwrite blocks that the one before
+/// freed.
 fn volume(commits: usize) -> (Arc<dyn Device>, Vec<u64>) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(256 << 20));
     let volume = Volume::options().workers(1).make_device(Arc::clone(&device), &MakeOptions::default()).unwrap();
@@ -32,7 +33,7 @@ fn volume(commits: usize) -> (Arc<dyn Device>, Vec<u64>) {
     (device, generations)
 }
 
-/// Writes over all copies of the block with this address and generation; how many there were.
+/// Overwrites all copies of the block with this address and generation; returns their number.
 fn wipe(device: &dyn Device, at: u64, generation: u64) -> usize {
     let mut block = vec![0; BLOCK];
     let offsets = (0..device.size_bytes()).step_by(4096).filter(|offset| {
@@ -85,7 +86,7 @@ fn the_newest_earlier_commit_that_is_whole_is_gone_back_to() {
     if reference::is_installed() {
         assert!(matches!(reference::check(&path), Ok(Checked::Clean)), "{:?}", reference::check(&path));
     }
-    // It is written to as any volume is.
+    // It is writable like any volume.
     let volume = Volume::open(&path).unwrap();
     volume.write("again", vec![7; 300_000]).unwrap();
     volume.close().unwrap();
@@ -111,7 +112,7 @@ fn a_state_that_was_written_over_in_part_is_passed_over() {
     assert!(wipe(&*device, backup(before), before) > 0);
     let some = plan(&device, &options(), &()).unwrap();
     assert!(!some.refusals.is_empty());
-    // The one before may have been written over by the last commit; what is gone back to is whole.
+    // The commit before may have been overwritten by the last; the chosen one is whole.
     assert!(some.older.is_none_or(|older| older.to <= earlier && some.is_complete()), "{:?}", some.older);
     for generation in fields.super_roots.iter().map(|backup| backup.tree_root_gen.get()) {
         wipe(&*device, backup(generation), generation);
@@ -135,7 +136,7 @@ fn a_sound_root_tree_is_not_gone_back_from() {
     assert!(plan.older.is_none() && plan.is_complete(), "{generations:?} {:?}", plan.after.counts);
 }
 
-/// What the superblock says of devices is as of the last commit too, and goes back with it.
+/// The devices in the superblock are as of the last commit too, and go back with it.
 #[test]
 fn a_lost_chunk_tree_is_gone_back_from() {
     let (device, generations) = volume(2);

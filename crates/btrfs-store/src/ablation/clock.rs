@@ -46,7 +46,7 @@ mod kept {
         }
     }
 
-    /// What was measured since the last call.
+    /// Returns the hold times measured since the last call, and starts anew.
     pub fn take_hold_times() -> HoldTimes {
         HoldTimes {
             count: COUNT.swap(0, Ordering::Relaxed),

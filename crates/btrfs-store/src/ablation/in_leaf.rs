@@ -1,4 +1,4 @@
-//! File extent items made in the locked leaf.
+//! File extent items made in the locked leaf. Called by the tree layer in measurements.
 
 /// Bytes of the fields of a file extent item, in their order.
 const FIELDS: [usize; 10] = [8, 8, 1, 1, 2, 1, 8, 8, 8, 8];

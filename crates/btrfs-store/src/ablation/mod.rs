@@ -1,4 +1,4 @@
-//! What benchmarks and tests may switch: older ways of doing things, clocks, deliberate bugs.
+//! Switches for benchmarks and tests: earlier implementations, clocks, deliberate bugs.
 //!
 //! Everything here is decided by the feature `ablation`. Without it every question is answered
 //! by a constant, every clock is empty, and nothing of it is in the program. With it the switches
@@ -11,7 +11,7 @@
 //! commit each sync     an fsync commits, as if there were no log
 //! allocate apart       several flushes allocate at once, extent by extent: what one writes lies between what the
 //!                      others write, and its requests are cut there
-//! collect checksums    who overwrites in place asks for all checksums of the range, with a copy of each, instead of
+//! collect checksums    an overwrite in place collects all checksums of the range, instead of asking only
 //!                      whether there is any
 //! sums                 counters of pinned bytes with another batch than ours (the kernel's default is 32), or as one
 //!                      number under a lock
@@ -22,7 +22,7 @@
 //! Invariants
 //! * Nothing is switched but by calls of the functions here; the default is how the engine works.
 //!
-//! Callers: anything of the engine asks; benchmarks and tests switch.
+//! Callers: any module of the engine reads the switches; benchmarks and tests set them.
 
 mod clock;
 #[cfg(feature = "ablation")]

@@ -1,4 +1,5 @@
-//! Deliberate bugs: each is one line where it would be made by mistake.
+//! Deliberate bugs: each is one line where it would be made by mistake. Tests turn them on to prove that a check finds
+//! them.
 
 /// A mistake that a programmer could make in the log, or with what `stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum Mutation {
     LogBlocksFreedEarly,
     /// Data that was freed is used again before the commit, though commit and log lead to it.
     FreedDataReused,
-    /// The devices are told what a commit frees before its superblock is durable.
+    /// Discards of the space that a commit frees reach the devices before its superblock is durable.
     DiscardedEarly,
     /// Before a commit, the mirrors do not get the superblock that leads to the log.
     MirrorsWithoutLog,
@@ -22,7 +23,7 @@ pub enum Mutation {
     NoFlushWithoutNews,
     /// The ranges that say which names of a directory are gone are left out.
     NoDirRanges,
-    /// No commit where the log cannot say what happened: a directory was renamed.
+    /// No commit where the log cannot record an operation: the rename of a directory.
     FallbackLeftOut,
     /// No commit after a chunk was added, which the superblock on the device does not know.
     NoCommitAfterChunk,
@@ -32,9 +33,9 @@ pub enum Mutation {
     FormerOwnerForgotten,
     /// An inode that is gone stays in the log.
     GoneInodesKept,
-    /// New directories above a new file are not said to exist.
+    /// New directories above a new file are not logged.
     NoAncestors,
-    /// What a new entry of a directory leads to is not said to exist.
+    /// The inodes that new entries of a directory lead to are not logged.
     NoTargets,
     /// A logged directory logs new directories below it as empty.
     NoEntriesBelow,
@@ -48,7 +49,7 @@ pub enum Mutation {
     SizeForgotten,
     /// Extents are not news for a sync of the data.
     ExtentsForgotten,
-    /// Who finds a sync under way does not wait for it.
+    /// A sync that finds another one running does not wait for it.
     GroupNotAwaited,
     /// A change of the mode does nothing.
     ModeIgnored,

@@ -5,7 +5,7 @@
 pub enum Sums {
     /// In shards, with the batch that the owner of the counter chose.
     Chosen,
-    /// In shards that hold back less than so much each. The kernel's counters have 32, unless told otherwise.
+    /// In shards that each hold back less than this. The kernel's counters hold back 32 by default.
     Batch(u32),
     /// One number under a lock, which every addition takes.
     Locked,

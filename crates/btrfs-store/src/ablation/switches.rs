@@ -1,4 +1,4 @@
-//! Older ways of doing things.
+//! Older ways of doing things. Benchmarks turn them on to compare.
 
 #[cfg(feature = "ablation")]
 mod kept {
@@ -39,7 +39,7 @@ mod kept {
         APART.store(is_on, Ordering::Relaxed);
     }
 
-    /// True when who asks whether a range has any checksum collects all that it has.
+    /// True when the check whether a range has any checksum collects all that it has.
     pub fn collects_csums() -> bool {
         COLLECTS.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The subvolumes that reach an extent, in one state.
+//! The subvolumes that reach an extent, in one state. Called by `txn/quotas`, before and after the changes of a commit.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use crate::Result;
 use crate::extent::{ExtentKind, Known, RefKey, known};
 use crate::hash::NumberMap;
 use crate::quota::Roots;
-use crate::tree::{Tree, check_level_max, raw};
+use crate::tree::{Tree, check_level_max, layout};
 
 /// Bytes of a file that one extent can stand for, where that is more than it has on disk: it is compressed.
 const COMPRESSED_BYTES_MAX: u64 = 1 << 20;
 
-/// Finds out who reaches what.
+/// A search for the subvolumes that reach extents, with the answers it has found.
 pub(crate) struct Reach<'a> {
     state: State<'a>,
     /// The extent tree of that state.
@@ -27,16 +27,16 @@ pub(crate) struct Reach<'a> {
     blocks: NumberMap<u64, Roots>,
     /// Sets of one, which most are.
     single: NumberMap<TreeId, Roots>,
-    nobody: Roots,
+    no_roots: Roots,
 }
 
 impl<'a> Reach<'a> {
     pub(crate) fn new(state: State<'a>, extents: &'a Tree) -> Self {
         let (blocks, single) = (NumberMap::default(), NumberMap::default());
-        Self { state, extents, blocks, single, nobody: Roots::default() }
+        Self { state, extents, blocks, single, no_roots: Roots::default() }
     }
 
-    /// The subvolumes that reach the extent at `at`; nobody where there is none.
+    /// The subvolumes that reach the extent at `at`; none where there is no extent.
     ///
     /// # Errors
     /// `Corrupt` where references lead nowhere; those of reading.
@@ -52,7 +52,7 @@ impl<'a> Reach<'a> {
             return Ok(Rc::clone(roots));
         }
         check_level_max(at, level)?;
-        let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.nobody)) };
+        let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.no_roots)) };
         let roots = match self.only_reached_by(&known)? {
             Some(only) => self.just(only),
             None => {
@@ -71,7 +71,7 @@ impl<'a> Reach<'a> {
     fn of_holder(&mut self, at: Logical, level: u8, holder: RefKey) -> Result<Roots> {
         match holder {
             RefKey::SharedTree { parent } => self.of_block(parent, level + 1),
-            RefKey::TreeRef { owner } if !owner.is_subvolume() => Ok(Rc::clone(&self.nobody)),
+            RefKey::TreeRef { owner } if !owner.is_subvolume() => Ok(Rc::clone(&self.no_roots)),
             RefKey::TreeRef { owner } => match self.parent_in(owner, at, level)? {
                 Some(parent) => self.of_block(parent, level + 1),
                 None => Ok(self.just(owner)),
@@ -83,7 +83,7 @@ impl<'a> Reach<'a> {
     }
 
     fn of_data(&mut self, at: Logical, len: u64) -> Result<Roots> {
-        let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.nobody)) };
+        let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.no_roots)) };
         if let Some(only) = self.only_reached_by(&known)? {
             return Ok(self.just(only));
         }
@@ -105,8 +105,8 @@ impl<'a> Reach<'a> {
         Ok(Rc::new(all))
     }
 
-    /// The one tree that all references are of, where the extent is younger than its last snapshot: what leads there
-    /// is younger, too, and so its alone.
+    /// The one tree that all references belong to, where the extent is younger than that tree's last snapshot: the
+    /// blocks that lead to it are younger, too, and so belong to that tree alone.
     fn only_reached_by(&mut self, known: &Known) -> Result<Option<TreeId>> {
         let mut trees = known.holders.iter().map(|holder| match holder {
             RefKey::TreeRef { owner } => Some(*owner),
@@ -128,7 +128,7 @@ impl<'a> Reach<'a> {
             return Ok(None);
         }
         let bytes = self.state.block(at, level)?;
-        let key = if raw::nritems(&bytes) > 0 { raw::key_at(&bytes, 0) } else { Key::MIN };
+        let key = if layout::nritems(&bytes) > 0 { layout::key_at(&bytes, 0) } else { Key::MIN };
         let (found, ..) = self.state.way_down(root, &key, level)?;
         if found != at {
             return Err(wrong(at, "block that its tree leads to", Detail::Number(at.0), found.0));

@@ -1,4 +1,4 @@
-//! Reading the trees of one state of the file system by address.
+//! Reading the trees of one state of the file system by address. Called by `reach`.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use crate::Result;
 use crate::hash::NumberMap;
-use crate::tree::{LEVEL_COUNT_MAX, RootPtr, leaf, node, raw};
+use crate::tree::{LEVEL_COUNT_MAX, RootPtr, layout, leaf, node};
 
 /// Copies of blocks that are kept at a time.
 const BLOCKS_MAX: usize = 1024;
@@ -38,11 +38,11 @@ impl<'a> State<'a> {
     /// A copy of a block.
     pub(super) fn block(&mut self, at: Logical, level: u8) -> Result<Rc<[u8]>> {
         if let Some(block) = self.blocks.get(&at.0) {
-            check_level(at, level, raw::level(block))?;
+            check_level(at, level, layout::level(block))?;
             return Ok(Rc::clone(block));
         }
         let block: Rc<[u8]> = (self.read)(at, level)?.into();
-        check_level(at, level, raw::level(&block))?;
+        check_level(at, level, layout::level(&block))?;
         if self.blocks.len() >= BLOCKS_MAX {
             self.blocks.clear();
         }
@@ -81,8 +81,8 @@ impl<'a> State<'a> {
         let mut from = *from;
         loop {
             let (at, block, upper) = self.way_down(root, &from, 0)?;
-            let start = raw::search(&block, &from).unwrap_or_else(|slot| slot);
-            let items = (start..raw::nritems(&block)).map(|slot| leaf::item(&block, slot));
+            let start = layout::search(&block, &from).unwrap_or_else(|slot| slot);
+            let items = (start..layout::nritems(&block)).map(|slot| leaf::item(&block, slot));
             for (key, bytes) in items.take_while(|(key, _)| key <= to) {
                 f(at, &key, bytes)?;
             }
@@ -102,19 +102,19 @@ impl<'a> State<'a> {
         let mut block = self.block(at, here)?;
         let mut upper = None;
         while here > level {
-            let slot = raw::child_slot(&block, key);
-            if slot + 1 < raw::nritems(&block) {
-                upper = Some(raw::key_at(&block, slot + 1));
+            let slot = layout::child_slot(&block, key);
+            if slot + 1 < layout::nritems(&block) {
+                upper = Some(layout::key_at(&block, slot + 1));
             }
-            if raw::nritems(&block) == 0 {
+            if layout::nritems(&block) == 0 {
                 return Err(wrong(at, "pointers of the node", Detail::AtLeast(1), 0));
             }
             let (child, generation) = node::child(&block, slot);
             (at, here) = (child, here - 1);
             block = self.block(at, here)?;
-            if raw::generation(&block) != generation.0 {
+            if layout::generation(&block) != generation.0 {
                 let expected = Detail::Number(generation.0);
-                return Err(wrong(at, "generation of the tree block", expected, raw::generation(&block)));
+                return Err(wrong(at, "generation of the tree block", expected, layout::generation(&block)));
             }
         }
         Ok((at, block, upper))

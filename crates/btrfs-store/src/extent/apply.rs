@@ -1,4 +1,4 @@
-//! Brings the extent tree up to date with queued reference changes.
+//! Brings the extent tree up to date with queued reference changes. Called by the commit and by drains.
 
 use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::ExtentFlags;
@@ -7,11 +7,11 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use super::csum_tree::CsumTree;
+use super::free_check::check_unused;
 use super::item::{ExtentRecord, ExtentSizes};
 use super::lookup::no_item;
 use super::ref_change::{ExtentKind, RefKey};
 use super::ref_queue::Head;
-use super::unused::check_unused;
 use crate::Result;
 use crate::tree::{Edit, EditItem, Scan, Tree};
 
@@ -22,7 +22,7 @@ const BATCH_ITEMS_MAX: usize = 512;
 /// reference that collided keeps its place when the one before it goes.
 const COLLISIONS_MAX: u64 = 64;
 
-/// What is told what became of space.
+/// Receives the changes of space that applying reference changes causes. The transaction's engine implements it.
 pub trait SpaceSink {
     /// The extent tree has an item for this extent from now on.
     ///
@@ -37,11 +37,11 @@ pub trait SpaceSink {
     /// When no block group holds the extent.
     fn freed(&self, at: Logical, len: u64) -> Result<()>;
 
-    /// An extent came, or with `is_gone` went, that `owner` made, where the extent tree knew that: of tree blocks that
-    /// go it is none. Simple quotas count it.
+    /// An extent was created by `owner` or, with `is_gone`, freed, where the extent tree records the owner; it records
+    /// none for tree blocks that are freed. Simple quotas count it.
     ///
     /// # Errors
-    /// When it cannot be found out who made it.
+    /// When the owner cannot be determined.
     fn counted(&self, extent: &Counted, is_gone: bool) -> Result<()> {
         let _ = (extent, is_gone);
         Ok(())
@@ -60,15 +60,15 @@ pub trait SpaceSink {
 pub struct Counted {
     /// First byte.
     pub at: Logical,
-    /// What it holds.
+    /// Tree block or data.
     pub kind: ExtentKind,
     /// The transaction that wrote it first.
     pub generation: Generation,
-    /// Who made it, where that is known.
+    /// The tree that allocated it, where that is known.
     pub owner: Option<TreeId>,
 }
 
-/// What the changes are applied with.
+/// The trees and sinks that the changes are applied to.
 #[derive(Clone, Copy)]
 pub struct Apply<'a> {
     /// The transaction's edits. They push further changes, to the blocks of the extent tree
@@ -78,11 +78,11 @@ pub struct Apply<'a> {
     pub tree: &'a Tree,
     /// Checksums go with their data.
     pub csums: CsumTree<'a>,
-    /// Told of every extent that came or went.
+    /// Notified of every extent allocated or freed.
     pub space: &'a dyn SpaceSink,
     /// Layout of the items.
     pub sizes: ExtentSizes,
-    /// New data is to say who made it, for simple quotas.
+    /// New data records its owner, for simple quotas.
     pub names_owners: bool,
 }
 
@@ -99,7 +99,7 @@ struct Pending {
     inserts: Vec<(Key, Vec<u8>)>,
     /// References of new extents that get items of their own.
     spilled: Vec<(Logical, RefKey, i64)>,
-    /// Data that nobody refers to any more, ascending.
+    /// Data without references, ascending.
     data: Vec<FreedData>,
 }
 
@@ -109,7 +109,7 @@ struct FreedData {
     was_new: bool,
 }
 
-/// What is left of an extent, and the changes that its item does not hold.
+/// The state of an extent after its item changed, and the changes that belong to items of their own.
 struct Changed {
     refs: u64,
     generation: Generation,
@@ -123,12 +123,11 @@ fn is_created(head: &Head) -> bool {
 }
 
 impl Apply<'_> {
-    /// Applies what [`super::RefQueue::take_all_sorted`] returned.
+    /// Applies the changes that [`super::RefQueue::take_all_sorted`] returned.
     ///
     /// # Errors
-    /// [`Corrupt`] for an extent without an item or a dropped reference that nobody held; a
-    /// failure to read or change a tree. The trees are then changed in part, and the
-    /// transaction must not be committed.
+    /// [`Corrupt`] for an extent without an item or a dropped reference that did not exist; a failure to read or change
+    /// a tree. The trees are then changed in part, and the transaction must not be committed.
     pub fn run(&self, heads: &[(Logical, Head)]) -> Result<()> {
         let mut pending = Pending::default();
         // Few changes: the new items first. A later round of a commit holds the blocks that the extent tree itself took
@@ -202,7 +201,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Changes the items of the first heads, those that lie in one leaf at once; returns how many.
+    /// Changes the items of the first heads, as far as they lie in one leaf, in one edit; returns how many.
     fn change_run(&self, heads: &[(Logical, Head)], pending: &mut Pending) -> Result<usize> {
         let run = heads.iter().take_while(|(_, head)| head.changes_item());
         let keys = run.clone().map(|(at, head)| self.sizes.key(*at, head.kind));
@@ -232,7 +231,7 @@ impl Apply<'_> {
         self.note_changed(at, head, changed.ok_or_else(|| no_item(&key))?, pending)
     }
 
-    /// What follows from a changed item.
+    /// Queues the work that follows from a changed item.
     fn note_changed(&self, at: Logical, head: &Head, changed: Changed, pending: &mut Pending) -> Result<()> {
         let Changed { refs, keyed, generation, owner } = changed;
         for (key, count) in keyed {
@@ -255,7 +254,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Changes what stands inside the extent item; `None` when there is no such item.
+    /// Changes the references inside the extent item; `None` when there is no such item.
     fn change_item(&self, key: &Key, at: Logical, head: &Head) -> Result<Option<Changed>> {
         let mut changed = None;
         self.edit.edit(self.tree, key, |old| {
@@ -269,7 +268,7 @@ impl Apply<'_> {
         Ok(changed)
     }
 
-    /// What becomes of an extent item, and what it does not hold.
+    /// The new form of an extent item, and the changes that belong to items of their own.
     fn changed(&self, key: &Key, at: Logical, head: &Head, old: &[u8]) -> Result<(EditItem, Changed)> {
         let mut record = ExtentRecord::parse(key, old)?;
         record.check_kind(key, head.kind)?;

@@ -1,4 +1,5 @@
-//! Who refers to an extent.
+//! Back references: the holders of an extent, queued changes included. Called by relocation, quotas and overwrites in
+//! place.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::tree::{Scan, Tree};
 /// A holder of references to an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backref {
-    /// Who.
+    /// The tree, file or block that refers to the extent.
     pub holder: RefKey,
     /// How often; always 1 for tree blocks.
     pub count: u64,
@@ -32,8 +33,8 @@ pub struct DataHolder {
     pub offset: u64,
 }
 
-/// Everyone who refers to the extent that starts at `at`, queued changes included, in the
-/// order of the format's reference types. Empty when nobody knows the extent.
+/// All holders of references to the extent that starts at `at`, queued changes included, in the order of the format's
+/// reference types. Empty when neither the extent tree nor the queue knows the extent.
 ///
 /// # Errors
 /// [`Corrupt`] for items that cannot be read; a failure to read the tree.
@@ -49,8 +50,8 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
             *sum = sum.saturating_add(count);
         }
     });
-    // A drop may be queued before the copy of the shared leaf that makes what it drops: such
-    // a count is below zero for a moment, and stands for nobody.
+    // A drop may be queued before the copy of the shared leaf that adds the reference it drops: the count is negative
+    // for a moment, and there is no holder.
     let held = |(holder, count)| {
         let count = u64::try_from(count).ok().filter(|count| *count > 0)?;
         Some(Backref { holder, count })
@@ -58,18 +59,18 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
     Ok(counts.into_iter().filter_map(held).collect())
 }
 
-/// What the extent tree says of an extent, without what is queued.
+/// An extent as the extent tree records it, without queued changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     /// The transaction that allocated it.
     pub(crate) generation: Generation,
-    /// Who refers to it, once each.
+    /// Each holder once.
     pub(crate) holders: Vec<RefKey>,
-    /// Of a data extent with simple quotas: who made it.
+    /// Of a data extent with simple quotas: the tree that allocated it.
     pub(crate) owner: Option<TreeId>,
 }
 
-/// What the extent tree says of the extent that starts at `at`; `None` where it has none.
+/// The record of the extent that starts at `at`; `None` where the extent tree has none.
 ///
 /// # Errors
 /// As [`backrefs`].
@@ -125,11 +126,11 @@ fn each_committed(tree: &Tree, at: Logical, mut see: impl FnMut(RefKey, u32) -> 
     })
 }
 
-/// What the extent tree says of an extent.
+/// One part of an extent's record.
 enum Part {
     /// Its item, and the transaction that allocated it.
     Item(Generation),
-    /// What stands inside the item, and what has an item of its own.
+    /// A reference inside the item, or one with an item of its own.
     Entry(InlineRef),
 }
 

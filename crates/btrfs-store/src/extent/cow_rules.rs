@@ -1,9 +1,9 @@
-//! What happens to reference counts when a possibly shared tree block is copied or dropped.
+//! How reference counts change when a possibly shared tree block is copied or dropped.
 //!
 //! A block's pointers are counted in one of two ways. *Normal*: each child (or data extent)
 //! names the tree that owns the block. *Shared*: each names the block's address, and the
 //! block's extent item says `FULL_BACKREF`. A block starts normal, and becomes shared for
-//! good when its owner lets go of it while others still hold it; then its owner's name would
+//! good when its owner releases it while others still hold it; then its owner's name would
 //! lead nowhere.
 //!
 //! The rules below are pure so that they can be read as a table; `tree_refs` turns a
@@ -21,7 +21,7 @@ pub enum Counting {
     Shared,
 }
 
-/// What is known of a block that is about to be copied or dropped.
+/// The state of a block that is about to be copied or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockState {
     /// References to the block, queued changes included; at least 1.
@@ -34,7 +34,7 @@ pub struct BlockState {
     pub is_relocation: bool,
 }
 
-/// What copying a block does to the references of its children. Absent means nothing.
+/// The changes to references of its children when a block is copied. Absent means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CowPlan {
     /// Children gain a reference, counted for the old block.
@@ -45,11 +45,11 @@ pub struct CowPlan {
     pub new_gains: Option<Counting>,
     /// The old block says `FULL_BACKREF` from now on.
     pub sets_full_backref: bool,
-    /// Nobody refers to the old block any more: its space is to be freed.
+    /// The old block has no reference left: its space is to be freed.
     pub frees_old: bool,
 }
 
-/// What dropping a tree's reference to a block does.
+/// The changes when a tree drops its reference to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropPlan {
     /// Others hold the block, and its pointers are counted in a way that stays true: only the
@@ -59,12 +59,12 @@ pub enum DropPlan {
     /// goes, every block below that is counted by this tree (itself included, whatever its
     /// number of references) changes from normal to shared counting.
     Convert,
-    /// This was the last reference: first the children are dropped, whose references are
-    /// counted as said, then the block.
+    /// This was the last reference: first the children are dropped, whose references are counted as given, then the
+    /// block.
     Descend(Counting),
 }
 
-/// When a block cannot be shared, nobody needs to look its references up.
+/// The facts that decide whether a block can be shared: if not, its references need no lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shareability {
     /// Snapshots of the tree are possible (subvolumes, relocation trees).
@@ -91,7 +91,7 @@ pub fn unshared(is_relocation: bool) -> BlockState {
     BlockState { refs: 1, full_backref: is_relocation, is_owned: true, is_relocation }
 }
 
-/// What copying `block` takes.
+/// The changes needed to copy `block`.
 #[must_use]
 pub fn on_cow(block: &BlockState) -> CowPlan {
     let copy = if block.is_relocation { Counting::Shared } else { Counting::Normal };
@@ -101,8 +101,8 @@ pub fn on_cow(block: &BlockState) -> CowPlan {
         (true, true) => {
             CowPlan { new_gains: Some(copy), old_loses: Some(Counting::Shared), frees_old: true, ..CowPlan::default() }
         }
-        // The owner leaves: what was counted by its name now belongs to the copy, and the old
-        // block counts by its address for those who stay.
+        // The owner gives the block up: references counted by its name now belong to the copy, and the old block's are
+        // counted by its address for the remaining holders.
         (false, false) if block.is_owned && !block.is_relocation => {
             CowPlan { old_gains: Some(Counting::Shared), sets_full_backref: true, ..CowPlan::default() }
         }
@@ -117,7 +117,7 @@ pub fn on_cow(block: &BlockState) -> CowPlan {
     }
 }
 
-/// What dropping a tree's reference to `block` takes, when the whole tree goes.
+/// The changes needed to drop a tree's reference to `block`, when the whole tree goes.
 #[must_use]
 pub fn on_drop(block: &BlockState) -> DropPlan {
     match (block.refs <= 1, block.full_backref) {

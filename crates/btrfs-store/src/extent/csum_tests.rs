@@ -84,8 +84,8 @@ fn neighbouring_csums_share_items() {
     assert_eq!(items, 2, "1024 checksums, of which 961 fit the first item");
 }
 
-/// Each removal out of the middle of an item once moved what is behind it to a leaf of its own:
-/// hundreds of leaves with next to nothing in them.
+/// Each removal from the middle of an item once moved the rest of the item to a leaf of its own: hundreds of almost
+/// empty leaves.
 #[test]
 fn scattered_removals_need_no_more_leaves_than_their_items() {
     let fixture = Fixture::new(true);

@@ -1,10 +1,9 @@
-//! An extent item taken apart: how often an extent is referenced and, as far as they fit, by
-//! whom.
+//! An extent item taken apart: the number of references and, as far as they fit, their holders.
 //!
-//! References stand inside the item while there is room, and in items of their own beyond
-//! that. Inside they are ordered by type, ascending, and within a type by hash (data
-//! references) or number, descending; the kernel refuses anything else. Once a reference has
-//! an item of its own, further ones get items too, so that none ever stands in both places.
+//! References stand inside the item while there is room, and in items of their own beyond that. Inside they are ordered
+//! by type, ascending, and within a type by hash (data references) or number, descending; the kernel refuses anything
+//! else. Once a reference has an item of its own, further ones get items too, so that none ever stands in both places.
+//! Used by `apply`, `lookup` and `backrefs`.
 
 use btrfs_disk::convert::usize_from;
 use btrfs_disk::error::{At, Detail};
@@ -21,7 +20,7 @@ use super::ref_queue::Head;
 /// The kernel leaves this much of a leaf to one extent item, less an item header.
 const ITEM_SHARE_OF_LEAF: u32 = 16;
 
-/// What the layout of extent items depends on.
+/// The parameters of the layout of extent items.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentSizes {
     /// Bytes of a tree block.
@@ -90,7 +89,7 @@ impl RefKey {
         }
     }
 
-    /// Who refers, and how often; `None` where the entry is no reference.
+    /// The holder and its count; `None` where the entry is no reference.
     pub(super) fn split(entry: &InlineRef) -> Option<(Self, u32)> {
         Some(match *entry {
             InlineRef::Owner { .. } => return None,
@@ -101,16 +100,14 @@ impl RefKey {
         })
     }
 
-    /// Key of the item that this reference has of its own. Data references whose hashes
-    /// collide use the offsets that follow.
+    /// Key of the item of its own for this reference. Data references whose hashes collide use the offsets that follow.
     pub(super) fn key(self, at: Logical) -> Key {
         let entry = self.counted(1);
         Key::new(at.0, entry.item_type(), entry.sequence())
     }
 
-    /// The error for a reference that is dropped and was not there. It names the extent and
-    /// the type by the key of the reference, and who should have held it: for data (subvolume,
-    /// type, inode).
+    /// The error for a reference that is dropped and was not there. It names the extent and the type by the key of the
+    /// reference, and the expected holder: for data (subvolume, type, inode).
     #[cold]
     pub(super) fn missing(self, at: Logical) -> Corrupt {
         let expected = match self {
@@ -120,7 +117,7 @@ impl RefKey {
         Corrupt::new("reference to an extent", expected, Detail::Text("none")).at(At::Key(TreeId::EXTENT, self.key(at)))
     }
 
-    /// `old` plus `change`, within what the format can count.
+    /// `old` plus `change`, within the limits of the format's count.
     pub(super) fn changed_count(self, at: Logical, old: u32, change: i64) -> Result<u32, Corrupt> {
         let sum = i64::from(old).saturating_add(change);
         if sum < 0 {
@@ -135,7 +132,7 @@ impl RefKey {
 }
 
 impl ExtentRecord {
-    /// The record of an extent nobody refers to yet.
+    /// The record of an extent without references.
     pub(super) fn new(sizes: &ExtentSizes, kind: ExtentKind, generation: Generation) -> Self {
         let (flags, info) = match kind {
             ExtentKind::Data { .. } => (ExtentFlags::DATA, None),
@@ -189,7 +186,7 @@ impl ExtentRecord {
         size_of::<ExtentItem>() + info + inline
     }
 
-    /// Who made the data, where the item says so.
+    /// The tree that allocated the data, where the item records it.
     pub(super) fn owner(&self) -> Option<TreeId> {
         self.inline.iter().find_map(|entry| match entry {
             InlineRef::Owner { root } => Some(*root),
@@ -202,8 +199,8 @@ impl ExtentRecord {
         self.inline.iter().fold(0, |sum, entry| sum.saturating_add(entry.count()))
     }
 
-    /// Applies the changes of who refers to the extent at `at`, and returns those that concern
-    /// items of their own. An item stays smaller than `size_limit`.
+    /// Applies the changes of references to the extent at `at`, and returns those that concern items of their own. An
+    /// item stays smaller than `size_limit`.
     ///
     /// # Errors
     /// [`Corrupt`] when a reference is dropped that cannot exist.
@@ -216,7 +213,7 @@ impl ExtentRecord {
         let mut has_keyed = self.refs > self.inline_refs();
         let mut keyed = Vec::new();
         let (mut gained, mut lost) = (0u64, 0u64);
-        // Drops first: they make room, and they tell whether what is left stands elsewhere.
+        // Drops first: they make room, and show whether the remaining references have items of their own.
         for (key, count) in head.deltas().filter(|(_, count)| *count < 0) {
             lost = lost.saturating_add(count.unsigned_abs());
             match self.position(key) {
@@ -264,7 +261,7 @@ impl ExtentRecord {
 
     fn insert(&mut self, key: RefKey, count: u32) {
         let entry = key.counted(count);
-        // What stands in ascending order: the type, then the complement of the sequence.
+        // The order that the format requires: by type, then by the complement of the sequence.
         let rank = |entry: &InlineRef| (entry.item_type(), !entry.sequence());
         let index = self.inline.partition_point(|present| rank(present) <= rank(&entry));
         self.inline.insert(index, entry);

@@ -1,4 +1,5 @@
-//! How often an extent is referenced, now: the extent tree plus what is queued.
+//! The current number of references to an extent: the extent tree plus queued changes. Called by the COW rules and by
+//! scrub.
 
 use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::ExtentFlags;
@@ -11,7 +12,7 @@ use super::ref_queue::{Delta, RefQueue};
 use crate::Result;
 use crate::tree::Tree;
 
-/// What is known of an extent.
+/// The reference count and flags of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentInfo {
     /// References, queued changes included.

@@ -1,8 +1,8 @@
-//! One change of who refers to an extent, as a value.
+//! One change of the references to an extent, as a value. Tree edits and file operations push them to the queue.
 
 use btrfs_disk::{Generation, InodeNo, Logical, TreeId};
 
-/// What an extent holds, and how much the format says about it besides its address.
+/// The content of an extent, and what the format records about it besides its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// A tree block; its length is the node size.
@@ -17,12 +17,12 @@ pub enum ExtentKind {
     },
 }
 
-/// Who refers to an extent. The order is that of the backref types on disk.
+/// The holder of a reference to an extent. The order is that of the backref types on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefKey {
     /// The tree that owns the parent block (`TREE_BLOCK_REF`).
     TreeRef {
-        /// Tree whose block points here, or whose root this is.
+        /// The tree that owns the parent block, or whose root this is.
         owner: TreeId,
     },
     /// A file extent item in a leaf that belongs to its tree alone (`EXTENT_DATA_REF`).
@@ -129,15 +129,15 @@ pub enum RefChange {
         /// Its level.
         level: u8,
     },
-    /// What is new at this address is as old as this: it was moved here.
+    /// The new extent at this address keeps the age of the one it was moved from.
     SetGeneration {
         /// First byte of the extent.
         at: Logical,
-        /// What it holds.
+        /// Tree block or data.
         kind: ExtentKind,
         /// The transaction that wrote it first.
         generation: Generation,
-        /// Who made it, which simple quotas ask for, where that is known.
+        /// The tree that allocated it, for simple quotas, where that is known.
         owner: Option<TreeId>,
     },
 }
@@ -150,7 +150,7 @@ impl RefChange {
             (ExtentKind::Tree { level }, RefKey::TreeRef { owner }) => {
                 Self::AddTree { at, level, owner, parent: None, new }
             }
-            // By address: whose tree that is says nothing.
+            // Counted by address: the owner of the parent is not part of the reference.
             (ExtentKind::Tree { level }, RefKey::SharedTree { parent }) => {
                 Self::AddTree { at, level, owner: TreeId(0), parent: Some(parent), new }
             }
@@ -176,7 +176,7 @@ impl RefChange {
         })
     }
 
-    /// The extent that it is about.
+    /// The address of the extent that changes.
     pub(crate) const fn at(&self) -> Logical {
         match *self {
             Self::AddTree { at, .. }
@@ -188,7 +188,7 @@ impl RefChange {
         }
     }
 
-    /// What it holds.
+    /// Tree block or data.
     pub(crate) const fn kind(&self) -> ExtentKind {
         match *self {
             Self::AddTree { level, .. } | Self::DropTree { level, .. } | Self::SetFullBackref { level, .. } => {
@@ -200,17 +200,17 @@ impl RefChange {
     }
 }
 
-/// A change taken apart into what the queue merges by.
+/// A change taken apart into the fields that the queue merges by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) at: Logical,
     pub(super) kind: ExtentKind,
-    /// Who, and +1 or -1; `None` when only flags change.
+    /// The holder, and +1 or -1; `None` when only flags change.
     pub(super) delta: Option<(RefKey, i64)>,
     pub(super) is_new: bool,
     pub(super) full_backref: bool,
     pub(super) generation: Option<Generation>,
-    /// Who made the extent.
+    /// The tree that allocated the extent.
     pub(super) owner: Option<TreeId>,
 }
 

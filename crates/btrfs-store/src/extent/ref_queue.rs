@@ -1,9 +1,8 @@
 //! The running transaction's reference changes, merged by extent ("delayed refs").
 //!
 //! The extent tree describes its own blocks, so changing it at once for each change would
-//! recurse, and most changes meet a counterpart before the commit: what is copied twice in
-//! one transaction was freed once. Changes wait here and the commit applies what is left,
-//! in order of address.
+//! recurse, and most changes are undone before the commit: a block copied twice in one transaction was freed once.
+//! Changes wait here and the commit applies the rest, in order of address.
 
 #![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
 
@@ -29,7 +28,7 @@ const ENTRY_BYTES: usize = 128;
 /// Independent parts of the queue. Far more than cores, so that two threads seldom meet.
 const SHARD_COUNT: usize = 64;
 
-/// What is known of one extent's changes since the last commit.
+/// The changes to one extent since the last commit.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Tree block or data.
@@ -38,9 +37,9 @@ pub struct Head {
     pub is_new: bool,
     /// `FULL_BACKREF` is to be set.
     pub full_backref: bool,
-    /// What the new item is to say of its age, if not that it is of the running transaction.
+    /// The generation for the new item, where it is not that of the running transaction.
     pub generation: Option<Generation>,
-    /// Who made it, where it is new.
+    /// The tree that allocated it, where it is new.
     pub owner: Option<TreeId>,
     deltas: Deltas,
     /// Their sum: an extent may have many.
@@ -98,7 +97,7 @@ impl Head {
         self.net < i64::from(self.is_new)
     }
 
-    /// The tree that alone is concerned, where it is none of a subvolume's: nobody else has blocks of such a tree.
+    /// The owner of the only change, where that tree is not a subvolume: no other tree shares blocks of such a tree.
     pub(super) fn only_tree_of_the_store(&self) -> Option<TreeId> {
         match self.deltas {
             Deltas::One(RefKey::TreeRef { owner }, _) if !owner.is_subvolume() => Some(owner),
@@ -106,7 +105,7 @@ impl Head {
         }
     }
 
-    /// True when the references are what they were before the transaction.
+    /// True when the references are the same as before the transaction.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         matches!(self.deltas, Deltas::None)
@@ -162,14 +161,14 @@ impl Deltas {
     }
 }
 
-/// What became of a change.
+/// The result of pushing a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the space of a cancelled block is to be freed"]
 pub enum Pushed {
     /// It waits for the commit.
     Queued,
-    /// It waits for the commit, and with it the extent has fewer references than the last commit left: it may come
-    /// free. An extent with many references loses some often, and is told of once.
+    /// It waits for the commit, and with it the extent has fewer references than the last commit left, so it may become
+    /// free. Reported once for an extent that loses many references.
     Losing,
     /// It waits for the commit, and makes up for the references that the extent had lost.
     Regained,
@@ -178,7 +177,7 @@ pub enum Pushed {
     Cancelled,
 }
 
-/// What the queue adds to the extent tree's knowledge of one extent.
+/// The queued changes to one extent, to be added to the record in the extent tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
     /// Change of the number of references.
@@ -189,11 +188,11 @@ pub struct Delta {
     pub full_backref: bool,
 }
 
-/// Changes of who refers to what, by extent. Any number of threads push at once.
+/// Queued changes of references, by extent. Any number of threads push at once.
 pub struct RefQueue {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     entries: AtomicUsize,
-    /// Where the next one who takes some begins.
+    /// The shard at which the next partial drain begins.
     next_shard: AtomicUsize,
 }
 
@@ -202,14 +201,14 @@ type ByAddress<T> = NumberMap<u64, T>;
 #[derive(Default)]
 struct Shard {
     heads: ByAddress<Head>,
-    /// Data extents that lost a reference in the running transaction, also one that it had gained
-    /// there before: a log may say that it is still held.
+    /// Data extents that lost a reference in the running transaction, even one that they gained in it: a log tree may
+    /// still refer to them.
     withdrawn: ByAddress<Withdrawn>,
-    /// The same of the transaction that has settled and is not durable yet.
+    /// The same for the transaction that has settled and is not durable yet.
     committing: ByAddress<Withdrawn>,
 }
 
-/// Who gave up references to a data extent.
+/// The holders that gave up references to a data extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Withdrawn {
     By(RefKey),
@@ -231,7 +230,7 @@ impl RefQueue {
         Self { shards, entries: AtomicUsize::new(0), next_shard: AtomicUsize::new(0) }
     }
 
-    /// Merges a change into what is known of its extent.
+    /// Merges a change into the queued changes of its extent.
     ///
     /// # Errors
     /// [`Corrupt`] when trees disagree about the extent: its length, its level, or whether it is
@@ -253,7 +252,7 @@ impl RefQueue {
         head.is_new |= parts.is_new;
         head.full_backref |= parts.full_backref;
         head.generation = parts.generation.or(head.generation);
-        // What is moved keeps its owner, or has none.
+        // A moved extent keeps its recorded owner, or has none.
         let is_moved = parts.generation.is_some();
         head.owner = if is_moved { parts.owner } else { parts.owner.or(head.owner) };
         if let Some((key, count)) = parts.delta {
@@ -277,7 +276,7 @@ impl RefQueue {
         })
     }
 
-    /// What is queued for the extent that starts at `at`.
+    /// The queued changes to the extent that starts at `at`.
     #[must_use]
     pub fn peek(&self, at: Logical) -> Option<Delta> {
         self.with_head(at, |head| {
@@ -291,8 +290,8 @@ impl RefQueue {
         look(self.shard(at).lock().heads.get(&at.0))
     }
 
-    /// True when anyone but `holder` gave up a reference to the data extent at `at` in a transaction
-    /// that is not durable: after a crash that reference may be back.
+    /// True when a holder other than `holder` gave up a reference to the data extent at `at` in a transaction that is
+    /// not durable: after a crash that reference may be back.
     #[must_use]
     pub fn is_withdrawn_by_others(&self, at: Logical, holder: RefKey) -> bool {
         let shard = self.shard(at).lock();
@@ -300,7 +299,7 @@ impl RefQueue {
         [&shard.withdrawn, &shard.committing].into_iter().any(|noted| noted.get(&at.0).is_some_and(by_others))
     }
 
-    /// The running transaction has settled: what it withdrew counts until [`Self::note_durable`].
+    /// The running transaction has settled: its withdrawn references count until [`Self::note_durable`].
     pub fn note_settled(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -313,7 +312,7 @@ impl RefQueue {
         }
     }
 
-    /// The transaction that had settled is durable: nothing brings back what it withdrew.
+    /// The settled transaction is durable: its withdrawn references cannot come back.
     pub fn note_durable(&self) {
         for shard in &self.shards {
             drop(std::mem::take(&mut shard.lock().committing));
@@ -322,19 +321,19 @@ impl RefQueue {
 
     /// Empties the queue, by ascending address.
     ///
-    /// What is taken is invisible to lookups until it is applied: only the commit and the drain do this, at
-    /// a time when nobody else has a handle.
+    /// Lookups do not see the taken changes until they are applied: only the commit and the drain call this, while no
+    /// handle is open.
     #[must_use]
     pub fn take_all_sorted(&self) -> Vec<(Logical, Head)> {
         self.take_some_sorted(usize::MAX)
     }
 
-    /// As [`Self::take_all_sorted`], for as many shards as have so many entries together: those of an extent stay
-    /// together.
+    /// As [`Self::take_all_sorted`], but only as many shards as have `entries_min` entries together. The changes of one
+    /// extent stay together.
     #[must_use]
     pub fn take_some_sorted(&self, entries_min: usize) -> Vec<(Logical, Head)> {
         let mut heads = Vec::with_capacity(self.entry_count().min(entries_min));
-        // Not those again that the last one emptied.
+        // Begin behind the shards that the last call emptied.
         let first = self.next_shard.load(Ordering::Relaxed);
         for step in 0..SHARD_COUNT {
             if heads.len() >= entries_min {
@@ -354,7 +353,7 @@ impl RefQueue {
         heads
     }
 
-    /// Extents with changes plus, where an extent has several, those: what memory follows.
+    /// The number of extents with changes plus, of extents with several, the number of those: proportional to memory.
     #[must_use]
     pub fn entry_count(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
@@ -416,7 +415,7 @@ enum Settled {
     Cancelled,
 }
 
-/// Decides whether a head still has something to say.
+/// Decides whether a head still has changes to apply.
 fn settle(head: &Head, is_drop: bool) -> Settled {
     if !head.is_balanced() {
         return Settled::Stays;
@@ -446,8 +445,7 @@ fn check_same_kind(known: ExtentKind, parts: &Parts) -> Result<(), Corrupt> {
     Err(Corrupt::new("length, level or kind of an extent", expected, found).at(At::Data(parts.at)))
 }
 
-/// Addresses are multiples of the sector size: the low bits say nothing, and runs of
-/// neighbours must spread.
+/// Addresses are multiples of the sector size, so their low bits are constant, and runs of neighbours must spread.
 fn mix(at: u64) -> u64 {
     (at >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::tests::{Fixture, NODESIZE};
 use super::*;
 use crate::Result;
-use crate::tree::{Block, BlockView, Bytes, Edit, Host, Tree, raw};
+use crate::tree::{Block, BlockView, Bytes, Edit, Host, Tree, layout};
 
 /// Rounds that suffice on a tree of two levels.
 const ROUNDS_MAX: u32 = 6;
@@ -19,7 +19,7 @@ struct Counting {
     queue: RefQueue,
     next: AtomicU64,
     generation: AtomicU64,
-    /// Nothing is written: what a tree consists of stays in memory.
+    /// The blocks of the tree, in memory only.
     blocks: Mutex<Vec<Block>>,
 }
 
@@ -39,7 +39,7 @@ impl Host for Counting {
         Generation(self.generation.load(Ordering::Relaxed))
     }
     fn owns(&self, block: &Bytes) -> bool {
-        raw::generation(&block.data) == self.generation().0
+        layout::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical> {
         let at = Logical((1 << 50) + self.next.fetch_add(NODESIZE.into(), Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! The rules of copying and dropping, on small trees that snapshots share: after every step,
-//! the references counted are those that the blocks hold, as `btrfs check` sees it.
+//! The rules of copying and dropping, on small trees that snapshots share: after every step, the counted references
+//! equal those that the blocks hold, as `btrfs check` counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -267,7 +267,7 @@ impl Forest {
         }
     }
 
-    /// Counts what the blocks that can be reached hold.
+    /// Counts the references that the reachable blocks hold, and compares.
     fn check(&self) {
         let mut held: BTreeMap<u64, BTreeMap<RefKey, i64>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -297,7 +297,7 @@ impl Forest {
                 }
             }
         }
-        assert!(self.blocks.keys().eq(&seen), "blocks that nobody can reach");
+        assert!(self.blocks.keys().eq(&seen), "unreachable blocks");
         let counted: BTreeMap<u64, &BTreeMap<RefKey, i64>> =
             self.extents.iter().map(|(at, extent)| (*at, &extent.refs)).collect();
         assert!(held.iter().map(|(at, refs)| (*at, refs)).eq(counted));

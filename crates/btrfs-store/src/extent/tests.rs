@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::Result;
 use crate::tree::{
-    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, raw,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, layout,
 };
 
 pub(super) const NODESIZE: u32 = 4096;
@@ -28,8 +28,8 @@ struct EmptyLeaves;
 impl BlockSource for EmptyLeaves {
     fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
         assert_eq!(expect.generation, Generation(1), "changed blocks stay in memory");
-        let mut block = raw::empty_block(to_usize(NODESIZE.into()), 0);
-        raw::readdress(&mut block, expect.at.0, 1, expect.owner.unwrap().0);
+        let mut block = layout::empty_block(to_usize(NODESIZE.into()), 0);
+        layout::readdress(&mut block, expect.at.0, 1, expect.owner.unwrap().0);
         Ok(block)
     }
 }
@@ -46,7 +46,7 @@ impl Host for TestHost {
         Generation(2)
     }
     fn owns(&self, block: &Bytes) -> bool {
-        raw::generation(&block.data) == self.generation().0
+        layout::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8) -> Result<Logical> {
         Ok(Logical((1 << 50) + self.next.fetch_add(NODESIZE.into(), Ordering::Relaxed)))
@@ -174,12 +174,12 @@ impl Random {
     }
 }
 
-/// What the model knows of an extent.
+/// The expected state of an extent.
 #[derive(Clone)]
 struct Model {
     kind: ExtentKind,
     refs: BTreeMap<RefKey, u64>,
-    /// Who holds it, or held it since the last durable state.
+    /// The holders now, and those since the last durable state.
     holders: BTreeSet<RefKey>,
     is_new: bool,
     full_backref: bool,
@@ -370,7 +370,7 @@ impl World {
             model.is_new = false;
         }
         assert!(self.fixture.queue.is_empty());
-        // What was given up counts until the commit is durable.
+        // Withdrawn references count until the commit is durable.
         self.fixture.queue.note_settled();
         self.check_lookups();
         self.fixture.queue.note_durable();
@@ -382,7 +382,7 @@ impl World {
         self.fixture.verify();
     }
 
-    /// What the kernel's tree checker wants of extent items, and that none is left over.
+    /// The rules of the kernel's tree checker for extent items, and that no item is left over.
     fn check_items(&self) {
         let limit = self.fixture.sizes.item_size_limit();
         let mut inline: BTreeMap<u64, Vec<RefKey>> = BTreeMap::new();

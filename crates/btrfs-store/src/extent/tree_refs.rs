@@ -1,4 +1,5 @@
-//! The references that a tree block's pointers hold, as changes. Pure.
+//! The references that a tree block's pointers hold, as changes. Pure. Called by copies, snapshots and deletions of
+//! trees.
 
 use btrfs_disk::error::At;
 use btrfs_disk::items::FileExtent;
@@ -19,7 +20,7 @@ pub enum Sign {
     Drop,
 }
 
-/// How a block's pointers are counted, and as whose.
+/// The holder of a block's references, and whether they come or go.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     owner: TreeId,

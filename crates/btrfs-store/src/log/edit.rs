@@ -1,4 +1,4 @@
-//! Insertions into log trees.
+//! Insertions into log trees. Called by handles that record an fsync.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::space::{AllocRequest, Payer, Reservation};
 use crate::tree::{Block, BlockView, Bytes, Edit, Host, Tree, TreeKind};
 use crate::txn::{Engine, Txn};
 
-/// The transaction as log trees see it: blocks without references.
+/// The host of log tree edits: their blocks have no references.
 pub(super) struct LogHost<'a> {
     engine: &'a Engine,
     generation: Generation,
@@ -38,7 +38,7 @@ impl Host for LogHost<'_> {
         let len = self.engine.nodesize();
         let (kind, available) = (SpaceKind::Metadata, self.reservation.left(SpaceKind::Metadata));
         if available < len {
-            // A commit does as well: no reason to use what is kept back for it.
+            // A commit makes the changes durable as well: no reason to use the global reserve.
             return Err(Error::NoSpace { kind, needed: len, available });
         }
         let request = AllocRequest { kind, len, min_len: len, hint: None, window: 0 };
@@ -50,7 +50,7 @@ impl Host for LogHost<'_> {
     }
 
     fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, _new: &mut [u8]) -> Result<()> {
-        // The superblock on the device may lead to it: it goes with the transaction.
+        // The superblock on the device may lead to the block: it is freed when the transaction ends.
         tree.forest().forget(old.at);
         Ok(())
     }
@@ -71,8 +71,8 @@ impl Host for LogHost<'_> {
     }
 }
 
-/// Insertions into the log tree of one subvolume. No sync begins while it lives, so that what
-/// is inserted through one value becomes durable together.
+/// Insertions into the log tree of one subvolume. No sync begins while the value lives, so that all insertions through
+/// one value become durable together.
 pub struct LogEdit<'a> {
     txn: &'a Txn,
     tree: Arc<Tree>,
@@ -88,11 +88,11 @@ impl std::fmt::Debug for LogEdit<'_> {
 impl LogEdit<'_> {
     fn change<R>(&self, f: impl FnOnce(&Edit<'_>, &Tree) -> Result<R>) -> Result<R> {
         let changed = f(&Edit::new(&self.txn.log_host()), &self.tree);
-        // Half of an insertion is in: the log must not be written as it is.
+        // The insertion was done in part: the log must not be written in this state.
         changed.inspect_err(|_| self.txn.require_commit())
     }
 
-    /// The log tree, for looking at what is in it.
+    /// The log tree, for lookups.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
@@ -101,7 +101,7 @@ impl LogEdit<'_> {
     /// Inserts an item or replaces its bytes.
     ///
     /// # Errors
-    /// What reading and copying blocks can fail with.
+    /// Those of reading and copying blocks.
     pub fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.change(|edit, tree| edit.replace(tree, key, key, &[(*key, bytes)]))
     }

@@ -1,16 +1,15 @@
-//! Log trees: what one fsync made durable between two commits.
+//! Log trees: the state that fsyncs made durable between two commits.
 //!
 //! ```text
 //! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume
 //! ```
 //!
-//! A log tree holds copies of items. Its blocks belong to the running transaction, are not in
-//! the extent tree, and are freed when the transaction commits: then what they say is in the trees
-//! themselves. After a crash they are replayed into the subvolume.
+//! A log tree holds copies of items. Its blocks belong to the running transaction, are not in the extent tree, and are
+//! freed when the transaction commits: the commit has the same changes in the trees themselves. After a crash the items
+//! are replayed into the subvolume.
 //!
-//! [`edit`] inserts items into log trees, [`sync`] makes a log durable, [`read`] finds and verifies the
-//! log that a crash left. Which log the running transaction has is part of the transaction (`txn::Log`):
-//! a commit ends it.
+//! [`edit`] inserts items into log trees, [`sync`] makes a log durable, [`read`] finds and verifies the log that a
+//! crash left. The log belongs to the running transaction (`txn::Log`): a commit ends it.
 //!
 //! Failure: an insertion that fails half-way makes the log useless until the next commit, and every sync
 //! of it asks for that commit instead ([`LogSync::NeedsCommit`]).

@@ -1,22 +1,22 @@
-//! The log that a crash left behind: found, verified, and kept out of use until it was replayed.
+//! The log that a crash left behind: found, verified, and its space reserved until it is replayed.
 //!
 //! ```text
 //! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume
 //! ```
 //!
-//! Its blocks, and the new data that its file extents lead to, are not in the extent tree: to
-//! everybody else their space is free. [`Store::read_log`] takes that space before anything is
-//! allocated. What is in the trees that it returns is for the file layer to replay.
+//! Its blocks, and the new data that its file extents lead to, are not in the extent tree: the free-space tree lists
+//! their space as free. [`Store::read_log`] takes that space before anything is allocated. The file layer replays the
+//! items of the trees that it returns.
 //!
 //! A store that was opened for writing with a log to replay does not commit before
 //! [`Store::finish_replay`], which makes everything durable at once and frees the log's space: a
 //! crash before leaves the old state with its log, a crash after the new one without.
 //!
 //! Invariants
-//! * Every block is read past the cache and verified, keys ascend from leaf to leaf, and no block
-//!   occurs twice or in use: a log that leads astray is `Corrupt` before anybody searches it.
+//! * Every block is read past the cache and verified, keys ascend from leaf to leaf, and no block occurs twice or in
+//!   use: an inconsistent log is `Corrupt` before it is searched.
 //!
-//! Failure: whatever is wrong with a log keeps the volume from being opened for writing.
+//! Failure: any defect of a log keeps the volume from being opened for writing.
 //!
 //! Callers: the file system, when it opens a volume.
 
@@ -33,7 +33,7 @@ use btrfs_pool::FsSuper;
 use crate::extent::CsumTree;
 use crate::space::Extent;
 use crate::store::Need;
-use crate::tree::{BlockSource, ReadExpect, RootPtr, Tree, TreeKind, raw};
+use crate::tree::{BlockSource, ReadExpect, RootPtr, Tree, TreeKind, layout};
 use crate::txn::Engine;
 use crate::{CsumRange, Result, Store};
 
@@ -44,7 +44,7 @@ pub struct FoundLog {
     blocks: BTreeSet<Logical>,
     /// Data that the extent tree does not know: first byte, bytes.
     fresh: BTreeMap<Logical, u64>,
-    /// As it is on the device.
+    /// The superblock on the device.
     superblock: FsSuper,
 }
 
@@ -55,7 +55,7 @@ impl FoundLog {
         &self.trees
     }
 
-    /// True for data that nothing but the log knows: its first reference makes the extent.
+    /// True for data that only the log refers to: its first reference creates the extent.
     #[must_use]
     pub fn is_fresh(&self, at: Logical) -> bool {
         self.fresh.contains_key(&at)
@@ -72,7 +72,7 @@ impl Store {
     /// Reads the log and takes the space that it uses. To be called before any reservation.
     ///
     /// # Errors
-    /// `Corrupt` for a log that no file system writes; what reading trees can fail with.
+    /// `Corrupt` for an inconsistent log; those of reading trees.
     pub fn read_log(&self) -> Result<Option<FoundLog>> {
         let engine = &self.0;
         let superblock = self.superblock();
@@ -107,13 +107,13 @@ impl Store {
     /// The checksums that a log tree has for a range of data.
     ///
     /// # Errors
-    /// What reading the tree can fail with.
+    /// Those of reading the tree.
     pub fn log_csums(&self, log: &Tree, at: Logical, len: u64) -> Result<CsumRange> {
         CsumTree::new(log, &self.0.csum_sizes()).lookup(at, len)
     }
 
-    /// Commits what was replayed, with a superblock that leads to no log, and frees the space of
-    /// the log. `used` are the fresh extents that got a reference.
+    /// Commits the replayed changes, with a superblock without a log, and frees the space of the log. `used` are the
+    /// fresh extents that got a reference.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -175,11 +175,11 @@ impl Reader<'_> {
             let len = self.engine.nodesize();
             take(self.engine, Extent { at: expect.at, len }, BlockGroupFlags::METADATA)?;
             let block = self.engine.reader.read_block(&expect)?;
-            if raw::level(&block) > 0 {
+            if layout::level(&block) > 0 {
                 let node = NodeView::new(&block);
                 todo.extend((0..node.nritems()).rev().map(|slot| {
                     let (at, generation) = node.ptr(slot);
-                    let (level, first_key) = (raw::level(&block) - 1, Some(node.key(slot)));
+                    let (level, first_key) = (layout::level(&block) - 1, Some(node.key(slot)));
                     ReadExpect { at, level, generation, first_key, ..expect }
                 }));
                 continue;
@@ -238,12 +238,12 @@ fn note_extent(extents: &mut Vec<Extent>, key: &Key, bytes: &[u8]) -> Result<()>
     Ok(())
 }
 
-/// Takes space that the log uses and that is free to everybody else.
+/// Takes space that the log uses and that the free-space tree lists as free.
 fn take(engine: &Engine, extent: Extent, purpose: BlockGroupFlags) -> Result<()> {
     let group = engine.space.group_of(extent)?;
     engine.load_group(&group)?;
     if group.flags().contains(purpose) && engine.space.take_exactly(extent)? {
-        // What is free may be a lie as well.
+        // The free-space tree may be wrong as well.
         engine.check_unused(extent)?;
         return Ok(());
     }

@@ -1,11 +1,10 @@
 //! Making a log durable.
 //!
-//! Threads sync as groups: a thread that finds no sync under way leads one, waits for those who are
-//! inserting something to be synced, and makes everything durable that is in the log then; those
-//! who come later wait for the next. A thread that asked may do something else before it waits, without a
-//! handle: then the transaction may be committed first, which is as good. Blocks that were written
-//! are never edited in place again, since the superblock on the device leads to them: the next
-//! insertion copies them.
+//! Threads sync as groups: a thread that finds no sync running leads one, waits for the threads that are inserting
+//! items to be synced, and makes the whole log durable; threads that come later wait for the next sync. A thread that
+//! has a ticket may do other work before it waits, without a handle: if the transaction is committed first, the ticket
+//! is fulfilled too. Written blocks are never edited in place again, since the superblock on the device leads to them:
+//! the next insertion copies them.
 //!
 //! ```text
 //! insert (many at once) | sync: root items, copy of the dirty blocks (alone, in memory)
@@ -35,37 +34,37 @@ use crate::txn::{Batch, Group, Log, Txn};
 const ROOT_INODE_SIZE: u64 = 3;
 const ROOT_INODE_MODE: u32 = 0o040_755;
 
-/// Items for whose changes a sync of the log reserves: the roots of the log trees.
+/// Items for whose changes a sync of the log reserves space: the roots of the log trees.
 const SYNC_ITEMS: u32 = 4;
 
 /// Times a sync waits for more to be synced with it.
 const GATHER_ROUNDS_MAX: usize = 16;
 
-/// How long it waits for them in all. They hold handles meanwhile, as it does, and a commit waits for those, with all
-/// who wait for the commit: where other programs keep the processors busy, each round may take tens of milliseconds.
+/// How long it waits for them in all. They hold handles meanwhile, as it does, and a commit waits for those handles,
+/// with all threads that wait for the commit: on busy processors each round may take tens of milliseconds.
 const GATHER_MAX: Duration = Duration::from_millis(4);
 
-/// Whether a sync of the log did what was asked for.
+/// Whether a sync of the log made the changes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what the log could not take has to be committed"]
+#[must_use = "changes that the log cannot record have to be committed"]
 pub enum LogSync {
-    /// What was in the log is durable.
+    /// The log is durable up to the ticket.
     Done,
-    /// Something happened in this transaction that a log cannot say: commit instead.
+    /// The transaction has a change that a log cannot record: commit instead.
     NeedsCommit,
 }
 
-/// What was asked to become durable: all that was in the log of a transaction by then.
+/// A request for a sync: it covers all that was in the log of a transaction when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "nobody has promised anything yet"]
+#[must_use = "the data is not durable until the ticket is passed to `sync_asked`"]
 pub struct LogTicket {
     /// The transaction.
     pub generation: Generation,
-    /// Its number among all that were asked for.
+    /// Its number among all requests.
     pub ticket: u64,
 }
 
-/// A thread that inserts into the log and then wants it synced. The leader of a sync waits for it.
+/// A thread that inserts into the log and then wants it synced. The leader of a sync waits for it to ask.
 #[must_use = "the next sync waits for it"]
 pub struct LogJoin<'a> {
     log: &'a Log,
@@ -110,7 +109,7 @@ fn end_one(log: &Log, group: &mut Group) {
 }
 
 impl Store {
-    /// Makes durable what was asked for ([`Txn::ask_sync`]). Not to be called with an open handle.
+    /// Makes the request `asked` ([`Txn::ask_sync`]) durable. Not to be called with an open handle.
     ///
     /// # Errors
     /// As [`Self::reserve`]; the device's, after which nothing more is written.
@@ -136,7 +135,7 @@ impl Store {
             return txn.sync_asked(asked.ticket);
         }
         drop(txn);
-        // It settled meanwhile, and is on its way to the devices.
+        // The transaction settled meanwhile, and its commit is being written.
         drop(engine.gate.serialize());
         engine.health.check()?;
         Ok(if is_done() { LogSync::Done } else { LogSync::NeedsCommit })
@@ -144,20 +143,19 @@ impl Store {
 }
 
 impl Txn {
-    /// To be called before something is inserted that is to be synced: a sync that begins
-    /// meanwhile waits for it. Until it asks or is dropped, the caller waits for nobody who may wait
-    /// for a sync or a commit.
+    /// To be called before inserting items that are to be synced: a sync that begins meanwhile waits for this thread.
+    /// Until it asks or drops the value, the caller must not block on a thread that waits for a sync or a commit
+    /// (deadlock).
     pub fn join_log(&self) -> LogJoin<'_> {
         LogJoin::new(&self.engine.log)
     }
 
-    /// Asks for what is in the log to become durable, with the data it refers to; waits for nothing.
-    /// The handle may end before that is so.
+    /// Requests a sync of the log and of the data it refers to; does not block. The handle may end before the sync.
     pub fn ask_sync(&self, join: LogJoin<'_>) -> LogTicket {
         LogTicket { generation: self.generation, ticket: join.ask() }
     }
 
-    /// Makes durable what was asked for in this transaction.
+    /// Makes a request of this transaction durable.
     fn sync_asked(&self, ticket: u64) -> Result<LogSync> {
         let log = &self.engine.log;
         let mut group = log.group.lock();
@@ -190,11 +188,11 @@ impl Txn {
         Ok(LogSync::Done)
     }
 
-    /// Waits for those who are about to ask for a sync: one for all of them costs little more than
-    /// one for each. Who did not ask in time is synced by the next. Returns the last one's ticket.
+    /// Waits for the threads that are about to ask for a sync: one sync for all of them costs little more than one for
+    /// each. Requests that come later are left to the next sync. Returns the last ticket.
     fn gather(&self) -> u64 {
         let log = &self.engine.log;
-        // Real time, not the time of `Env`: it is others who wait.
+        // Real time, not the time of `Env`: other threads act meanwhile.
         let deadline = Instant::now() + GATHER_MAX;
         let mut group = log.group.lock();
         for _ in 0..GATHER_ROUNDS_MAX {
@@ -212,8 +210,8 @@ impl Txn {
         group.asked
     }
 
-    /// Makes durable what was written before, where nothing new was put into the log: what the log
-    /// has or the last commit, and data that was overwritten in place.
+    /// Makes earlier writes durable, where nothing new was put into the log: the present log or the last commit, and
+    /// data that was overwritten in place.
     ///
     /// # Errors
     /// The device's, after which nothing more is written.
@@ -270,7 +268,7 @@ impl Txn {
         self.engine.end(batch);
         if let Err(error) = written {
             self.engine.health.poison_unless_full(&error);
-            // Of what was taken out to be written, some is not on the device.
+            // Some of the blocks taken for writing are not on the device.
             self.require_commit();
             return if error.is_device_full() { Ok(LogSync::NeedsCommit) } else { Err(error) };
         }
@@ -278,7 +276,7 @@ impl Txn {
         Ok(LogSync::Done)
     }
 
-    /// In the order that a crash at any point allows: what the superblock leads to is durable first.
+    /// Writes in the order that a crash at any point allows: blocks are durable before a superblock that leads to them.
     fn write_synced(&self, batch: &mut Batch, superblock: &FsSuper) -> Result<()> {
         let engine = &self.engine;
         if mutated(Mutation::LeavesAfterSuperblock) {
@@ -290,7 +288,7 @@ impl Txn {
         Ok(engine.pool().write_primary_superblock(superblock)?)
     }
 
-    /// Brings the log root tree up to date; nobody else is at work on the log.
+    /// Brings the log root tree up to date; the caller has the log exclusively.
     fn write_log_roots(&self) -> Result<RootPtr> {
         let log = &self.engine.log;
         let (root, of) = {

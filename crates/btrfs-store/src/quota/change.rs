@@ -1,4 +1,4 @@
-//! What users change: groups, members, limits.
+//! Changes to quota groups on request: groups, members, limits. Called by `store/quotas`.
 
 use btrfs_disk::flags::{QgroupLimitFlags, QgroupStatusFlags};
 use btrfs_disk::key::item_type::{QGROUP_LIMIT, QGROUP_RELATION};
@@ -8,7 +8,7 @@ use super::groups::{Groups, STATUS_KEY};
 use crate::error::QuotaError;
 
 impl Groups {
-    /// Quotas are on from here on, with a group for each subvolume; the commit counts. Simple ones count what is made
+    /// Turns quotas on, with a group for each subvolume; the next commit counts. Simple quotas count extents allocated
     /// from the transaction `simple` on.
     pub(crate) fn enable(&mut self, subvolumes: &[TreeId], simple: Option<Generation>) {
         let mode = if simple.is_some() { QgroupStatusFlags::SIMPLE_MODE } else { QgroupStatusFlags::empty() };
@@ -23,7 +23,7 @@ impl Groups {
         self.dirty.insert(STATUS_KEY);
     }
 
-    /// Quotas are off, and all groups forgotten.
+    /// Turns quotas off, and forgets all groups.
     pub(crate) fn disable(&mut self) {
         *self = Self { promised: std::mem::take(&mut self.promised), ..Self::default() };
     }
@@ -47,7 +47,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Removes a group that has no members; `has_subvolume` says whether it is one that is there.
+    /// Removes a group that has no members; `has_subvolume` says whether the group is that of an existing subvolume.
     pub(crate) fn destroy(&mut self, id: QgroupId, has_subvolume: bool) -> Result<(), QuotaError> {
         self.check_known(id)?;
         if has_subvolume || self.members_of(id).next().is_some() {
@@ -60,7 +60,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Sets the limit of what a group refers to, or with `is_excl` of what it holds alone.
+    /// Sets the limit of a group's referenced bytes, or with `is_excl` of its exclusive bytes.
     pub(crate) fn limit(&mut self, id: QgroupId, is_excl: bool, bytes: Option<u64>) -> Result<(), QuotaError> {
         self.check_known(id)?;
         if let Some(group) = self.groups.get_mut(&id) {
@@ -92,7 +92,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A member with anything counted comes or goes: what its parents share with it is not known from sums.
+    /// A member with counted bytes was added or removed: how much its parents share with it does not follow from sums.
     fn recount_relation(&mut self, member: QgroupId) {
         let has_any = self.groups.get(&member).is_some_and(|group| group.rfer() > 0);
         if has_any && !self.flags.contains(QgroupStatusFlags::SIMPLE_MODE) {

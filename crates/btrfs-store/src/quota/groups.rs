@@ -1,4 +1,4 @@
-//! The groups and their numbers.
+//! The groups and their numbers. The other modules of quotas work on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ impl Group {
         Self { info: QgroupInfoItem::new_zeroed(), limit: QgroupLimitItem::new_zeroed() }
     }
 
-    /// Most bytes that the group may refer to, and hold alone.
+    /// The limits of the group: referenced bytes, exclusive bytes.
     pub(super) fn limits(&self) -> (Option<u64>, Option<u64>) {
         let flags = self.limit.limit_flags();
         (
@@ -52,7 +52,7 @@ impl Group {
     }
 }
 
-/// What happened to subvolumes in the running transaction.
+/// A change of the subvolumes in the running transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// An empty subvolume was made.
@@ -63,7 +63,7 @@ pub(crate) enum Event {
     Gone(TreeId),
 }
 
-/// All groups, and what of them is to be written.
+/// All groups, and the items that have to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     pub(super) groups: BTreeMap<QgroupId, Group>,
@@ -77,7 +77,7 @@ pub(crate) struct Groups {
     pub(super) events: Vec<Event>,
     /// The next commit counts everything anew.
     pub(super) wants_rescan: bool,
-    /// Why the numbers are inconsistent, where that was found out here.
+    /// Why the numbers are inconsistent, where that was found by this store.
     pub(super) reason: Option<String>,
     /// Bytes promised to data that is not written yet.
     pub(super) promised: BTreeMap<TreeId, u64>,
@@ -91,7 +91,7 @@ impl Groups {
         self.flags.contains(QgroupStatusFlags::ON)
     }
 
-    /// Whether extents count for who made them.
+    /// Whether extents count for the subvolume that allocated them.
     pub(crate) fn is_simple(&self) -> bool {
         self.flags.contains(QgroupStatusFlags::ON | QgroupStatusFlags::SIMPLE_MODE)
     }
@@ -109,7 +109,7 @@ impl Groups {
         !self.dirty.is_empty() || self.wants_rescan
     }
 
-    /// The numbers are not to be trusted from here on.
+    /// Marks the numbers inconsistent.
     pub(crate) fn set_inconsistent(&mut self, reason: impl Into<String>) {
         if !self.is_inconsistent() {
             self.reason = Some(reason.into());
@@ -118,7 +118,7 @@ impl Groups {
         self.dirty.insert(STATUS_KEY);
     }
 
-    /// Why the numbers are inconsistent, the first time that somebody asks.
+    /// Why the numbers are inconsistent, on the first call.
     pub(crate) fn take_reason(&mut self) -> Option<String> {
         self.reason.take()
     }
@@ -181,7 +181,7 @@ impl Groups {
         }
     }
 
-    /// Whether simple quotas count what is of this transaction.
+    /// Whether simple quotas count extents of this transaction.
     pub(crate) fn counts_since(&self, generation: Generation) -> bool {
         self.enable_generation.is_none_or(|enabled| generation >= enabled)
     }
@@ -193,7 +193,7 @@ impl Groups {
         }
         for id in self.ancestors(owner) {
             if let Some(group) = self.groups.get_mut(&id) {
-                // The kernel leaves the other two as they are.
+                // The kernel leaves the compressed sums as they are.
                 let sum = changed(group.rfer(), is_gone, !is_gone, bytes);
                 group.info.rfer = sum.into();
                 group.info.excl = sum.into();
@@ -202,7 +202,7 @@ impl Groups {
         }
     }
 
-    /// Before everything is counted anew.
+    /// Resets all sums, before everything is counted anew.
     pub(crate) fn forget_counts(&mut self) {
         for (id, group) in &mut self.groups {
             group.set(0, 0);
@@ -210,20 +210,20 @@ impl Groups {
         }
     }
 
-    /// Everything was counted.
+    /// Notes that everything was counted.
     pub(crate) fn set_counted(&mut self) {
         self.flags.remove(QgroupStatusFlags::INCONSISTENT | QgroupStatusFlags::RESCAN);
         self.reason = None;
         self.dirty.insert(STATUS_KEY);
     }
 
-    /// A subvolume has a group, with nothing counted, if it had none.
+    /// Adds an empty group for a subvolume, if it had none.
     pub(crate) fn add_subvolume(&mut self, id: TreeId) {
         self.add(QgroupId::of(id));
     }
 
     /// A snapshot shares everything with its source but the root blocks, of `node_bytes` each; its own is counted like
-    /// everything else that the transaction made.
+    /// other blocks that the transaction allocated.
     pub(crate) fn inherit(&mut self, source: TreeId, copy: TreeId, node_bytes: u64) {
         self.add(QgroupId::of(copy));
         let (source, copy) = (QgroupId::of(source), QgroupId::of(copy));
@@ -235,12 +235,12 @@ impl Groups {
         }
         self.dirty.extend([source, copy].map(|id| Key::new(0, QGROUP_INFO, id.0)));
         if self.parents_of(source).next().is_some() {
-            // What was its parents' alone is not, if the snapshot is none of theirs.
+            // Extents exclusive to its parents are shared now, if the snapshot is not in those groups.
             self.set_inconsistent(format!("a snapshot was taken of {source}, which is in another group"));
         }
     }
 
-    /// The group of a subvolume that is gone goes too, where nothing is counted for it.
+    /// Removes the group of a deleted subvolume, where nothing is counted for it.
     pub(crate) fn forget_subvolume(&mut self, id: TreeId) {
         let id = QgroupId::of(id);
         let is_empty = self.groups.get(&id).is_some_and(|group| (group.rfer(), group.excl()) == (0, 0));
@@ -268,7 +268,7 @@ impl Groups {
     }
 }
 
-/// A sum after something that counted, or did not, does or does not. Numbers that are inconsistent may be too small.
+/// A sum after an extent that counted `before` counts, or does not, `after`. Inconsistent sums may be too small.
 fn changed(sum: u64, before: bool, after: bool, bytes: u64) -> u64 {
     match (before, after) {
         (false, true) => sum.saturating_add(bytes),

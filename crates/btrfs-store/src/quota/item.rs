@@ -1,4 +1,4 @@
-//! Groups as items of the quota tree.
+//! Groups as items of the quota tree. Read at open, written by the commit (`txn/quotas`).
 
 use btrfs_disk::flags::QgroupStatusFlags;
 use btrfs_disk::items::{OnDisk, QgroupInfoItem, QgroupLimitItem, QgroupStatusItem};
@@ -13,7 +13,7 @@ use crate::tree::{Edit, EditItem, Scan, Tree};
 const STATUS_VERSION: u64 = 1;
 
 impl Groups {
-    /// The groups in the quota tree of a file system whose last transaction was `committed`.
+    /// Reads the groups from the quota tree of a file system whose last transaction was `committed`.
     ///
     /// # Errors
     /// `Corrupt` for an item that cannot be read; those of reading.
@@ -31,7 +31,7 @@ impl Groups {
         groups.parents.retain(|(member, parent)| known.contains_key(member) && known.contains_key(parent));
         groups.members = groups.parents.iter().map(|(member, parent)| (*parent, *member)).collect();
         if groups.flags.contains(QgroupStatusFlags::RESCAN) {
-            // It is not gone on with: what it has not come to would be counted from nothing.
+            // It is not continued: extents that it had not reached would be counted from zero.
             groups.set_inconsistent("a rescan was not finished");
             groups.flags.remove(QgroupStatusFlags::RESCAN);
         }
@@ -58,7 +58,7 @@ impl Groups {
             QGROUP_LIMIT if key.objectid == 0 => {
                 self.groups.entry(id).or_insert_with(Group::new).limit = *QgroupLimitItem::parse_prefix(bytes)?.0;
             }
-            // It stands there in both directions.
+            // Each relation has an item in both directions.
             QGROUP_RELATION if key.objectid < key.offset => {
                 self.parents.insert((QgroupId(key.objectid), id));
             }
@@ -67,14 +67,14 @@ impl Groups {
         Ok(())
     }
 
-    /// What changed and the state, as items; takes the list of it.
+    /// The changed items and the status, for the commit; clears the list of changes.
     pub(crate) fn take_items(&mut self, generation: Generation) -> Items {
         let mut keys = std::mem::take(&mut self.dirty);
         keys.insert(STATUS_KEY);
         Items(keys.into_iter().map(|key| (key, self.item(&key, generation))).collect())
     }
 
-    /// What the item with this key is to say; none where there is to be none.
+    /// The bytes of the item with this key; none where it is to be removed.
     fn item(&self, key: &Key, generation: Generation) -> Option<Vec<u8>> {
         let id = QgroupId(key.offset);
         match key.item_type {
@@ -105,7 +105,7 @@ impl Groups {
     }
 }
 
-/// Items that are to be as here, or not to be.
+/// Items to write, and keys to remove.
 pub(crate) struct Items(Vec<(Key, Option<Vec<u8>>)>);
 
 impl Items {
@@ -127,7 +127,7 @@ impl Items {
     }
 }
 
-/// What a newer program wrote behind the fields that are known stays.
+/// Bytes that a newer program wrote behind the known fields stay.
 fn with_rest(new: &[u8], old: &[u8]) -> Vec<u8> {
     [new, old.get(new.len()..).unwrap_or_default()].concat()
 }

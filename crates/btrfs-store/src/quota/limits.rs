@@ -1,4 +1,4 @@
-//! Whether a subvolume may take more.
+//! The limits of quota groups, checked before a subvolume takes more space. Called by reservations for data.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use btrfs_disk::{QgroupId, TreeId};
 use super::Quota;
 use super::groups::Groups;
 
-/// A limit would be passed.
+/// A limit would be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over {
     pub(crate) group: QgroupId,
-    /// What was promised or made since the last commit is part of it: that may be less than it seems.
+    /// The sum includes bytes promised or allocated since the last commit, which may be shared: it may be too high.
     pub(crate) is_estimated: bool,
 }
 
-/// Bytes of a subvolume's quotas, promised to data that is not written yet. Dropping it gives them back: the data has
-/// been counted then, or came to nothing.
+/// Bytes of a subvolume's quotas, promised to data that is not written yet. Dropping it gives them back: the data was
+/// counted, or not written.
 #[derive(Debug)]
 #[must_use = "dropping a charge gives it back"]
 pub struct Charge {
@@ -78,20 +78,20 @@ impl Groups {
             .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// The transaction made something for a subvolume.
+    /// Notes that the transaction allocated an extent for a subvolume.
     pub(crate) fn note_made(&mut self, subvolume: TreeId, bytes: u64) {
         let made = self.made.entry(subvolume).or_default();
         *made = made.saturating_add(bytes);
     }
 
-    /// The transaction gave something up that it had made.
+    /// Notes that the transaction freed an extent that it had allocated.
     pub(crate) fn note_unmade(&mut self, subvolume: TreeId, bytes: u64) {
         if let Some(made) = self.made.get_mut(&subvolume) {
             *made = made.saturating_sub(bytes);
         }
     }
 
-    /// All that was made has been counted.
+    /// Forgets the transaction's allocations: the commit counted them.
     pub(crate) fn forget_made(&mut self) {
         self.made.clear();
     }

@@ -1,21 +1,21 @@
-//! Quota groups ("qgroups") in memory: what each refers to, what it holds alone, and what it may.
+//! Quota groups ("qgroups") in memory: bytes that each refers to, bytes exclusive to it, and their limits.
 //!
 //! A subvolume has a group of level 0; groups of higher levels have others as members. An extent that some of a
 //! group's subvolumes reach counts once for it (`rfer`), and as its own (`excl`) where no other subvolume reaches it.
-//! Which subvolumes reach an extent is found out by `accounting`; here is what follows from that.
+//! `accounting` determines which subvolumes reach an extent; this module does the sums.
 //!
 //! Invariants
 //! - `is_on` is one flag, read without a lock: with quotas off, nothing else of this module is touched.
 //! - Every change of a group notes the key of the item that has to follow; the commit writes these items, with the
 //!   state of that transaction.
-//! - What cannot be counted makes the numbers *inconsistent*, on disk too, until a rescan counts anew. They are kept
-//!   as well as possible meanwhile, and limits are obeyed by them, as the kernel does.
+//! - Where an extent cannot be counted, the numbers become *inconsistent*, on disk too, until a rescan counts anew.
+//!   They are kept as well as possible meanwhile, and limits are checked against them, as the kernel does.
 //!
-//! A limit is checked against what was counted by the last commit, what the running transaction made since, and what
-//! was promised to data that is not written yet (a [`Charge`]). What the transaction frees counts when it is committed.
+//! A limit is checked against the sum of the last commit, plus the bytes that the running transaction allocated, plus
+//! those promised to data that is not written yet (a [`Charge`]). Frees of the transaction count when it is committed.
 //!
-//! Failure: `Corrupt` for items that cannot be read; [`crate::QuotaError`] for wishes that contradict the groups there
-//! are.
+//! Failure: `Corrupt` for items that cannot be read; [`crate::QuotaError`] for requests that contradict the existing
+//! groups.
 //!
 //! Callers: the commit (`txn/quotas`), reservations, and the store's front.
 
@@ -39,7 +39,7 @@ use crate::locks::{Mutex, MutexGuard, Rank};
 #[derive(Debug)]
 pub(crate) struct Quota {
     is_on: AtomicBool,
-    /// Extents count for who made them.
+    /// Extents count for the subvolume that allocated them.
     is_simple: AtomicBool,
     /// Some group has a limit.
     has_limits: AtomicBool,
@@ -49,7 +49,7 @@ pub(crate) struct Quota {
 impl Quota {
     /// Quotas that are off.
     pub(crate) fn off() -> Arc<Self> {
-        let groups = Mutex::new(Rank::SpaceLine, Groups::default());
+        let groups = Mutex::new(Rank::SpaceQueue, Groups::default());
         let [is_on, is_simple, has_limits] = [(); 3].map(|()| AtomicBool::new(false));
         Arc::new(Self { is_on, is_simple, has_limits, groups })
     }
@@ -60,7 +60,7 @@ impl Quota {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether extents count for who made them, whoever reaches them.
+    /// Whether extents count for the subvolume that allocated them, no matter which reach them.
     #[inline]
     pub(crate) fn is_simple(&self) -> bool {
         self.is_simple.load(Ordering::Relaxed)
@@ -72,12 +72,12 @@ impl Quota {
         self.has_limits.load(Ordering::Relaxed)
     }
 
-    /// The groups, as they are between two operations.
+    /// Locks the groups.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Groups> {
         self.groups.lock()
     }
 
-    /// Changes the groups, and notes what follows for those who read without the lock.
+    /// Changes the groups, and updates the flags that are read without the lock.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Groups) -> R) -> R {
         let mut groups = self.groups.lock();
         let answer = change(&mut groups);

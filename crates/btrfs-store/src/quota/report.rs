@@ -1,4 +1,4 @@
-//! Groups as they are shown.
+//! Groups as they are shown. Called by `store/quotas`.
 
 use btrfs_disk::QgroupId;
 use btrfs_disk::flags::QgroupStatusFlags;
@@ -8,14 +8,14 @@ use super::groups::Groups;
 /// The state of all groups, as of the last commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaReport {
-    /// What is counted, and whether the numbers are to be trusted.
+    /// How bytes are counted, and whether the numbers are consistent.
     pub flags: QgroupStatusFlags,
     /// The groups, by number.
     pub groups: Vec<QgroupReport>,
 }
 
 impl QuotaReport {
-    /// Whether the numbers are not to be trusted.
+    /// Whether the numbers are unreliable until a rescan.
     #[must_use]
     pub fn is_inconsistent(&self) -> bool {
         self.flags.contains(QgroupStatusFlags::INCONSISTENT)

@@ -1,7 +1,8 @@
-//! Which blocks a move changes: those that move, and all that lead to them, up to the roots of their trees.
+//! The blocks that a move changes: those that move, and all that lead to them, up to the roots of their trees.
 //!
-//! Found through the back references, so that the cost is that of what leads there, however large the trees are. Called
-//! by the only handle of a fresh transaction: the extent tree is exact, and nothing waits in the queue.
+//! Found through the back references, so that the cost depends on the number of such blocks, however large the trees
+//! are. Called by the only handle of a fresh transaction: the extent tree is exact, and the queue of reference changes
+//! is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,28 +16,28 @@ use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 use super::DataMove;
 use crate::Result;
 use crate::extent::{Backref, ExtentKind, RefKey, backrefs, known, lookup};
-use crate::tree::{BlockView, Scan, check_level_max, children, raw};
+use crate::tree::{BlockView, Scan, check_level_max, children, layout};
 use crate::txn::Engine;
 
-/// A block that is to be made anew.
+/// A block that is to be rewritten.
 pub(crate) struct Found {
     pub(crate) bytes: Box<[u8]>,
-    /// Who refers to it.
+    /// The holders of its references.
     pub(crate) holders: Vec<RefKey>,
     /// Its pointers are counted by its address.
     pub(crate) full_backref: bool,
-    /// The tree whose root it is.
+    /// The tree that has it as its root.
     pub(crate) root_of: Option<TreeId>,
 }
 
 impl Found {
     pub(crate) fn level(&self) -> u8 {
-        raw::level(&self.bytes)
+        layout::level(&self.bytes)
     }
 
     /// The tree that wrote it first.
     pub(crate) fn owner(&self) -> TreeId {
-        TreeId(raw::owner(&self.bytes))
+        TreeId(layout::owner(&self.bytes))
     }
 
     /// How its use of a data extent is counted.
@@ -54,11 +55,11 @@ pub(crate) struct FoundData {
     /// The transaction that wrote it.
     pub(crate) generation: Generation,
     pub(crate) holders: Vec<Backref>,
-    /// Who made it, where simple quotas had that noted.
+    /// The tree that allocated it, where simple quotas recorded it.
     pub(crate) owner: Option<TreeId>,
 }
 
-/// What changes together.
+/// The blocks and data that change together.
 pub(crate) struct Closure<'a> {
     engine: &'a Engine,
     pub(crate) blocks: BTreeMap<Logical, Found>,
@@ -98,7 +99,7 @@ impl<'a> Closure<'a> {
         check_level_max(at, level)?;
         let forest = engine.trees.forest();
         let bytes = forest.copy_of(at, || engine.reader.read_any(at, level))?;
-        check_level(at, level, raw::level(&bytes))?;
+        check_level(at, level, layout::level(&bytes))?;
         let (extent_tree, queue) = (&engine.core.extent, &engine.pending.refs);
         let info = lookup(extent_tree, queue, at, ExtentKind::Tree { level }, &engine.extent_sizes())?;
         let holders: Vec<RefKey> = backrefs(extent_tree, queue, at)?.into_iter().map(|known| known.holder).collect();
@@ -125,8 +126,8 @@ impl<'a> Closure<'a> {
         Ok(found)
     }
 
-    /// The block of the tree `owner` that leads to this one; `None` where this is its root. What lies above it is to be
-    /// looked at too: it may be shared in ways that this one's references do not tell of.
+    /// The block of the tree `owner` that leads to this one; `None` where this is its root. The blocks above have to be
+    /// visited too: they may be shared, which the references of this block do not show.
     fn parent_in(
         &self,
         owner: TreeId,
@@ -152,7 +153,7 @@ impl<'a> Closure<'a> {
         Ok(path.len().checked_sub(2).and_then(|index| path.get(index)).copied())
     }
 
-    /// Adds a data extent that was copied, and everything that leads to it; nothing where nobody refers to it any more.
+    /// Adds a data extent that was copied, and everything that leads to it; nothing where no reference is left.
     ///
     /// # Errors
     /// As [`Self::add_block`].
@@ -206,7 +207,7 @@ impl<'a> Closure<'a> {
         Ok(leaves)
     }
 
-    /// Refuses to go on where references and pointers do not say the same.
+    /// Fails where references and pointers contradict each other.
     ///
     /// # Errors
     /// `Corrupt`.

@@ -1,6 +1,6 @@
-//! Data on its way to a new place: copied while nobody writes it.
+//! Copies data extents to new places while nothing writes to them.
 //!
-//! Data is never written where it is, but in files that say so, and the caller has stopped that in this group.
+//! Data is never overwritten in place, except in NOCOW files, and the caller has stopped those writes in this group.
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
@@ -13,7 +13,7 @@ use btrfs_pool::{DataRun, Expect};
 /// Bytes that are copied at a time.
 const COPIED_TOGETHER: usize = 1 << 20;
 
-/// Copies extents to their new places; what has checksums is compared with them.
+/// Copies extents to their new places; data with checksums is verified.
 ///
 /// # Errors
 /// `NoGoodCopy` where no copy is as its checksums say; those of the devices.

@@ -1,8 +1,8 @@
-//! What a relocation of the kernel left when it was cut short: its trees (`TREE_RELOC`), one for each subvolume.
+//! The trees (`TREE_RELOC`) that an interrupted relocation of the kernel left, one for each subvolume.
 //!
-//! Each holds what its subvolume does: blocks that were moved, blocks that were to be, and blocks that both have.
-//! Nothing is lost with it, whether or not its blocks were exchanged with those of the subvolume: the kernel exchanges
-//! one pointer for another that leads to the same. So it goes as a whole, without being taken apart by edits.
+//! Each has the contents of its subvolume: moved blocks, blocks not moved yet, and blocks that both trees have.
+//! Deleting it loses nothing, whether or not its blocks were exchanged with those of the subvolume: the kernel
+//! exchanges a pointer for one with the same contents. So the tree is deleted as a whole, without edits.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use btrfs_disk::{Corrupt, Key, Logical, TreeId};
 
 use crate::Result;
 use crate::extent::{Counting, ExtentKind, RefChange, RefKey, Sign, backrefs, child_changes, lookup};
-use crate::tree::{Scan, children, raw};
+use crate::tree::{Scan, children, layout};
 use crate::txn::Engine;
 
 /// Trees that are looked at together.
 const TREES_TOGETHER: usize = 256;
 
-/// What goes with a tree.
+/// The changes that delete a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Goes {
     pub(crate) changes: Vec<RefChange>,
-    /// Blocks that nobody refers to then.
+    /// Blocks without references afterwards.
     pub(crate) freed: BTreeSet<Logical>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn leftovers(engine: &Engine) -> Result<Vec<(Key, RootItem)>> {
     Ok(found)
 }
 
-/// What goes with a tree, as the references are now. Called by the only handle of a transaction.
+/// The changes that delete a tree, by the current references. Called by the only handle of a transaction.
 ///
 /// # Errors
 /// `Corrupt` where a reference is missing; those of reading.
@@ -84,7 +84,7 @@ fn visit(
     }
     let bytes = engine.trees.forest().copy_of(at, || engine.reader.read_any(at, level))?;
     let info = lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?;
-    let owner = TreeId(raw::owner(&bytes));
+    let owner = TreeId(layout::owner(&bytes));
     let counting = match info.flags.contains(ExtentFlags::FULL_BACKREF) {
         true => Counting::Shared,
         false => Counting::Normal,

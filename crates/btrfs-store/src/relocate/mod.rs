@@ -1,24 +1,25 @@
-//! Relocation: what lies in a block group is moved out of it, and what was shared stays shared.
+//! Relocation: the contents of a block group are moved out of it; shared blocks and extents stay shared.
 //!
 //! ```text
 //! close   nothing more is allocated from the group
-//! copy    data is copied to new places, while everybody goes on
-//! move    one transaction, whose only handle this is: `closure` finds the blocks that lead to what moves, up to the
-//!         roots of all trees; `rewrite` makes each of them anew, once, with the pointers changed
-//! retire  the group is empty after a commit: its chunk goes
+//! copy    data is copied to new places, while other operations continue
+//! move    one transaction, of which this is the only handle: `closure` finds the blocks that lead to what moves, up
+//!         to the roots of all trees; `rewrite` makes each of them anew, once, with the pointers changed
+//! retire  the group is empty after a commit: its chunk is removed
 //! ```
 //!
 //! The kernel moves tree blocks through a tree of its own for each subvolume, which it merges afterwards, and a crash
 //! can come in between. Here each step is an ordinary transaction: after a crash the file system is whole, and some of
 //! the group has been moved. A block that several trees or several blocks lead to becomes one new block that the same
-//! lead to, and stays as old as it was: its generation is what says that it may be shared.
+//! lead to, and keeps its generation, since a generation that is older than a snapshot marks a block as possibly
+//! shared.
 //!
 //! Invariants:
-//! - what a block holds does not change, but for addresses;
+//! - the contents of a block do not change, but for addresses;
 //! - the references of a new block are those of the old one, where they name a block that moved by its new address;
-//! - every reference to what moves is met by a pointer that is found, and the other way round: else nothing is changed,
-//!   and the error says which extent it is;
-//! - readers of old blocks finish before the step ends, and what they read stays in place until it is durable.
+//! - each reference to a moved block or extent matches a pointer, and the other way round: otherwise nothing is
+//!   changed, and the error names the extent;
+//! - readers of old blocks finish before the step ends, and those blocks stay in place until it is durable.
 //!
 //! Failure: `Corrupt` for references and trees that contradict each other, `NoSpace`, and those of reading; nothing is
 //! changed then. A failure in the middle of a rewrite ends all writing.
@@ -47,14 +48,14 @@ pub(crate) use rewrite::{Cost, cost, rewrite};
 #[must_use = "the group stays closed until it is reopened or retired"]
 pub struct Emptying {
     pub(crate) group: Arc<BlockGroup>,
-    /// What begins before this address has been moved.
+    /// The part before this address has been moved.
     pub(crate) from: u64,
-    /// What the last step took: the next one is ready for about as much.
+    /// The cost of the last step: the next one reserves about as much.
     pub(crate) last_cost: Cost,
 }
 
 impl Emptying {
-    /// Nothing has been moved.
+    /// A group of which nothing has been moved.
     pub(crate) fn new(group: Arc<BlockGroup>) -> Self {
         Self { from: group.range().start, group, last_cost: Cost::default() }
     }

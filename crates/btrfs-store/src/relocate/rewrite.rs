@@ -1,4 +1,4 @@
-//! The move itself: every block of a closure is made anew.
+//! The move itself: every block of a closure is made anew. Called by `store/relocation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::closure::{Closure, Found, FoundData};
 use crate::error::SpaceKind;
 use crate::extent::{Counting, ExtentKind, RefChange, RefKey, Sign, child_changes};
 use crate::space::{AllocRequest, Payer};
-use crate::tree::{Edit, Host as _, children, leaf, node, raw};
+use crate::tree::{Edit, Host as _, children, layout, leaf, node};
 use crate::txn::{Engine, Txn, TxnHost};
 use crate::{Error, Result};
 
-/// What a rewrite takes at most.
+/// The most that a rewrite uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// New blocks, but for those of the chunk tree.
@@ -30,14 +30,14 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// A step like one that took this may take a little more.
+    /// The reservation for a step like one that cost this.
     pub(crate) fn with_some_more(self) -> Self {
         let more = |count: u64| count + count / 8 + 8;
         let system_blocks = self.system_blocks + 8;
         Self { blocks: more(self.blocks), system_blocks, heads: more(self.heads), items: more(self.items) }
     }
 
-    /// Of each the larger.
+    /// The larger of each.
     pub(crate) fn at_least(self, other: Self) -> Self {
         Self {
             blocks: self.blocks.max(other.blocks),
@@ -48,15 +48,15 @@ impl Cost {
     }
 }
 
-/// Data whose checksums are copied with about one item.
+/// Bytes of data whose checksums are copied with about one item.
 const DATA_BYTES_PER_ITEM: u64 = 2 << 20;
 
-/// What [`rewrite`] of the closure takes.
+/// The cost of [`rewrite`] of the closure.
 pub(crate) fn cost(closure: &Closure<'_>) -> Cost {
     let mut cost = Cost::default();
     for found in closure.blocks.values() {
         *(if found.owner() == TreeId::CHUNK { &mut cost.system_blocks } else { &mut cost.blocks }) += 1;
-        let below = if found.full_backref { to_u64(raw::nritems(&found.bytes)) * 2 } else { 0 };
+        let below = if found.full_backref { to_u64(layout::nritems(&found.bytes)) * 2 } else { 0 };
         cost.heads += below + to_u64(found.holders.len()) * 2 + 1;
     }
     for data in closure.data.values() {
@@ -66,11 +66,11 @@ pub(crate) fn cost(closure: &Closure<'_>) -> Cost {
     cost
 }
 
-/// Makes every block of the closure anew, has the references follow, and waits for those who read the old ones. Some of
-/// it may be in the transaction after a failure, which therefore ends all writing.
+/// Makes every block of the closure anew, updates the references, and waits for readers of the old ones. After a
+/// failure the transaction may have some of these changes, so the failure ends all writing.
 ///
 /// # Errors
-/// `NoSpace`, of which a caller who reserved [`cost`] hears nothing; `Corrupt`.
+/// `NoSpace`, unless the caller reserved [`cost`]; `Corrupt`.
 pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
     let host = txn.host();
     let edit = Edit::new(&host);
@@ -87,20 +87,20 @@ pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
         rewrite.move_block(**at, found)?;
     }
     move_roots(engine, &rewrite, &blocks, |tree| !tree.is_subvolume())?;
-    // Into the tree of checksums as it is from here on, whose blocks may move with the data that lies beside them; and
-    // before anybody finds the data at its new place.
+    // Into the moved tree of checksums, whose blocks may lie in the group like the data, and before a reader can find
+    // the data at its new place.
     for data in closure.data.values() {
         rewrite.copy_csums(&edit, data)?;
     }
     move_roots(engine, &rewrite, &blocks, TreeId::is_subvolume)?;
-    // Whoever reads the old root, or was led on by it, is waited for, the upper blocks first.
+    // Waits for readers of the old root, or of blocks below it, the upper blocks first.
     for (at, _) in &blocks {
         engine.trees.forest().retire_moved(**at);
     }
     Ok(())
 }
 
-/// From here on these trees begin at their new roots.
+/// Changes the roots of these trees to the new blocks.
 fn move_roots(
     engine: &Engine,
     rewrite: &Rewrite<'_>,
@@ -130,9 +130,9 @@ fn allocate(
     Ok(places)
 }
 
-/// The transactions that the new blocks say they are of. A block that may be shared stays as old as it is: that is what
-/// says so, here and in the kernel. One that its tree alone leads to is the running transaction's, and can be edited in
-/// place. `blocks` are sorted from the roots down, since that depends on what is above.
+/// The generations of the new blocks. A block that may be shared keeps its generation, by which this code and the
+/// kernel recognise it as shared. A block that only its tree leads to gets the running transaction's, and can be edited
+/// in place. `blocks` are sorted from the roots down, since the answer depends on the blocks above.
 fn generations(blocks: &[(&Logical, &Found)], running: Generation) -> BTreeMap<Logical, Generation> {
     let mut shared: BTreeSet<Logical> = BTreeSet::new();
     let mut generations = BTreeMap::new();
@@ -142,7 +142,7 @@ fn generations(blocks: &[(&Logical, &Found)], running: Generation) -> BTreeMap<L
         if !is_alone {
             shared.extend(children(&found.bytes).map(|(_, child, _)| child));
         }
-        generations.insert(**at, if is_alone { running } else { Generation(raw::generation(&found.bytes)) });
+        generations.insert(**at, if is_alone { running } else { Generation(layout::generation(&found.bytes)) });
     }
     generations
 }
@@ -152,7 +152,7 @@ struct Rewrite<'a> {
     closure: &'a Closure<'a>,
     /// Old addresses of blocks, and new ones.
     places: BTreeMap<Logical, Logical>,
-    /// What they say of their age, by old address.
+    /// Generations of the new blocks, by old address.
     generations: BTreeMap<Logical, Generation>,
 }
 
@@ -161,7 +161,7 @@ impl Rewrite<'_> {
         self.places.get(&at).copied().ok_or_else(|| Error::bug(format!("{} has no new place", at.0), "relocation"))
     }
 
-    /// The same reference, where a block that moved is named by its new address.
+    /// The same reference, with the new address of a moved block.
     fn translated(&self, holder: RefKey) -> Result<RefKey> {
         Ok(match holder {
             RefKey::SharedTree { parent } => RefKey::SharedTree { parent: self.place_of(parent)? },
@@ -190,16 +190,16 @@ impl Rewrite<'_> {
             self.host.push(checked(RefChange::lose(at, kind, *holder))?)?;
         }
         let mut bytes = found.bytes.clone();
-        let flags = raw::flags(&bytes);
-        raw::readdress(&mut bytes, to.0, generation.0, owner.0);
-        raw::set_flags(&mut bytes, flags);
+        let flags = layout::flags(&bytes);
+        layout::readdress(&mut bytes, to.0, generation.0, owner.0);
+        layout::set_flags(&mut bytes, flags);
         self.redirect(&mut bytes);
         self.host.engine.trees.forest().adopt_moved(self.host, to, bytes);
         Ok(())
     }
 
-    /// What a block that counts by its address leads to is counted by the new one. What moves too has its own
-    /// references translated.
+    /// Children of a block that counts by its address are counted by the new address. Children that move too get their
+    /// own references translated.
     fn move_counts(&self, bytes: &[u8], at: Logical, to: Logical, owner: TreeId) -> Result<()> {
         let mut push = |change: RefChange| {
             let at = change.at();
@@ -212,17 +212,17 @@ impl Rewrite<'_> {
         child_changes(bytes, at, owner, (Counting::Shared, Sign::Drop), &mut push)
     }
 
-    /// Has pointers lead to the new places.
+    /// Replaces pointers by those to the new places.
     fn redirect(&self, bytes: &mut [u8]) {
-        for slot in 0..raw::nritems(bytes) {
-            if raw::level(bytes) > 0 {
+        for slot in 0..layout::nritems(bytes) {
+            if layout::level(bytes) > 0 {
                 let (child, _) = node::child(bytes, slot);
                 if let Some(to) = self.places.get(&child) {
                     node::set_child(bytes, slot, *to, self.generation_of(child));
                 }
                 continue;
             }
-            if raw::key_at(bytes, slot).item_type != EXTENT_DATA || self.closure.data.is_empty() {
+            if layout::key_at(bytes, slot).item_type != EXTENT_DATA || self.closure.data.is_empty() {
                 continue;
             }
             if let Ok(item) = FileExtentItem::mut_from_bytes(leaf::data_mut(bytes, slot))
@@ -266,7 +266,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// A change of who refers to an extent, which has holders of its own kind.
+/// A change of the references to an extent, whose holders must be of the extent's kind.
 fn checked(change: Option<RefChange>) -> Result<RefChange> {
     change.ok_or_else(|| Error::bug("an extent is held as one of another kind", "relocation"))
 }

@@ -1,5 +1,5 @@
-//! The books of one kind of space: what is available, promised, kept back and about to come free; and
-//! what helps where that is not enough, or that nothing does.
+//! The account of one kind of space: bytes available, reserved, in the global reserve and about to be freed; and the
+//! step that may help when they are not enough. Called by `reserve`, `charges` and `supply`.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
@@ -17,7 +17,7 @@ use crate::error::{Error, SpaceKind};
 /// the space only.
 const PINNED_BATCH: u32 = 64 << 20;
 
-/// What lock statistics call the counters of pinned bytes, and of those that queued references will free.
+/// The names of the counters in lock statistics: pinned bytes, and bytes that queued references will free.
 static PINNED: Class = Class::new("pinned bytes");
 static EXPECTED: Class = Class::new("expected bytes");
 
@@ -25,22 +25,22 @@ static EXPECTED: Class = Class::new("expected bytes");
 /// allocating another chunk.
 const COMMIT_SHARE: i64 = 4;
 
-/// Whether the bytes kept back may be used.
+/// Whether the global reserve may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// No; and rather than to grow, fail as long as what others were promised would be
-    /// enough: they take far less of it than they were promised in the end.
+    /// No; and fail rather than grow, as long as the reservations of others would suffice: operations use far less
+    /// of a reservation than they asked for.
     Patient,
     /// No.
     Normal,
-    /// Half of them, one operation at a time: it frees space in the end, and may need more than
-    /// there was to promise it.
+    /// Half of it, one operation at a time: a removal frees space in the end, and may need more than could be reserved
+    /// for it.
     Removal,
-    /// All of them: a chunk is being added, or the commit itself asks.
+    /// All of it: a chunk is being added, or the commit itself allocates.
     Commit,
 }
 
-/// Why a reservation could not be made, and what to do before the next try.
+/// The cause of a failed reservation, and the step before the next try.
 #[derive(Clone, Debug)]
 pub enum Shortage {
     /// Load the free space of another block group of this kind.
@@ -49,20 +49,20 @@ pub enum Shortage {
     Chunk(SpaceKind),
     /// Commit: that returns enough pinned or charged bytes.
     Commit,
-    /// Another removal uses the global reserve, or waits for it: wait in the line ([`super::Place`]).
+    /// Another removal uses the global reserve, or waits for it: wait in the queue ([`super::Place`]).
     Wait,
     /// Nothing helps ([`Error::NoSpace`]).
     NoSpace(Error),
 }
 
-/// The books of one kind of space.
+/// The account of one kind of space.
 #[derive(Debug)]
 pub(super) struct Account {
     /// See the head of `reserve`.
     pub(super) available: CachePadded<AtomicI64>,
     pub(super) reserved: CachePadded<AtomicU64>,
     pub(super) delayed: CachePadded<AtomicU64>,
-    /// Bytes kept back now, and as many as should be.
+    /// The present and the intended size of the global reserve, bytes.
     pub(super) global: AtomicU64,
     pub(super) global_size: AtomicU64,
     /// Bytes in writable groups.
@@ -97,14 +97,14 @@ impl Account {
         self.try_take_above(bytes, 0)
     }
 
-    /// Takes `bytes` of what is available where `floor` more are.
+    /// Takes `bytes` of the available ones where `floor` more are available.
     pub(super) fn try_take_above(&self, bytes: u64, floor: u64) -> bool {
         let (wanted, floor) = (signed(bytes), signed(floor));
         let enough = wanted.saturating_add(floor);
         self.available.fetch_update(SeqCst, Relaxed, |have| (have >= enough).then_some(have - wanted)).is_ok()
     }
 
-    /// Moves up to `bytes` out of what is available, and says how many.
+    /// Takes up to `bytes` of the available ones; returns how many.
     pub(super) fn take_up_to(&self, bytes: u64) -> u64 {
         let mut taken = 0;
         let _ = self.available.fetch_update(SeqCst, Relaxed, |have| {
@@ -131,13 +131,13 @@ impl Account {
     }
 
     /// True when a commit would return at least `wanted` bytes: pinned ones, those that queued references will free,
-    /// and what is charged for them.
+    /// and the reservations charged for them.
     fn commit_returns(&self, wanted: i64) -> bool {
         let delayed = signed(self.delayed.load(Relaxed));
         compare_sum(&[&self.pinned, &self.expected], wanted.saturating_sub(delayed)).is_ge()
     }
 
-    /// What would help to reserve `needed` bytes more.
+    /// The step that would help to reserve `needed` bytes more.
     pub(super) fn shortage(&self, kind: SpaceKind, needed: u64, urgency: Urgency) -> Shortage {
         let available = self.available.load(Relaxed);
         if self.unloaded.load(Acquire) > 0 {
@@ -159,8 +159,8 @@ impl Account {
         Shortage::NoSpace(Error::NoSpace { kind, needed, available: unsigned(available) })
     }
 
-    /// Takes what is available and the rest from what is kept back, as far as `urgency` allows.
-    pub(super) fn take_kept(&self, bytes: u64, urgency: Urgency) -> bool {
+    /// Reserves from free space first, then from the global reserve as far as `urgency` permits.
+    pub(super) fn take_global_reserve(&self, bytes: u64, urgency: Urgency) -> bool {
         let available = self.take_up_to(bytes);
         let floor = match urgency {
             Urgency::Removal => self.global_size.load(Relaxed) / 2,
@@ -178,10 +178,10 @@ impl Account {
     }
 }
 
-/// Takes up to `bytes` out of a pot, and says how many.
-pub(super) fn take_from(pot: &AtomicU64, bytes: u64) -> u64 {
+/// Takes up to `bytes` out of a sum; returns how many.
+pub(super) fn take_from(total: &AtomicU64, bytes: u64) -> u64 {
     let mut taken = 0;
-    let _ = pot.fetch_update(SeqCst, Relaxed, |have| {
+    let _ = total.fetch_update(SeqCst, Relaxed, |have| {
         taken = have.min(bytes);
         (taken > 0).then_some(have - taken)
     });
@@ -202,7 +202,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Full, of so many bytes, with nothing available.
+    /// A full account of `total` bytes, with nothing available.
     fn full(total: u64) -> Account {
         let account = Account::new();
         account.total.store(total, Relaxed);
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_commit_is_asked_for_when_what_shards_hold_back_is_just_enough() {
         let account = full(1024 * MIB);
-        // Less than a batch: the totals say 0.
+        // Less than a batch: the totals are still 0.
         account.pinned.add_bytes(3 * MIB);
         account.expected.add_bytes(2 * MIB);
         account.delayed.store(MIB, SeqCst);
@@ -234,7 +234,7 @@ mod tests {
         let account = full(1024 * MIB);
         account.pinned.add_bytes(100 * MIB);
         std::thread::scope(|scope| scope.spawn(|| account.pinned.sub_bytes(60 * MIB)).join().expect("it ends"));
-        // The total has the addition, the other shard holds back what was taken off.
+        // The total has the addition, the other shard holds the subtraction back.
         assert!(matches!(shortage(&account, 40 * MIB), Shortage::Commit));
         assert!(matches!(shortage(&account, 41 * MIB), Shortage::NoSpace(_)));
     }
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(matches!(shortage(&account, needed), Shortage::Commit), helps, "{needed}");
         }
         assert!(matches!(shortage(&account, 20_000 * MIB), Shortage::NoSpace(_)));
-        // Where a chunk can be had, a commit that returns less than a quarter of the account is not preferred.
+        // While a chunk can be allocated, a commit that returns less than a quarter of the account is not preferred.
         account.is_full.store(false, SeqCst);
         assert!(matches!(shortage(&account, MIB), Shortage::Chunk(_)));
         account.pinned.add_bytes(8191 * MIB);

@@ -1,13 +1,14 @@
-//! What changed in a block group, and what becomes of the place of one that goes.
+//! The changes of a block group since its items were written, and the device ranges of removed chunks. Recorded by
+//! `group`, taken by the commit.
 
 use super::free_map::Run;
 
-/// Who has the place of a chunk that is removed.
+/// The state of the device ranges of a removed chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The next chunk.
+    /// Free for the next chunk.
     Free,
-    /// Who reads an earlier state: nobody takes it until [`super::Space::give_places`].
+    /// Held for views of an earlier state until [`super::Space::give_places`].
     Held,
 }
 
@@ -56,8 +57,8 @@ pub(super) fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
     })
 }
 
-/// Sums up changes in the order they were made: what was allocated and freed again, or the
-/// reverse, cancels. Extents come and go as a whole, so only equal ranges can meet.
+/// Sums up changes in the order they were made: an allocation and a free of the same range cancel. Extents come and go
+/// as a whole, so only equal ranges can meet.
 pub(super) fn net(mut changes: Vec<Change>) -> (Vec<Run>, Vec<Run>) {
     changes.sort_by_key(|change| change.run);
     let (mut allocated, mut freed) = (Vec::new(), Vec::new());

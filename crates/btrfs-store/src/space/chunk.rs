@@ -3,7 +3,7 @@
 //! The plan is pure and follows the kernel (`btrfs_create_chunk`): a chunk is as long as
 //! its kind allows and no longer than a tenth of all devices, and shrinks to the longest
 //! hole that is left, so that a small image can be filled to the end. A device's holes are
-//! kept in memory; what they are follows from its DEV_EXTENT items.
+//! kept in memory, computed from its DEV_EXTENT items.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -75,7 +75,7 @@ impl DeviceSpace {
         Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX }
     }
 
-    /// A device with the chunks that the device tree says.
+    /// A device with the chunks that the device tree lists.
     ///
     /// # Errors
     /// `Corrupt` when two of its ranges overlap, or one leaves the device.
@@ -132,13 +132,13 @@ impl DeviceSpace {
         self.free.bytes()
     }
 
-    /// The byte behind the last range that a chunk has.
+    /// The byte after the last range that a chunk has.
     pub(crate) fn used_end(&self) -> u64 {
         let last = self.free.iter().next_back().filter(|run| run.end() == self.total_bytes);
         last.map_or(self.total_bytes, |run| run.start)
     }
 
-    /// From now on the file system has so many bytes of the device.
+    /// Changes the size of the device that the file system uses.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where chunks lie beyond.
@@ -151,14 +151,14 @@ impl DeviceSpace {
             self.free.subtract(Run { start: total_bytes, len: self.total_bytes - total_bytes });
         } else {
             let more = Run { start: self.total_bytes, len: total_bytes - self.total_bytes };
-            // Nothing was free behind the end.
+            // Nothing was free beyond the end.
             let _ = self.free.insert(more);
         }
         self.total_bytes = total_bytes;
         Ok(())
     }
 
-    /// A range that no chunk has any more; false when none had it.
+    /// Frees a range of a removed chunk; false when no chunk had it.
     pub(crate) fn give(&mut self, run: Run, place: Place) -> bool {
         let is_used = run.end() <= self.total_bytes
             && run.len <= self.bytes_used
@@ -167,9 +167,9 @@ impl DeviceSpace {
         is_used
     }
 
-    /// A range that was held is for chunks again.
+    /// Frees a range that was held.
     fn give_held(&mut self, run: Run) {
-        // The file system may have become smaller; what is free already stays so.
+        // The file system may have become smaller; ranges that are free already stay free.
         if run.end() <= self.total_bytes {
             let _ = self.free.insert(run);
         }
@@ -191,7 +191,7 @@ impl DeviceSpace {
     }
 }
 
-/// What a chunk has of devices.
+/// The device ranges of a chunk.
 pub(crate) fn device_runs(chunk: &Chunk) -> impl Iterator<Item = (DevId, Run)> + '_ {
     let len = chunk.stripe_bytes();
     chunk.stripes().iter().map(move |stripe| (stripe.device, Run { start: stripe.offset, len }))
@@ -249,7 +249,7 @@ impl Space {
         devices.iter().find(|device| device.id == id).map(|device| device.bytes_used)
     }
 
-    /// Places of chunks that were held are for others.
+    /// Frees held device ranges of removed chunks.
     pub(crate) fn give_places(&self, places: &[(DevId, Run)]) {
         for (id, run) in places {
             if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == *id) {
@@ -261,7 +261,7 @@ impl Space {
         }
     }
 
-    /// What no chunk has of a device, without the places of the superblock's copies.
+    /// The unallocated ranges of a device, without the places of the superblock's copies.
     pub(crate) fn unallocated_runs(&self, id: DevId) -> Vec<Run> {
         let devices = self.devices.lock();
         let Some(device) = devices.iter().find(|device| device.id == id) else { return Vec::new() };
@@ -272,7 +272,7 @@ impl Space {
         free.iter().collect()
     }
 
-    /// Use and profile for a new chunk: what groups of that kind are converted to, else those of the newest one.
+    /// Use and profile for a new chunk: the target of a running conversion, else those of the newest group.
     #[must_use]
     pub fn chunk_flags(&self, kind: SpaceKind) -> Option<BlockGroupFlags> {
         let account = self.accounts.index(kind);
@@ -319,11 +319,11 @@ impl Space {
         Ok(Some(plan))
     }
 
-    /// Writes the items of a planned chunk. The caller then makes it known to the pool,
-    /// to the superblock if it is a system chunk, and to [`Self::adopt_chunk`].
+    /// Writes the items of a planned chunk. The caller then adds it to the pool, to the superblock if it is a system
+    /// chunk, and to [`Self::adopt_chunk`].
     ///
     /// # Errors
-    /// Whatever editing a tree fails with; the transaction cannot go on then.
+    /// Whatever editing a tree fails with; the transaction cannot continue then.
     pub fn write_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         for (id, run) in device_runs(&plan.chunk) {
@@ -353,7 +353,7 @@ impl Space {
         change_device(edit, tree, id, |item| item.bytes_used = used.into())
     }
 
-    /// Opens the group of a chunk whose items are written for allocation.
+    /// Opens the group of a chunk whose items are written, for allocation.
     ///
     /// # Errors
     /// `Corrupt` when another group is there.
@@ -405,7 +405,7 @@ pub(super) const fn group_key(group: Run) -> Key {
     Key::new(group.start, item_type::BLOCK_GROUP_ITEM, group.len)
 }
 
-/// What chunk to plan.
+/// The parameters of a chunk to plan.
 #[derive(Clone, Copy, Debug)]
 struct PlanRequest {
     flags: BlockGroupFlags,

@@ -4,9 +4,9 @@
 //! costs one load and is wrong by at most `shards * batch`; the exact sum visits every shard. [`compare_sum`] asks for
 //! it only near the limit, where the difference decides.
 //!
-//! The total is what threads share. Lock statistics count under the counter's class each time that a batch is moved
-//! there, and each exact sum; reads of the total alone are not counted, as they take no line away from a thread that
-//! reads. With the feature `ablation` a counter can have another batch, or be a number under one lock
+//! The total is shared by all threads. Lock statistics count under the counter's class each time that a batch is moved
+//! there, and each exact sum; reads of the total alone are not counted, as they take no cache line away from a thread
+//! that reads. With the feature `ablation` a counter can have another batch, or be a number under one lock
 //! ([`crate::ablation::Sums`]), which is counted as any lock.
 
 #![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
@@ -59,7 +59,7 @@ pub struct ShardedCounter {
 }
 
 impl ShardedCounter {
-    /// A counter at 0 whose shards hold back less than `batch` each; lock statistics list it as `class`.
+    /// A counter at 0 whose shards each hold back less than `batch`; lock statistics list it as `class`.
     #[must_use]
     pub fn new(class: &'static Class, batch: u32) -> Self {
         #[cfg(feature = "ablation")]
@@ -85,8 +85,8 @@ impl ShardedCounter {
         let shard = &self.shards[shard_index()];
         let held = shard.fetch_add(change, Relaxed).wrapping_add(change);
         if held.unsigned_abs() >= self.batch.unsigned_abs() {
-            // Another thread of this shard may have moved it meanwhile: then there is
-            // nothing, or only what came since.
+            // Another thread of this shard may have moved it meanwhile: then the rest is nothing, or only later
+            // additions.
             let moved = shard.swap(0, Relaxed);
             self.total.fetch_add(moved, Relaxed);
             self.watch.touch();
@@ -103,7 +103,7 @@ impl ShardedCounter {
         self.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// The sum but for what the shards hold back.
+    /// The sum without the parts that the shards hold back.
     #[must_use]
     pub fn approximate(&self) -> i64 {
         #[cfg(feature = "ablation")]
@@ -123,7 +123,7 @@ impl ShardedCounter {
         self.batch.saturating_mul(i64::try_from(SHARD_COUNT).unwrap_or(i64::MAX))
     }
 
-    /// The whole sum; exact as of a moment during the call when nobody adds.
+    /// The whole sum; exact as of a moment during the call when no thread adds.
     #[must_use]
     pub fn exact(&self) -> i64 {
         #[cfg(feature = "ablation")]
@@ -202,7 +202,7 @@ mod tests {
     fn a_comparison_is_exact_near_the_limit() {
         let counter = ShardedCounter::new(&CLASS, 100);
         counter.add(99);
-        // The total says 0; what the shard holds back decides.
+        // The total is 0; the shard's part decides.
         assert_eq!(counter.compare(98), Ordering::Greater);
         assert_eq!(counter.compare(99), Ordering::Equal);
         assert_eq!(counter.compare(100), Ordering::Less);

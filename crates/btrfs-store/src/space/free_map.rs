@@ -1,9 +1,9 @@
 //! The free space of one block group, or of one device, as a set of runs in memory.
 //!
-//! Runs are kept by their *end*: an allocation from the front of a run, which is what
-//! nearly all allocations are, then changes one value in place and moves no key. A second
-//! index sorts the runs into classes by the power of two of their length; a run changes
-//! class once per halving, so sequential allocation hardly touches it either.
+//! Runs are keyed by their *end*: an allocation from the front of a run, as nearly all allocations are, then changes
+//! one value in place and moves no key. A second index sorts the runs into classes by the power of two of their length;
+//! a run changes class once per halving, so sequential allocation hardly touches it either. Used by `group` and by the
+//! allocation of chunks.
 
 #![expect(clippy::indexing_slicing, reason = "there is a class for each power of two")]
 
@@ -33,7 +33,7 @@ impl Run {
     }
 }
 
-/// What an allocation looks for.
+/// The request of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
     /// Bytes wanted in one run.
@@ -42,50 +42,50 @@ pub(crate) struct Want {
     pub(crate) min_len: u64,
     /// The start is a multiple of this power of two.
     pub(crate) align: u64,
-    /// When the cursor's run is used up, the lowest run of this many bytes is preferred as the
-    /// next one, so that what is allocated in a row lies in a row; with 0 a short one is.
+    /// When the cursor's run is used up, the lowest run of this many bytes is preferred as the next one, so that
+    /// consecutive allocations are adjacent; with 0 a short one is.
     pub(crate) cluster: u64,
-    /// What follows is left to who takes this, for as long as there is room for others elsewhere: bytes.
+    /// Bytes after the allocation that are left to the same writer, for as long as others find room elsewhere.
     pub(crate) window: u64,
-    /// So many bytes behind it are free, too: a run without them is none.
+    /// Bytes after it that have to be free, too: a run without them is not used.
     pub(crate) room: u64,
 }
 
 impl Want {
-    /// Bytes that a run has at least from which this is taken.
+    /// The shortest run from which this is taken, bytes.
     pub(crate) const fn run_bytes_min(&self) -> u64 {
         self.min_len.saturating_add(self.room)
     }
 }
 
-/// Where the next allocation comes from.
+/// Where the next allocation begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     /// The run from which the last one came, by its end.
     run: Option<u64>,
-    /// Where in it others begin: behind the window of the last one who has one.
+    /// Where other writers begin in it: behind the window of the last writer that has one.
     from: u64,
-    /// Where that one goes on.
+    /// Where that writer continues.
     window: Option<u64>,
 }
 
-/// A window is so much of its run at most: one part of so many.
+/// A window is at most this part of its run.
 const WINDOW_SHARE: u64 = 2;
 
 impl Cursor {
-    /// After `part` was taken out of the run that ends at `run_end`.
+    /// The cursor after `part` was taken out of the run that ends at `run_end`.
     fn moved(self, run_end: u64, part: Run, window: u64) -> Self {
         let end = part.end();
         let window = window.min((run_end - end) / WINDOW_SHARE);
         let from = end.saturating_add(window);
         if self.run == Some(run_end) && self.from >= from {
-            // In front of where others begin already.
+            // In front of the place where others begin.
             let goes_on = self.window == Some(part.start);
             return Self { window: if goes_on { Some(end) } else { self.window }, ..self };
         }
         let is_ahead = self.run == Some(run_end) && self.window.is_some();
         let (from, goes_on) = match (window, is_ahead) {
-            // Nobody's room is kept: what comes free in front is taken first.
+            // No window: space that is freed in front is taken first.
             (0, false) => (0, None),
             (0, true) => (end, self.window),
             _ => (from, Some(end)),
@@ -93,7 +93,7 @@ impl Cursor {
         Self { run: Some(run_end), from, window: goes_on }
     }
 
-    /// Who goes on at `at` has only `kept` more bytes: others may begin behind them.
+    /// The writer that continues at `at` keeps only `kept` more bytes: others may begin behind them.
     pub(crate) fn end_window(&mut self, at: u64, kept: u64) {
         if self.window == Some(at) {
             self.from = self.from.min(at.saturating_add(kept));
@@ -125,7 +125,7 @@ impl Default for FreeMap {
     }
 }
 
-/// The range was not what the caller said: free where it had to be taken, or the reverse.
+/// The range was in the wrong state: free where it had to be taken, or the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overlap;
 
@@ -144,7 +144,7 @@ impl FreeMap {
         self.runs.iter().map(|(&end, &start)| Run { start, len: end - start })
     }
 
-    /// Those that end behind `at`.
+    /// Runs that end behind `at`.
     pub(crate) fn iter_behind(&self, at: u64) -> impl Iterator<Item = Run> + '_ {
         self.runs.range(at.saturating_add(1)..).map(|(&end, &start)| Run { start, len: end - start })
     }
@@ -191,7 +191,7 @@ impl FreeMap {
         Ok(())
     }
 
-    /// Takes whatever part of a range is free, and says how many bytes that were.
+    /// Takes the free parts of a range; returns how many bytes those were.
     pub(crate) fn subtract(&mut self, run: Run) -> u64 {
         let end = run.start.saturating_add(run.len);
         let before = self.bytes;
@@ -208,7 +208,7 @@ impl FreeMap {
     }
 
     /// Takes the range when it is free as a whole. The cursor moves behind it, and behind its window, unless it is in
-    /// another run: who goes on in a place of his own leaves others where they are.
+    /// another run: a writer that continues elsewhere does not move the others.
     pub(crate) fn take_at(&mut self, cursor: &mut Cursor, range: Run, window: u64) -> bool {
         let Some(end) = range.start.checked_add(range.len) else {
             return false;
@@ -306,7 +306,7 @@ impl FreeMap {
     /// Takes `part` out of the run `run_start..run_end`, which contains it.
     fn cut(&mut self, run_end: u64, run_start: u64, part: Run) {
         let end = part.end();
-        debug_assert!(run_start <= part.start && end <= run_end, "what is taken is free");
+        debug_assert!(run_start <= part.start && end <= run_end, "the part lies in a free run");
         if end == run_end {
             self.drop_run(run_end);
             if run_start < part.start {

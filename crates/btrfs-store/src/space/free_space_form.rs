@@ -1,5 +1,5 @@
-//! Whether the free space of a group is kept as extents or as bitmaps: whichever takes less room in the tree, as the
-//! kernel decides it. Pure.
+//! Whether the free space of a group is kept as extents or as bitmaps: the smaller form is used, as in the kernel.
+//! Pure. Called by `free_space_tree`.
 
 use btrfs_disk::Key;
 use btrfs_disk::convert::{to_u64, to_usize};
@@ -11,12 +11,12 @@ use super::free_map::Run;
 
 /// Sectors of a bitmap, one bit each.
 const BITMAP_SECTORS: u64 = 256 * 8;
-/// Bytes that an item takes in a leaf besides what it says.
+/// Bytes of an item's header in a leaf.
 const ITEM_BYTES: u64 = 25;
-/// Extents fewer than what bitmaps are made for before these are given up again.
+/// How far the number of extents must fall below the limit before bitmaps are given up again.
 const EXTENTS_BETWEEN: u64 = 100;
 
-/// How the free space of a group with so many free extents is to be kept, which is kept as `now` says.
+/// The form for the free space of a group with `extents` free extents, whose present form is `now`.
 pub(super) fn wanted(group: Run, sector: u64, extents: u64, now: FreeSpaceFlags) -> FreeSpaceFlags {
     let bitmaps = group.len.div_ceil(BITMAP_SECTORS * sector);
     let extents_max = bitmaps * (ITEM_BYTES + to_u64(bitmap_size(BITMAP_SECTORS, 1))) / ITEM_BYTES;

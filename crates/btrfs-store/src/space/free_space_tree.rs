@@ -1,9 +1,9 @@
 //! The free-space tree: the free runs of every block group, on disk.
 //!
-//! A commit's changes are applied group by group in ascending order. Changes that lie
-//! close together are planned on one piece of the tree that is read once; of old and new
-//! runs only those items are touched that differ, and where a run merely grew or shrank
-//! its key is changed in place. The plan is pure, the edits follow it.
+//! A commit's changes are applied group by group in ascending order. Changes that lie close together are planned on one
+//! piece of the tree that is read once; of old and new runs only those items are touched that differ, and where a run
+//! merely grew or shrank its key is changed in place. The plan is pure, the edits follow it. Read by `load`, written by
+//! the commit.
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::FreeSpaceFlags;
@@ -25,12 +25,11 @@ const ITEMS_BETWEEN_MAX: u64 = 32;
 const CHANGES_TOGETHER_MAX: usize = 4096;
 
 impl Space {
-    /// Brings the free-space tree up to date with what was noted since the last call.
-    /// Returns how many runs changed; editing may itself have caused further changes.
+    /// Writes the changes noted since the last call to the free-space tree. Returns how many runs changed; editing may
+    /// itself have caused further changes.
     ///
     /// # Errors
-    /// `Corrupt` when the tree says otherwise about a changed run than it must, and
-    /// whatever editing a tree fails with.
+    /// `Corrupt` when the tree contradicts a changed run, and those of editing a tree.
     pub fn write_free_space(&self, edit: &Edit<'_>, tree: &Tree) -> Result<u64> {
         let mut count = 0;
         for group in self.touched_groups() {
@@ -104,7 +103,7 @@ fn apply(edit: &Edit<'_>, tree: &Tree, changes: &GroupChanges, sector: u64) -> R
     Ok(())
 }
 
-/// Keeps the free space of a group in the other way. What its info says is the caller's business.
+/// Converts the free space of a group to the other form. The caller writes its info item.
 fn convert(edit: &Edit<'_>, tree: &Tree, group: Run, flags: FreeSpaceFlags, sector: u64) -> Result<()> {
     let (info, last) = (info_key(group), Key::new(group.end() - 1, u8::MAX, u64::MAX));
     let mut old = Reader::new(group, sector);
@@ -146,7 +145,7 @@ fn apply_to_extents(edit: &Edit<'_>, tree: &Tree, group: Run, changes: &[Change]
         removed += to_u64(old.len());
         write_extents(edit, tree, &difference(&old, &new))?;
     }
-    // The tree may claim fewer extents than it has; then the count is wrong, not we.
+    // The tree may claim fewer extents than it has: then the tree is corrupt.
     (old_count + added).checked_sub(removed).ok_or_else(|| {
         let (expected, found) = (Detail::AtLeast(removed), Detail::Number(old_count));
         corrupt("free space extent count", info_key(group), expected, found).into()

@@ -1,5 +1,5 @@
-//! One block group: what is free in it, what is pinned, and what changed since its items
-//! were last written.
+//! One block group: its free space, its pinned space, and the changes since its items were last written. Called by
+//! allocation, pinning and relocation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ use super::free_map::{Cursor, FreeMap, Run, Want};
 use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
 
-/// Runs that are shown before others may allocate again: telling one to a device takes some microseconds.
+/// Runs that are shown before others may allocate again: a discard takes some microseconds.
 const RUNS_SHOWN: usize = 64;
 
-/// What is known of a block group before its free space is loaded.
+/// The properties of a block group before its free space is loaded.
 #[derive(Clone, Debug)]
 pub struct GroupInfo {
     /// First logical byte.
@@ -24,7 +24,7 @@ pub struct GroupInfo {
     pub len: u64,
     /// Use and profile.
     pub flags: BlockGroupFlags,
-    /// Bytes taken by extents, as its item says.
+    /// Bytes taken by extents, according to its item.
     pub used: u64,
     /// Ranges never allocated: copies of the superblock lie there.
     pub excluded: Vec<Run>,
@@ -41,10 +41,10 @@ pub struct BlockGroup {
     excluded: Box<[Run]>,
     excluded_bytes: u64,
     read_only: bool,
-    /// It is being emptied: nothing is allocated from it, and what becomes free in it is nobody's. Changes under the
+    /// It is being emptied: nothing is allocated from it, and bytes freed in it are not available. Changes under the
     /// lock of the state.
     is_closed: AtomicBool,
-    /// Longer runs than this are not there; 0 until loaded. A hint outside the lock.
+    /// No free run is longer; 0 until loaded. A hint outside the lock.
     len_bound: AtomicU64,
     /// Something in the state waits for the commit. A hint outside the lock.
     is_touched: AtomicBool,
@@ -55,19 +55,19 @@ pub struct BlockGroup {
 struct State {
     space: Space,
     used: u64,
-    /// The item on disk says something else than `used`.
+    /// The item on disk differs from `used`.
     is_item_stale: bool,
     data_cursor: Cursor,
     block_cursor: Cursor,
     /// Freed on disk in the running transaction.
     pinned: Vec<Run>,
-    /// Bytes of these, and of those that the transaction being written has taken along, or that are held.
+    /// Bytes of these, plus those of the transaction that is being written, plus those held for views.
     pinned_bytes: u64,
-    /// Of these, what was freed by a transaction that is durable, and is kept for who reads an earlier state.
+    /// Of these, bytes freed by a durable transaction and held for views of an earlier state.
     held_bytes: u64,
     /// Changes that the free-space tree does not know yet, in the order they were made.
     changes: Vec<Change>,
-    /// Some of what is free may still take room on what holds the devices.
+    /// Some of the free space may still occupy the device that backs the image.
     may_take_room: bool,
 }
 
@@ -76,7 +76,7 @@ struct State {
 /// ```
 #[derive(Debug)]
 enum Space {
-    /// Nobody asked yet.
+    /// The free space has not been read.
     Unloaded {
         /// Every pinned range of the group, by start, until it is unpinned: the thread that loads
         /// must not take it for free.
@@ -87,7 +87,7 @@ enum Space {
     Loaded(FreeMap),
 }
 
-/// What a group's item is to say.
+/// The contents of a group's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupUse {
     /// The group.
@@ -98,18 +98,18 @@ pub(crate) struct GroupUse {
     pub(crate) used: u64,
 }
 
-/// Who has what became free in a group.
+/// The group's state when space was freed in it, which decides the account that gets the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
-    /// Whoever allocates next.
+    /// Loaded: the bytes are available.
     Loaded,
-    /// Whoever loads the group.
+    /// Not loaded: the bytes are available after loading.
     Unloaded,
-    /// Nobody: nothing is allocated from the group.
-    ToNobody,
+    /// Closed: nothing is allocated from the group.
+    Closed,
 }
 
-/// What is free in a group, in bytes, and whether it is loaded.
+/// Free bytes of a group, and whether it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Free {
     Loaded(u64),
@@ -213,7 +213,7 @@ impl BlockGroup {
         self.unloaded_bytes().is_none()
     }
 
-    /// False when there is certainly no run of `len` bytes.
+    /// False when no run can have `len` bytes.
     pub(crate) fn may_have(&self, len: u64) -> bool {
         self.len_bound.load(Relaxed) > len
     }
@@ -230,11 +230,11 @@ impl BlockGroup {
         GroupBytes { total: self.total(), used, allocated, pinned }
     }
 
-    /// Gives the group its free space, as read from disk. Returns (bytes that were counted
-    /// as unloaded, bytes that can be allocated now); `None` when it had it already.
+    /// Gives the group its free space, as read from disk. Returns (bytes that were counted as unloaded, bytes that can
+    /// be allocated now); `None` when it was loaded already.
     ///
     /// # Errors
-    /// The free space does not add up to what the group's item says.
+    /// The free space contradicts the group's item.
     pub(crate) fn install(&self, mut map: FreeMap) -> Result<Option<(u64, u64)>, Corrupt> {
         let mut state = self.state.lock();
         let Space::Unloaded { held, counted } = &state.space else {
@@ -268,8 +268,7 @@ impl BlockGroup {
         Ok(Some((counted, free)))
     }
 
-    /// Lets nothing more be allocated from it, where its free space is loaded and `give_up` can do without so many
-    /// bytes.
+    /// Closes the group, where its free space is loaded and `give_up` can do without its free bytes.
     pub(crate) fn close(&self, give_up: impl FnOnce(u64) -> bool) -> bool {
         let state = self.state.lock();
         let Space::Loaded(map) = &state.space else { return false };
@@ -291,7 +290,7 @@ impl BlockGroup {
         }
     }
 
-    /// Nothing lies in it, in this transaction and the last durable one, and its items say so.
+    /// True when nothing lies in it, in this transaction and the last durable one, and its items are up to date.
     pub(crate) fn is_empty(&self) -> bool {
         self.free_if_empty(&self.state.lock()).is_some()
     }
@@ -305,7 +304,7 @@ impl BlockGroup {
         free.filter(|_| is_quiet)
     }
 
-    /// Takes everything out of an empty group, if `give_up` can do without what was free in it. False otherwise.
+    /// Empties the free space of an unused group, if `give_up` can do without its free bytes. False otherwise.
     pub(crate) fn retire(&self, give_up: impl FnOnce(Free) -> bool) -> bool {
         let mut state = self.state.lock();
         let may_go = self.free_if_empty(&state).is_some_and(give_up);
@@ -316,8 +315,7 @@ impl BlockGroup {
         may_go
     }
 
-    /// Takes everything out of a closed group in which nothing is left, but for what is held; `None` where something
-    /// is.
+    /// Empties the free space of a closed group that has no extents; held ranges stay. `None` where it has any.
     pub(crate) fn retire_closed(&self) -> Option<Place> {
         let mut state = self.state.lock();
         let held = state.held_bytes;
@@ -351,7 +349,7 @@ impl BlockGroup {
         taken
     }
 
-    /// What follows `kept` bytes from `at` on is left to nobody any more.
+    /// Gives up the window behind `kept` bytes from `at` on.
     pub(crate) fn end_window(&self, at: u64, kept: u64) {
         self.state.lock().data_cursor.end_window(at, kept);
     }
@@ -360,7 +358,7 @@ impl BlockGroup {
         if wait { Some(self.state.lock()) } else { self.state.try_lock() }
     }
 
-    /// Makes runs free. Returns whose they are now.
+    /// Frees runs. Returns the group's state.
     ///
     /// # Errors
     /// A run was free already: something was freed twice.
@@ -383,7 +381,7 @@ impl BlockGroup {
         self.give_locked(state, runs)
     }
 
-    /// So many bytes that are pinned stay so until [`Self::release`].
+    /// Keeps `bytes` pinned bytes so until [`Self::release`].
     pub(crate) fn hold(&self, bytes: u64) {
         self.state.lock().held_bytes += bytes;
     }
@@ -395,7 +393,7 @@ impl BlockGroup {
     pub(crate) fn release(&self, runs: &[Run]) -> Result<Given, Corrupt> {
         let mut state = self.state.lock();
         let bytes = bytes_of(runs);
-        debug_assert!(bytes <= state.held_bytes, "what is released was held");
+        debug_assert!(bytes <= state.held_bytes, "more is released than is held");
         state.held_bytes = state.held_bytes.saturating_sub(bytes);
         self.unpin_locked(&mut state, runs)
     }
@@ -409,20 +407,20 @@ impl BlockGroup {
                     held.remove(&run.start);
                     *counted = counted.saturating_add(run.len);
                 }
-                Ok(if self.is_read_only() { Given::ToNobody } else { Given::Unloaded })
+                Ok(if self.is_read_only() { Given::Closed } else { Given::Unloaded })
             }
             Space::Loaded(map) => {
                 for run in coalesced(runs) {
                     map.insert(run).map_err(|_| freed_twice(run))?;
                 }
                 self.len_bound.store(map.len_bound(), Relaxed);
-                Ok(if self.is_read_only() { Given::ToNobody } else { Given::Loaded })
+                Ok(if self.is_read_only() { Given::Closed } else { Given::Loaded })
             }
         }
     }
 
-    /// Calls `discard` with all that is free, unless it was called for that before; nothing of it is
-    /// allocated meanwhile. Returns the bytes of the runs for which it said true.
+    /// Calls `discard` with all free runs, unless they were discarded before; nothing of them is allocated meanwhile.
+    /// Returns the bytes of the runs for which it returned true.
     pub(crate) fn discard_free(&self, mut discard: impl FnMut(Run) -> bool) -> u64 {
         let mut state = self.state.lock();
         let Space::Loaded(map) = &state.space else { return 0 };
@@ -434,8 +432,8 @@ impl BlockGroup {
         given_back
     }
 
-    /// Shows some of the free runs that end behind `from`; none of them is allocated meanwhile. Returns where to go on,
-    /// unless those were the last.
+    /// Shows some of the free runs that end behind `from`; none of them is allocated meanwhile. Returns where to
+    /// continue, unless those were the last.
     ///
     /// # Errors
     /// The first of `show`, which is then not called again.
@@ -452,7 +450,7 @@ impl BlockGroup {
 
     /// Pins a run until the running transaction is durable.
     pub(crate) fn pin(&self, run: Run) {
-        debug_assert!(self.contains(run), "{run:?} is pinned in the group that it lies in");
+        debug_assert!(self.contains(run), "{run:?} lies in another group");
         let mut state = self.state.lock();
         state.pinned.push(run);
         state.pinned_bytes = state.pinned_bytes.saturating_add(run.len);
@@ -470,7 +468,7 @@ impl BlockGroup {
         std::mem::take(&mut self.state.lock().pinned)
     }
 
-    /// The extent tree has, from now on, an extent here.
+    /// Notes that the extent tree got an extent here.
     ///
     /// # Errors
     /// The group would have more used than it has bytes.
@@ -480,7 +478,7 @@ impl BlockGroup {
         self.note(&mut state, used, Change { run, what: What::Allocated }, keep)
     }
 
-    /// The extent tree has, from now on, no extent here.
+    /// Notes that the extent tree lost an extent here.
     ///
     /// # Errors
     /// The group would have less than nothing used.
@@ -527,7 +525,7 @@ impl BlockGroup {
         (!allocated.is_empty() || !freed.is_empty()).then(|| GroupChanges { group: self.range(), allocated, freed })
     }
 
-    /// What the item is to say, when that changed since the last call.
+    /// The contents of the item, when they changed since the last call.
     pub(crate) fn take_use(&self) -> Option<GroupUse> {
         let mut state = self.state.lock();
         std::mem::take(&mut state.is_item_stale).then(|| GroupUse {
@@ -537,7 +535,7 @@ impl BlockGroup {
         })
     }
 
-    /// The running transaction ends here: only what comes later is of interest.
+    /// The running transaction ends here: hints are reset to later changes.
     pub(crate) fn settle(&self) {
         let state = self.state.lock();
         let quiet = state.pinned.is_empty() && state.changes.is_empty() && !state.is_item_stale;
@@ -546,12 +544,12 @@ impl BlockGroup {
 }
 
 impl State {
-    /// Nothing lies in the group, in this transaction and the last durable one, and its items say so.
+    /// True when nothing lies in the group, in this transaction and the last durable one, and its items are up to date.
     fn is_quiet(&self) -> bool {
         self.used == 0 && self.pinned_bytes == 0 && self.is_written()
     }
 
-    /// The trees know what is free in the group.
+    /// True when the trees have all changes of the group.
     fn is_written(&self) -> bool {
         self.pinned.is_empty() && self.changes.is_empty() && !self.is_item_stale
     }
@@ -638,7 +636,7 @@ mod tests {
         assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
     }
 
-    /// As between a drain and the commit after it.
+    /// The state between a drain and the commit after it.
     #[test]
     fn a_group_is_loaded_while_the_tree_does_not_know_all_changes() {
         let group = group();

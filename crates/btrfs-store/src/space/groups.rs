@@ -60,7 +60,7 @@ impl Groups {
         }
     }
 
-    /// Lets allocations from the group begin, unless it was removed meanwhile.
+    /// Opens the group for allocation, unless it was removed meanwhile.
     pub(crate) fn open(&self, account: usize, group: &Arc<BlockGroup>) {
         let mut index = self.index.write();
         if !index.by_start.get(&group.range().start).is_some_and(|known| Arc::ptr_eq(known, group)) {
@@ -71,9 +71,9 @@ impl Groups {
         list.insert(position, Arc::clone(group));
     }
 
-    /// Lets nothing more be allocated from the group, where `give_up` can do without so many bytes.
+    /// Closes the group for allocation, where `give_up` can do without its free bytes.
     pub(crate) fn close(&self, account: usize, group: &BlockGroup, give_up: impl FnOnce(u64) -> bool) -> bool {
-        // Nobody is looking for a run that was promised meanwhile.
+        // With the write lock held, no thread searches for a run that it was promised.
         let mut index = self.index.write();
         let closes = group.close(give_up);
         if closes {

@@ -1,4 +1,4 @@
-//! Block groups and their free space, read from disk.
+//! Block groups and their free space, read from disk. Called at open, and when loaded space runs short.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::tree::{Scan, Tree};
 use btrfs_pool::chunk_map::superblock_runs;
 use btrfs_pool::{Chunk, Profile};
 
-/// What says which bytes of a group are free.
+/// The tree that tells which bytes of a group are free.
 #[derive(Clone, Copy, Debug)]
 pub enum LoadFrom<'a> {
     /// The free-space tree, valid.
     FreeSpaceTree(&'a Tree),
-    /// The extent tree: what has no extent is free.
+    /// The extent tree: space without an extent is free.
     ExtentTree(&'a Tree),
 }
 
@@ -53,7 +53,7 @@ fn group_info(tree: &Tree, chunk: &Chunk) -> Result<GroupInfo> {
         flags: chunk.flags(),
         used: item.used.get(),
         excluded: excluded(chunk),
-        // That the whole volume is only read says nothing of a group: what is free in it counts as free.
+        // A read-only volume does not make its groups read-only: their free space counts as free.
         read_only: false,
     })
 }
@@ -108,7 +108,7 @@ fn from_extent_tree(space: &Space, group: Run, tree: &Tree) -> Result<FreeMap> {
     Ok(gaps.finish()?)
 }
 
-/// Collects what lies between the extents of a group.
+/// Collects the gaps between the extents of a group.
 #[derive(Debug)]
 struct Gaps {
     group: Run,

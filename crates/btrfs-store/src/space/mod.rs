@@ -1,5 +1,4 @@
-//! Which bytes of the logical address space are free, who may have them, and how that is
-//! kept on disk.
+//! The free space of the logical address space: which operations get it, and how it is recorded on disk.
 //!
 //! The address space is cut into block groups, one per chunk, each for data, metadata or
 //! the chunk tree (or, mixed, for the first two). A group's free runs are kept in memory
@@ -16,40 +15,40 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is allocated that was not reserved: an operation hears [`Error::NoSpace`] when it reserves (`reserve`, of
-//!   what `account` lacks), which takes no lock, and not in its middle.
-//! - What the last durable superblock can reach is never allocated: freed extents stay
-//!   pinned until the next one is durable.
+//! - Nothing is allocated without a reservation: an operation gets [`Error::NoSpace`] when it reserves (`reserve`, for
+//!   want in an `account`), before it takes any lock, and not in its middle.
+//! - Space that the last durable superblock can reach is never allocated: freed extents stay pinned until the next
+//!   superblock is durable.
 //! - Copies of the superblock that lie inside a group are never allocated, though the
 //!   free-space tree lists them as free, as the kernel does.
 //! - No lock of this module is held while a tree is touched: changes are taken out, the
-//!   lock is let go, and then the trees are edited, which may cause further changes. The
+//!   lock is released, and then the trees are edited, which may cause further changes. The
 //!   commit repeats that until there are none.
 //!
 //! Failure: free space on disk that contradicts itself or the use that is recorded for its
 //! group is `Corrupt`; so is a range that is freed twice.
 //!
-//! Callers: the extent layer notes what it changes, the transaction allocates tree blocks
-//! and drives the commit, the store grows the file system when a reservation asks for it.
+//! Callers: the extent layer notes its changes, the transaction allocates tree blocks and drives the commit, the store
+//! grows the file system when a reservation asks for it.
 
 mod account;
-mod ahead;
 mod changes;
+mod charges;
 mod chunk;
 mod counters;
 mod free_map;
 mod free_space_form;
 mod free_space_tree;
+mod global_reserve;
 mod group;
 mod groups;
-mod heads;
-mod kept;
-mod line;
 mod load;
+mod provision;
 mod report;
 mod reserve;
 mod retire;
 mod supply;
+mod wait_queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -71,19 +70,19 @@ pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
 pub use counters::{ShardedCounter, compare_sum};
 pub use free_map::Run;
 pub use group::{BlockGroup, GroupBytes, GroupInfo};
-pub use line::Place;
 pub use load::{LoadFrom, group_infos, load_group};
 pub use report::{ProfileSpace, SpaceReport};
 pub use reserve::{Accounts, Need, Payer, Reservation};
 pub(crate) use retire::Spare;
+pub use wait_queue::Place;
 
 /// Tree blocks in a run that is preferred for the next allocations of tree blocks.
 const BLOCKS_PER_CLUSTER: u64 = 64;
 
-/// Data that is in no run as a whole is cut into pieces of so many bytes or more, where there are such runs.
+/// Where no run holds data as a whole, it is cut into pieces of at least this many bytes, if there are such runs.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
-/// What the store's space looks like in general.
+/// The parameters of a store's space.
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceConfig {
     /// Bytes of a tree block.
@@ -111,19 +110,19 @@ impl Extent {
     }
 }
 
-/// What to allocate.
+/// The parameters of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocRequest {
-    /// What it is for.
+    /// The kind of space.
     pub kind: SpaceKind,
     /// Bytes wanted; a multiple of the sector size, and of the node size for tree blocks.
     pub len: u64,
     /// Fewer bytes, down to this many, are taken rather than to fail; where the free space
     /// is in smaller pieces still, one of those.
     pub min_len: u64,
-    /// Where the caller would like it.
+    /// Preferred place.
     pub hint: Option<Logical>,
-    /// Bytes behind it that are left to who goes on there, while there is room for others elsewhere.
+    /// Bytes after it that are left to the same writer, while others find room elsewhere.
     pub window: u64,
 }
 
@@ -144,7 +143,7 @@ impl Pinned {
         self.0.iter().map(|(_, runs)| runs.len()).sum()
     }
 
-    /// Takes those of which `goes` says so, by where they begin.
+    /// Takes the extents for whose first byte `goes` returns true.
     pub(crate) fn split_off(&mut self, mut goes: impl FnMut(Logical) -> bool) -> Self {
         let mut taken = Vec::new();
         for (group, runs) in &mut self.0 {
@@ -157,7 +156,7 @@ impl Pinned {
         Self(taken)
     }
 
-    /// What is pinned, extents that touch as one run.
+    /// The pinned runs; adjacent extents are one run.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.0.iter().flat_map(|(_, runs)| changes::coalesced(runs))
     }
@@ -176,7 +175,7 @@ pub struct Space {
     groups: Groups,
     devices: Mutex<Vec<DeviceSpace>>,
     growing: Mutex<()>,
-    /// What new groups are to be, while those of a kind are converted. By account.
+    /// The flags of new groups, while those of a kind are converted. By account.
     targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
     /// Most bytes of a new chunk, beside the limits of its kind.
     chunk_bytes_max: AtomicU64,
@@ -214,13 +213,13 @@ impl Space {
         self.growing.lock()
     }
 
-    /// The books: reserving, charging, kept-back bytes.
+    /// The accounts: reservations, charges, the global reserve.
     #[must_use]
     pub const fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
     }
 
-    /// Reserves space, or says what would help.
+    /// Reserves space, or returns the step that would help.
     ///
     /// # Errors
     /// [`Shortage`]; nothing is reserved then.
@@ -316,8 +315,8 @@ impl Space {
         Ok(Extent { at: Logical(run.start), len: run.len })
     }
 
-    /// Takes exactly this extent, which nobody reserved, out of a group that is loaded. False when
-    /// it is not free as a whole.
+    /// Takes exactly this extent, without a reservation, out of a group that is loaded. False when it is not free as a
+    /// whole.
     ///
     /// # Errors
     /// `Corrupt` when it is in no group.
@@ -347,14 +346,14 @@ impl Space {
         }
         let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window, room: 0 };
         let take = |want: Want| self.groups.take(account, kind, &want);
-        // What grows begins where it has room, or the next part of it would be elsewhere.
+        // A growing file begins where it has room, or its next part would be elsewhere.
         let rooms = std::iter::successors(Some(window), |room| Some(room / 2));
         let mut rooms = rooms.take_while(|room| *room >= PIECE_BYTES_MIN);
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
         // at places that are no multiple of their size, and then only those may be left.
         let last_len = if kind == SpaceKind::Data { sector } else { len };
-        // In as few pieces as can be, wherever those are.
+        // Else in as few pieces as possible, anywhere.
         let halves = std::iter::successors(Some(len / 2), |part| Some(part / 2));
         let mut halves = halves.take_while(|part| kind == SpaceKind::Data && *part >= PIECE_BYTES_MIN);
         rooms
@@ -366,7 +365,7 @@ impl Space {
             .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))
     }
 
-    /// Who goes on at `at` has only `kept` more bytes: what follows them is not left to anybody any more.
+    /// Leaves only `kept` more bytes after `at` to the writer that continues there.
     pub(crate) fn end_window(&self, at: Logical, kept: u64) {
         if let Some(group) = at.0.checked_sub(1).and_then(|start| self.groups.find(Run { start, len: 1 })) {
             group.end_window(at.0, kept);
@@ -396,7 +395,7 @@ impl Space {
         Ok(())
     }
 
-    /// Ends the running transaction as far as space is concerned: what was pinned in it.
+    /// Ends the running transaction's part of the space: returns the extents pinned in it.
     pub fn take_pinned(&self) -> Pinned {
         let mut pinned = Vec::new();
         for group in self.touched_groups() {
@@ -417,7 +416,7 @@ impl Space {
     /// `Corrupt` when one of them was free already.
     pub fn unpin(&self, pinned: Pinned) -> Result<()> {
         if self.accounts.is_any_full() {
-            // What is rewritten now gathers in the first groups, so that the last ones become empty.
+            // New copies then gather in the first groups, so that the last ones become empty.
             self.groups.start_over();
         }
         self.give_all(pinned, |group, runs| {
@@ -432,7 +431,7 @@ impl Space {
         for (group, runs) in pinned.0 {
             give(&group, &runs)?;
             if group.is_empty() {
-                // Its place may be another kind's.
+                // Its device ranges may become a chunk of another kind.
                 self.accounts.set_none_full();
             }
         }
@@ -447,7 +446,7 @@ impl Space {
         }
     }
 
-    /// Makes extents free that were held.
+    /// Frees extents that were held.
     ///
     /// # Errors
     /// As [`Self::unpin`].
@@ -464,16 +463,16 @@ impl Space {
         self.groups.start_over();
     }
 
-    /// Books bytes that became free in a group.
+    /// Credits bytes that were freed in a group.
     fn given(&self, group: &BlockGroup, bytes: u64, given: Given) {
         match given {
-            Given::ToNobody => {}
+            Given::Closed => {}
             Given::Loaded => self.accounts.freed(group.kind(), bytes),
             Given::Unloaded => self.accounts.freed_unloaded(group.kind(), bytes),
         }
     }
 
-    /// The extent tree has a new extent.
+    /// Notes a new extent in the extent tree.
     ///
     /// # Errors
     /// `Corrupt` when its group cannot have room for it.
@@ -481,10 +480,10 @@ impl Space {
         Ok(self.group_of(extent)?.note_allocated(extent.run(), self.config.free_space_tree)?)
     }
 
-    /// The extent tree lost an extent. The caller also pins it, or frees it at once.
+    /// Notes that the extent tree lost an extent. The caller also pins it, or frees it at once.
     ///
     /// # Errors
-    /// `Corrupt` when its group has less in use than that.
+    /// `Corrupt` when its group has fewer bytes in use.
     pub fn note_freed(&self, extent: Extent) -> Result<()> {
         Ok(self.group_of(extent)?.note_freed(extent.run(), self.config.free_space_tree)?)
     }

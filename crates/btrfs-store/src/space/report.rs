@@ -1,4 +1,4 @@
-//! How full the file system is.
+//! How full the file system is, for reports.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use super::group::BlockGroup;
 use crate::error::SpaceKind;
 use btrfs_pool::Profile;
 
-/// Use of the space, at one moment but for what other threads do meanwhile. All numbers
-/// are bytes; those of profiles do not count copies.
+/// Use of the space, at one moment apart from concurrent changes. All numbers are bytes; those of profiles do not count
+/// copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceReport {
-    /// One for each use and profile that there are groups of.
+    /// One for each use and profile of the groups.
     pub profiles: Vec<ProfileSpace>,
     /// Of all devices.
     pub device_total: u64,
-    /// Of all devices, in no chunk; copies of what is put there count.
+    /// Of all devices, in no chunk; a chunk there takes this much for each copy.
     pub unallocated: u64,
-    /// Kept back for commits and removals: now, and as many as should be.
+    /// The global reserve, for commits and removals: present and intended size.
     pub global_reserve: (u64, u64),
     /// An estimate of how much more file data fits, as `df` shows it.
     pub free: u64,
-    /// Held back for who reads an earlier state ([`crate::Store::committed_view`]).
+    /// Held for views of an earlier state ([`crate::Store::committed_view`]).
     pub held: u64,
     /// No device has room for another chunk of tree blocks, as far as that was tried.
     pub is_metadata_full: bool,
@@ -40,7 +40,7 @@ pub struct ProfileSpace {
     pub used: u64,
     /// Freed, but in use by the last durable state.
     pub pinned: u64,
-    /// Promised to running operations (of the kind as a whole).
+    /// Reserved by running operations (of the kind as a whole).
     pub reserved: u64,
     /// In groups that nothing is allocated from.
     pub read_only: u64,

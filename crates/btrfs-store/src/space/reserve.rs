@@ -1,4 +1,4 @@
-//! Promises of space: a caller that asks for one is told here, and nowhere later, that there is none.
+//! Reservations of space: an operation fails with `NoSpace` here, before it changes anything, and nowhere later.
 //!
 //! Everything that will allocate reserves first, before it holds any lock, so that running
 //! out is an error at the edge and never in the middle. Per account one number decides:
@@ -9,9 +9,9 @@
 //!
 //! An allocation paid from a reservation lowers `free` and `reserved` alike and leaves
 //! `available` as it is. `delayed` is the charge for extent references that are queued
-//! until commit; `global` is kept back for the commit itself and for removals on a full
-//! volume. A payment that exceeds its reservation comes out of `global`, and then out of
-//! `available`, which may so become negative until a commit has settled the charges.
+//! until commit; `global` is the reserve for the commit itself and for removals on a full volume. A payment that
+//! exceeds its reservation comes out of `global`, and then out of `available`, which may become negative until a commit
+//! has settled the charges.
 
 #![expect(clippy::indexing_slicing, reason = "accounts are numbered here, below the number of accounts")]
 
@@ -22,8 +22,8 @@ use std::sync::atomic::{
 };
 
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
-use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
-use super::line::{Line, Place};
+use super::global_reserve::{GLOBAL_BLOCKS_FLOOR, global_size};
+use super::wait_queue::{Place, WaitQueue};
 use crate::error::SpaceKind;
 use crate::locks::{Mutex, Rank};
 use crate::quota::Charge;
@@ -32,15 +32,14 @@ use crate::quota::Charge;
 /// path above, which an operation copies once however many items it changes.
 const BLOCKS_PER_ITEM: u64 = 3;
 
-/// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
-/// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
+/// Tree blocks with which a removal begins on a full volume: the part of the smallest global reserve that it may use.
+/// They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
 
-/// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
-/// items of that chunk.
+/// Tree blocks of a kind that must be available before a chunk of any kind is added, for the items of that chunk.
 pub(super) const GROWTH_BLOCKS: u64 = 32;
 
-/// What is reserved at once, in bytes.
+/// The bytes of one reservation, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
     /// Bytes of file data.
@@ -51,10 +50,10 @@ pub struct Need {
     pub system: u64,
 }
 
-/// Who pays for an allocation.
+/// The source of the bytes of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub enum Payer<'a> {
-    /// A reservation; what it lacks comes out of the global reserve.
+    /// A reservation; the global reserve pays for any excess.
     Reservation(&'a Reservation),
     /// The commit: first the charges of the queued references, then the global reserve.
     Commit,
@@ -68,14 +67,14 @@ pub struct Accounts {
     pub(super) accounts: [Account; 3],
     /// A removal uses the global reserve.
     is_removing: AtomicBool,
-    /// Removals that wait for it, or for space.
-    pub(super) line: Line,
+    /// Removals that wait for the global reserve, or for space.
+    pub(super) queue: WaitQueue,
 }
 
 impl Accounts {
     pub(crate) fn new(node_size: u64, mixed: bool) -> Self {
         let accounts = std::array::from_fn(|_| Account::new());
-        Self { node_size, mixed, accounts, is_removing: AtomicBool::new(false), line: Line::new() }
+        Self { node_size, mixed, accounts, is_removing: AtomicBool::new(false), queue: WaitQueue::new() }
     }
 
     /// Position of the account that serves `kind`: with mixed groups, data and metadata
@@ -105,7 +104,7 @@ impl Accounts {
         REMOVAL_BLOCKS_MIN.saturating_mul(self.node_size)
     }
 
-    /// Reserves, or says what would help. Blocks on nothing; takes a lock only where removals wait for space.
+    /// Reserves, or returns the step that would help. Never blocks; takes a lock only where removals wait for space.
     ///
     /// # Errors
     /// [`Shortage`]: nothing is reserved then.
@@ -121,9 +120,9 @@ impl Accounts {
         self.reserve_from(need, Urgency::Removal, place.is_first())
     }
 
-    /// A place at the end of the line of removals that wait.
-    pub fn join_line(&self) -> Place<'_> {
-        self.line.join()
+    /// A place at the end of the queue of removals.
+    pub fn join_queue(&self) -> Place<'_> {
+        self.queue.join()
     }
 
     fn reserve_from(self: &Arc<Self>, need: Need, urgency: Urgency, is_first: bool) -> Result<Reservation, Shortage> {
@@ -132,7 +131,7 @@ impl Accounts {
             [(SpaceKind::System, need.system), (SpaceKind::Metadata, need.metadata), (SpaceKind::Data, need.data)]
         {
             if let Err(shortage) = self.extend(&reservation, kind, bytes, urgency, is_first) {
-                // What was reserved already goes back. That is no news to the first in the line, who took it.
+                // The partial reservation is returned. That must not wake the first in the queue, which made it.
                 reservation.set_quiet(is_first);
                 return Err(shortage);
             }
@@ -157,15 +156,15 @@ impl Accounts {
         let mut granted = bytes == 0 || account.try_take(bytes);
         if !granted && urgent {
             if urgency == Urgency::Removal && !reservation.begin_removal(is_first) {
-                // The removal that has the global reserve may be the caller's own, begun with another
-                // reservation: waiting for it would be in vain where space can be had otherwise.
+                // The removal that uses the global reserve may be the caller's own, begun with another reservation.
+                // Waiting for it would not end, so other sources of space come first.
                 return Err(match account.shortage(kind, bytes, urgency) {
                     Shortage::Chunk(kind) => self.before_chunk(kind),
                     Shortage::Load(kind) => Shortage::Load(kind),
                     _ => Shortage::Wait,
                 });
             }
-            granted = account.take_kept(bytes, urgency);
+            granted = account.take_global_reserve(bytes, urgency);
         }
         if !granted {
             return Err(match account.shortage(kind, bytes, urgency) {
@@ -177,13 +176,13 @@ impl Accounts {
         Ok(())
     }
 
-    /// A chunk costs blocks of the chunk tree and of other trees, and those must be at hand.
+    /// A chunk costs blocks of the chunk tree and of other trees, which must be available.
     fn before_chunk(&self, kind: SpaceKind) -> Shortage {
         let wanted = signed(GROWTH_BLOCKS * self.node_size);
         for other in [SpaceKind::System, SpaceKind::Metadata] {
             let account = self.of(other);
-            let kept = signed(account.global.load(Relaxed));
-            if account.available.load(Relaxed).saturating_add(kept) >= wanted {
+            let reserve = signed(account.global.load(Relaxed));
+            if account.available.load(Relaxed).saturating_add(reserve) >= wanted {
                 continue;
             }
             if account.unloaded.load(Acquire) > 0 {
@@ -196,7 +195,7 @@ impl Accounts {
         Shortage::Chunk(kind)
     }
 
-    /// Books an allocation of `bytes` that is being made.
+    /// Charges an allocation of `bytes`.
     pub(crate) fn pay(&self, kind: SpaceKind, bytes: u64, payer: Payer<'_>) {
         let account = self.of(kind);
         let mut owed = bytes;
@@ -210,10 +209,10 @@ impl Accounts {
         account.debit(owed);
     }
 
-    /// Bytes became free in a loaded group.
+    /// Credits bytes freed in a loaded group.
     pub(crate) fn freed(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).credit(bytes);
-        self.line.tell();
+        self.queue.notify();
     }
 
     pub(crate) fn pinned(&self, kind: SpaceKind, bytes: u64) {
@@ -224,8 +223,8 @@ impl Accounts {
         self.of(kind).pinned.sub_bytes(bytes);
     }
 
-    /// Sets how much is kept back for commits, from the bytes used by the trees that every
-    /// commit changes: extent, checksum, root, free-space and block-group tree.
+    /// Sets the size of the global reserve, from the bytes used by the trees that every commit changes: extent,
+    /// checksum, root, free-space and block-group tree.
     pub fn resize_global(&self, tree_bytes: u64) {
         let account = self.of(SpaceKind::Metadata);
         let size = global_size(tree_bytes, account.total.load(Relaxed), self.node_size);
@@ -238,7 +237,7 @@ impl Accounts {
         account.credit(surplus);
     }
 
-    /// Bytes kept back: (now, as many as should be).
+    /// The global reserve in bytes: (present, intended size).
     #[must_use]
     pub fn global(&self) -> (u64, u64) {
         let account = self.of(SpaceKind::Metadata);
@@ -258,7 +257,7 @@ impl Accounts {
         self.of(kind).reserved.load(Relaxed)
     }
 
-    /// True when more tree blocks are promised than are left, loaded or not.
+    /// True when more bytes of tree blocks are reserved than are left, loaded or not.
     #[must_use]
     pub fn is_promised_much(&self) -> bool {
         let account = self.of(SpaceKind::Metadata);
@@ -272,7 +271,7 @@ impl Accounts {
         self.of(SpaceKind::Metadata).delayed.load(Relaxed)
     }
 
-    /// Bytes that come free with the commit under way or the next one.
+    /// Bytes that the running commit or the next one frees.
     #[must_use]
     pub fn pinned_bytes(&self, kind: SpaceKind) -> u64 {
         unsigned(self.of(kind).pinned.exact())
@@ -287,11 +286,11 @@ pub struct Reservation {
     data: AtomicU64,
     metadata: AtomicU64,
     system: AtomicU64,
-    /// It is the one that may use the global reserve for a removal.
+    /// It has the right to use the global reserve for a removal.
     removes: AtomicBool,
-    /// Its end is no news to removals that wait.
+    /// Dropping it does not wake waiting removals.
     is_quiet: AtomicBool,
-    /// What it is of subvolumes' quotas.
+    /// Its charges to quotas of subvolumes.
     charges: Mutex<Vec<Charge>>,
 }
 
@@ -305,26 +304,26 @@ impl Reservation {
             system: AtomicU64::new(0),
             removes: AtomicBool::new(false),
             is_quiet: AtomicBool::new(false),
-            charges: Mutex::new(Rank::SpaceLine, Vec::new()),
+            charges: Mutex::new(Rank::SpaceQueue, Vec::new()),
         }
     }
 
-    /// Keeps a charge of quotas until this is dropped.
+    /// Keeps a charge of quotas until the reservation is dropped.
     pub(crate) fn keep(&self, charge: Charge) {
         self.charges.lock().push(charge);
     }
 
-    /// Whether its end is no news to removals that wait.
+    /// Whether dropping it leaves waiting removals asleep.
     fn set_quiet(&self, is_quiet: bool) {
         self.is_quiet.store(is_quiet, Relaxed);
     }
 
-    /// Claims the global reserve until this is dropped; false while another has it or has waited longer for it.
+    /// Claims the global reserve until this is dropped; false while another has it or an earlier one waits for it.
     fn begin_removal(&self, is_first: bool) -> bool {
         if self.removes.load(Relaxed) {
             return true;
         }
-        let may_begin = is_first || self.accounts.line.is_empty();
+        let may_begin = is_first || self.accounts.queue.is_empty();
         let begins = may_begin && !self.accounts.is_removing.swap(true, SeqCst);
         self.removes.fetch_or(begins, Relaxed);
         begins
@@ -336,8 +335,7 @@ impl Reservation {
         self.part(kind).load(Relaxed)
     }
 
-    /// Items that what is left of the metadata is enough for, as [`Accounts::bytes_for_items`]
-    /// counts.
+    /// Items for which the rest of the metadata bytes is enough, as [`Accounts::bytes_for_items`] counts.
     #[must_use]
     pub fn items_left(&self) -> u64 {
         self.left(SpaceKind::Metadata) / self.accounts.bytes_for_items(1).max(1)
@@ -370,13 +368,13 @@ impl Reservation {
         self.accounts.of(kind).credit(self.spend(kind, bytes));
     }
 
-    /// Adds bytes that are available to nobody else.
+    /// Adds bytes that belong to no account.
     pub(super) fn put(&self, kind: SpaceKind, bytes: u64) {
         self.accounts.of(kind).reserved.fetch_add(bytes, Relaxed);
         self.part(kind).fetch_add(bytes, Relaxed);
     }
 
-    /// Takes up to `bytes` out, and says how many.
+    /// Takes up to `bytes` out; returns how many.
     pub(super) fn spend(&self, kind: SpaceKind, bytes: u64) -> u64 {
         let spent = take_from(self.part(kind), bytes);
         self.accounts.of(kind).reserved.fetch_sub(spent, Relaxed);
@@ -404,7 +402,7 @@ impl Drop for Reservation {
             self.accounts.is_removing.store(false, SeqCst);
         }
         if !self.is_quiet.load(Relaxed) {
-            self.accounts.line.tell();
+            self.accounts.queue.notify();
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Giving back: a block group that became empty goes, and its place on the devices is there for any kind of space; or,
-//! where it is the last, for the host.
+//! Retiring empty block groups: their device ranges can become chunks of any kind or, at the end of the device, be
+//! returned to the host.
 //!
-//! Nothing in the last commit lies in such a group, so its place may be taken at once; a crash brings back the chunk,
-//! which is as empty as it was. Groups of the chunk tree stay: the superblock lists their chunks.
+//! Nothing in the last commit lies in such a group, so its ranges may be reused at once; a crash brings back the chunk,
+//! which is as empty as it was. Groups of the chunk tree stay: the superblock lists their chunks. Called by
+//! `store/growth` and relocation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,15 +23,15 @@ use crate::error::{Error, Result, SpaceKind};
 use crate::tree::{Edit, Tree};
 use btrfs_pool::Chunk;
 
-/// Which empty groups may go. The last of each profile stays: it says how the next one is stored.
+/// Which empty groups may be removed. The last of each profile stays: it records the profile for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
-    /// All others: this kind is short of space. What is empty of its own helps it as it is.
+    /// All of other kinds: this kind is short of space. Its own empty groups serve it as they are.
     For(SpaceKind),
-    /// All others: the volume is to be small.
+    /// All: the volume is to be small.
     All,
-    /// All but one of each profile, into which the next files go; of tree blocks that one as well, where others are
-    /// in use.
+    /// All but one of each profile, into which the next files go; that one of tree blocks as well, where others are in
+    /// use.
     ButOne,
 }
 
@@ -42,7 +43,7 @@ struct Alike {
 }
 
 impl Space {
-    /// The groups that may go, the last one first, so that what the volume uses stays together.
+    /// The groups that may be removed, the last one first, so that the used part of the volume stays together.
     fn spare_groups(&self, which: Spare) -> Vec<Arc<BlockGroup>> {
         let mut groups = self.groups.all();
         let mut alike: BTreeMap<u64, Alike> = BTreeMap::new();
@@ -57,7 +58,7 @@ impl Space {
             let is_wanted = match which {
                 Spare::For(short) => self.accounts.index(kind) != self.accounts.index(short),
                 Spare::All => true,
-                // What tree blocks keep must have room for the next ones anyway (`give_up`).
+                // Enough space stays for new tree blocks anyway (`give_up`).
                 Spare::ButOne => same.empty > 1 || (kind == SpaceKind::Metadata && same.empty < same.count),
             };
             is_wanted && same.count > 1 && kind != SpaceKind::System && group.is_empty()
@@ -66,21 +67,21 @@ impl Space {
         groups
     }
 
-    /// Whether [`Self::retire_group`] is worth being called.
+    /// Whether [`Self::retire_group`] may find one.
     pub(crate) fn has_spare_group(&self, which: Spare) -> bool {
         !self.spare_groups(which).is_empty()
     }
 
-    /// Closes an empty group for good: nobody allocates from it any more. The caller, who holds the lock for growing,
-    /// erases it next, or writes no more. `None` where none may go.
+    /// Closes an empty group permanently: nothing is allocated from it any more. The caller, which holds the growth
+    /// lock, then erases it or poisons the store. `None` if no group may be removed.
     pub(crate) fn retire_group(&self, which: Spare) -> Option<Arc<BlockGroup>> {
         let give_up =
             |group: &Arc<BlockGroup>| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free));
         self.spare_groups(which).into_iter().find(give_up)
     }
 
-    /// Lets nothing more be allocated from a group whose free space is loaded, so that it can be emptied; false where
-    /// what is free in it cannot be done without.
+    /// Closes a group whose free space is loaded for allocation, so that it can be emptied; false where its free bytes
+    /// are reserved.
     pub(crate) fn close_group(&self, group: &BlockGroup) -> bool {
         let (kind, total) = (group.kind(), group.total());
         let give_up = |free| self.accounts.give_up(kind, total, Free::Loaded(free));
@@ -95,14 +96,14 @@ impl Space {
         self.accounts.group_reopened(kind, group.total(), free);
     }
 
-    /// What new groups of a kind are to be, until the next call.
+    /// Sets the flags of new groups of a kind, until the next call.
     pub(crate) fn set_target(&self, kind: SpaceKind, flags: Option<BlockGroupFlags>) {
         if let Some(target) = self.targets.lock().get_mut(self.accounts.index(kind)) {
             *target = flags;
         }
     }
 
-    /// New chunks have at most so many bytes, beside the limits of their kind.
+    /// Limits new chunks to this many bytes, beside the limits of their kind.
     pub(crate) fn set_chunk_bytes_max(&self, bytes: u64) {
         self.chunk_bytes_max.store(bytes, Relaxed);
     }
@@ -115,12 +116,12 @@ impl Space {
         self.accounts.set_none_full();
     }
 
-    /// Removes the items of a chunk whose group was retired; others have its places on the devices as `place` says. The
-    /// caller then has the pool and the superblock forget it, and calls [`Self::forget_group`].
+    /// Removes the items of a chunk whose group was retired; its device ranges become `place`. The caller then has the
+    /// pool and the superblock forget it, and calls [`Self::forget_group`].
     ///
     /// # Errors
     /// [`Error::NotFound`] for an item that is missing, and whatever editing a tree fails with; the transaction cannot
-    /// go on then.
+    /// continue then.
     pub(crate) fn erase_chunk(
         &self,
         edit: &Edit<'_>,
@@ -143,16 +144,16 @@ impl Space {
         trees.free_space.map_or(Ok(()), |tree| free_space_tree::remove_group(edit, tree, group))
     }
 
-    /// The byte behind the last range of a device that a chunk has.
+    /// The byte after the last range of a device that a chunk has.
     pub(crate) fn used_end(&self, id: DevId) -> Option<u64> {
         self.devices.lock().iter().find(|device| device.id() == id).map(DeviceSpace::used_end)
     }
 
-    /// Writes that the file system has so many bytes of a device. The caller tells the pool and the superblock.
+    /// Records that the file system uses `total_bytes` of a device. The caller updates the pool and the superblock.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where chunks lie beyond; whatever editing a tree fails with, after which the transaction
-    /// cannot go on.
+    /// cannot continue.
     pub(crate) fn resize_device(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, total_bytes: u64) -> Result<()> {
         let resized =
             self.devices.lock().iter_mut().find(|device| device.id() == id).map(|device| device.resize(total_bytes));
@@ -162,7 +163,7 @@ impl Space {
         Ok(())
     }
 
-    /// The group of a chunk that was erased is gone, and devices have room again.
+    /// Forgets the group of an erased chunk; devices have room again.
     pub(crate) fn forget_group(&self, at: Logical) {
         self.groups.remove(at.0);
         self.accounts.set_none_full();

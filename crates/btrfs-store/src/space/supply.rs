@@ -1,6 +1,6 @@
-//! What block groups bring to the accounts and take away, and whether more of them can be had.
+//! The bytes that block groups add to the accounts and remove from them, and whether another chunk can be allocated.
 //!
-//! Who reserves is told of it in [`super::reserve`]; that a group goes is decided in [`super::retire`].
+//! [`super::reserve`] uses the accounts; [`super::retire`] decides which group is removed.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -9,30 +9,29 @@ use super::group::Free;
 use super::reserve::{Accounts, GROWTH_BLOCKS};
 use crate::error::SpaceKind;
 
-/// The part of all that tree blocks have which must stay available when a group of theirs goes: the next ones should
-/// not need a chunk that others may have taken meanwhile.
+/// The share of metadata bytes that must stay available when a metadata group is removed, so that new blocks do not
+/// need another chunk, for which there may be no space by then.
 const HEADROOM_SHARE: u64 = 8;
 
 impl Accounts {
-    /// Remembers whether another chunk of this kind can be had, so that shortages are
-    /// answered accordingly.
+    /// Records whether another chunk of this kind can be allocated, for the next shortage.
     pub fn set_full(&self, kind: SpaceKind, full: bool) {
         self.of(kind).is_full.store(full, Release);
     }
 
-    /// True when no chunk of some kind could be had at the last attempt.
+    /// True when the last attempt to allocate a chunk of some kind failed.
     pub(crate) fn is_any_full(&self) -> bool {
         self.accounts.iter().any(|account| account.is_full.load(Acquire))
     }
 
-    /// A chunk of any kind may be had again.
+    /// Allows another attempt to allocate chunks of every kind.
     pub(crate) fn set_none_full(&self) {
         for account in &self.accounts {
             account.is_full.store(false, Release);
         }
     }
 
-    /// True when no chunk of this kind could be had at the last attempt.
+    /// True when the last attempt to allocate a chunk of this kind failed.
     #[must_use]
     pub fn is_full(&self, kind: SpaceKind) -> bool {
         self.of(kind).is_full.load(Acquire)
@@ -44,8 +43,8 @@ impl Accounts {
         account.unloaded.fetch_add(free, SeqCst);
     }
 
-    /// A group goes in which nothing lies. False, and nothing changes, where what is `free` in it is promised, or tree
-    /// blocks would have too little left that nobody was promised.
+    /// Removes an empty group's bytes. False, and nothing changes, where its `free` bytes are reserved, or too few
+    /// bytes of tree blocks would be left without a reservation.
     pub(crate) fn give_up(&self, kind: SpaceKind, total: u64, free: Free) -> bool {
         let account = self.of(kind);
         let left = account.total.load(Relaxed).saturating_sub(total);
@@ -68,24 +67,23 @@ impl Accounts {
         granted
     }
 
-    /// A group that had been given up is back, with so many bytes free.
+    /// A closed group was reopened, with `free` bytes.
     pub(crate) fn group_reopened(&self, kind: SpaceKind, total: u64, free: u64) {
         let account = self.of(kind);
         account.total.fetch_add(total, Relaxed);
         account.credit(free);
-        self.line.tell();
+        self.queue.notify();
     }
 
-    /// A group's free space was loaded: of the `counted` bytes said to be free, `free` can
-    /// be allocated now.
+    /// Credits a group whose free space was loaded: of the `counted` unloaded bytes, `free` can be allocated now.
     pub(crate) fn group_loaded(&self, kind: SpaceKind, counted: u64, free: u64) {
         let account = self.of(kind);
         take_from(&account.unloaded, counted);
         account.credit(free);
-        self.line.tell();
+        self.queue.notify();
     }
 
-    /// Bytes became free in a group that is not loaded.
+    /// Counts bytes freed in a group that is not loaded.
     pub(crate) fn freed_unloaded(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).unloaded.fetch_add(bytes, SeqCst);
     }

@@ -15,7 +15,7 @@ use super::free_map::FreeMap;
 use super::test_random::Random;
 use super::*;
 use crate::tree::{
-    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, raw,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, layout,
 };
 use btrfs_pool::chunk_map::superblock_runs;
 
@@ -23,12 +23,12 @@ const NODE: u64 = 4096;
 const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Blocks are never written here: the host keeps those that are dirty, which is all of them.
+/// Blocks are never written here: the host keeps the dirty ones, which are all.
 struct NoDisk(Box<[u8]>);
 
 impl BlockSource for NoDisk {
     fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
-        assert_eq!(expect.at.0, raw::bytenr(&self.0), "only the first root is on disk");
+        assert_eq!(expect.at.0, layout::bytenr(&self.0), "only the first root is on disk");
         Ok(self.0.clone())
     }
 }
@@ -44,7 +44,7 @@ impl Host for TestHost {
         Generation(2)
     }
     fn owns(&self, block: &Bytes) -> bool {
-        raw::generation(&block.data) == self.generation().0
+        layout::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8) -> Result<Logical> {
         Ok(Logical(self.next.fetch_add(NODE, Ordering::Relaxed)))
@@ -66,9 +66,9 @@ fn host() -> TestHost {
 }
 
 fn tree(id: TreeId) -> Tree {
-    let mut block = raw::empty_block(NODE as usize, 0);
+    let mut block = layout::empty_block(NODE as usize, 0);
     let at = 1 << 45;
-    raw::readdress(&mut block, at, 1, id.0);
+    layout::readdress(&mut block, at, 1, id.0);
     let source = Arc::new(NoDisk(block)) as Arc<dyn BlockSource>;
     let forest = Forest::new(source, NODE as usize, 1 << 20, [0; 16], [0; 16]);
     let root = RootPtr { at: Logical(at), level: 0, generation: Generation(1) };
@@ -121,7 +121,7 @@ fn use_bitmaps(edit: &Edit<'_>, tree: &Tree, group: Run) {
 }
 
 /// Random allocations and frees with commits in between; after each commit the free-space
-/// tree must hold what a second space, loaded from it, finds free.
+/// tree must equal the free space of a second space that was loaded from it.
 fn free_space_tree_follows(bitmaps: bool, seed: u64) {
     let group = Run { start: 16 * MIB, len: 33 * MIB + 5 * SECTOR };
     let (host, fst) = (host(), tree(TreeId::FREE_SPACE));
@@ -419,10 +419,10 @@ fn speed() {
     println!("sparse free-space tree changes: {:?} for {runs} runs", begin.elapsed());
 }
 
-/// As many blocks as threads, spread over groups: each finds the one it was promised, wherever
-/// the others put theirs back.
+/// As many blocks as threads, spread over groups: each thread finds the block it was promised, wherever the others free
+/// theirs.
 #[test]
-fn what_was_promised_is_found_while_others_take_and_give() {
+fn reserved_blocks_are_found_while_others_take_and_free() {
     const THREADS: u64 = 4;
     let space = space(false);
     for number in 1..=THREADS {

@@ -1,6 +1,6 @@
 //! Names, numbers and sizes of the store's devices, for reports.
 //!
-//! Sizes are those of now: chunks that the running transaction made count. It fails in no way.
+//! Sizes include chunks that the running transaction made. It cannot fail.
 
 use btrfs_disk::{DevId, Uuid};
 use btrfs_pool::PoolDevice;
@@ -22,7 +22,7 @@ pub struct DeviceState {
     pub total_bytes: u64,
     /// Bytes of it that belong to chunks.
     pub used_bytes: u64,
-    /// True when it is not there.
+    /// True when the device is absent.
     pub is_missing: bool,
 }
 
@@ -45,7 +45,7 @@ impl Store {
         self.0.pool().devices().iter().map(state).collect()
     }
 
-    /// The device that is meant where none is named: the one with the lowest number.
+    /// The device to use where none is named: the one with the lowest number.
     #[must_use]
     pub fn default_device(&self) -> DevId {
         self.0.pool().devices().iter().map(PoolDevice::id).min().unwrap_or_default()

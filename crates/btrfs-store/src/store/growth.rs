@@ -1,6 +1,6 @@
-//! Chunks that are added and given back, and the size of the volume.
+//! Adding and removing chunks, and the size of the volume.
 //!
-//! Each happens in the running transaction, at the expense of what is kept back, under the lock for growing.
+//! Each change happens in the running transaction, paid from the global reserve, under the lock for growing.
 //!
 //! Failure: one in the middle of a change ends all writing, since the rest cannot follow.
 
@@ -14,7 +14,7 @@ use crate::space::{
     self, BlockGroup, ChunkPlace, ChunkPlan, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs,
 };
 use crate::tree::Edit;
-use crate::txn::{Purse, TxnHost};
+use crate::txn::{FundingSource, TxnHost};
 use crate::{Error, Result, make};
 use btrfs_pool::{PoolDevice, supers};
 
@@ -37,8 +37,8 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a chunk for data before there is no room left, where nothing else is likely to need its place; or loads the
-    /// free space of another one.
+    /// Adds a chunk for data before space runs out, where no other kind is likely to need the room; or loads the free
+    /// space of another group.
     pub(super) fn grow_ahead(&self) -> Result<()> {
         let engine = &self.0;
         if engine.space.wants_data_loaded() {
@@ -64,7 +64,7 @@ impl Store {
         self.add_planned(&plan)
     }
 
-    /// Loads the free space of a group for data, unless a commit is under way: nothing waits for it.
+    /// Loads the free space of a group for data, unless a commit is running: nothing waits for it.
     fn load_ahead(&self) {
         let engine = &self.0;
         // Reading the extent tree instead takes long.
@@ -97,10 +97,10 @@ impl Store {
         })
     }
 
-    /// Gives an empty block group back; false where there is none that may go. The caller holds the lock for growing.
+    /// Removes an empty block group; false where there is none to remove. The caller holds the lock for growing.
     fn give_back_one(&self, which: Spare) -> Result<bool> {
         let engine = &self.0;
-        // Of the older ways to keep free space on disk, a file for each group would be left.
+        // The older cache of free space has a file for each group, which would be left.
         if engine.core.free_space.is_none() {
             return Ok(false);
         }
@@ -123,13 +123,13 @@ impl Store {
         })
     }
 
-    /// Room for a change of the chunks' trees. Not to be called under the lock for growing, which it may take.
+    /// A reservation for a change of the chunks' trees. Not to be called under the lock for growing, which it may take.
     pub(super) fn reserve_for_chunks(&self) -> Result<Reservation> {
         let bytes = self.0.space.accounts().bytes_for_items(CHANGE_ITEMS);
         self.reserve_bytes(space::Need { data: 0, metadata: bytes, system: bytes }, Urgency::Normal)
     }
 
-    /// Changes the trees of the chunks in the running transaction, at the expense of what is kept back.
+    /// Changes the trees of the chunks in the running transaction, paid from the global reserve.
     fn change_chunks(&self, change: impl FnOnce(&Edit<'_>, &ChunkTrees<'_>) -> Result<()>) -> Result<()> {
         let engine = &self.0;
         let generation = engine.gate.enter();
@@ -137,17 +137,17 @@ impl Store {
         if !mutated(Mutation::NoCommitAfterChunk) {
             engine.log.require_commit(generation);
         }
-        let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
+        let host = TxnHost { engine, generation, funding: FundingSource::Commit, keeps_freed: false };
         let changed = change(&Edit::new(&host), &engine.chunk_trees());
         engine.gate.leave();
         changed.inspect_err(|error| engine.health.poison(error))
     }
 
-    /// Gives block groups back that became empty, but for one of each profile, so that their room is there for every
-    /// kind of space; returns how many. Not to be called with an open handle.
+    /// Removes empty block groups, but for one of each profile, so that their space is available for every kind;
+    /// returns how many. Not to be called with an open handle.
     ///
     /// # Errors
-    /// What editing trees can fail with; the store is poisoned then.
+    /// Those of editing trees; the store is poisoned then.
     pub fn give_back_groups(&self) -> Result<usize> {
         self.give_back_all(Spare::ButOne)
     }
@@ -180,8 +180,8 @@ impl Store {
         ends.max().unwrap_or(0).max(self.superblock().fields().total_bytes.get())
     }
 
-    /// The least size that [`Self::resize`] makes of a device, in bytes, as long as nothing else is changed: empty
-    /// block groups can go, others stay where they are.
+    /// The least size of a device for [`Self::resize`], in bytes, while nothing else is changed: empty block groups can
+    /// be removed, others stay where they are.
     ///
     /// # Errors
     /// As [`Self::give_back_groups`].
@@ -190,14 +190,14 @@ impl Store {
         Ok(self.used_bytes_end(device))
     }
 
-    /// The end of what chunks have of a device, in bytes, and not less than any file system has.
+    /// The end of the last chunk on a device, in bytes, or the smallest size of any file system.
     fn used_bytes_end(&self, device: DevId) -> u64 {
         let end = self.0.space.used_end(device);
         end.unwrap_or(u64::MAX).max(make::DEVICE_BYTES_MIN)
     }
 
-    /// Has the file system use so many bytes of a device, and makes the image file that it is so long; what it says is
-    /// durable then. Not to be called with an open handle.
+    /// Makes the file system use `total_bytes` of a device, sets the length of an image file to match, and makes both
+    /// durable. Not to be called with an open handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`], and nothing is changed, where block groups lie beyond ([`Self::least_bytes`]); `Device`
@@ -213,20 +213,20 @@ impl Store {
         let device = engine.device(device)?;
         if total_bytes < device.total_bytes() {
             self.give_back_all(Spare::All)?;
-            // What is held back may lie beyond.
+            // Held extents of views may lie beyond.
             while engine.give_up_view()? {}
         }
         let (file_bytes, old_bytes) = (device.device().size_bytes(), device.total_bytes());
-        // The file is never shorter than what a superblock on it says.
+        // The file is never shorter than the size in a superblock on it.
         if file_bytes < total_bytes {
             device.device().grow(total_bytes)?;
         }
         if let Err(error) = self.set_size(device, total_bytes) {
             let is_as_before = |superblock: Superblock| superblock.fields().dev_item.total_bytes.get() == old_bytes;
-            // A commit that only found no room is going to be written yet.
+            // A commit that only found no room on the host will be written later.
             let is_over = device.total_bytes() == old_bytes || engine.health.reason().is_some();
             if is_over && supers::read_one(&**device.device(), 0).is_ok_and(is_as_before) {
-                // Where the file stays longer there is more of nothing; the failure is the one to report.
+                // A file that stays longer does no harm; the first failure is the one to report.
                 let _ = device.device().shrink(file_bytes);
             }
             return Err(error);

@@ -1,10 +1,10 @@
-//! The store: what the file system is written against.
+//! The store: the interface that the file system is written against.
 //!
-//! It is opened or made on devices, and then lends handles on its running transaction, trees, and space: reservations
-//! before anything is changed, which load, grow, give back and commit where that helps. `growth` has the chunks that
-//! come and go, and the size of the whole.
+//! It is opened or made on devices, and then gives handles on its running transaction, trees, and space: reservations
+//! before anything is changed, which load, grow, shrink and commit where that helps. `growth` adds and removes chunks,
+//! and sets the size of the volume.
 //!
-//! Failure: one that would leave a transaction half changed ends all writing ([`Error::Poisoned`]); what was committed
+//! Failure: one that would leave a transaction half changed ends all writing ([`Error::Poisoned`]); the last commit
 //! stays. Caller: the crate `btrfs`, which knows no block group.
 
 use std::ops::Range;
@@ -26,15 +26,15 @@ use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 use btrfs_pool::{BlockCheck, Chunk, DataRun, FsSuper};
 
+mod commits;
+mod compaction;
+mod contention;
 mod devices;
-mod durable;
-mod gather;
 mod growth;
-mod others;
 mod quotas;
 mod relocation;
 mod scrub;
-mod shared;
+mod sharing;
 pub mod view;
 
 pub use devices::DeviceState;
@@ -42,23 +42,22 @@ pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
 pub use scrub::{BadSuperblock, BadUnit, Fate, Scrub, ScrubStep};
 
-/// Groups that one reservation reads for the room that the next commit may lack.
+/// Groups that one reservation loads for the room that the next commit may lack.
 const LOADS_PER_RESERVE_MAX: usize = 16;
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
 
-/// How long a removal on a full volume waits for its turn and for running operations to return what was promised to
-/// them.
+/// How long a removal on a full volume waits for its turn and for running operations to return their reservations.
 const TURN_MAX: Duration = Duration::from_secs(3);
 
-/// How long a removal whose turn it is waits when even the global reserve is used up.
+/// How long a removal that is first in the queue waits when even the global reserve is used up.
 const SPACE_MAX: Duration = Duration::from_millis(150);
 
-/// Blocks that a step of dropping a tree visits at least: with fewer than two, none gets on.
+/// Blocks that a step of dropping a tree visits at least: with fewer than two it makes no progress.
 const DROP_BLOCKS_MIN: u32 = 4;
 
-/// What an operation may need at most.
+/// The most that an operation may need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
     /// Items inserted, changed or removed.
@@ -87,17 +86,16 @@ pub struct DataExtent {
     pub len: u64,
 }
 
-/// Where data had best be.
+/// Preferred place of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// Exactly there, if that is free.
+    /// Exactly this address, if it is free.
     pub at: Option<Logical>,
-    /// So many bytes behind it are left to the same caller, who is likely to go on there, while there is room for
-    /// others elsewhere.
+    /// Bytes after the data that are kept for the same writer's next data; others allocate elsewhere.
     pub window: u64,
 }
 
-/// How data that is read is checked.
+/// The expected checksums of data to read.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect<'a> {
     /// One checksum per sector, one after the other.
@@ -111,9 +109,9 @@ struct Waiting<'a> {
     place: Place<'a>,
     /// When it gives up. Real time, not the time of `Env`: a simulated clock may stand still.
     turn_by: Instant,
-    /// When it gives up for want of space, from the first time that it was its turn.
+    /// Deadline for returned space, set when it is first in the queue.
     space_by: Option<Instant>,
-    /// The last try is being made.
+    /// This is the last try.
     is_last: bool,
 }
 
@@ -174,9 +172,9 @@ impl Store {
         self.0.reader.format.csum_type
     }
 
-    /// True when running operations were promised more room for tree blocks than is left to be
-    /// promised. They take far less in the end: a caller that can make promises good and give back the
-    /// rest should, before the file system grows for nothing.
+    /// True when running operations have reserved more bytes of tree blocks than are left. They use far less in the
+    /// end: a caller that can fulfil its reservations and return the rest should, before the file system grows for
+    /// nothing.
     #[must_use]
     pub fn is_promised_much(&self) -> bool {
         self.0.space.accounts().is_promised_much()
@@ -214,7 +212,7 @@ impl Store {
     /// A tree.
     ///
     /// # Errors
-    /// [`Error::NoSuchTree`]; what reading its root item can fail with.
+    /// [`Error::NoSuchTree`]; those of reading its root item.
     pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         self.0.trees.tree(id)
     }
@@ -264,8 +262,8 @@ impl Store {
         self.reserve_as(need, Urgency::Normal)
     }
 
-    /// Like [`Self::reserve`] for callers who hold promises that they can make good and give
-    /// back: fails, rather than to grow the file system, while those would be enough.
+    /// Like [`Self::reserve`] for callers with reservations that they can fulfil and return: fails, rather than grow
+    /// the file system, while those would be enough.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -273,10 +271,9 @@ impl Store {
         self.reserve_as(need, Urgency::Patient)
     }
 
-    /// Like [`Self::reserve`] for operations that free room in the end: what is kept back
-    /// for them may be used. A full volume promises fewer items than asked for, and the
-    /// operation goes in smaller steps ([`Reservation::items_left`]): what is kept back on a
-    /// small one is far less than long operations ask for.
+    /// Like [`Self::reserve`] for operations that free space in the end: they may use the global reserve. A full volume
+    /// reserves for fewer items than asked for, and the operation goes in smaller steps ([`Reservation::items_left`]):
+    /// the global reserve of a small volume is far less than long operations ask for.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -295,7 +292,7 @@ impl Store {
         if engine.options.read_only {
             return Err(Error::ReadOnly);
         }
-        // What a log says is committed as a whole, however much that is.
+        // A log is replayed in a single commit, however large.
         let may_commit = !engine.log.unreplayed.is_waiting();
         if may_commit && self.needs_commit()? {
             engine.commit()?;
@@ -330,7 +327,7 @@ impl Store {
                 Err(Shortage::NoSpace(error)) if urgency != Urgency::Removal => return Err(error),
                 Err(shortage @ (Shortage::Wait | Shortage::NoSpace(_))) => {
                     let Some(waiting) = &mut waiting else {
-                        waiting = Some(Waiting::begin(engine.space.accounts().join_line()));
+                        waiting = Some(Waiting::begin(engine.space.accounts().join_queue()));
                         // Running operations used part of the global reserve: a commit refills it.
                         if matches!(shortage, Shortage::NoSpace(_)) && may_commit {
                             engine.commit()?;
@@ -348,7 +345,7 @@ impl Store {
         Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: need.metadata, available: 0 })
     }
 
-    /// True when a commit is due. Room that it may lack is looked for in groups that nobody has read yet first.
+    /// True when a commit is due. First loads groups for the room that it may lack.
     fn needs_commit(&self) -> Result<bool> {
         let engine = &self.0;
         if engine.is_crowded() {
@@ -368,7 +365,7 @@ impl Store {
 
     fn load_group(&self, kind: SpaceKind) -> Result<()> {
         let engine = &self.0;
-        // No commit changes the trees meanwhile.
+        // With the gate held no commit changes the trees.
         let _serial = engine.gate.serialize();
         let Some(group) = engine.space.unloaded_group(kind) else { return Ok(()) };
         engine.load_group(&group)
@@ -384,8 +381,8 @@ impl Store {
         Ok(Txn::new(Arc::clone(&self.0), generation, reservation, false))
     }
 
-    /// A handle for a change that can wait for another occasion: without waiting for anything,
-    /// and `None` where there is no room at hand or a commit is under way.
+    /// A handle for a change that can be made later: never blocks, and `None` where there is no room or a commit is
+    /// running.
     #[must_use]
     pub fn try_begin(&self, need: Need) -> Option<Txn> {
         let engine = &self.0;
@@ -399,9 +396,9 @@ impl Store {
         Some(Txn::new(Arc::clone(&self.0), generation, reservation, false))
     }
 
-    /// Ends the transaction, and returns the first handle of the next one; nobody else gets one while it lives. This is
-    /// where snapshots are taken. After [`Self::make_way`] without locks, others wait for little. What ended is written
-    /// by the next commit, or by [`Self::write_settled`], so that others need not wait for that.
+    /// Ends the transaction, and returns the first handle of the next one; no other handle is given out while it lives.
+    /// Snapshots are taken here. After [`Self::make_way`] other operations wait only briefly. The next commit or
+    /// [`Self::write_settled`] writes the ended transaction, so that others need not wait for that.
     ///
     /// # Errors
     /// As [`Self::reserve`] and [`Self::commit`].
@@ -428,7 +425,7 @@ impl Store {
         Ok(DataExtent { at: extent.at, len: extent.len })
     }
 
-    /// Who was to go on behind an extent, in the window of a [`Hint`], has only `kept` more bytes.
+    /// Leaves only `kept` more bytes to the writer that was to continue at `at`, in the window of a [`Hint`].
     pub fn end_window(&self, at: Logical, kept: u64) {
         self.0.space.end_window(at, kept);
     }
@@ -441,10 +438,10 @@ impl Store {
         }
     }
 
-    /// Tells the devices what is free, so that a sparse image gives its room back to the host, and a disk knows what it
-    /// need not keep: of the logical addresses in `range`, and of what no chunk has, all runs of at least `bytes_min`.
-    /// `watch` hears how many bytes were looked at, of how many. Returns the bytes that were told, each once however
-    /// many copies there are.
+    /// Sends discards for free space, so that a sparse image returns it to the host, and a disk can reuse it: of the
+    /// logical addresses in `range`, and of unallocated ranges of devices, all runs of at least `bytes_min`. `watch`
+    /// receives the bytes visited so far, and their total. Returns the discarded bytes, each once however many copies
+    /// there are.
     ///
     /// # Errors
     /// `ReadOnly`; `Corrupt` for free space that contradicts itself; those of the devices.
@@ -452,10 +449,10 @@ impl Store {
         self.0.trim(&Trim { range, bytes_min }, watch)
     }
 
-    /// As [`Self::free_unused`], of space that a write found no room for where the device lies: what it wrote of it
-    /// there is given back to the host, so that the next commit has some.
+    /// As [`Self::free_unused`], after a write failed because the host was full: the part that was written is returned
+    /// to the host, so that the next commit has some room.
     pub fn give_back_unused(&self, extent: DataExtent) {
-        // While it belongs to nobody else. Where that is not possible, there is just as little room as before.
+        // Before the space can be allocated again. If the discard fails, there is as little room as before.
         let _ = self.0.pool().discard(extent.at, extent.len);
         self.free_unused(extent);
     }
@@ -463,8 +460,8 @@ impl Store {
     /// Writes runs of data to all their mirrors, as many at a time as the devices take.
     ///
     /// # Errors
-    /// The device's; the store is poisoned then, unless what holds the device had no room
-    /// ([`Error::is_device_full`]). Nothing may refer to the runs in that case; they hold anything.
+    /// The device's; the store is poisoned then, unless the host of the image was full ([`Error::is_device_full`]).
+    /// Nothing may refer to the runs in that case; their contents are undefined.
     pub fn write_data(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.0.health.check()?;
         let written = self.0.with_room(|| Ok(self.0.pool().write(runs)?));
@@ -477,8 +474,7 @@ impl Store {
         self.0.pool().queue_depth()
     }
 
-    /// Reads data from the first mirror that is as expected, and repairs the others when
-    /// the store is writable.
+    /// Reads data from the first mirror with the expected checksums, and repairs the others when the store is writable.
     ///
     /// # Errors
     /// [`Error::NoGoodCopy`].
@@ -490,7 +486,7 @@ impl Store {
         Ok(self.0.pool().read(at, buf, expect)?)
     }
 
-    /// Says that data will be read soon: where its device keeps what it reads, it may be fetched meanwhile.
+    /// Hints that data will be read soon: a device with a cache may fetch it meanwhile.
     pub fn will_read_data(&self, at: Logical, len: u64) {
         self.0.pool().will_read(at, len);
     }
@@ -498,7 +494,7 @@ impl Store {
     /// The checksums of a range of data.
     ///
     /// # Errors
-    /// What reading the checksum tree can fail with.
+    /// Those of reading the checksum tree.
     pub fn data_csums(&self, at: Logical, len: u64) -> Result<CsumRange> {
         self.0.csum_tree().lookup(at, len)
     }
@@ -506,7 +502,7 @@ impl Store {
     /// Whether any sector of a range has a checksum; stops at the first.
     ///
     /// # Errors
-    /// What reading the checksum tree can fail with.
+    /// Those of reading the checksum tree.
     pub fn has_any_csum(&self, at: Logical, len: u64) -> Result<bool> {
         self.0.csum_tree().any(at, len)
     }
@@ -536,17 +532,17 @@ impl Store {
 
 /// Trees and references.
 impl Store {
-    /// Whether anything but this use refers to a data extent: another file extent item, one whose
-    /// removal is not durable, a snapshot that shares the leaf, or a copy that is being made to move it. Not to be
-    /// called with an open handle.
+    /// Whether the data extent has any reference but this one: another file extent item, one whose removal is not
+    /// durable, a snapshot that shares the leaf, or a copy that is being made to move it. Not to be called with an open
+    /// handle.
     ///
     /// # Errors
-    /// What reading the extent tree can fail with.
+    /// Those of reading the extent tree.
     pub fn is_data_shared(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         self.while_running(|| self.is_data_shared_now(at, len, holder))
     }
 
-    /// A commit takes changes out of the queue before they are in the tree; while there is a handle, none can.
+    /// A commit takes changes out of the queue before they are in the tree; while a handle is open, none can.
     fn while_running<R>(&self, look: impl FnOnce() -> Result<R>) -> Result<R> {
         let gate = &self.0.gate;
         gate.enter();
@@ -557,7 +553,7 @@ impl Store {
 
     fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
-        // What is being moved has a copy somewhere, which must stay one.
+        // An extent that is being moved has a copy, and a write in place would make the copy stale.
         if engine.space.group_of(Extent { at, len })?.is_closed() {
             return Ok(true);
         }
@@ -570,7 +566,7 @@ impl Store {
         Ok(!is_held_only_by(&engine.core.extent, &engine.pending.refs, at, holder)?)
     }
 
-    /// A tree's root item, as the next commit would write it apart from the root's place.
+    /// A tree's root item, as the next commit would write it apart from the root's address.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`].
@@ -589,7 +585,7 @@ impl Store {
     pub fn drop_tree_step(&self, id: TreeId, block_budget: u32) -> Result<DropProgress> {
         let need = Need { items: block_budget.saturating_add(8), data: 0 };
         let reservation = self.reserve_urgent(need)?;
-        // On a volume with little room, smaller steps do.
+        // On a volume with little room, in smaller steps.
         let affordable = u32::try_from(reservation.items_left()).unwrap_or(u32::MAX);
         let budget = affordable.min(block_budget).max(DROP_BLOCKS_MIN);
         drop_tree_step(&self.begin(reservation)?, id, budget)

@@ -1,4 +1,4 @@
-//! Quotas, as the crate above uses them: what is counted, what may be taken, what is changed.
+//! Quotas, as the crate above uses them: reports, limits, changes.
 
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::items::RootItem;
@@ -14,13 +14,13 @@ use crate::tree::Scan;
 use crate::txn::remove_whole;
 use crate::{Error, Result};
 
-/// What quotas count.
+/// How quotas count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaKind {
-    /// What a subvolume reaches, and what it alone reaches.
+    /// Extents that a subvolume reaches, and those that it alone reaches.
     #[default]
     Shared,
-    /// What a subvolume made, as long as anybody keeps it (simple quotas, Linux 6.7).
+    /// Extents that a subvolume allocated, as long as any reference is left (simple quotas, Linux 6.7).
     Simple,
 }
 
@@ -29,9 +29,9 @@ pub enum QuotaKind {
 pub enum QuotaChange {
     /// Everything is counted anew.
     Rescan,
-    /// A new group, which is none of a subvolume's.
+    /// A new group, which is not a subvolume's.
     Create(QgroupId),
-    /// A group without members, and without a subvolume, goes.
+    /// Removes a group without members and subvolume.
     Destroy(QgroupId),
     /// A group becomes a member of another.
     Assign {
@@ -44,14 +44,14 @@ pub enum QuotaChange {
     Remove {
         /// The member.
         member: QgroupId,
-        /// What it was a member of.
+        /// The group it leaves.
         parent: QgroupId,
     },
-    /// What a group may take.
+    /// Sets a limit of a group.
     Limit {
         /// The group.
         group: QgroupId,
-        /// Of what it holds alone, rather than of what it refers to.
+        /// Limits its exclusive rather than its referenced bytes.
         is_excl: bool,
         /// Bytes; `None` for no limit.
         bytes: Option<u64>,
@@ -70,20 +70,20 @@ impl Store {
         Ok(groups.is_on().then(|| groups.report()))
     }
 
-    /// Why the numbers of quota groups are not to be trusted, where that was found out since this was last asked.
+    /// Why the numbers of quota groups are inconsistent, where that was found since the last call.
     #[must_use]
     pub fn why_quotas_inconsistent(&self) -> Option<String> {
         if self.0.quota.is_on() { self.0.quota.lock().take_reason() } else { None }
     }
 
-    /// Whether anything is limited: with no limit, the others here have nothing to do.
+    /// Whether anything is limited: without limits, the charges and checks here do nothing.
     #[must_use]
     pub fn has_quota_limits(&self) -> bool {
         self.0.quota.has_limits()
     }
 
-    /// Promises `bytes` of data of a subvolume, within its limits: until the reservation is dropped, they count.
-    /// Commits where that may help. Not to be called with an open handle.
+    /// Charges `bytes` of data to a subvolume, within its limits, until the reservation is dropped. Commits where that
+    /// may help. Not to be called with an open handle.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`]; those of a commit.
@@ -96,7 +96,7 @@ impl Store {
         Ok(())
     }
 
-    /// As [`Self::charge_quota`], without a commit; false where that is beyond a limit.
+    /// As [`Self::charge_quota`], without a commit; false where a limit would be exceeded.
     #[must_use]
     pub fn try_charge_quota(&self, subvolume: TreeId, bytes: u64, reservation: &Reservation) -> bool {
         if !self.has_quota_limits() || bytes == 0 {
@@ -106,13 +106,13 @@ impl Store {
         charge.map(|charge| reservation.keep(charge)).is_ok()
     }
 
-    /// Whether anything is charged for data that is not written yet: less may be left of it then.
+    /// Whether anything is charged for data that is not written yet: writing it may use less.
     #[must_use]
     pub fn has_charged_quotas(&self) -> bool {
         self.0.quota.lock().has_promised()
     }
 
-    /// Asks whether a subvolume may get the tree blocks that a change of names takes at most. Commits where that may
+    /// Checks whether a subvolume may get the tree blocks that a change of names needs at most. Commits where that may
     /// help. Not to be called with an open handle.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Store {
         self.within_limits(|| self.0.quota.lock().check(subvolume, bytes))
     }
 
-    /// Where the limit is reached by what is not committed, or something was freed, a commit counts exactly.
+    /// Where uncommitted changes reach the limit, or something was freed, a commit counts exactly.
     fn within_limits<R>(&self, ask: impl Fn() -> Result<R, Over>) -> Result<R> {
         match ask() {
             Err(over) if over.is_estimated || self.0.pending.touched.count() > 0 => {
@@ -137,7 +137,8 @@ impl Store {
         .map_err(|over| Error::QuotaExceeded { group: over.group })
     }
 
-    /// Turns quotas on, and counts what there is; simple ones count what is made from here on, for who makes it.
+    /// Turns quotas on, and counts the existing extents; simple quotas count extents allocated from now on, for the
+    /// subvolume that allocates them.
     ///
     /// # Errors
     /// [`QuotaError::On`]; those of a commit.

@@ -17,22 +17,22 @@ use btrfs_pool::Stripe;
 /// Chunks that are added for one group to be closed.
 const CHUNKS_PER_GROUP_MAX: usize = 4;
 
-/// Data extents that are copied before they are moved together.
+/// Data extents that are copied before they are moved in one transaction.
 const COPIED_EXTENTS_MAX: usize = 1024;
 
-/// Tree blocks that one step is ready for at first, beside those it was asked for: of the ways to them.
+/// Tree blocks that the first step reserves beside those it was asked for: the blocks above them.
 const WAYS_BLOCKS: u64 = 64;
 
 /// Fewest tree blocks worth a step.
 const STEP_BLOCKS_MIN: usize = 4;
 
-/// Changes of references that one transaction which drops trees of the kernel's is ready for at first.
+/// Changes of references that the first transaction that drops trees of the kernel reserves for.
 const DROPPED_HEADS: u64 = 4096;
 
-/// Attempts at one step, each ready for what the one before would have taken.
+/// Attempts at one step, each with a reservation as large as the one before would have needed.
 const ATTEMPTS_MAX: usize = 8;
 
-/// A block group, as filters look at it.
+/// The properties of a block group, for filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupState {
     /// First logical byte.
@@ -63,14 +63,14 @@ impl Copied {
     }
 }
 
-/// What one step moved.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes of data.
     pub data_bytes: u64,
-    /// Bytes of tree blocks made anew, those that only lead to others included.
+    /// Bytes of rewritten tree blocks, including those that only lead to others.
     pub block_bytes: u64,
-    /// Nothing that the extent tree knows is left in the group.
+    /// No extent of the extent tree is left in the group.
     pub is_all: bool,
 }
 
@@ -94,24 +94,23 @@ impl Store {
         self.0.space.all_groups().into_iter().filter_map(state).collect()
     }
 
-    /// What new block groups of a kind are to be from now on: `None` for what they were.
+    /// Sets the flags of new block groups of a kind: `None` for the present ones.
     pub fn set_target(&self, kind: SpaceKind, flags: Option<BlockGroupFlags>) {
         self.0.space.set_target(kind, flags);
     }
 
-    /// From now on chunks are allocated below this byte of a device only; `None` for anywhere.
+    /// Allocates chunks below this byte of a device only; `None` for anywhere.
     pub fn set_ceiling(&self, device: DevId, bytes: Option<u64>) {
         self.0.space.set_ceiling(device, bytes.unwrap_or(u64::MAX));
     }
 
-    /// From now on new chunks have at most so many bytes, a multiple of 64 KiB; `None` for as many as their kind has.
+    /// Limits new chunks to this many bytes, a multiple of 64 KiB; `None` for the limit of their kind.
     pub fn set_chunk_bytes_max(&self, bytes: Option<u64>) {
         self.0.space.set_chunk_bytes_max(bytes.unwrap_or(u64::MAX));
     }
 
-    /// Has nothing more be allocated from the block group at `start`, nor written into what lies there: data is not
-    /// overwritten in place there by anyone who asks [`Self::is_data_shared`] from now on. Not to be called with an
-    /// open handle.
+    /// Closes the block group at `start` for allocation and for overwrites in place: [`Self::is_data_shared`] is true
+    /// for its extents from now on. Not to be called with an open handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where there is not enough room without it; `Unsupported` for a file system without a
@@ -140,7 +139,7 @@ impl Store {
                 return Ok(Emptying::new(group));
             }
             if !self.add_room(group.kind())? {
-                // What is pinned may do.
+                // A commit may free enough pinned bytes.
                 self.commit()?;
                 if engine.space.close_group(&group) {
                     return Ok(Emptying::new(group));
@@ -159,7 +158,7 @@ impl Store {
         self.add_chunk(kind)
     }
 
-    /// Ends an emptying: what is left in the group stays there.
+    /// Ends an emptying: the rest of the group stays there.
     pub fn reopen_group(&self, emptying: Emptying) {
         self.0.space.reopen_group(&emptying.group);
     }
@@ -167,7 +166,7 @@ impl Store {
     /// Copies the next data extents of the group, about `bytes_max` bytes, and at least one.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; [`Error::NoGoodCopy`] for data that is not as its checksums say; `Device`.
+    /// [`Error::NoSpace`]; [`Error::NoGoodCopy`] for data that does not match its checksums; `Device`.
     pub fn copy_step(&self, emptying: &Emptying, bytes_max: u64) -> Result<Copied> {
         let (found, bytes) = self.next_data(emptying, bytes_max)?;
         if found.is_empty() {
@@ -176,7 +175,7 @@ impl Store {
         let need = Need { items: 0, data: bytes };
         let copied = self.copy(&self.reserve(need)?, &found);
         match copied {
-            // What is free may be in pieces that are too small.
+            // The free space may be in pieces that are too small.
             Err(Error::NoSpace { .. }) if self.add_room(SpaceKind::Data)? => self.copy(&self.reserve(need)?, &found),
             copied => copied,
         }
@@ -220,17 +219,16 @@ impl Store {
         Ok((found, bytes))
     }
 
-    /// Gives back the space of copies that are not going to be used.
+    /// Frees copies that will not be used.
     pub fn forget_copies(&self, copied: Copied) {
         for moved in copied.0 {
             self.free_unused(DataExtent { at: moved.to, len: moved.len });
         }
     }
 
-    /// Moves what was copied, and tree blocks, about `blocks_max` of them: in a transaction that is alone for as long
-    /// as that takes. `settle` is called when new places are in the trees, and returns when nobody looks for anything
-    /// at the old ones any more. Not to be called with an open handle, nor while anyone may add references to data that
-    /// was looked up before.
+    /// Moves copied data, and about `blocks_max` tree blocks, in a transaction of its own. `settle` is called when the
+    /// new places are in the trees, and returns when no reader uses the old ones any more. Not to be called with an
+    /// open handle, nor while another thread may add references to data that it looked up before.
     ///
     /// # Errors
     /// [`Error::NoSpace`], and nothing is changed; `Corrupt` for references and trees that contradict each other; as
@@ -265,7 +263,7 @@ impl Store {
             let promised = &txn.reservation;
             if need.metadata > promised.left(SpaceKind::Metadata) || need.system > promised.left(SpaceKind::System) {
                 drop(txn);
-                // Others go on before the next attempt.
+                // Other operations run before the next attempt.
                 cost = taken.with_some_more();
                 continue;
             }
@@ -276,12 +274,12 @@ impl Store {
             let data_bytes = closure.data.values().map(|data| data.moved.len).sum();
             let block_bytes = taken.blocks.saturating_add(taken.system_blocks).saturating_mul(engine.nodesize());
             let end = next.unwrap_or(emptying.range().end());
-            // What was on its way into the group may have arrived before all of these: it is copied first then.
+            // Data that was being written into the group may have arrived before all of these: it is copied first then.
             let is_stuck = closure.is_empty() && next.is_some();
             let done = copied.0.partition_point(|moved| is_stuck || moved.from.0 < end);
             let rest = copied.0.split_off(done);
             let mut unused = std::mem::replace(&mut copied.0, rest);
-            // Who referred to the others is gone.
+            // The references to the others are gone.
             unused.retain(|moved| !closure.data.contains_key(&moved.from));
             settle();
             drop(txn);
@@ -293,7 +291,7 @@ impl Store {
         Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: self.bytes_of(cost).metadata, available: 0 })
     }
 
-    /// What is moved next: data that was copied, and blocks up to the budget; and the first extent that is left.
+    /// The part that is moved next: copied data, and blocks up to the budget; and the first extent that is left.
     fn gather(&self, emptying: &Emptying, copied: &Copied, budget: usize) -> Result<(Closure<'_>, Option<u64>)> {
         let engine = &self.0;
         let mut closure = Closure::new(engine);
@@ -332,13 +330,13 @@ impl Store {
         space::Need { data: 0, metadata, system: cost.system_blocks.saturating_mul(nodesize) }
     }
 
-    /// Begins again at the start of the group: what was on its way into it when it was closed may have arrived.
+    /// Begins again at the start of the group: data that was being written into it when it was closed may have arrived.
     pub fn restart(&self, emptying: &mut Emptying) {
         emptying.from = emptying.range().start;
     }
 
-    /// Drops the trees that a relocation of the kernel left when it was cut short; returns how many. Not to be called
-    /// with an open handle.
+    /// Drops the trees that an interrupted relocation of the kernel left; returns how many. Not to be called with an
+    /// open handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`], and the rest stays; `Corrupt` where references are missing; as [`Self::commit`].
@@ -353,7 +351,7 @@ impl Store {
             let mut is_first = true;
             for (key, item) in leftovers(engine)? {
                 let goes = goes_with(engine, &item)?;
-                // One item more is that of the tree.
+                // The additional item is that of the tree.
                 let taken = u64::try_from(goes.changes.len()).unwrap_or(u64::MAX);
                 let need = self.bytes_of(Cost { heads: taken, items: 1, ..Cost::default() });
                 if need.metadata > txn.reservation.left(SpaceKind::Metadata) {
@@ -373,8 +371,8 @@ impl Store {
         Ok(count)
     }
 
-    /// Removes a group in which nothing is left, when that is durable; false where something is. The commit after it
-    /// makes that durable. Not to be called with an open handle.
+    /// Removes an empty group, when its emptiness is durable; false where anything is left. The next commit makes the
+    /// removal durable. Not to be called with an open handle.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where it is the last of its kind and there is no room for another; as [`Self::commit`].

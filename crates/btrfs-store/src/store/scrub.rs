@@ -1,13 +1,11 @@
-//! Scrubbing: all copies of all that a committed state has are read and checked, the bad ones written anew from good
-//! ones.
+//! Scrubbing: all copies of a committed state are read and checked, and bad ones are rewritten from good ones.
 //!
-//! A scrub goes through the extents of one committed state (a view, which keeps what others free meanwhile out of use)
-//! by address, some megabytes at a time. What a tree block must be is known from its extent item: its place, level and
-//! generation, and its own checksum; of data, the checksums of the state's checksum tree. Data without any is read, and
-//! nothing more can be said of it.
+//! A scrub goes through the extents of one committed state (a view, which holds blocks that are freed meanwhile) by
+//! address, some megabytes at a time. A tree block is checked against its extent item (address, level, generation) and
+//! its own checksum; data against the state's checksum tree. Data without checksums is read, and not checked.
 //!
-//! Failure: a bad copy is no failure of the scrub; [`ScrubStep::bad`] has it. A view that was given up for want of room
-//! is: the caller begins another scrub at [`Scrub::place`].
+//! Failure: a bad copy is no failure of the scrub, but a result in [`ScrubStep::bad`]. A view that was given up for
+//! want of space is a failure: the caller begins another scrub at [`Scrub::place`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,25 +29,25 @@ use btrfs_pool::plan::plan;
 use btrfs_pool::supers::Copies;
 use btrfs_pool::{Chunk, Pool, Purpose, check_sector};
 
-/// Bytes of extents that one step takes, of each copy.
+/// Bytes of extents in one step, of each copy.
 const STEP_BYTES: u64 = 16 << 20;
 /// Bytes that are read and checked together.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Extents that one step looks up at most.
 const STEP_EXTENTS_MAX: usize = 4096;
 
-/// What became of a unit (a tree block or a data sector) of one copy that is not what was written.
+/// The outcome for a bad unit (a tree block or a data sector of one copy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Another copy is good, and was written over it.
     Mended,
-    /// Another copy is good; this one was left as it is.
+    /// Another copy is good; this one was not changed.
     Left,
     /// No copy is good.
     Lost,
 }
 
-/// A unit of one copy that is not what was written.
+/// A bad unit of one copy.
 #[derive(Clone, Debug)]
 pub struct BadUnit {
     /// Where it is.
@@ -58,31 +56,31 @@ pub struct BadUnit {
     pub len: u64,
     /// A tree block; else a sector of data.
     pub is_tree: bool,
-    /// Which copy, and what is wrong with it.
+    /// The copy, and its defect.
     pub copy: BadCopy,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
 }
 
-/// What one step of a scrub read and found.
+/// The result of one step.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubStep {
     /// Bytes of tree blocks, of all copies.
     pub tree_bytes: u64,
     /// Bytes of data, of all copies.
     pub data_bytes: u64,
-    /// Those among them that no checksum tells of.
+    /// Those among them without a checksum.
     pub unchecked_bytes: u64,
-    /// Units that are not as they should be, by address.
+    /// Bad units, by address.
     pub bad: Vec<BadUnit>,
 }
 
-/// A copy of the superblock that is not the one that counts.
+/// A superblock copy that differs from the current one.
 #[derive(Clone, Debug)]
 pub struct BadSuperblock {
-    /// Which copy, and what is wrong with it.
+    /// The copy, and its defect.
     pub copy: BadCopy,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
 }
 
@@ -93,15 +91,15 @@ pub struct Scrub {
     view: Store,
     whole: Arc<View>,
     mends: bool,
-    /// Nothing in the state is as new as this.
+    /// The generation of blocks newer than the state.
     running: Generation,
-    /// Extents that begin before this were read.
+    /// Extents that begin before this address were read.
     next: u64,
-    /// The extents of the step that begins at this place: the device was told of them.
+    /// The extents of the step that begins at this address, prefetched by the devices.
     ahead: Option<(u64, Vec<Found>)>,
 }
 
-/// What must be in a run of bytes.
+/// The expected contents of a run of bytes.
 enum Content {
     /// Tree blocks: level and generation of each.
     Blocks(Vec<(u8, Generation)>),
@@ -117,14 +115,14 @@ struct Piece {
     content: Content,
 }
 
-/// A bad unit, by its place among those of its piece, and what belongs there.
+/// A bad unit, by its index in its piece, and its correct bytes.
 struct Mend {
     index: usize,
     chunk: Arc<Chunk>,
     good: Vec<u8>,
 }
 
-/// An extent as its item has it.
+/// An extent as its item describes it.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     at: u64,
@@ -138,8 +136,8 @@ fn goes_on(a: &Found, b: &Found) -> bool {
 }
 
 impl Store {
-    /// Begins a scrub of the newest durable state, with the extents from an address on. With `mends`, bad copies are
-    /// written anew.
+    /// Begins a scrub of the newest durable state, at the extents from an address on. With `mends`, bad copies are
+    /// rewritten.
     ///
     /// # Errors
     /// As [`Self::committed_view`]; `ReadOnly` where it cannot mend.
@@ -152,7 +150,7 @@ impl Store {
         Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0, ahead: None })
     }
 
-    /// Reads all copies of the superblock, and with `mends` writes those anew that are not what the last commit wrote;
+    /// Reads all copies of the superblock, and with `mends` rewrites those that differ from the last commit's; returns
     /// the bytes read, and the bad copies.
     ///
     /// # Errors
@@ -162,7 +160,7 @@ impl Store {
             self.check_mends()?;
         }
         let engine = &self.0;
-        // No commit writes one meanwhile.
+        // With the gate held no commit writes one.
         let _serial = engine.gate.serialize();
         let current = engine.log.lock_superblock();
         let pool = engine.pool();
@@ -210,7 +208,7 @@ impl Scrub {
         let end = last.at.saturating_add(last.len.max(1));
         let pieces = self.pieces(&found)?;
         // A device that is fast is so only with many requests at a time: it fetches the next step meanwhile.
-        // What is wrong with its extents is said when it is its turn.
+        // Defects of its extents are reported in its turn.
         if let Ok(coming) = self.extents(end) {
             self.will_read(&coming);
             self.ahead = Some((end, coming));
@@ -235,7 +233,7 @@ impl Scrub {
         Ok(Some(step))
     }
 
-    /// Tells the devices of all copies of these extents.
+    /// Prefetches all copies of these extents.
     fn will_read(&self, found: &[Found]) {
         let pool = self.view.0.pool();
         for run in found.chunk_by(goes_on) {
@@ -268,7 +266,7 @@ impl Scrub {
         Ok(found)
     }
 
-    /// Cuts extents into what is read together.
+    /// Cuts extents into pieces that are read at once.
     fn pieces(&self, found: &[Found]) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for run in found.chunk_by(goes_on) {
@@ -294,7 +292,7 @@ impl Scrub {
         Ok(pieces)
     }
 
-    /// Reads all copies of a piece; what is wrong with them, and what can be mended.
+    /// Reads all copies of a piece; returns their defects, and the repairs.
     fn judge(&self, piece: &Piece) -> Result<(ScrubStep, Vec<Mend>)> {
         let copies = piece.chunk.profile().mirror_count();
         let units = piece.units(self.view.0.pool());
@@ -325,7 +323,7 @@ impl Scrub {
         Ok((judged, mends))
     }
 
-    /// The units of one copy that are not as they should be.
+    /// The bad units of one copy.
     fn bad_units(
         &self,
         piece: &Piece,
@@ -350,7 +348,7 @@ impl Scrub {
         Ok(bad)
     }
 
-    /// Checks what was read of a copy of the whole piece.
+    /// Checks the bytes read from one copy of the whole piece.
     fn wrong(&self, piece: &Piece, units: &[Range<usize>], buf: &[u8]) -> Vec<(usize, Cause)> {
         // All checksums at once, where they are right, take a fraction of the time.
         if let Content::Data(csums) = &piece.content
@@ -401,7 +399,7 @@ impl Scrub {
         self.check(piece, index, at, buf)
     }
 
-    /// Finds a good copy of a unit of which these are bad.
+    /// Finds a good copy of a unit with bad copies.
     fn treat(
         &self,
         piece: &Piece,
@@ -418,7 +416,7 @@ impl Scrub {
         let has_good = (0..copies)
             .filter(|mirror| !is_bad(*mirror))
             .any(|mirror| self.read_unit(piece, *index, &unit, mirror, &mut buf).is_ok());
-        // What has no checksums may be overwritten in place at any time, with what was not read here.
+        // Data without checksums may be overwritten in place at any time, with bytes that were not read here.
         let is_stable = !matches!(&piece.content, Content::Data(csums) if csums.get(*index).is_none());
         for (_, copy) in bad {
             if self.mends && has_good && is_stable {
@@ -432,7 +430,7 @@ impl Scrub {
 }
 
 impl Piece {
-    /// The runs of bytes that are right or wrong by themselves.
+    /// The runs of bytes that are checked one by one.
     fn units(&self, pool: &Pool) -> Vec<Range<usize>> {
         let size = match &self.content {
             Content::Blocks(_) => pool.node_bytes(),
@@ -453,7 +451,7 @@ impl Piece {
     }
 }
 
-/// What is wrong with a copy of the superblock that was read.
+/// The defect of a copy of the superblock.
 fn wrong_superblock(offset: u64, read: &btrfs_pool::Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
     let copy = match read {
         Ok(copy) => copy,

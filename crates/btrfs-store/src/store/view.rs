@@ -1,4 +1,4 @@
-//! Reading one committed state while others write.
+//! Views: reading one committed state while others write. Used by scrub, send and checks of a mounted volume.
 
 use std::sync::Arc;
 
@@ -14,20 +14,19 @@ use crate::{Result, bootstrap};
 
 /// Why a held state cannot be read any longer.
 const GIVEN_UP: &str = "the earlier state that was being read was given up: the volume needed its space";
-/// Tree blocks that a view keeps in memory at most, one part of so many of what the store itself may.
+/// Share of the store's cache size that the cache of a view may use.
 const CACHE_SHARE: usize = 4;
 
 impl Store {
-    /// The states that the superblock leads to, the newest first. What is read of an earlier one may have been written
-    /// over.
+    /// The states that the superblock leads to, the newest first. Blocks of earlier ones may have been overwritten.
     #[must_use]
     pub fn generations(&self) -> Vec<Generation> {
         bootstrap::generations(&self.superblock())
     }
 
-    /// The newest durable state, to be read for as long as the answer lives: what is freed meanwhile stays out of use.
-    /// Data that is overwritten in place (`NODATACOW`) is read as it is then. Where others would find no room for what
-    /// it holds back, it is given up, and reads through it fail.
+    /// A view of the newest durable state: blocks and extents freed while it lives are held. Data overwritten in place
+    /// (`NODATACOW`) is read in its present form. If a reservation needs the held space, the view is given up, and
+    /// reads through it fail.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -35,15 +34,15 @@ impl Store {
         Ok(self.view(None)?.0)
     }
 
-    /// Keeps the newest durable state from being written over, for a reader that opens the device by itself. Where
-    /// others would find no room for what is held back, it is given up, as a view is.
+    /// Keeps the newest durable state from being overwritten, for a reader that opens the device by itself. Where other
+    /// operations need the held space, it is given up, as a view is.
     pub fn hold_committed(&self) -> HeldState {
         let (view, superblock) = self.0.open_view();
         HeldState { view, store: self.clone(), superblock }
     }
 
-    /// As [`Self::committed_view`], of the state that an earlier transaction committed. What of it the newest durable
-    /// state has too stays readable; the rest may be written over at any time, and then fails as damage does.
+    /// As [`Self::committed_view`], of the state that an earlier transaction committed. Blocks that the newest durable
+    /// state shares stay readable; others may be overwritten at any time, and then reading them fails as damage does.
     ///
     /// # Errors
     /// `Unsupported` for a state that the superblock does not lead to; as [`Self::open`].
@@ -65,7 +64,7 @@ impl Store {
         if let Some(wanted) = generation {
             bootstrap::use_generation(&mut superblock, wanted, &options)?;
         }
-        // The devices end the view when the last of them is dropped.
+        // When the last of the devices is dropped, the view ends.
         let wrap = |device| -> Arc<dyn Device> { Arc::new(ViewDevice { device, state: Arc::clone(&state) }) };
         let pool = engine.pool().view(&superblock, wrap)?;
         let store = Self(Arc::new(bootstrap::start(pool, superblock, &options)?));
@@ -73,8 +72,8 @@ impl Store {
     }
 }
 
-/// A committed state whose blocks and extents stay out of use, for a reader of the device that is not this store: for
-/// as long as this lives and [`Self::is_whole`].
+/// A committed state whose blocks and extents are held, for a reader of the device that is not this store: for as long
+/// as this lives and [`Self::is_whole`].
 #[derive(Debug)]
 #[must_use = "the state is free to be written over when this is dropped"]
 pub struct HeldState {
@@ -84,13 +83,13 @@ pub struct HeldState {
 }
 
 impl HeldState {
-    /// The superblock of the state, which leads to no log: a log is written over by later commits.
+    /// The superblock of the state, without its log: later commits overwrite a log.
     #[must_use]
     pub fn superblock(&self) -> &FsSuper {
         &self.superblock
     }
 
-    /// The copies of the superblock on the devices that are not what the last commit wrote.
+    /// The superblock copies on the devices that differ from the last commit's.
     ///
     /// # Errors
     /// As [`Store::scrub_superblocks`].
@@ -98,8 +97,8 @@ impl HeldState {
         Ok(self.store.scrub_superblocks(false)?.1)
     }
 
-    /// True while nothing of the state can have been written over, and the volume has the size that it had. What was
-    /// read before the call is of the state then.
+    /// True while nothing of the state can have been overwritten, and the volume has the same size. Bytes read before
+    /// the call are of the state then.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let now = self.store.0.log.lock_superblock().fields().total_bytes;
@@ -113,7 +112,7 @@ impl Drop for HeldState {
     }
 }
 
-/// A device on which an earlier state is read, for as long as that is there.
+/// A device on which an earlier state is read, while that state is held.
 #[derive(Debug)]
 struct ViewDevice {
     device: Arc<dyn Device>,
@@ -121,7 +120,7 @@ struct ViewDevice {
 }
 
 impl ViewDevice {
-    /// What was read before this is of the state that is viewed.
+    /// Bytes read before this call are of the viewed state.
     fn check(&self) -> blockdev::Result<()> {
         match self.state.view.is_whole() {
             true => Ok(()),

@@ -1,4 +1,5 @@
-//! After a removal: empty blocks go, small ones join a neighbour, the root comes down.
+//! After a removal: empty blocks are freed, small ones merged with a neighbour, the root lowered. Called by edits that
+//! remove items.
 
 #![expect(
     clippy::indexing_slicing,
@@ -13,7 +14,7 @@ use super::block::WriteLocked;
 use super::forest::RootPtr;
 use super::host::Host;
 use super::write_path::{Path, Step, child_for_write, create, fix_first_key, free};
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
 /// Puts the path's leaf in order after items were removed from `slot` on.
 pub(crate) fn after_remove(host: &dyn Host, path: &mut Path<'_>, slot: usize) -> Result<()> {
@@ -21,7 +22,7 @@ pub(crate) fn after_remove(host: &dyn Host, path: &mut Path<'_>, slot: usize) ->
     if last == 0 {
         return Ok(());
     }
-    if raw::nritems(path.leaf_bytes()) == 0 {
+    if layout::nritems(path.leaf_bytes()) == 0 {
         let step = path.steps.pop().expect("a path ends in a leaf");
         free(host, path.tree, step.block)?;
         return remove_ptr(host, path, last - 1);
@@ -29,7 +30,7 @@ pub(crate) fn after_remove(host: &dyn Host, path: &mut Path<'_>, slot: usize) ->
     if slot == 0 {
         fix_first_key(path, last);
     }
-    if leaf::used(path.leaf_bytes()) < raw::capacity(path.leaf_bytes()) / 3 {
+    if leaf::used(path.leaf_bytes()) < layout::capacity(path.leaf_bytes()) / 3 {
         merge_leaf(host, path)?;
     }
     Ok(())
@@ -40,7 +41,7 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     path.steps.truncate(step + 1);
     let slot = path.steps[step].slot;
     node::remove(&mut path.steps[step].block.data, slot);
-    let count = raw::nritems(&path.steps[step].block.data);
+    let count = layout::nritems(&path.steps[step].block.data);
     let is_root = step == 0 && path.root.is_some();
     if count == 0 && is_root {
         return empty_root(host, path);
@@ -56,8 +57,9 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     if is_root {
         return if count == 1 { lower_root(host, path) } else { Ok(()) };
     }
-    // A root that has one child was put there for a snapshot (`Tree::raise`), and goes once that child has but one.
-    if count == 1 && step == 1 && path.root.is_some() && raw::nritems(&path.steps[0].block.data) == 1 {
+    // A root that has one child was put there for a snapshot (`Tree::raise`); it goes once that child has only one,
+    // too.
+    if count == 1 && step == 1 && path.root.is_some() && layout::nritems(&path.steps[0].block.data) == 1 {
         lower_root(host, path)?;
         return lower_root(host, path);
     }
@@ -65,8 +67,8 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     if step > 0 && count < max / 4 { merge_node(host, path, step) } else { Ok(()) }
 }
 
-/// The last item is gone: an empty leaf takes the root's place. (Not the same block: its
-/// level stands in the extent tree.)
+/// The last item was removed: an empty leaf takes the root's place. (A new block, since the extent tree records the
+/// level.)
 pub(crate) fn empty_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let top = path.steps.remove(0);
     let leaf = create(host, path.tree, 0)?;
@@ -78,10 +80,10 @@ pub(crate) fn empty_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     free(host, path.tree, top.block)
 }
 
-/// The root has one child left, which takes its place.
+/// Replaces a root by its only child.
 fn lower_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let top = path.steps.remove(0);
-    let level = raw::level(&top.block.data);
+    let level = layout::level(&top.block.data);
     let (at, generation) = node::child(&top.block.data, 0);
     if let Some(root) = path.root.as_mut() {
         **root = RootPtr { at, level: level - 1, generation: Generation(generation.0) };
@@ -90,31 +92,31 @@ fn lower_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     free(host, path.tree, top.block)
 }
 
-/// A neighbour of the block at `step` that its contents fit into together.
+/// A neighbour of the block at `step` that can take the contents of both.
 enum Neighbour {
     Left(WriteLocked),
     Right(WriteLocked),
 }
 
-/// Joins the path's leaf with a neighbour where an eighth stays free: the next insert is not to split them again.
+/// Joins the path's leaf with a neighbour where an eighth stays free, so that the next insert does not split it again.
 fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let last = path.steps.len() - 1;
     let used = leaf::used(path.leaf_bytes());
-    let capacity = raw::capacity(path.leaf_bytes());
+    let capacity = layout::capacity(path.leaf_bytes());
     let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity - capacity / 8)
     else {
         return Ok(());
     };
     let mut step = path.steps.pop().expect("a path ends in a leaf");
-    let count = raw::nritems(&step.block.data);
+    let count = layout::nritems(&step.block.data);
     let parent = &mut path.steps[last - 1];
     match neighbour {
         Neighbour::Left(mut left) => {
-            let end = raw::nritems(&left.data);
+            let end = layout::nritems(&left.data);
             leaf::move_items(&mut step.block.data, 0, count, &mut left.data, end);
         }
         Neighbour::Right(mut right) => {
-            node::set_key(&mut parent.block.data, parent.slot + 1, &raw::key_at(&step.block.data, 0));
+            node::set_key(&mut parent.block.data, parent.slot + 1, &layout::key_at(&step.block.data, 0));
             leaf::move_items(&mut step.block.data, 0, count, &mut right.data, 0);
         }
     }
@@ -123,20 +125,20 @@ fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
 }
 
 fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
-    let count = raw::nritems(&path.steps[step].block.data);
+    let count = layout::nritems(&path.steps[step].block.data);
     let max = node::max_ptrs(&path.steps[step].block.data);
-    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max) else {
+    let Some(neighbour) = neighbour(host, path, step, |other| layout::nritems(other) + count <= max) else {
         return Ok(());
     };
     let mut small = path.steps.pop().expect("the path has this step");
     let parent = &mut path.steps[step - 1];
     match neighbour {
         Neighbour::Left(mut left) => {
-            let end = raw::nritems(&left.data);
+            let end = layout::nritems(&left.data);
             node::move_ptrs(&mut small.block.data, 0, count, &mut left.data, end);
         }
         Neighbour::Right(mut right) => {
-            node::set_key(&mut parent.block.data, parent.slot + 1, &raw::key_at(&small.block.data, 0));
+            node::set_key(&mut parent.block.data, parent.slot + 1, &layout::key_at(&small.block.data, 0));
             node::move_ptrs(&mut small.block.data, 0, count, &mut right.data, 0);
         }
     }
@@ -144,13 +146,13 @@ fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     remove_ptr(host, path, step - 1)
 }
 
-/// The left or right neighbour under the same parent, if `fits`; ready for writing. One that
-/// cannot be read or copied is left alone: the removal is done, and joining blocks can wait.
+/// The left or right neighbour under the same parent, if `fits`, locked for writing. One that cannot be read or copied
+/// is skipped: the removal is done, and joining blocks can wait.
 fn neighbour(host: &dyn Host, path: &mut Path<'_>, step: usize, fits: impl Fn(&[u8]) -> bool) -> Option<Neighbour> {
     let tree = path.tree;
     let parent = &mut path.steps[step - 1];
     let slot = parent.slot;
-    let candidates = [slot.checked_sub(1), (slot + 1 < raw::nritems(&parent.block.data)).then_some(slot + 1)];
+    let candidates = [slot.checked_sub(1), (slot + 1 < layout::nritems(&parent.block.data)).then_some(slot + 1)];
     for candidate in candidates.into_iter().flatten() {
         let expect = tree.child_expect(&parent.block.data, candidate);
         if !tree.forest.read(&expect).is_ok_and(|block| fits(&block.data)) {
@@ -159,7 +161,7 @@ fn neighbour(host: &dyn Host, path: &mut Path<'_>, step: usize, fits: impl Fn(&[
         let Ok(block) = child_for_write(host, tree, &mut parent.block.data, candidate) else {
             continue;
         };
-        // It was not locked for a moment, and may have grown.
+        // It was unlocked for a moment, and may have grown.
         if fits(&block.data) {
             return Some(if candidate < slot { Neighbour::Left(block) } else { Neighbour::Right(block) });
         }

@@ -1,11 +1,11 @@
-//! A tree block in memory, and where blocks are read from.
+//! A tree block in memory, and the trait of its source. Used by the whole tree layer.
 
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId, verify};
 
 use crate::Result;
 use crate::locks::{ArcReadGuard, ArcRwLock, ArcWriteGuard, Rank};
 
-use super::raw;
+use super::layout;
 
 /// The on-disk bytes of one tree block.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Block {
 
     fn with(bytes: Bytes) -> Self {
         let (at, data) = (bytes.at, &bytes.data);
-        let (level, generation, owner) = (raw::level(data), raw::generation(data), raw::owner(data));
+        let (level, generation, owner) = (layout::level(data), layout::generation(data), layout::owner(data));
         Self { lock: ArcRwLock::new(Rank::TreeBlock, bytes), at, level, generation, owner }
     }
 
@@ -146,13 +146,13 @@ fn has_first_key(locked: &Bytes, expect: &ReadExpect) -> bool {
 /// The greatest of all keys for a block without items.
 #[inline]
 fn first_key(locked: &Bytes) -> Key {
-    match raw::nritems(&locked.data) {
+    match layout::nritems(&locked.data) {
         0 => Key::MAX,
-        _ => raw::get_key(&locked.data, raw::HEADER),
+        _ => layout::get_key(&locked.data, layout::HEADER),
     }
 }
 
-/// What the parent says of a block that is to be read.
+/// The properties of a block according to its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadExpect {
     /// Address.
@@ -198,11 +198,11 @@ impl<'a> BlockView<'a> {
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
-            at: Logical(raw::bytenr(bytes)),
-            generation: Generation(raw::generation(bytes)),
-            owner: TreeId(raw::owner(bytes)),
-            level: raw::level(bytes),
-            flags: raw::flags(bytes),
+            at: Logical(layout::bytenr(bytes)),
+            generation: Generation(layout::generation(bytes)),
+            owner: TreeId(layout::owner(bytes)),
+            level: layout::level(bytes),
+            flags: layout::flags(bytes),
             bytes,
         }
     }
@@ -210,6 +210,6 @@ impl<'a> BlockView<'a> {
     /// The key of the first item or pointer; none in an empty leaf.
     #[must_use]
     pub fn first_key(&self) -> Option<Key> {
-        (raw::nritems(self.bytes) > 0).then(|| raw::key_at(self.bytes, 0))
+        (layout::nritems(self.bytes) > 0).then(|| layout::key_at(self.bytes, 0))
     }
 }

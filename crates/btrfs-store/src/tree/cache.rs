@@ -1,6 +1,6 @@
 //! The cache of tree blocks: sharded by address, bounded, second chance for blocks in use.
 //!
-//! Blocks that anyone else holds (a reader, or the transaction that made them dirty) are
+//! Blocks that something else holds (a reader, or the transaction that made them dirty) are
 //! never evicted, so the bound is one for idle blocks.
 
 use btrfs_disk::Logical;
@@ -49,7 +49,7 @@ impl Cache {
         self.look(at, |block| Some(block.clone()))
     }
 
-    /// What `f` makes of a block, with the cache's lock held: it must not wait for anything.
+    /// Calls `f` on a block, with the cache's lock held: it must not block.
     #[inline]
     pub(crate) fn look<R>(&self, at: Logical, f: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
         let mut shard = self.shard(at).lock();

@@ -1,10 +1,11 @@
-//! What differs between two trees, in the order of keys, without looking below blocks that both have.
+//! The differences between two trees, in the order of keys. Blocks that both have are skipped.
 //!
-//! Two trees that came from one, as a subvolume and its snapshot, share every block that was not changed since: the
-//! same address and generation. Only what leads to other blocks is read.
+//! Two trees with a common origin, as a subvolume and its snapshot, share every unchanged block: the same address and
+//! generation. Only pointers to different blocks are followed.
 //!
 //! Invariants: neither tree changes meanwhile (both are of a committed state, or read-only); the cursors keep copies of
-//! one block a level, and no locks, so that the trees may be read between two differences.
+//! one block a level, and no locks, so that the trees may be read between two differences. Called by send, through
+//! `Store`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::Result;
 
 use super::block::ReadExpect;
 use super::forest::Tree;
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
 /// An item that differs: at least one of the trees has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct Difference<'a> {
 pub struct Compare {
     old: Cursor,
     new: Cursor,
-    /// Who goes on before the next look: the items shown last.
+    /// Which cursor to advance before the next step: the order of the items shown last.
     shown: Option<Ordering>,
 }
 
@@ -113,7 +114,7 @@ impl Compare {
     /// Whether the cursors, which are at one key and level, lead to one block, or are at items with the same bytes.
     fn is_same(&self) -> bool {
         match (self.old.path.last(), self.new.path.last()) {
-            (Some((old, old_slot)), Some((new, new_slot))) if raw::level(old) > 0 => {
+            (Some((old, old_slot)), Some((new, new_slot))) if layout::level(old) > 0 => {
                 node::child(old, *old_slot) == node::child(new, *new_slot)
             }
             (Some((old, old_slot)), Some((new, new_slot))) => leaf::data(old, *old_slot) == leaf::data(new, *new_slot),
@@ -136,7 +137,7 @@ impl Cursor {
         let Some(tree) = &self.tree else { return Ok(()) };
         let block = tree.forest().read(expect)?.data.clone();
         self.block_count += 1;
-        let is_empty = raw::nritems(&block) == 0;
+        let is_empty = layout::nritems(&block) == 0;
         self.path.push((block, 0));
         if is_empty {
             self.leave();
@@ -145,12 +146,12 @@ impl Cursor {
     }
 
     fn level(&self) -> u8 {
-        self.path.last().map_or(0, |(block, _)| raw::level(block))
+        self.path.last().map_or(0, |(block, _)| layout::level(block))
     }
 
     /// The key here; none at the end.
     fn key(&self) -> Option<Key> {
-        self.path.last().map(|(block, slot)| raw::key_at(block, *slot))
+        self.path.last().map(|(block, slot)| layout::key_at(block, *slot))
     }
 
     /// The item here, in a leaf.
@@ -170,18 +171,18 @@ impl Cursor {
     fn advance(&mut self) {
         if let Some((block, slot)) = self.path.last_mut() {
             *slot += 1;
-            if *slot >= raw::nritems(block) {
+            if *slot >= layout::nritems(block) {
                 self.leave();
             }
         }
     }
 
-    /// To what comes after this block.
+    /// To the next pointer or item behind this block.
     fn leave(&mut self) {
         while self.path.pop().is_some() {
             let Some((block, slot)) = self.path.last_mut() else { return };
             *slot += 1;
-            if *slot < raw::nritems(block) {
+            if *slot < layout::nritems(block) {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! Cutting bytes out of an item: what stays is one item or two, in the leaf where it was.
+//! Cutting bytes out of an item: one item or two stay, in the same leaf. Called by the checksum tree.
 
 #![expect(clippy::indexing_slicing, reason = "the place of the cut is looked for in the item itself")]
 
@@ -8,20 +8,20 @@ use crate::{Error, Result};
 
 use super::edit::{Edit, check_is_before_next, rekey};
 use super::forest::Tree;
-use super::raw::ITEM;
+use super::layout::ITEM;
 use super::write_path::{Intent, find, find_copying};
-use super::{leaf, raw, split};
+use super::{layout, leaf, split};
 
-/// What becomes of an item whose middle goes.
+/// The parts that stay of an item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// Bytes that it keeps.
     pub(crate) head: usize,
-    /// Where in it the bytes begin that become the item `tail_key`.
+    /// Offset of the bytes that become the item `tail_key`.
     pub(crate) tail: usize,
     /// Key of the second item.
     pub(crate) tail_key: Key,
-    /// Where in it, behind `tail`, an item of a leaf of its own may begin, and its key.
+    /// Offset behind `tail` at which an item in a leaf of its own may begin, and its key.
     pub(crate) rest: (usize, Key),
 }
 
@@ -30,9 +30,8 @@ impl Edit<'_> {
     /// moment there may be more than those.
     ///
     /// # Errors
-    /// When a block cannot be read or there is no room for one; [`Error::NotFound`] when there is
-    /// no such item or it is shorter; [`Error::Exists`] when another one begins where a part of it
-    /// is, as in an image whose items overlap.
+    /// When a block cannot be read or there is no room for one; [`Error::NotFound`] when there is no such item or it is
+    /// shorter; [`Error::Exists`] when another item has the key of a part, as in an image whose items overlap.
     pub(crate) fn cut_middle(&self, tree: &Tree, key: &Key, cut: &Cut) -> Result<()> {
         let host = self.host();
         let mut path = find(host, tree, key, Intent::Touch)?;
@@ -54,10 +53,10 @@ impl Edit<'_> {
                 return Ok(());
             }
             let (block, (rest, rest_key)) = (path.leaf_bytes(), cut.rest);
-            let is_large = raw::nritems(block) == 1 || second.len() > raw::capacity(block) / 4;
+            let is_large = layout::nritems(block) == 1 || second.len() > layout::capacity(block) / 4;
             if is_large && (cut.tail + 1..old.len()).contains(&rest) {
-                // Were it moved as it is, the next cut would find its leaf full again, and the one
-                // it left almost empty.
+                // If the item moved as it is, the next cut would find its leaf full again, and the old leaf almost
+                // empty.
                 let (kept, rest) = (old[..rest].to_vec(), old[rest..].to_vec());
                 drop(path);
                 self.insert(tree, &rest_key, &rest)?;
@@ -65,7 +64,7 @@ impl Edit<'_> {
                 path = find(host, tree, key, Intent::Touch)?;
                 continue;
             }
-            if raw::nritems(block) == 1 {
+            if layout::nritems(block) == 1 {
                 drop(path);
                 self.insert(tree, &cut.tail_key, &second)?;
                 return self.put(tree, key, &first);

@@ -1,4 +1,4 @@
-//! The edits a transaction makes to trees.
+//! The edits a transaction makes to trees. Called by handles and by the commit.
 
 #![expect(
     clippy::indexing_slicing,
@@ -12,19 +12,19 @@ use crate::{Error, Result};
 
 use super::forest::Tree;
 use super::host::Host;
-use super::raw::ITEM;
+use super::layout::ITEM;
 use super::read::Scan;
 use super::write_path::{Intent, Path, find, find_cheaply, find_copying, fix_first_key};
-use super::{balance, leaf, raw, split};
+use super::{balance, layout, leaf, split};
 
-/// What becomes of an item that [`Edit::edit`] looked at.
+/// The decision about an item that [`Edit::edit`] showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditItem {
-    /// It stays as it is (or absent).
+    /// The item stays as it is (or absent).
     Keep,
-    /// It has these bytes from now on.
+    /// The item gets these bytes.
     Put(Vec<u8>),
-    /// It goes.
+    /// The item is removed.
     Remove,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Edit<'_> {
 }
 
 impl<'a> Edit<'a> {
-    /// Edits asked of `host`.
+    /// Edits of the transaction behind `host`.
     #[must_use]
     pub fn new(host: &'a dyn Host) -> Self {
         Self { host }
@@ -127,7 +127,7 @@ impl<'a> Edit<'a> {
         Ok(path.is_found)
     }
 
-    /// Looks at an item and decides what becomes of it, without anybody in between.
+    /// Shows an item to `f`, which decides about it, with the leaf locked.
     /// `f` may be called more than once and must not touch trees.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<'a> Edit<'a> {
         // The item is taken out, room is made where it was, and it goes back in there.
         leaf::remove(&mut path.leaf().block.data, slot, 1);
         let made = split::make_room(self.host, path, key, ITEM + len.max(old.len()));
-        // Splitting only ever frees room, so what was there fits again even where it failed.
+        // Splitting only ever frees room, so the old bytes fit again even where it failed.
         put_new(path, &[(*key, &old)]);
         made
     }
@@ -261,8 +261,8 @@ impl<'a> Edit<'a> {
         Ok(removed)
     }
 
-    /// A path to remove items from `first` on: nothing above the leaf is locked, and no block
-    /// copied, when what stays in it stays where it is.
+    /// A path to remove items from `first` on: nothing above the leaf is locked, and no block copied, when the
+    /// remaining items need not move to another block.
     fn path_to_remove<'t>(&self, tree: &'t Tree, first: &Key, to: &Key) -> Result<Path<'t>> {
         if let Some(path) = find_cheaply(self.host, tree, first, Intent::Touch)? {
             let (block, slot) = (path.leaf_bytes(), path.slot());
@@ -283,7 +283,7 @@ impl<'a> Edit<'a> {
         rekey(&mut path, new)
     }
 
-    /// A path to an item whose key is going to change.
+    /// A path to an item, to change its key.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no such item.
@@ -308,7 +308,7 @@ impl<'a> Edit<'a> {
 pub(super) fn rekey(path: &mut Path<'_>, new: &Key) -> Result<()> {
     let slot = path.slot();
     check_is_before_next(path, new)?;
-    if slot > 0 && raw::key_at(path.leaf_bytes(), slot - 1) >= *new {
+    if slot > 0 && layout::key_at(path.leaf_bytes(), slot - 1) >= *new {
         return Err(Error::Exists { tree: path.tree.id(), key: *new });
     }
     leaf::set_key(&mut path.leaf().block.data, slot, new);
@@ -319,13 +319,13 @@ pub(super) fn rekey(path: &mut Path<'_>, new: &Key) -> Result<()> {
     Ok(())
 }
 
-/// Fails when what comes behind the path's item does not come behind `key`.
+/// Fails unless the key behind the path's item is also behind `key`.
 ///
 /// # Errors
 /// [`Error::Exists`].
 pub(super) fn check_is_before_next(path: &Path<'_>, key: &Key) -> Result<()> {
     let (block, slot) = (path.leaf_bytes(), path.slot() + 1);
-    let next = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
+    let next = if slot < layout::nritems(block) { Some(layout::key_at(block, slot)) } else { path.upper };
     match next.filter(|next| next <= key) {
         Some(_) => Err(Error::Exists { tree: path.tree.id(), key: *key }),
         None => Ok(()),
@@ -350,7 +350,7 @@ pub(super) fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
 /// How many of `items` can go in one piece at the path's slot; at least one.
 pub(super) fn run_length(path: &Path<'_>, items: &[(Key, &[u8])]) -> usize {
     let (block, slot) = (path.leaf_bytes(), path.slot());
-    let limit = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
+    let limit = if slot < layout::nritems(block) { Some(layout::key_at(block, slot)) } else { path.upper };
     let mut room = leaf::free_space(block);
     let mut count = 0;
     for (key, bytes) in items {

@@ -1,14 +1,15 @@
-//! Changes of items that lie side by side: their leaf is found once, locked once, and laid out once.
+//! Changes of items that lie side by side: their leaf is found once, locked once, and laid out once. Called by
+//! `extent/apply`.
 
 use btrfs_disk::Key;
 
 use super::edit::{Edit, EditItem};
 use super::forest::Tree;
 use super::write_path::{Intent, Path, find};
-use super::{leaf, raw};
+use super::{layout, leaf};
 use crate::Result;
 
-/// Items of a leaf that get other bytes.
+/// Items of a leaf that get new bytes.
 struct Puts {
     items: Vec<(usize, Vec<u8>)>,
     /// Bytes that are left in the leaf.
@@ -16,8 +17,8 @@ struct Puts {
 }
 
 impl Edit<'_> {
-    /// Looks at items of ascending keys, from the first on, and decides what becomes of each, as long as they are
-    /// there, lie in one leaf, and that has the room. Returns how many it did; `f` may have been called for one more.
+    /// Shows items of ascending keys to `f`, which decides about each, as long as they exist, lie in one leaf, and that
+    /// has the room. Returns how many were decided; `f` may have been called for one more.
     /// Nothing else changes the leaf in between. `f` must not touch trees.
     ///
     /// # Errors
@@ -36,7 +37,7 @@ impl Edit<'_> {
         let mut puts = Puts { items: Vec::new(), free: leaf::free_space(path.leaf_bytes()) };
         let mut done = 0;
         for (index, key) in std::iter::once(first).chain(keys).enumerate() {
-            let Ok(slot) = raw::search(path.leaf_bytes(), &key) else { break };
+            let Ok(slot) = layout::search(path.leaf_bytes(), &key) else { break };
             match f(index, leaf::data(path.leaf_bytes(), slot))? {
                 EditItem::Keep => {}
                 EditItem::Put(bytes) => {
@@ -49,7 +50,7 @@ impl Edit<'_> {
                     if !path.can_remove(slot, 1) {
                         return Ok(done);
                     }
-                    // What is left may go to a neighbour.
+                    // The rest of the leaf may be merged with a neighbour.
                     self.remove_at(&mut path, slot, 1)?;
                     return Ok(index.saturating_add(1));
                 }

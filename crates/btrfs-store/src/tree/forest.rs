@@ -1,4 +1,4 @@
-//! Trees, and what they share: the block cache and the source of blocks.
+//! Trees, and the parts they share: the block cache and the source of blocks. The engine opens its trees in one forest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::locks::{Rank, RwLock};
 use super::block::{Block, BlockSource, ReadExpect, ReadLocked, WriteLocked};
 use super::cache::Cache;
 
-/// What all trees of a file system share.
+/// The parts that all trees of a file system share.
 pub struct Forest {
     pub(crate) cache: Cache,
     source: Arc<dyn BlockSource>,
@@ -21,7 +21,7 @@ pub struct Forest {
 }
 
 impl Forest {
-    /// A forest without trees. `cache_bytes` bounds the blocks kept that nobody uses.
+    /// A forest without trees. `cache_bytes` bounds the idle blocks in the cache.
     #[must_use]
     pub fn new(
         source: Arc<dyn BlockSource>,
@@ -33,8 +33,8 @@ impl Forest {
         Arc::new(Self { cache: Cache::new(cache_bytes, nodesize), source, nodesize, fsid, chunk_tree_uuid })
     }
 
-    /// The block at an address, from the cache, or read and verified. What the cache has may have been
-    /// read for another parent, which promised something else, so it is compared again.
+    /// The block at an address, from the cache, or read and verified. A cached block may have been read for another
+    /// parent, with other expectations, so it is checked again.
     fn block(&self, expect: &ReadExpect) -> Result<Block> {
         let block = match self.cache.get(expect.at) {
             Some(block) => block,
@@ -47,8 +47,8 @@ impl Forest {
         Ok(block)
     }
 
-    /// The block that a pointer leads to, locked for reading. The caller holds the lock of what the
-    /// pointer stands in.
+    /// The block that a pointer leads to, locked for reading. The caller holds the lock of the block or root with the
+    /// pointer.
     #[inline]
     pub(crate) fn read(&self, expect: &ReadExpect) -> Result<ReadLocked> {
         if let Some(locked) = self.cache.look(expect.at, |block| block.try_read(expect)) {
@@ -116,12 +116,12 @@ pub struct Tree {
     pub(crate) root: RwLock<RootPtr>,
     last_snapshot: AtomicU64,
     is_changed: AtomicBool,
-    /// Blocks the tree has; what ROOT_ITEM's `bytes_used` is computed from.
+    /// Blocks of the tree, from which ROOT_ITEM's `bytes_used` is computed.
     block_count: AtomicU64,
 }
 
 impl Tree {
-    /// A handle on a tree whose root is known.
+    /// A handle on a tree with this root.
     #[must_use]
     pub fn new(forest: Arc<Forest>, id: TreeId, kind: TreeKind, root: RootPtr) -> Self {
         Self {
@@ -175,14 +175,14 @@ impl Tree {
         self.block_count.store(count, Ordering::Relaxed);
     }
 
-    /// Blocks in the tree, the root included; at least those that were added since the open.
+    /// Blocks in the tree, the root included; at least those added since the open.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.block_count.load(Ordering::Relaxed)
     }
 
-    /// Counts a block that came to be (`1`) or went (`-1`). The count began with what the root item
-    /// says, or with nothing where there is none, so that more blocks may go than were counted.
+    /// Counts a new block (`1`) or a freed one (`-1`). The count began with the value in the root item, or with zero
+    /// where there is none, so that more blocks may be freed than were counted.
     pub(crate) fn count_block(&self, change: i64) {
         let _ = self
             .block_count
@@ -226,7 +226,7 @@ impl Tree {
         self.forest.read(&expect)
     }
 
-    /// Says where the root is, for a tree that is being made.
+    /// Sets the root of a tree that is being made.
     pub(crate) fn set_root(&self, root: RootPtr) {
         *self.root.write() = root;
         self.block_count.store(1, Ordering::Relaxed);

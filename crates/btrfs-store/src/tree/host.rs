@@ -1,4 +1,4 @@
-//! The transaction as trees see it.
+//! The transaction as trees see it. `txn/host` implements it.
 
 use btrfs_disk::{Generation, Logical};
 
@@ -7,13 +7,13 @@ use crate::Result;
 use super::block::{Block, BlockView, Bytes};
 use super::forest::Tree;
 
-/// What an edit asks of the transaction it is part of.
+/// The services that an edit needs of its transaction.
 pub trait Host: Sync {
     /// The running generation, which new blocks get.
     fn generation(&self) -> Generation;
 
-    /// True for a block that this transaction made and may still edit in place. Its generation
-    /// alone does not say so: an image may claim any.
+    /// True for a block that this transaction made and may still edit in place. Its generation alone does not prove
+    /// that: an image may claim any.
     fn owns(&self, block: &Bytes) -> bool;
 
     /// An address for a new block of `tree`; accounted as new.
@@ -35,6 +35,6 @@ pub trait Host: Sync {
     /// When the references cannot be read.
     fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()>;
 
-    /// A block of the running generation came to be; it must be written by the commit.
+    /// A block of the running generation was made; the commit must write it.
     fn block_dirtied(&self, block: &Block);
 }

@@ -1,7 +1,7 @@
 //! Edits of one leaf in place: insert, remove, resize, move items to a neighbour.
 //!
-//! Item data is stacked from the end of the block without gaps, in the order of the items,
-//! so each edit moves the data of the items after it as one piece.
+//! Item data is stacked from the end of the block without gaps, in the order of the items, so each edit moves the data
+//! of the items after it as one piece. Called by edits.
 
 #![expect(
     clippy::indexing_slicing,
@@ -11,7 +11,7 @@
 use btrfs_disk::Key;
 use btrfs_disk::convert::{u32_len, usize_from};
 
-use super::raw::{self, HEADER, ITEM, capacity, data_at, get_u32, nritems, put_key, put_u32, set_nritems};
+use super::layout::{self, HEADER, ITEM, capacity, data_at, get_u32, nritems, put_key, put_u32, set_nritems};
 
 fn header_at(slot: usize) -> usize {
     HEADER + slot * ITEM
@@ -54,7 +54,7 @@ fn data_low(block: &[u8]) -> u32 {
 
 /// How many items from `slot` on have keys up to `to`.
 pub(crate) fn count_until(block: &[u8], slot: usize, to: &Key) -> usize {
-    (slot..raw::nritems(block)).take_while(|slot| raw::key_at(block, *slot) <= *to).count()
+    (slot..layout::nritems(block)).take_while(|slot| layout::key_at(block, *slot) <= *to).count()
 }
 
 /// Bytes that are left for one more item's header and data.
@@ -126,7 +126,7 @@ pub(crate) fn insert(block: &mut [u8], slot: usize, items: &[(Key, &[u8])]) {
 /// Whether the keys of `count` items from `slot` on ascend, between those before and behind.
 pub(crate) fn is_in_order(block: &[u8], slot: usize, count: usize) -> bool {
     let (first, end) = (slot.saturating_sub(1), (slot + count + 1).min(nritems(block)));
-    (first..end).map(|slot| raw::key_at(block, slot)).is_sorted_by(|a, b| a < b)
+    (first..end).map(|slot| layout::key_at(block, slot)).is_sorted_by(|a, b| a < b)
 }
 
 /// Removes `count` items from `slot` on.
@@ -241,7 +241,7 @@ pub(crate) fn move_items(from: &mut [u8], slot: usize, count: usize, to: &mut [u
     debug_assert!(used(from) + used(to) == used_before, "what left one leaf is in the other");
 }
 
-/// Zeroes what no item uses, so that nothing stale reaches the device.
+/// Zeroes the space between item headers and data, so that nothing stale reaches the device.
 pub(crate) fn zero_gap(block: &mut [u8]) {
     let start = header_at(nritems(block));
     let end = data_at(data_low(block));
@@ -266,7 +266,7 @@ pub(crate) fn middle(block: &[u8]) -> usize {
 
 /// Key and bytes of an item.
 pub(crate) fn item(block: &[u8], slot: usize) -> (Key, &[u8]) {
-    (raw::key_at(block, slot), data(block, slot))
+    (layout::key_at(block, slot), data(block, slot))
 }
 
 #[cfg(test)]
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn fill(sizes: &[usize]) -> Box<[u8]> {
-        let mut block = raw::empty_block(4096, 0);
+        let mut block = layout::empty_block(4096, 0);
         for (index, len) in sizes.iter().enumerate() {
             let bytes = vec![index as u8 + 1; *len];
             insert(&mut block, index, &[(Key::new(index as u64 * 10, 1, 0), &bytes)]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     fn contents(block: &[u8]) -> Vec<(u64, Vec<u8>)> {
-        (0..nritems(block)).map(|s| (raw::key_at(block, s).objectid, data(block, s).to_vec())).collect()
+        (0..nritems(block)).map(|s| (layout::key_at(block, s).objectid, data(block, s).to_vec())).collect()
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) as usize % n
         };
-        let mut block = raw::empty_block(4096, 0);
+        let mut block = layout::empty_block(4096, 0);
         let mut model: Vec<(u64, Vec<u8>)> = Vec::new();
         for step in 0..20_000u64 {
             match random(5) {

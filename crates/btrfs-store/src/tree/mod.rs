@@ -1,25 +1,25 @@
 //! Copy-on-write B-trees of items.
 //!
-//! A tree block stays in memory as its on-disk bytes behind a lock of its own. A reader
+//! A tree block stays in memory as its on-disk bytes, under a lock of its own. A reader
 //! goes down with read locks, holding the parent until it has the child. A writer first
 //! tries the cheap way: down with read locks, a write lock on the leaf only; that is
 //! enough when the leaf was copied in this transaction already and has room. Otherwise it
-//! goes down with write locks, copies each block once per transaction, and lets go of the
+//! goes down with write locks, copies each block once per transaction, and releases the
 //! blocks above as soon as nothing below can change them.
 //!
 //! Invariants:
 //! - A block that the running transaction made belongs to it alone and is edited in place; every
 //!   other block is never changed, only copied. The transaction knows its blocks by their
 //!   addresses: a generation is a claim of the image.
-//! - Every way to a block compares it with what its parent says: level, generation, owner, and
-//!   under its lock the first key.
+//! - Each access to a block checks it against its parent's pointer: level, generation, owner, and under its lock the
+//!   first key.
 //! - A parent's key for a child equals the child's first key.
 //! - Locks are taken parent before child and, at one level, only under the parent's write
 //!   lock, so that no two threads wait for each other.
 //! - A block that is dirty is in the cache, because the transaction holds a reference.
 //!
-//! What a copy costs elsewhere (an address, references) is asked of the [`Host`], which
-//! the transaction implements; this module knows no transaction.
+//! The effects of a copy elsewhere (an address, references) are left to the [`Host`], which the transaction implements;
+//! this module knows no transaction.
 //!
 //! Failures: reading a block can fail (device, checksum, verification); the edit then
 //! changed nothing that matters, though blocks above may have been copied. Called by
@@ -34,12 +34,12 @@ mod edit;
 mod edit_run;
 mod forest;
 mod host;
+pub(crate) mod layout;
 pub(crate) mod leaf;
-mod moved;
 pub(crate) mod node;
 mod prune;
-pub(crate) mod raw;
 mod read;
+mod relocation;
 mod replace;
 mod root;
 mod share;

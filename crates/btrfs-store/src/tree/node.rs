@@ -1,4 +1,4 @@
-//! Edits of one node (a block above the leaves) in place.
+//! Edits of one node (a block above the leaves) in place. Called by edits, splits and merges.
 
 #![expect(
     clippy::indexing_slicing,
@@ -7,7 +7,7 @@
 
 use btrfs_disk::{Generation, Key, Logical};
 
-use super::raw::{HEADER, PTR, capacity, get_u64, nritems, put_key, put_u64, set_nritems};
+use super::layout::{HEADER, PTR, capacity, get_u64, nritems, put_key, put_u64, set_nritems};
 
 /// A child pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) fn move_ptrs(from: &mut [u8], slot: usize, count: usize, to: &mut [u8
     set_nritems(from, from_count - count);
 }
 
-/// Zeroes what no pointer uses.
+/// Zeroes the space behind the pointers.
 pub(crate) fn zero_gap(block: &mut [u8]) {
     let start = ptr_at(nritems(block));
     block[start..].fill(0);

@@ -1,4 +1,4 @@
-//! Taking a tree apart from its end, block by block.
+//! Taking a tree apart from its end, block by block. Called by `txn/drop_tree` and `txn/drop_resume`.
 
 use crate::Result;
 
@@ -7,22 +7,21 @@ use super::block::BlockView;
 use super::forest::Tree;
 use super::host::Host;
 use super::write_path::{Intent, Path, Step, child_for_write, fix_first_key, free, lock_root};
-use super::{node, raw};
+use super::{layout, node};
 
-/// What becomes of the last child of a node.
+/// The decision about the last child of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prune {
-    /// It belongs to the tree alone: go on inside it.
+    /// It belongs to the tree alone: continue inside it.
     Descend,
-    /// Others have it too, and the tree's reference was dropped: only the pointer goes.
+    /// Other trees have it too, and the tree's reference was dropped: only the pointer is removed.
     Release,
-    /// Not now.
+    /// Stop for now.
     Stop,
 }
 
-/// Takes the last leaf of a tree away, or the last subtree that others share. `decide` sees
-/// each block on the way under its lock; `on_leaf` sees the leaf that goes. False when the
-/// tree has become an empty leaf.
+/// Removes the last leaf of a tree, or the last subtree that other trees share. `decide` sees each block on the way
+/// under its lock; `on_leaf` sees the removed leaf. False when the tree has become an empty leaf.
 pub(crate) fn prune_last(
     host: &dyn Host,
     tree: &Tree,
@@ -30,8 +29,8 @@ pub(crate) fn prune_last(
     mut on_leaf: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<bool> {
     let mut path = lock_root(host, tree, Intent::Shrink)?;
-    while raw::level(path.leaf_bytes()) > 0 {
-        let slot = raw::nritems(path.leaf_bytes()).saturating_sub(1);
+    while layout::level(path.leaf_bytes()) > 0 {
+        let slot = layout::nritems(path.leaf_bytes()).saturating_sub(1);
         path.leaf().slot = slot;
         let expect = tree.child_expect(path.leaf_bytes(), slot);
         let choice = {
@@ -49,7 +48,7 @@ pub(crate) fn prune_last(
     }
     on_leaf(path.leaf_bytes())?;
     if path.steps.len() == 1 {
-        raw::set_nritems(&mut path.leaf().block.data, 0);
+        layout::set_nritems(&mut path.leaf().block.data, 0);
         return Ok(false);
     }
     if let Some(leaf) = path.steps.pop() {
@@ -59,8 +58,9 @@ pub(crate) fn prune_last(
     Ok(true)
 }
 
-/// Takes the first pointers away of the nodes on one way down from the root: of each as many as `gone` says, at least
-/// one less than it has. The way leads through the first that is left. What they lead to is the caller's business.
+/// Removes the first pointers of the nodes on one way down from the root: of each node as many as `gone` has, which
+/// leaves at least one. The way leads through the first remaining pointer. The caller accounts for the blocks that the
+/// removed pointers led to.
 pub(crate) fn cut_first(host: &dyn Host, tree: &Tree, gone: &[usize]) -> Result<()> {
     let mut path = lock_root(host, tree, Intent::Shrink)?;
     for (depth, count) in gone.iter().enumerate() {
@@ -78,13 +78,13 @@ pub(crate) fn cut_first(host: &dyn Host, tree: &Tree, gone: &[usize]) -> Result<
     Ok(())
 }
 
-/// Removes the last pointer of the last node of the path; emptied nodes go, an emptied root
+/// Removes the last pointer of the last node of the path; emptied nodes are freed, an emptied root
 /// becomes a leaf.
 fn remove_last_ptr(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     while let Some(step) = path.steps.last_mut() {
         let slot = step.slot;
         node::remove(&mut step.block.data, slot);
-        if raw::nritems(&step.block.data) > 0 {
+        if layout::nritems(&step.block.data) > 0 {
             return Ok(());
         }
         if path.steps.len() == 1 {

@@ -1,4 +1,4 @@
-//! Searching and scanning, with read locks handed from parent to child.
+//! Searching and scanning, with read locks handed from parent to child. All readers of trees call it.
 
 use btrfs_disk::{Generation, Key, Logical};
 
@@ -6,22 +6,22 @@ use crate::Result;
 
 use super::block::{Bytes, ReadExpect, ReadLocked};
 use super::forest::Tree;
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
-/// Whether a scan goes on.
+/// Whether a scan continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// To the next item.
+    /// Go on with the next item.
     Continue,
-    /// No further.
+    /// End the scan.
     Stop,
 }
 
-/// Where a search for what was written since a transaction has come to.
+/// The result of one step of a search for items written since a transaction.
 enum Recent {
-    /// A leaf that was, and the key from which on its items are wanted.
+    /// A leaf written since, and the key from which on its items are wanted.
     Leaf(Leaf, Key),
-    /// What was not, up to this key; to the end of the tree without one.
+    /// Older blocks up to this key; to the end of the tree without one.
     Older(Option<Key>),
 }
 
@@ -38,17 +38,17 @@ impl Tree {
         self.leaf_by_way_of(key, |_| Ok(()))
     }
 
-    /// As [`Self::leaf`]; `see` hears of each block below the root, under its lock and that of the one above.
+    /// As [`Self::leaf`]; `see` is called with each block below the root, under its lock and that of the one above.
     #[inline]
     fn leaf_by_way_of(&self, key: &Key, mut see: impl FnMut(&ReadExpect) -> Result<()>) -> Result<Leaf> {
         let root = self.root.read();
         let mut locked = self.forest.read(&self.expect(&root))?;
         drop(root);
         let mut upper = None;
-        while raw::level(&locked.data) > 0 {
-            let slot = raw::child_slot(&locked.data, key);
-            if slot + 1 < raw::nritems(&locked.data) {
-                upper = Some(raw::key_at(&locked.data, slot + 1));
+        while layout::level(&locked.data) > 0 {
+            let slot = layout::child_slot(&locked.data, key);
+            if slot + 1 < layout::nritems(&locked.data) {
+                upper = Some(layout::key_at(&locked.data, slot + 1));
             }
             let expect = self.child_expect(&locked.data, slot);
             let child = self.forest.read(&expect)?;
@@ -59,8 +59,8 @@ impl Tree {
     }
 
     /// Shows the blocks below the root on the way to `key`, each under its lock and that of the one above: address and
-    /// level. `f` may look at trees of the store, not at this one, and ends the walk by answering so. Returns where
-    /// the leaf after that of `key` begins.
+    /// level. `f` may look at trees of the store, not at this one; the walk ends when it returns `Scan::Stop`. Returns
+    /// where the leaf after that of `key` begins.
     ///
     /// # Errors
     /// When a block cannot be read, or when `f` fails.
@@ -75,14 +75,14 @@ impl Tree {
         Ok(leaf.upper)
     }
 
-    /// What the parent's pointer says of a child.
+    /// The expected properties of a child, from its parent's pointer.
     pub(crate) fn child_expect(&self, parent: &[u8], slot: usize) -> ReadExpect {
         let (at, generation) = node::child(parent, slot);
         ReadExpect {
             at,
             generation,
-            level: raw::level(parent).saturating_sub(1),
-            first_key: Some(raw::key_at(parent, slot)),
+            level: layout::level(parent).saturating_sub(1),
+            first_key: Some(layout::key_at(parent, slot)),
             owner: Some(self.id()),
         }
     }
@@ -102,10 +102,10 @@ impl Tree {
     pub fn get_with<R>(&self, key: &Key, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let leaf = self.leaf(key)?;
         let block = &leaf.bytes.data;
-        Ok(raw::search(block, key).ok().map(|slot| f(leaf::data(block, slot))))
+        Ok(layout::search(block, key).ok().map(|slot| f(leaf::data(block, slot))))
     }
 
-    /// Shows the items from `from` to `to`, both included, in order, until told to stop.
+    /// Shows the items from `from` to `to`, both included, in order, until `f` returns `Scan::Stop`.
     /// `f` runs under a leaf's lock: it must not touch trees.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ impl Tree {
     pub fn scan(&self, from: &Key, to: &Key, mut f: impl FnMut(&Key, &[u8]) -> Result<Scan>) -> Result<()> {
         self.each_leaf(from, to, |from, leaf| {
             let block = &leaf.data;
-            let start = raw::search(block, from).unwrap_or_else(|slot| slot);
-            for slot in start..raw::nritems(block) {
+            let start = layout::search(block, from).unwrap_or_else(|slot| slot);
+            for slot in start..layout::nritems(block) {
                 let (key, bytes) = leaf::item(block, slot);
                 if key > *to || f(&key, bytes)? == Scan::Stop {
                     return Ok(Scan::Stop);
@@ -142,9 +142,9 @@ impl Tree {
                 Recent::Older(upper) => upper,
                 Recent::Leaf(leaf, first) => {
                     let block = &leaf.bytes.data;
-                    let generation = Generation(raw::generation(block));
-                    let start = raw::search(block, &first).unwrap_or_else(|slot| slot);
-                    for slot in start..raw::nritems(block) {
+                    let generation = Generation(layout::generation(block));
+                    let start = layout::search(block, &first).unwrap_or_else(|slot| slot);
+                    for slot in start..layout::nritems(block) {
                         let (key, bytes) = leaf::item(block, slot);
                         if key > *to || f(generation, &key, bytes)? == Scan::Stop {
                             return Ok(());
@@ -168,27 +168,27 @@ impl Tree {
         let mut locked = self.forest.read(&self.expect(&root))?;
         drop(root);
         let mut upper = None;
-        while raw::level(&locked.data) > 0 {
-            let (first, count) = (raw::child_slot(&locked.data, &key), raw::nritems(&locked.data));
+        while layout::level(&locked.data) > 0 {
+            let (first, count) = (layout::child_slot(&locked.data, &key), layout::nritems(&locked.data));
             let Some(slot) = (first..count).find(|slot| node::child(&locked.data, *slot).1 >= since) else {
                 return Ok(Recent::Older(upper));
             };
             if slot > first {
-                key = raw::key_at(&locked.data, slot);
+                key = layout::key_at(&locked.data, slot);
             }
             if slot + 1 < count {
-                upper = Some(raw::key_at(&locked.data, slot + 1));
+                upper = Some(layout::key_at(&locked.data, slot + 1));
             }
             locked = self.forest.read(&self.child_expect(&locked.data, slot))?;
         }
-        if Generation(raw::generation(&locked.data)) < since {
+        if Generation(layout::generation(&locked.data)) < since {
             return Ok(Recent::Older(upper));
         }
         Ok(Recent::Leaf(Leaf { bytes: locked, upper }, key))
     }
 
-    /// Shows the leaves in which items from `from` to `to` are or would be, with the key up to which those before were
-    /// shown, until told to stop. `f` runs under a leaf's lock: it must not touch trees.
+    /// Shows the leaves in which items from `from` to `to` are or would be, each with the key up to which earlier
+    /// leaves were shown, until `f` returns `Scan::Stop`. `f` runs under a leaf's lock: it must not touch trees.
     ///
     /// # Errors
     /// When a block cannot be read, or when `f` fails.
@@ -241,8 +241,8 @@ impl Tree {
     pub fn at_or_before_with<R>(&self, key: &Key, f: impl FnOnce(&Key, &[u8]) -> R) -> Result<Option<R>> {
         let leaf = self.leaf(key)?;
         let block = &leaf.bytes.data;
-        // A parent's key is its child's first key, so what is not in this leaf is nowhere.
-        let slot = match raw::search(block, key) {
+        // A parent's key is its child's first key, so a key that is not in this leaf is not in the tree.
+        let slot = match layout::search(block, key) {
             Ok(slot) => slot,
             Err(0) => return Ok(None),
             Err(slot) => slot - 1,
@@ -261,8 +261,8 @@ impl Tree {
         while let Some(expect) = todo.pop() {
             let copy = self.forest.read(&expect)?.data.clone();
             f(expect.at, &copy)?;
-            if raw::level(&copy) > 0 {
-                let children = (0..raw::nritems(&copy)).rev();
+            if layout::level(&copy) > 0 {
+                let children = (0..layout::nritems(&copy)).rev();
                 todo.extend(children.map(|slot| self.child_expect(&copy, slot)));
             }
         }

@@ -3,8 +3,10 @@
 //! ```text
 //! one leaf, copied already     locked alone, nothing above; same keys and sizes: bytes only
 //! else                         down once with write locks, the node above the leaf kept:
-//!                              the range may go on in the leaves to the right of it
+//!                              the range may continue in the leaves to the right of it
 //! ```
+//!
+//! Called by edits of ranges, as of a log or of file extents.
 
 #![expect(
     clippy::indexing_slicing,
@@ -17,13 +19,13 @@ use crate::Result;
 
 use super::edit::{Edit, put_new, run_length};
 use super::forest::Tree;
-use super::raw::{self, ITEM};
+use super::layout::{self, ITEM};
 use super::write_path::{Intent, Path, child_for_write, find_cheaply, find_copying, free};
 use super::{balance, leaf, node, split};
 
 impl Edit<'_> {
-    /// Replaces all items from `from` to `to`, both included, by these, whose keys ascend and lie
-    /// in between. After a failure a part of either may be there.
+    /// Replaces all items from `from` to `to`, both included, by `items`, whose keys ascend and lie in between. After a
+    /// failure some old and some new items may be there.
     ///
     /// # Errors
     /// When a block cannot be read or there is no room for a copy.
@@ -61,7 +63,7 @@ impl Edit<'_> {
         self.insert_batch(tree, items)
     }
 
-    /// As [`Self::replace`], the old way: a search for each item, which is made in the locked leaf.
+    /// As [`Self::replace`], the earlier way: a search for each item, which is made in the locked leaf.
     ///
     /// # Errors
     /// As [`Self::replace`].
@@ -73,33 +75,33 @@ impl Edit<'_> {
             put_new(&mut path, &[(*key, &vec![0; bytes.len()])]);
             let slot = path.slot();
             let block = &mut path.leaf().block.data;
-            crate::ablation::fill(block, raw::HEADER + slot * ITEM, raw::HEADER, bytes);
+            crate::ablation::fill(block, layout::HEADER + slot * ITEM, layout::HEADER, bytes);
         }
         Ok(())
     }
 
-    /// Removes what the leaves to the right of the path's have up to `to`. False when the range
-    /// goes on below another node.
+    /// Removes items up to `to` from the leaves to the right of the path's. False when the range continues below
+    /// another node.
     fn cut_right(&self, path: &mut Path<'_>, to: &Key) -> Result<bool> {
         let tree = path.tree;
         while path.upper.is_some_and(|upper| upper <= *to) {
             let Some(parent) = path.parent() else { return Ok(true) };
             let next = parent.slot + 1;
-            if next >= raw::nritems(&parent.block.data) {
+            if next >= layout::nritems(&parent.block.data) {
                 return Ok(false);
             }
             let mut right = child_for_write(self.host(), tree, &mut parent.block.data, next)?;
             let count = leaf::count_until(&right.data, 0, to);
-            if count < raw::nritems(&right.data) {
+            if count < layout::nritems(&right.data) {
                 leaf::remove(&mut right.data, 0, count);
-                let first = raw::key_at(&right.data, 0);
+                let first = layout::key_at(&right.data, 0);
                 node::set_key(&mut parent.block.data, next, &first);
                 path.upper = Some(first);
                 return Ok(true);
             }
             node::remove(&mut parent.block.data, next);
-            let has_next = next < raw::nritems(&parent.block.data);
-            let upper = has_next.then(|| raw::key_at(&parent.block.data, next));
+            let has_next = next < layout::nritems(&parent.block.data);
+            let upper = has_next.then(|| layout::key_at(&parent.block.data, next));
             path.upper = upper.or(path.parent_upper);
             free(self.host(), tree, right)?;
         }
@@ -107,20 +109,19 @@ impl Edit<'_> {
     }
 }
 
-/// Replaces a range that lies in the path's leaf, if what is there afterwards fits and the leaf
-/// keeps its first key.
+/// Replaces a range that lies in the path's leaf, if the result fits and the leaf keeps its first key.
 fn replace_in_leaf(path: &mut Path<'_>, to: &Key, items: &[(Key, &[u8])]) -> bool {
     let (block, slot) = (path.leaf_bytes(), path.slot());
     let count = leaf::count_until(block, slot, to);
-    let goes_on = slot + count == raw::nritems(block) && path.upper.is_some_and(|upper| upper <= *to);
+    let goes_on = slot + count == layout::nritems(block) && path.upper.is_some_and(|upper| upper <= *to);
     let first = items.first().map(|(key, _)| *key);
-    let keeps_first = slot > 0 || path.is_root_leaf() || (count > 0 && Some(raw::key_at(block, 0)) == first);
+    let keeps_first = slot > 0 || path.is_root_leaf() || (count > 0 && Some(layout::key_at(block, 0)) == first);
     let need: usize = items.iter().map(|(_, bytes)| ITEM + bytes.len()).sum();
     if goes_on || !keeps_first || leaf::free_space(block) + leaf::used_by(block, slot, count) < need {
         return false;
     }
     let has_shape = |(index, (key, bytes)): (usize, &(Key, &[u8]))| {
-        raw::key_at(block, slot + index) == *key && leaf::size(block, slot + index) == bytes.len()
+        layout::key_at(block, slot + index) == *key && leaf::size(block, slot + index) == bytes.len()
     };
     let is_same_shape = count == items.len() && items.iter().enumerate().all(has_shape);
     let block = &mut path.leaf().block.data;

@@ -1,4 +1,4 @@
-//! The first block of a new tree, and a level above that of one that is copied.
+//! The first block of a new tree, and a level above that of one that is copied. Called by make, snapshots and logs.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::forest::{Forest, RootPtr, Tree, TreeKind};
 use super::host::Host;
 use super::node::Ptr;
 use super::write_path::create;
-use super::{node, raw};
+use super::{layout, node};
 
 /// Children that a root may have when its tree is copied.
 const CHILDREN_MAX: usize = 16;
-/// Trees are not made higher than this for being copied: the highest that splitting made are lower.
+/// Trees are not made higher than this by copying; trees that grow by splitting stay lower.
 const RAISED_LEVEL_MAX: u8 = 5;
 
 impl Tree {
@@ -29,14 +29,14 @@ impl Tree {
         id: TreeId,
         contents: Option<&[u8]>,
     ) -> Result<RootPtr> {
-        let level = contents.map_or(0, raw::level);
+        let level = contents.map_or(0, layout::level);
         let nowhere = RootPtr { at: Logical(0), level, generation: host.generation() };
         let tree = Self::new(Arc::clone(forest), id, TreeKind::Single, nowhere);
         let mut block = create(host, &tree, level)?;
         let at = block.at;
         if let Some(contents) = contents {
             block.data.copy_from_slice(contents);
-            raw::readdress(&mut block.data, at.0, host.generation().0, id.0);
+            layout::readdress(&mut block.data, at.0, host.generation().0, id.0);
         }
         Ok(RootPtr { at, ..nowhere })
     }
@@ -54,16 +54,16 @@ impl Tree {
         }
         let first = {
             let block = self.forest().read(&self.expect(&root))?;
-            if raw::nritems(&block.data) <= CHILDREN_MAX {
+            if layout::nritems(&block.data) <= CHILDREN_MAX {
                 return Ok(());
             }
-            raw::key_at(&block.data, 0)
+            layout::key_at(&block.data, 0)
         };
         put_root_above(host, self, &mut root, first).map(drop)
     }
 }
 
-/// A new root, of which the present one, whose first key is `first`, is the only child.
+/// A new root, with the present one, whose first key is `first`, as its only child.
 ///
 /// # Errors
 /// When there is no room.

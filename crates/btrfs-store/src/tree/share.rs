@@ -1,8 +1,8 @@
 //! Before a leaf is split: a neighbour that has room takes some of its items.
 //!
-//! Items that are inserted between others, as inline data is once its file's inode is there, would leave leaves that
-//! are half full all over the tree: a volume of small files held two thirds of what fits. A neighbour that has to be
-//! copied for it costs as much as the block that the split would make.
+//! Items inserted between others, as inline data of a file whose inode is already there, would leave half-full leaves
+//! all over the tree: a volume of small files held two thirds of what fits. Sharing with a neighbour that has to be
+//! copied costs no more than the block that the split would make. Called by `split`.
 
 #![expect(
     clippy::indexing_slicing,
@@ -14,25 +14,25 @@ use crate::Result;
 use super::block::WriteLocked;
 use super::host::Host;
 use super::write_path::{Path, Step, child_for_write};
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
 /// Moves items of the path's leaf to a neighbour, so that `bytes` fit at its slot; false when no neighbour has the
 /// room, and then nothing has moved. The path may lead to the neighbour afterwards.
 pub(super) fn share_leaf(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<bool> {
-    // A tree that grows at its end leaves full leaves behind as it is.
-    let is_at_end = path.upper.is_none() && path.slot() == raw::nritems(path.leaf_bytes());
+    // A tree that grows at its end leaves full leaves behind without sharing.
+    let is_at_end = path.upper.is_none() && path.slot() == layout::nritems(path.leaf_bytes());
     if is_at_end || path.steps.len() < 2 {
         return Ok(false);
     }
     Ok(share_left(host, path, bytes)? || share_right(host, path, bytes)?)
 }
 
-/// What comes before the slot goes to the left, as far as there is room; all of it, and the new item behind it, where
-/// that alone is not enough.
+/// Items before the slot move to the left neighbour, as far as there is room; all of them, and the new item behind
+/// them, where those alone are not enough.
 fn share_left(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<bool> {
     let (block, slot) = (path.leaf_bytes(), path.slot());
     // A leaf without items has no key for its parent.
-    let before = slot.min(raw::nritems(block).saturating_sub(1));
+    let before = slot.min(layout::nritems(block).saturating_sub(1));
     let wanted = bytes.saturating_sub(leaf::free_space(block));
     let fits_there = before == slot;
     let least =
@@ -50,11 +50,11 @@ fn share_left(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<bool
         return Ok(false);
     }
     let count = if goes { slot } else { count };
-    let end = raw::nritems(&left.data);
+    let end = layout::nritems(&left.data);
     let last = path.steps.len() - 1;
     let step = &mut path.steps[last];
     leaf::move_items(&mut step.block.data, 0, count, &mut left.data, end);
-    let first = raw::key_at(&step.block.data, 0);
+    let first = layout::key_at(&step.block.data, 0);
     if goes {
         *step = Step { block: left, slot: end + count };
         path.upper = Some(first);
@@ -67,11 +67,11 @@ fn share_left(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<bool
     Ok(true)
 }
 
-/// What comes behind the slot goes to the right, as far as there is room; all of it, and the new item before it, where
-/// that alone is not enough.
+/// Items behind the slot move to the right neighbour, as far as there is room; all of them, and the new item before
+/// them, where those alone are not enough.
 fn share_right(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<bool> {
     let (block, slot) = (path.leaf_bytes(), path.slot());
-    let all = raw::nritems(block);
+    let all = layout::nritems(block);
     let wanted = bytes.saturating_sub(leaf::free_space(block));
     let behind = (all - slot).min(all.saturating_sub(1));
     let fits_there = slot > 0;
@@ -93,14 +93,14 @@ fn share_right(host: &dyn Host, path: &mut Path<'_>, bytes: usize) -> Result<boo
     let count = if goes { behind } else { count };
     let last = path.steps.len() - 1;
     leaf::move_items(&mut path.steps[last].block.data, all - count, count, &mut right.data, 0);
-    let first = raw::key_at(&right.data, 0);
+    let first = layout::key_at(&right.data, 0);
     let parent = &mut path.steps[last - 1];
     let place = parent.slot + 1;
     node::set_key(&mut parent.block.data, place, &first);
     if goes {
         parent.slot = place;
-        let has_next = place + 1 < raw::nritems(&parent.block.data);
-        path.upper = if has_next { Some(raw::key_at(&parent.block.data, place + 1)) } else { path.parent_upper };
+        let has_next = place + 1 < layout::nritems(&parent.block.data);
+        path.upper = if has_next { Some(layout::key_at(&parent.block.data, place + 1)) } else { path.parent_upper };
         path.steps[last] = Step { block: right, slot: 0 };
     } else {
         path.upper = Some(first);
@@ -121,7 +121,7 @@ fn roomy_neighbour(host: &dyn Host, path: &mut Path<'_>, side: Side, bytes: usiz
     let parent = &mut path.steps[last - 1];
     let slot = match side {
         Side::Left => parent.slot.checked_sub(1),
-        Side::Right => Some(parent.slot + 1).filter(|slot| *slot < raw::nritems(&parent.block.data)),
+        Side::Right => Some(parent.slot + 1).filter(|slot| *slot < layout::nritems(&parent.block.data)),
     };
     let Some(slot) = slot else { return Ok(None) };
     let has_room = |block: &[u8]| leaf::free_space(block) >= bytes;
@@ -129,6 +129,6 @@ fn roomy_neighbour(host: &dyn Host, path: &mut Path<'_>, side: Side, bytes: usiz
         return Ok(None);
     }
     let block = child_for_write(host, tree, &mut parent.block.data, slot)?;
-    // It was not locked for a moment, and may have grown.
+    // It was unlocked for a moment, and may have grown.
     Ok(has_room(&block.data).then_some(block))
 }

@@ -1,4 +1,4 @@
-//! Making room: splitting leaves, nodes and the root on a locked path.
+//! Making room: splitting leaves, nodes and the root on a locked path. Called by edits that insert or grow items.
 
 #![expect(
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use super::node::Ptr;
 use super::root::put_root_above;
 use super::share::share_leaf;
 use super::write_path::{Path, Step, create};
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
 /// Shares the path's leaf with a neighbour or splits it, until `bytes` fit at its slot, where `key` will be inserted.
 pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: usize) -> Result<()> {
@@ -22,9 +22,9 @@ pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: 
         if share_leaf(host, path, bytes)? {
             continue;
         }
-        let (slot, count) = (path.slot(), raw::nritems(path.leaf_bytes()));
+        let (slot, count) = (path.slot(), layout::nritems(path.leaf_bytes()));
         if slot == count {
-            // Sequential insertion: what is full stays full.
+            // Sequential insertion: the full leaf stays full.
             append_leaf(host, path, key)?;
         } else {
             let middle = if slot == 0 { 0 } else { leaf::middle(path.leaf_bytes()) };
@@ -34,8 +34,8 @@ pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: 
     Ok(())
 }
 
-/// Splits the path's leaf, which has two items or more. Where the path leads then, and whether it
-/// still does, is to be found out anew.
+/// Splits the path's leaf, which has two items or more. The caller has to search again: the path may lead to the wrong
+/// half.
 pub(crate) fn halve(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let middle = leaf::middle(path.leaf_bytes());
     split_leaf(host, path, middle, 0)
@@ -59,11 +59,11 @@ fn split_leaf(host: &dyn Host, path: &mut Path<'_>, middle: usize, bytes: usize)
     let mut right = create(host, path.tree, 0)?;
     let Step { block, slot } = path.leaf();
     let slot = *slot;
-    let moved = raw::nritems(&block.data) - middle;
+    let moved = layout::nritems(&block.data) - middle;
     leaf::move_items(&mut block.data, middle, moved, &mut right.data, 0);
     let goes_left = slot < middle || (slot == middle && leaf::free_space(&block.data) >= bytes);
-    debug_assert!(raw::nritems(&right.data) > 0, "a half has items, or its parent could not name it");
-    let first = raw::key_at(&right.data, 0);
+    debug_assert!(layout::nritems(&right.data) > 0, "a half has items, or its parent could not name it");
+    let first = layout::key_at(&right.data, 0);
     let ptr = Ptr { key: first, at: right.at, generation: host.generation() };
     let last = path.steps.len() - 1;
     insert_ptr(host, path, last, &ptr)?;
@@ -89,7 +89,7 @@ fn ensure_parent(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()
         return Ok(());
     }
     let old = &path.steps[0].block.data;
-    let first = if raw::nritems(old) > 0 { raw::key_at(old, 0) } else { Key::MIN };
+    let first = if layout::nritems(old) > 0 { layout::key_at(old, 0) } else { Key::MIN };
     let root = path.root.as_mut().expect("the root stays locked while it may split");
     let top = put_root_above(host, path.tree, root, first)?;
     path.steps.insert(0, Step { block: top, slot: 0 });
@@ -100,7 +100,7 @@ fn ensure_parent(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()
 fn insert_ptr(host: &dyn Host, path: &mut Path<'_>, child_step: usize, ptr: &Ptr) -> Result<()> {
     let mut parent = child_step - 1;
     let block = &path.steps[parent].block.data;
-    if raw::nritems(block) >= node::max_ptrs(block) {
+    if layout::nritems(block) >= node::max_ptrs(block) {
         let before = path.steps.len();
         split_node(host, path, parent)?;
         // The tree may have grown above.
@@ -116,16 +116,16 @@ fn split_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     let before = path.steps.len();
     ensure_parent(host, path, step)?;
     let step = step + path.steps.len() - before;
-    let level = raw::level(&path.steps[step].block.data);
+    let level = layout::level(&path.steps[step].block.data);
     let mut right = create(host, path.tree, level)?;
     let Step { block, slot } = &mut path.steps[step];
     let slot = *slot;
-    let count = raw::nritems(&block.data);
+    let count = layout::nritems(&block.data);
     // Sequential insertion leaves full nodes behind.
     let middle = if slot + 1 == count { count - 1 } else { count / 2 };
     debug_assert!(0 < middle && middle < count, "both halves have pointers");
     node::move_ptrs(&mut block.data, middle, count - middle, &mut right.data, 0);
-    let ptr = Ptr { key: raw::key_at(&right.data, 0), at: right.at, generation: host.generation() };
+    let ptr = Ptr { key: layout::key_at(&right.data, 0), at: right.at, generation: host.generation() };
     let before = path.steps.len();
     insert_ptr(host, path, step, &ptr)?;
     let step = step + path.steps.len() - before;

@@ -19,11 +19,11 @@ struct Disk(Mutex<HashMap<u64, Box<[u8]>>>);
 impl BlockSource for Disk {
     fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
         let block = self.0.lock().get(&expect.at.0).expect("every pointer leads to a block").clone();
-        assert_eq!(raw::bytenr(&block), expect.at.0);
-        assert_eq!(raw::generation(&block), expect.generation.0);
-        assert_eq!(raw::level(&block), expect.level);
+        assert_eq!(layout::bytenr(&block), expect.at.0);
+        assert_eq!(layout::generation(&block), expect.generation.0);
+        assert_eq!(layout::level(&block), expect.level);
         if let Some(key) = expect.first_key {
-            assert_eq!(raw::key_at(&block, 0), key);
+            assert_eq!(layout::key_at(&block, 0), key);
         }
         Ok(block)
     }
@@ -41,7 +41,7 @@ impl Host for TestHost {
         Generation(self.generation.load(Ordering::Relaxed))
     }
     fn owns(&self, block: &Bytes) -> bool {
-        raw::generation(&block.data) == self.generation().0
+        layout::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8) -> Result<Logical> {
         let at = self.next.fetch_add(NODESIZE as u64, Ordering::Relaxed);
@@ -73,8 +73,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let disk = Arc::new(Disk::default());
-        let mut block = raw::empty_block(NODESIZE, 0);
-        raw::readdress(&mut block, 4096, 1, 5);
+        let mut block = layout::empty_block(NODESIZE, 0);
+        layout::readdress(&mut block, 4096, 1, 5);
         disk.0.lock().insert(4096, block);
         let host = TestHost {
             generation: AtomicU64::new(2),
@@ -131,7 +131,7 @@ impl Fixture {
                     firsts.push((key, child));
                 }
                 if let Some(found) = firsts.iter().position(|(_, child)| *child == at) {
-                    assert_eq!(raw::key_at(block, 0), firsts.swap_remove(found).0);
+                    assert_eq!(layout::key_at(block, 0), firsts.swap_remove(found).0);
                 }
                 Ok(())
             })
@@ -308,7 +308,7 @@ fn four_threads_edit_their_own_keys() {
     fixture.verify(&models.into_iter().flatten().collect());
 }
 
-/// A root of many children becomes the only child of a new one, once; both go when there is little left.
+/// A root of many children becomes the only child of a new one, once; both are freed when little is left.
 #[test]
 fn a_raised_root_has_one_child_and_comes_down_again() {
     let mut fixture = Fixture::new();
@@ -343,8 +343,8 @@ fn a_raised_root_has_one_child_and_comes_down_again() {
     assert_eq!(fixture.tree.root_ptr().level, 0);
 }
 
-/// What a root item says of a tree's size may be wrong, and the tree of roots has no root item: the
-/// count of blocks wrapped when more went than were counted, and so did the sum of several trees.
+/// The size in a root item may be wrong, and the tree of roots has no root item: the count of blocks wrapped when more
+/// were freed than counted, and so did the sum of several trees.
 #[test]
 fn more_blocks_may_go_than_were_counted() {
     let fixture = Fixture::new();
@@ -358,8 +358,8 @@ fn more_blocks_may_go_than_were_counted() {
     assert!(fixture.tree.block_count() <= 1, "{}", fixture.tree.block_count());
 }
 
-/// Contents come behind the items of their inode, which are there already, for some files at a time. Every leaf was
-/// split in the middle and left so, and a volume took two thirds of the small files that the kernel puts into it.
+/// File contents come behind the items of their inode, which are there already, for some files at a time. Every leaf
+/// was split in the middle, and a volume took two thirds of the small files that fit with the kernel.
 #[test]
 fn items_that_come_between_others_leave_full_leaves() {
     const FILES: u64 = 2_000;
@@ -386,14 +386,13 @@ fn items_that_come_between_others_leave_full_leaves() {
             }
         }
         fixture.verify(&model);
-        let bytes: usize = model.values().map(|data| data.len() + raw::ITEM).sum();
+        let bytes: usize = model.values().map(|data| data.len() + layout::ITEM).sum();
         let percent = bytes * 100 / (fixture.tree.block_count() as usize * NODESIZE);
         assert!(percent >= 80, "{percent} %, backwards: {is_backwards}");
     }
 }
 
-/// What differs between a state and the ones before it is what differs between the maps, and where few items do, few
-/// blocks are looked at.
+/// A comparison of two states finds the differences between their maps, and visits few blocks where few items differ.
 #[test]
 fn a_comparison_finds_what_differs_in_the_blocks_that_do() {
     let mut random = Random(5);

@@ -1,8 +1,8 @@
-//! The way down to a leaf that is to be changed.
+//! The way down to a leaf for writing.
 //!
 //! Two ways: the cheap one locks only the leaf for writing, and works when the leaf was
 //! copied in this transaction and the change stays inside it; the other locks from the
-//! root, copies what is older than the transaction, and keeps as much of the path locked
+//! root, copies blocks that are older than the transaction, and keeps as much of the path locked
 //! as the change may need.
 
 #![expect(
@@ -19,7 +19,7 @@ use crate::locks::WriteGuard;
 use super::block::{Block, BlockView, WriteLocked};
 use super::forest::{RootPtr, Tree};
 use super::host::Host;
-use super::{leaf, node, raw};
+use super::{layout, leaf, node};
 
 /// Deepest tree the format allows.
 pub(crate) const LEVEL_COUNT_MAX: u8 = 8;
@@ -36,7 +36,7 @@ pub(crate) fn check_level_max(at: Logical, level: u8) -> Result<(), Corrupt> {
     Err(Corrupt::new("level of the tree block", expected, Detail::Number(level.into())).at(At::Data(at)))
 }
 
-/// What the change will need of the leaf.
+/// The purpose for which a leaf is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     /// Change bytes in place.
@@ -57,12 +57,12 @@ pub(crate) struct Step {
     pub(crate) slot: usize,
 }
 
-/// A write-locked leaf that belongs to the transaction, and as much above it as is kept.
+/// A write-locked leaf that belongs to the transaction, and the locked blocks above it.
 pub(crate) struct Path<'t> {
     pub(crate) tree: &'t Tree,
-    /// Kept while the root may change.
+    /// Locked while the root may change.
     pub(crate) root: Option<WriteGuard<'t, RootPtr>>,
-    /// From the highest kept block to the leaf.
+    /// From the highest locked block to the leaf.
     pub(crate) steps: Vec<Step>,
     /// Where the next leaf starts.
     pub(crate) upper: Option<Key>,
@@ -72,7 +72,7 @@ pub(crate) struct Path<'t> {
     pub(crate) is_found: bool,
     /// The leaf is the root of the tree.
     is_root_leaf: bool,
-    /// What the locked parents are enough for.
+    /// The intent that the locked parents suffice for.
     parents_for: Option<Intent>,
     clock: LeafClock,
 }
@@ -90,7 +90,7 @@ impl<'t> Path<'t> {
         self.steps.last().expect("a path ends in a leaf").slot
     }
 
-    /// The node above the leaf, if it is kept.
+    /// The node above the leaf, if it is locked.
     pub(crate) fn parent(&mut self) -> Option<&mut Step> {
         let index = self.steps.len().checked_sub(2)?;
         self.steps.get_mut(index)
@@ -113,7 +113,7 @@ impl<'t> Path<'t> {
     pub(crate) fn can_remove(&self, slot: usize, count: usize) -> bool {
         let block = self.leaf_bytes();
         let left = leaf::used(block) - leaf::used_by(block, slot, count);
-        self.has_parents_to_remove() || (slot > 0 && left > raw::capacity(block) / 4)
+        self.has_parents_to_remove() || (slot > 0 && left > layout::capacity(block) / 4)
     }
 
     /// Whether new items can be put at the leaf's slot without touching other blocks, or
@@ -145,12 +145,12 @@ pub(crate) fn find_cheaply<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, inten
         let mut locked = tree.forest.read(&expect)?;
         drop(root);
         loop {
-            let slot = raw::child_slot(&locked.data, key);
-            if slot + 1 < raw::nritems(&locked.data) {
-                upper = Some(raw::key_at(&locked.data, slot + 1));
+            let slot = layout::child_slot(&locked.data, key);
+            if slot + 1 < layout::nritems(&locked.data) {
+                upper = Some(layout::key_at(&locked.data, slot + 1));
             }
             let expect = tree.child_expect(&locked.data, slot);
-            if raw::level(&locked.data) <= 1 {
+            if layout::level(&locked.data) <= 1 {
                 break tree.forest.write(&expect)?;
             }
             locked = tree.forest.read(&expect)?;
@@ -174,16 +174,16 @@ pub(crate) fn find_cheaply<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, inten
 }
 
 fn locate(leaf: &[u8], key: &Key) -> (usize, bool) {
-    match raw::search(leaf, key) {
+    match layout::search(leaf, key) {
         Ok(slot) => (slot, true),
         Err(slot) => (slot, false),
     }
 }
 
-/// The way with write locks from the root, copying what is older than the transaction.
+/// Goes down with write locks from the root, copying blocks that are older than the transaction.
 pub(crate) fn find_copying<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Intent) -> Result<Path<'t>> {
     let mut path = lock_root(host, tree, intent)?;
-    while raw::level(path.leaf_bytes()) > 0 {
+    while layout::level(path.leaf_bytes()) > 0 {
         descend(host, &mut path, key, intent)?;
     }
     let (slot, is_found) = locate(path.leaf_bytes(), key);
@@ -208,11 +208,14 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
     let mut top = tree.forest.write(&tree.expect(&root))?;
     if !host.owns(&top) {
         top = copy(host, tree, &top)?;
-        *root =
-            RootPtr { at: top.at, level: raw::level(&top.data), generation: Generation(raw::generation(&top.data)) };
+        *root = RootPtr {
+            at: top.at,
+            level: layout::level(&top.data),
+            generation: Generation(layout::generation(&top.data)),
+        };
         tree.note_changed();
     }
-    let is_root_leaf = raw::level(&top.data) == 0;
+    let is_root_leaf = layout::level(&top.data) == 0;
     let mut steps = Vec::with_capacity(LEVEL_COUNT_MAX.into());
     steps.push(Step { block: top, slot: 0 });
     Ok(Path {
@@ -228,10 +231,10 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
     })
 }
 
-/// One level down: locks and copies the child, and lets go of what is not needed.
+/// One level down: locks and copies the child, and unlocks the blocks above that cannot change.
 fn descend(host: &dyn Host, path: &mut Path<'_>, key: &Key, intent: Intent) -> Result<()> {
     let tree = path.tree;
-    let slot = raw::child_slot(path.leaf_bytes(), key);
+    let slot = layout::child_slot(path.leaf_bytes(), key);
     path.leaf().slot = slot;
     if is_settled(path.leaf_bytes(), slot, key, intent) {
         let last = path.steps.len() - 1;
@@ -240,21 +243,21 @@ fn descend(host: &dyn Host, path: &mut Path<'_>, key: &Key, intent: Intent) -> R
     }
     path.parent_upper = path.upper;
     let parent = path.leaf_bytes();
-    if slot + 1 < raw::nritems(parent) {
-        path.upper = Some(raw::key_at(parent, slot + 1));
+    if slot + 1 < layout::nritems(parent) {
+        path.upper = Some(layout::key_at(parent, slot + 1));
     }
     let child = child_for_write(host, tree, &mut path.leaf().block.data, slot)?;
     path.steps.push(Step { block: child, slot: 0 });
     Ok(())
 }
 
-/// True when nothing that happens below can change blocks above this node.
+/// True when no change below can change blocks above this node.
 fn is_settled(block: &[u8], slot: usize, key: &Key, intent: Intent) -> bool {
-    let (count, max) = (raw::nritems(block), node::max_ptrs(block));
+    let (count, max) = (layout::nritems(block), node::max_ptrs(block));
     match intent {
         Intent::Touch => true,
         // One leaf may become three, which is two more pointers.
-        Intent::Room(_) => count + 2 <= max && (slot > 0 || *key >= raw::key_at(block, 0)),
+        Intent::Room(_) => count + 2 <= max && (slot > 0 || *key >= layout::key_at(block, 0)),
         Intent::Shrink => count > max / 4 + 1 && slot > 0,
         Intent::Span(_) => count + 2 <= max && count > max / 4 + 1 && slot > 0,
     }
@@ -276,7 +279,7 @@ fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> 
     let view = BlockView::new(&old.data);
     let at = host.alloc_block(tree, view.level)?;
     let mut data = old.data.clone();
-    raw::readdress(&mut data, at.0, host.generation().0, tree.id().0);
+    layout::readdress(&mut data, at.0, host.generation().0, tree.id().0);
     host.block_cowed(tree, &view, &mut data)?;
     Ok(adopt(host, tree, at, data))
 }
@@ -285,7 +288,7 @@ fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> 
 pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8) -> Result<WriteLocked> {
     let at = host.alloc_block(tree, level)?;
     let mut data = vec![0; tree.forest.nodesize].into_boxed_slice();
-    let header = raw::NewHeader {
+    let header = layout::NewHeader {
         at: at.0,
         generation: host.generation().0,
         owner: tree.id().0,
@@ -293,7 +296,7 @@ pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8) -> Result<WriteLoc
         fsid: tree.forest.fsid,
         chunk_tree_uuid: tree.forest.chunk_tree_uuid,
     };
-    raw::init(&mut data, &header);
+    layout::init(&mut data, &header);
     tree.count_block(1);
     Ok(adopt(host, tree, at, data))
 }
@@ -314,7 +317,7 @@ pub(crate) fn free(host: &dyn Host, tree: &Tree, block: WriteLocked) -> Result<(
 
 /// After the leaf's first key changed: the parents' keys follow.
 pub(crate) fn fix_first_key(path: &mut Path<'_>, from_step: usize) {
-    let key = raw::key_at(&path.steps[from_step].block.data, 0);
+    let key = layout::key_at(&path.steps[from_step].block.data, 0);
     for step in path.steps[..from_step].iter_mut().rev() {
         node::set_key(&mut step.block.data, step.slot, &key);
         if step.slot > 0 {

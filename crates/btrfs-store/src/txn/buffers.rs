@@ -1,15 +1,15 @@
-//! Memory that blocks are copied to on their way to the devices, kept from one commit to the next.
+//! Buffers for the copies of blocks that a commit writes, kept from one commit to the next.
 //!
-//! A commit of some hundred blocks copies megabytes. Memory that an allocator gave back to the system meanwhile comes
-//! again page by page, filled with zeros each time: commits took several times as long for it (on a virtual machine
-//! 20 ms for 450 blocks, that are copied in one).
+//! A commit of some hundred blocks copies megabytes. If the allocator returned that memory to the system in between,
+//! each commit would get it back page by page, zeroed, and take several times as long (on a virtual machine 20 ms for
+//! 450 blocks, which are copied in one).
 
 use crate::locks::{Mutex, Rank};
 
 /// Bytes that are kept.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// Buffers that wait for what is to be copied next.
+/// The idle buffers.
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
@@ -17,14 +17,14 @@ impl Buffers {
         Self(Mutex::new(Rank::Counters, Vec::new()))
     }
 
-    /// One for `bytes`, empty; `usual_bytes` are what most are asked for.
+    /// An empty buffer for `bytes`; a new one gets at least `usual_bytes`, the size of most requests.
     pub(super) fn take(&self, bytes: usize, usual_bytes: usize) -> Vec<u8> {
         let mut buffer = self.0.lock().pop().unwrap_or_else(|| Vec::with_capacity(bytes.max(usual_bytes)));
         buffer.reserve_exact(bytes);
         buffer
     }
 
-    /// Keeps one for who comes next, where there are not enough.
+    /// Returns a buffer to the pool unless it is full.
     pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut kept = self.0.lock();

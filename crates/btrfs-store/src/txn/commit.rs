@@ -1,10 +1,10 @@
-//! Committing: everything the transaction changed settles into the trees, and goes out.
+//! Committing: the transaction's changes settle into the trees, and are written to the devices.
 //!
-//! What has settled does not change any more, and nothing on the device leads to it before its superblock is there. So
-//! where the device has no room for it (a sparse image on a full host) it waits in memory, and the next commit writes
-//! it first: the caller is told, and nothing else is lost. Changes join the transaction after it meanwhile, which is
-//! committed, and has a log, only when the one before is durable. It waits, too, while a handle is alone in the
-//! transaction after it, since everybody else waits for that one's end.
+//! A settled transaction does not change any more, and nothing on the device leads to its blocks before its superblock
+//! is there. So where the device has no room for it (a sparse image on a full host) it waits in memory, and the next
+//! commit writes it first: the caller gets an error, and nothing else is lost. Later changes join the next transaction
+//! meanwhile, which can be committed, or have a log, only when the one before is durable. It waits, too, while an
+//! exclusive handle has the next transaction, since all other handles wait for the end of that one.
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
-use super::deferred::Staged;
 use super::engine::Engine;
 use super::gate::Serial;
 use super::handle::Txn;
-use super::host::{Purse, TxnHost};
-use super::settled::Settled;
+use super::host::{FundingSource, TxnHost};
+use super::settled_txn::SettledTxn;
+use super::staging::Staged;
 
 /// Rounds after which settling is considered broken. Each round after the first can only
 /// be caused by blocks copied in the one before, which become fewer fast.
 const ROUNDS_MAX: usize = 64;
 
-/// Rounds after which nothing that is given up comes free before the commit is durable. Where the
-/// item of a free run needs the very block that the run consists of, taking that block removes the
-/// item, which frees the block, which brings the item back.
+/// Rounds after which freed blocks stay pinned until the commit is durable. Where the item of a free run needs the very
+/// block that the run consists of, allocating that block removes the item, which frees the block, which brings the item
+/// back.
 const ROUNDS_FREEING: usize = 8;
 
-/// What follows in the gate when a transaction has settled.
+/// The handles that the gate admits when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Everybody,
+    AllHandles,
     OneHandle,
 }
 
@@ -49,14 +49,14 @@ impl Engine {
         let serial = self.make_way()?;
         self.health.check()?;
         if self.gate.durable() < wanted {
-            self.commit_then(&serial, Next::Everybody)?;
+            self.commit_then(&serial, Next::AllHandles)?;
         }
         Ok(self.gate.durable())
     }
 
-    /// Does what would keep a commit or [`Self::begin_exclusive`] waiting, and bars the next commit. Handles wait while
-    /// a commit applies what is queued; in parts they get in between. What they queue meanwhile is left: it could go on
-    /// without end.
+    /// Shortens the critical section of a commit or [`Self::begin_exclusive`], and bars the next commit. Handles wait
+    /// while a commit applies queued changes; here these are applied in parts between which handles run. Changes queued
+    /// meanwhile are left, or this could continue without end.
     pub(crate) fn make_way(&self) -> Result<Serial<'_>> {
         self.health.check()?;
         self.log.unreplayed.check()?;
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// Settles the transaction, and starts the next one with a handle that is alone in it: no block belongs to the new
-    /// generation yet. What has settled is written by whoever commits next, or [`Self::write_settled`].
+    /// generation yet. The settled one is written by the next commit, or [`Self::write_settled`].
     pub(crate) fn begin_exclusive(self: &Arc<Self>, reservation: Reservation) -> Result<Txn> {
         self.health.check()?;
         self.log.unreplayed.check()?;
@@ -88,21 +88,21 @@ impl Engine {
         })?;
         let advance = settled.is_some();
         let running = match next {
-            Next::Everybody => self.gate.open(serial, advance),
+            Next::AllHandles => self.gate.open(serial, advance),
             Next::OneHandle => self.gate.open_exclusive(serial, advance),
         };
         self.reader.set_running(running);
         match (settled, next) {
-            (Some(settled), Next::Everybody) => self.finish(serial, settled, &mut on_device)?,
-            (Some(settled), Next::OneHandle) => self.pending.unfinished.keep(settled),
+            (Some(settled), Next::AllHandles) => self.finish(serial, settled, &mut on_device)?,
+            (Some(settled), Next::OneHandle) => self.pending.unwritten.keep(settled),
             (None, _) => {}
         }
         Ok(running)
     }
 
-    /// Writes what settled before a handle that was alone, unless somebody has begun to.
+    /// Writes the transaction that settled before an exclusive handle, unless another thread has begun to.
     pub(crate) fn write_settled(&self) -> Result<()> {
-        if self.pending.unfinished.is_none() {
+        if self.pending.unwritten.is_none() {
             return Ok(());
         }
         let serial = self.gate.serialize();
@@ -110,26 +110,26 @@ impl Engine {
         self.finish_earlier(&serial)
     }
 
-    /// Writes the transaction that settled before a handle that was alone, or that an earlier commit found no room for.
+    /// Writes the transaction that settled before an exclusive handle, or that an earlier commit found no room for.
     fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
-        let Some(settled) = self.pending.unfinished.take() else { return Ok(()) };
+        let Some(settled) = self.pending.unwritten.take() else { return Ok(()) };
         self.finish(serial, settled, &mut self.log.lock_superblock())
     }
 
-    /// True when a commit would write nothing new.
+    /// True when a commit would have nothing to write.
     fn is_clean(&self) -> bool {
         let has_quotas_to_write = self.quota.is_on() && self.quota.lock().is_dirty();
         self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty() && !has_quotas_to_write
     }
 
-    fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut FsSuper) -> Result<()> {
+    fn finish(&self, serial: &Serial<'_>, settled: SettledTxn, on_device: &mut FsSuper) -> Result<()> {
         if self.options.discard && mutated(Mutation::DiscardedEarly) {
             self.discard_pinned(&settled.pinned);
         }
         if let Err(error) = self.with_room(|| self.write_out(&settled, on_device)) {
             self.health.poison_unless_full(&error);
             if error.is_device_full() {
-                self.pending.unfinished.keep(settled);
+                self.pending.unwritten.keep(settled);
             }
             return Err(error);
         }
@@ -143,8 +143,8 @@ impl Engine {
         self.space.unpin(free).inspect_err(|error| self.health.poison(error))
     }
 
-    /// Runs `write`, and once more where it found no room on what holds the devices (a sparse file on a
-    /// full file system), if what is free here could be given back to that first.
+    /// Runs `write`, and once more where the host of the image was full, if a discard of free space returned some of it
+    /// to the host first.
     pub(crate) fn with_room<R>(&self, write: impl Fn() -> Result<R>) -> Result<R> {
         match write() {
             Err(error) if error.is_device_full() && self.discard_free() > 0 => write(),
@@ -152,8 +152,8 @@ impl Engine {
         }
     }
 
-    fn settle(&self, generation: Generation) -> Result<Settled> {
-        let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
+    fn settle(&self, generation: Generation) -> Result<SettledTxn> {
+        let host = |keeps_freed| TxnHost { engine: self, generation, funding: FundingSource::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space, |at| self.views.note_taken(at))?;
         self.apply_deferred(&Edit::new(&host(false)))?;
         let quotas = self.quotas_before();
@@ -173,7 +173,7 @@ impl Engine {
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());
         let superblock = self.next_superblock(generation)?;
-        Ok(Settled {
+        Ok(SettledTxn {
             generation,
             blocks: self.pending.dirty.take_sorted(),
             superblock,
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     fn apply_deferred(&self, edit: &Edit<'_>) -> Result<()> {
-        for ((id, key), change) in self.pending.deferred.take_sorted() {
+        for ((id, key), change) in self.pending.staged.take_sorted() {
             let Some(tree) = self.trees.try_tree(id)? else { continue };
             edit.edit(&tree, &key, |old| {
                 Ok(match &change {
@@ -248,8 +248,8 @@ impl Engine {
         fields.bytes_used = bytes_used.into();
         fields.log_root = 0.into();
         fields.log_root_level = 0;
-        // What the kernel's caches of free space say is stale from now on. Without caches 0 or the
-        // maximum says so already; with them `btrfs check` would believe them after either.
+        // Makes the kernel's caches of free space stale. Without caches the field is 0 or the maximum, and stays so;
+        // with caches `btrfs check` would believe them after either of those.
         if !matches!(fields.cache_generation.get(), 0 | u64::MAX) {
             fields.cache_generation = generation.0.saturating_sub(1).into();
         }
@@ -293,12 +293,12 @@ impl Engine {
     }
 }
 
-/// Tells the space module, and simple quotas, what became of extents.
+/// Passes changes of extents on to the space module, and to simple quotas.
 pub(super) struct Sink<'a> {
     pub(super) engine: &'a Engine,
-    /// What this transaction took and gave up is not to be taken again: the superblock on the device leads to a log,
-    /// which may lead to it; the transaction goes on, with readers who know its data by place; or the rounds have to
-    /// end.
+    /// Blocks that this transaction allocated and freed must not be reused before its commit: the superblock on the
+    /// device leads to a log, which may lead to them; or the transaction continues, with readers that have looked its
+    /// data up; or the commit would not converge (see [`ROUNDS_FREEING`]).
     pub(super) keeps_freed: bool,
 }
 

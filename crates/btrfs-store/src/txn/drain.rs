@@ -1,11 +1,10 @@
-//! Applying queued reference changes before the commit does: a commit locks every handle out for as long as that
-//! takes, and after a snapshot, when every leaf that is copied refers to all its extents once more, there are many.
+//! Applying queued reference changes ahead of the commit: a commit keeps all handles out while it applies them, and
+//! after a snapshot, when every leaf that is copied refers to all its extents once more, there are many.
 //!
-//! A drain is an ordinary change of the running transaction that is alone in it for some milliseconds. It pays from
-//! what its changes were charged, and from a reservation for the blocks that they may copy, never from the global
-//! reserve, which grows with the trees that it makes larger: what is left for the commit is as if the changes had been
-//! queued a moment ago. Where metadata may become full there is none, since the commit takes the least space for the
-//! same changes.
+//! A drain is an ordinary change of the running transaction, exclusive for some milliseconds. It pays from the charges
+//! of its changes, and from a reservation for the blocks that they may copy, never from the global reserve, which grows
+//! with the trees that it makes larger: the commit has as much left as if the changes had just been queued. Where
+//! metadata may become full there is none, since the commit uses the least space for the same changes.
 //!
 //! Failure: one in the middle ends all writing, as in a commit.
 
@@ -14,20 +13,20 @@ use btrfs_disk::convert::to_u64;
 
 use super::commit::Sink;
 use super::engine::Engine;
-use super::handle::HEADS_PER_DEFERRED;
-use super::host::{Purse, TxnHost};
+use super::handle::HEADS_PER_STAGED;
+use super::host::{FundingSource, TxnHost};
 use crate::Result;
 use crate::error::SpaceKind;
 use crate::extent::{Apply, ExtentKind};
 use crate::space::Reservation;
 use crate::tree::Edit;
 
-/// Queued changes from which on some are applied, and about as many as are at a time: a few milliseconds. Builds that
-/// check themselves come here far more often, so that tests do.
+/// The number of queued changes from which on a drain runs, and about as many as it applies: a few milliseconds. Debug
+/// builds drain far more often, so that tests do.
 const ENTRIES_MIN: usize = if cfg!(debug_assertions) { 64 } else { 2048 };
 
 impl Engine {
-    /// How often [`Self::drain`] has to be called for what is queued now.
+    /// The number of calls of [`Self::drain`] for the changes queued now.
     pub(crate) fn drains_due(&self) -> usize {
         if self.quota.is_on() { 0 } else { self.pending.refs.entry_count() / ENTRIES_MIN }
     }
@@ -37,8 +36,8 @@ impl Engine {
         self.drains_due() > 0
     }
 
-    /// Applies some of what is queued, in the running transaction; nothing (false) while a commit is under way, which
-    /// does it, or where there is not plenty of room. Not to be called with an open handle.
+    /// Applies some of the queued changes, in the running transaction; nothing (false) while a commit is running, which
+    /// does it, or where metadata is not plentiful. Not to be called with an open handle.
     ///
     /// # Errors
     /// As a commit; the store is poisoned then.
@@ -65,22 +64,22 @@ impl Engine {
             };
             accounts.expect_kept(kind, self.extent_sizes().len(head.kind));
         }
-        let staged = to_u64(self.pending.deferred.count()).saturating_mul(HEADS_PER_DEFERRED);
+        let staged = to_u64(self.pending.staged.count()).saturating_mul(HEADS_PER_STAGED);
         accounts.take_charges(to_u64(self.pending.refs.entry_count()).saturating_add(staged), room);
-        // What a log on the device may lead to is not taken again.
+        // A log on the device may lead to blocks that are freed now.
         let keeps_freed = !self.log.is_empty();
-        let host = TxnHost { engine: self, generation, purse: Purse::Handle(room), keeps_freed };
+        let host = TxnHost { engine: self, generation, funding: FundingSource::Handle(room), keeps_freed };
         let apply = Apply {
             edit: Edit::new(&host),
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            // Nor is anything else before the commit: see `TxnHost::push`.
+            // Data is not reused either before the commit: see `TxnHost::push`.
             space: &Sink { engine: self, keeps_freed: true },
             sizes: self.extent_sizes(),
             names_owners: self.quota.is_simple(),
         };
         apply.run(&heads)?;
-        // The next commit may be far off, and has these trees to copy.
+        // The next commit may be late, and has to copy these trees.
         accounts.resize_global(self.commit_tree_bytes());
         Ok(())
     }

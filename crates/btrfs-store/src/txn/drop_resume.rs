@@ -1,28 +1,28 @@
-//! Deletions of subvolumes that the kernel began.
+//! Resuming deletions of subvolumes that the kernel began.
 //!
-//! The kernel takes a tree apart from its beginning, drops what blocks refer to and leaves the pointers to them: the
-//! root item says how far it came (`drop_progress`, and the level of the node that this is a key of). In front of that
-//! place nothing is left behind the pointers. Behind it the references are whole, but for those of the last round,
-//! which the kernel may have dropped before it noted so. Here the dead pointers are cut off in one transaction; what is
-//! left is a tree like any other.
+//! The kernel takes a tree apart from its beginning, drops the references of blocks and leaves the pointers to them:
+//! the root item has the place it reached (`drop_progress`, and the level of the node that this is a key of). Pointers
+//! before that place lead to nothing. Behind it the references are complete, but for those of the last round, which the
+//! kernel may have dropped before it updated the root item. Here the dead pointers are cut off in one transaction; the
+//! rest is an ordinary tree.
 //!
-//! A shared subtree whose references the kernel was changing to counting by address is changed from its top down, so
-//! that blocks below one which is done may not be: they are looked for where that can be, which is on the first way.
+//! The kernel changes a shared subtree to counting by address from its top down, so that blocks below a changed one may
+//! be unchanged: they are searched for where that can be, which is on the first way.
 //!
-//! Failure: `Corrupt` for a place that the tree does not have, and nothing is changed.
+//! Failure: `Corrupt` for a place that does not exist in the tree, and nothing is changed.
 
 use std::sync::Arc;
 
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical};
 
 use crate::extent::{RefKey, backrefs, convert_changes};
-use crate::tree::{Block, BlockView, Bytes, Host, Tree, children, cut_first, node, raw};
+use crate::tree::{Block, BlockView, Bytes, Host, Tree, children, cut_first, layout, node};
 use crate::{Error, Result};
 
 use super::handle::Txn;
 use super::host::TxnHost;
 
-/// The first way down on which something is left.
+/// The first way down on which pointers are left.
 #[derive(Debug, Default)]
 struct Way {
     /// Nodes from the root on, and how many of the first pointers of each lead to nothing.
@@ -44,7 +44,7 @@ fn cut(txn: &Txn, host: &TxnHost<'_>, tree: &Arc<Tree>, way: &Way) -> Result<()>
     if let Some(bytes) = &way.converted {
         convert_rest(host, tree, &BlockView::new(bytes))?;
     }
-    // What leads to a place where something is missing is copied; behind the last of these nothing changes.
+    // The nodes down to the last one with dead pointers are copied; nothing below changes.
     let depth = way.nodes.iter().rposition(|(_, gone)| *gone > 0).map_or(0, |last| last + 1);
     let nodes = way.nodes.get(..depth).unwrap_or_default();
     if !nodes.is_empty() {
@@ -67,7 +67,7 @@ fn find_way(host: &TxnHost<'_>, tree: &Tree, progress: &Key, level: u8) -> Resul
     loop {
         let view = BlockView::new(&bytes);
         let pointers: Vec<_> = children(&bytes).collect();
-        let first = if view.level >= level { raw::child_slot(&bytes, progress) } else { 0 };
+        let first = if view.level >= level { layout::child_slot(&bytes, progress) } else { 0 };
         let mut gone = first;
         if view.level <= level {
             while let Some((_, at, _)) = pointers.get(gone) {
@@ -86,7 +86,7 @@ fn find_way(host: &TxnHost<'_>, tree: &Tree, progress: &Key, level: u8) -> Resul
         let state = host.state_of(tree, &below)?;
         if state.refs > 1 {
             if view.level > level {
-                return Err(misplaced(tree, Detail::Text("blocks that nobody shares"), state.refs));
+                return Err(misplaced(tree, Detail::Text("unshared blocks"), state.refs));
             }
             way.converted = (state.full_backref && state.is_owned).then(|| child.data.clone());
             return Ok(way);
@@ -111,7 +111,7 @@ fn is_held(host: &TxnHost<'_>, tree: &Tree, at: Logical, parent: &BlockView<'_>)
     }))
 }
 
-/// Changes to counting by address what is counted in the tree's name below a block that is not, any more.
+/// Changes pointers to counting by address that are still counted in the tree's name below a block that is not.
 fn convert_rest(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
     for (key, at, generation) in children(block.bytes) {
         let child = tree.read_for_walk(at, block.level.saturating_sub(1), generation, key)?;
@@ -135,7 +135,7 @@ fn misplaced(tree: &Tree, expected: Detail, found: u64) -> Error {
     Corrupt::new(what, expected, Detail::Number(found)).at(At::Tree(tree.id())).into()
 }
 
-/// The transaction, for copies of nodes some of whose pointers lead to nothing: those hold nothing.
+/// The transaction, for copies of nodes with dead pointers: those hold no references.
 struct WithoutDead<'a> {
     host: &'a TxnHost<'a>,
     nodes: &'a [(Logical, usize)],

@@ -1,10 +1,9 @@
 //! Removing the tree of a deleted subvolume, in steps that can be resumed.
 //!
-//! Each step takes away the last leaf or the last subtree that others share, by ordinary
-//! edits, so that what is left is a valid tree after every commit and a crash loses nothing
-//! but time. A shared subtree that is counted in the name of the dying tree is first changed
-//! to counting by address, from the bottom up: a block that counts by address has nothing
-//! below it that does not.
+//! Each step removes the last leaf or the last subtree that other trees share, by ordinary edits, so that the rest is a
+//! valid tree after every commit and a crash loses nothing but time. A shared subtree that is counted in the name of
+//! the deleted tree is first changed to counting by address, from the bottom up: below a block that counts by address
+//! all blocks do. Called by `Store` for one step of a deletion.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,13 +35,13 @@ pub enum DropProgress {
 /// Takes up to `block_budget` blocks away from the tree `id`.
 pub(crate) fn step(txn: &Txn, id: TreeId, block_budget: u32) -> Result<DropProgress> {
     let slot = txn.engine.trees.slot(id)?;
-    txn.engine.pending.deferred.forget_tree(id);
+    txn.engine.pending.staged.forget_tree(id);
     let (progress, level) = {
         let item = slot.item.lock();
         (item.drop_progress.get(), item.drop_level)
     };
     if progress != Key::MIN {
-        // Another program began this.
+        // Another program began this deletion.
         cut_dropped(txn, &slot.tree, &progress, level)?;
         return Ok(DropProgress::More);
     }
@@ -68,7 +67,7 @@ fn take_away(txn: &Txn, tree: &Arc<Tree>, block_budget: u32) -> Result<DropProgr
     Ok(DropProgress::More)
 }
 
-/// What becomes of a child: called under its lock, so that nobody copies it meanwhile.
+/// The decision about a child: called under its lock, so that no thread copies it meanwhile.
 fn decide(host: &TxnHost<'_>, tree: &Tree, child: &BlockView<'_>, budget: &Cell<u32>) -> Result<Prune> {
     match on_drop(&host.state_of(tree, child)?) {
         DropPlan::Descend(_) => return Ok(Prune::Descend),
@@ -99,28 +98,28 @@ fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell
     Ok(true)
 }
 
-/// The tree is empty: its last block and its root item go.
+/// The tree is empty: removes its last block and its root item.
 fn remove_root(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     let root_tree = &txn.engine.trees.root_tree;
     txn.remove(root_tree, &Key::new(ORPHAN_OBJECTID, ORPHAN_ITEM, tree.id().0))?;
     remove_tree(txn, host, tree)
 }
 
-/// Removes a tree that is none of a subvolume's.
+/// Removes a tree that is not a subvolume's.
 pub(crate) fn remove_whole(txn: &Txn, tree: &Tree) -> Result<()> {
     txn.require_commit();
     txn.remove_range(tree, &Key::MIN, &Key::MAX, |_, _| ())?;
     txn.track(remove_tree(txn, &txn.host(), tree))
 }
 
-/// The last block of a tree, and its root item, go.
+/// Removes the last block of a tree, and its root item.
 fn remove_tree(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     let bytes = tree.root_bytes()?;
     let view = BlockView::new(&bytes);
     let slot = txn.engine.trees.slot(tree.id())?;
     let root_tree = &txn.engine.trees.root_tree;
     txn.remove(root_tree, &Key::new(tree.id().0, ROOT_ITEM, slot.key_offset))?;
-    // After what can fail without having changed anything.
+    // After the steps that can fail without having changed anything.
     host.block_freed(tree, &view)?;
     txn.engine.trees.forget(tree.id());
     if txn.engine.quota.is_on() && tree.id().is_subvolume() {

@@ -1,4 +1,4 @@
-//! What every transaction works on.
+//! The engine: the parts of an open store that every transaction works on. `Store` owns one and calls it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,12 +22,12 @@ use btrfs_pool::{Chunk, FsSuper, Pool, PoolDevice};
 use super::buffers::Buffers;
 use super::gate::Gate;
 use super::log_state::Log;
-use super::pending::Pending;
+use super::pending_work::Pending;
 use super::reader::BlockReader;
 use super::trees::Trees;
 use super::views::Views;
 
-/// The trees that the store itself lives in.
+/// The trees of the store's own records.
 pub(crate) struct CoreTrees {
     pub(crate) extent: Arc<Tree>,
     pub(crate) csum: Arc<Tree>,
@@ -61,7 +61,7 @@ impl Engine {
         self.reader.pool()
     }
 
-    /// The trees that chunks have items in.
+    /// The trees with items of chunks.
     pub(crate) fn chunk_trees(&self) -> ChunkTrees<'_> {
         ChunkTrees {
             chunk: &self.trees.chunk_tree,
@@ -81,7 +81,7 @@ impl Engine {
         load_group(&self.space, group, from)
     }
 
-    /// Makes durable what was written to the devices before; a failure ends all writing.
+    /// Makes earlier writes to the devices durable; a failure ends all writing.
     pub(crate) fn flush(&self) -> Result<()> {
         self.health.check()?;
         self.pool().flush().map_err(Error::from).inspect_err(|error| self.health.poison(error))
@@ -98,15 +98,15 @@ impl Engine {
         }
     }
 
-    /// Refuses space just allocated that something uses, before anything is written there. Where the
-    /// free space lies once, nothing more is written.
+    /// Fails if the extent tree has an extent in space that was just allocated, before anything is written there. If
+    /// the free space was wrong once, nothing more is written.
     pub(crate) fn check_unused(&self, extent: Extent) -> Result<()> {
         let checked = check_unused(&self.core.extent, &self.extent_sizes(), extent.at, extent.len);
         checked.inspect_err(|error| self.health.poison(error))
     }
 
-    /// As [`Self::check_unused`], for data. Where no tree says what is free, the extent tree alone does, and cannot
-    /// contradict itself; data that it has forgotten has checksums.
+    /// As [`Self::check_unused`], for data. Without a free-space tree, free space comes from the extent tree and cannot
+    /// contradict it; but data that the extent tree has lost has checksums.
     pub(crate) fn check_unused_by_data(&self, extent: Extent) -> Result<()> {
         self.check_unused(extent)?;
         if self.core.free_space.is_some() {
@@ -128,7 +128,7 @@ impl Engine {
         CsumTree::new(&self.core.csum, &self.csum_sizes())
     }
 
-    /// Makes a chunk known whose items are written: its space can be allocated.
+    /// Adds a chunk whose items are written: its space can be allocated.
     pub(crate) fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         self.pool().add_chunk(chunk.clone())?;
@@ -145,7 +145,7 @@ impl Engine {
         self.space.adopt_chunk(plan)
     }
 
-    /// Forgets a chunk whose items are removed and in which nothing lies.
+    /// Forgets an empty chunk whose items are removed.
     ///
     /// # Errors
     /// `Corrupt` for a list of system chunks that cannot be read.
@@ -176,12 +176,12 @@ impl Engine {
     /// The device with this number.
     ///
     /// # Errors
-    /// `Bug` for one that is none of the file system's.
+    /// `Bug` for a device that is not part of the file system.
     pub(crate) fn device(&self, id: DevId) -> Result<&PoolDevice> {
         self.pool().devices().get(id).ok_or_else(|| Error::bug(format!("no device {id}"), "the pool"))
     }
 
-    /// Has the superblock say how large a device is.
+    /// Sets the size of a device in the superblock.
     pub(crate) fn note_device_size(&self, id: DevId, total_bytes: u64) {
         let mut superblock = self.superblock.lock();
         superblock.change_item(id, |item| item.total_bytes = total_bytes.into());
@@ -189,7 +189,7 @@ impl Engine {
         superblock.fields_mut().total_bytes = sum.into();
     }
 
-    /// Has the superblocks say what chunks take of their devices.
+    /// Sets the bytes that chunks use of their devices in the superblocks.
     fn note_device_use(&self) {
         for device in self.pool().devices() {
             if let Some(used) = self.space.device_bytes_used(device.id()) {
@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Finds the quota groups, if there are any.
+    /// Loads the quota groups, if quotas are on.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -220,7 +220,7 @@ impl Engine {
         self.is_crowded() || self.is_commit_short()
     }
 
-    /// True when what changed takes as much memory as it may.
+    /// True when pending changes take as much memory as they may.
     pub(crate) fn is_crowded(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
             || self.pending.refs.is_crowded()
@@ -242,7 +242,7 @@ impl Engine {
             .chain(block_group);
         let quota = self.quota.is_on().then(|| self.trees.try_tree(TreeId::QUOTA).ok().flatten()).flatten();
         let trees = trees.chain(quota.as_ref());
-        // Root items may say anything of their trees' sizes.
+        // Root items may claim any size of their trees.
         let blocks = trees.fold(0u64, |sum, tree| sum.saturating_add(tree.block_count()));
         blocks.saturating_mul(self.nodesize())
     }
@@ -254,7 +254,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Whether writing can go on.
+/// Whether writing can continue.
 #[derive(Debug, Default)]
 pub(crate) struct Health(OnceLock<Arc<Error>>);
 
@@ -267,12 +267,12 @@ impl Health {
         }
     }
 
-    /// From now on nothing is written; the first reason stays.
+    /// Ends all writing; the first reason stays.
     pub(crate) fn poison(&self, reason: &Error) {
         let _ = self.0.set(Arc::new(reason.clone()));
     }
 
-    /// As [`Self::poison`], unless nothing but room was missing where the device lies, and the caller can go on.
+    /// As [`Self::poison`], unless only the host of the image was full, and the caller can continue.
     pub(crate) fn poison_unless_full(&self, reason: &Error) {
         if !reason.is_device_full() {
             self.poison(reason);

@@ -1,4 +1,4 @@
-//! Who may change the running transaction, and when it is committed.
+//! The gate of the running transaction: admits handles, and closes for a commit.
 //!
 //! ```text
 //! Running(n) --close--> draining --no handles--> Critical(n) --open--> Running(n+1), n written
@@ -15,8 +15,8 @@ struct State {
     open_handles: usize,
     /// A commit is between closing the gate and opening it.
     is_closed: bool,
-    /// The one handle there is keeps the others out. Apart from `is_closed`, because a commit
-    /// may close the gate while it lives, and the gate stays closed when it ends.
+    /// The only open handle is exclusive. Separate from `is_closed`, because a commit may close the gate while the
+    /// handle lives, and the gate stays closed when it ends.
     is_exclusive: bool,
     durable: u64,
     /// Handles that were let in since the beginning.
@@ -31,7 +31,7 @@ impl State {
     }
 }
 
-/// The door to the running transaction.
+/// The gate of the running transaction.
 pub(crate) struct Gate {
     /// One commit at a time, from closing the gate to the superblock on the device.
     serial: Mutex<()>,
@@ -39,7 +39,7 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-/// Proof that no other commit is under way.
+/// Proof that no other commit is running.
 pub(crate) struct Serial<'a> {
     _guard: MutexGuard<'a, ()>,
 }
@@ -70,7 +70,7 @@ impl Gate {
         Generation(self.state.lock().durable)
     }
 
-    /// How many handles were let in since the beginning, but for those that were alone.
+    /// How many handles were admitted since the beginning, exclusive ones not counted.
     pub(crate) fn entered(&self) -> u64 {
         self.state.lock().entered
     }
@@ -99,17 +99,17 @@ impl Gate {
         }
     }
 
-    /// Waits for the commit that is under way, if there is one, and bars the next.
+    /// Waits for a running commit, and bars the next.
     pub(crate) fn serialize(&self) -> Serial<'_> {
         Serial { _guard: self.serial.lock() }
     }
 
-    /// As [`Self::serialize`], but `None` while a commit is under way.
+    /// As [`Self::serialize`], but `None` while a commit is running.
     pub(crate) fn try_serialize(&self) -> Option<Serial<'_>> {
         self.serial.try_lock().map(|guard| Serial { _guard: guard })
     }
 
-    /// Lets nobody in any more, and waits until everybody is out.
+    /// Closes the gate for new handles, and waits until all have ended.
     pub(crate) fn close(&self, _serial: &Serial<'_>) -> Generation {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -126,8 +126,7 @@ impl Gate {
         Generation(state.running)
     }
 
-    /// Starts the next transaction with one handle, and keeps the others out until
-    /// [`Self::leave_exclusive`].
+    /// Starts the next transaction with one handle, and admits no other until [`Self::leave_exclusive`].
     pub(crate) fn open_exclusive(&self, _serial: &Serial<'_>, advance: bool) -> Generation {
         let mut state = self.state.lock();
         state.running += u64::from(advance);

@@ -1,4 +1,4 @@
-//! A handle on the running transaction.
+//! A handle on the running transaction. The crate above makes all its changes through one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +13,18 @@ use crate::space::Reservation;
 use crate::tree::{Edit, EditItem, Tree};
 use crate::{Error, Result};
 
-use super::deferred::Staged;
 use super::engine::Engine;
-use super::host::{Purse, TxnHost};
+use super::host::{FundingSource, TxnHost};
+use super::staging::Staged;
 
 /// Reference heads that one staged item is charged as: a leaf may have to be copied.
-pub(super) const HEADS_PER_DEFERRED: u64 = 16;
+pub(super) const HEADS_PER_STAGED: u64 = 16;
 
 /// A handle on the running transaction: nothing is committed while it lives. Changes made
 /// through one handle are committed together.
 ///
 /// When a change fails after others succeeded, the transaction can't be completed and the
-/// store stops writing ([`Error::Poisoned`]): what was promised before stays.
+/// store stops writing ([`Error::Poisoned`]): earlier commits stay durable.
 #[must_use = "a handle keeps the transaction from committing"]
 pub struct Txn {
     pub(crate) engine: Arc<Engine>,
@@ -48,12 +48,12 @@ impl Txn {
         TxnHost {
             engine: &self.engine,
             generation: self.generation,
-            purse: Purse::Handle(&self.reservation),
+            funding: FundingSource::Handle(&self.reservation),
             keeps_freed: false,
         }
     }
 
-    /// Notes a change, or what its failure means.
+    /// Notes a change, or poisons the store if a failure left the transaction half changed.
     pub(crate) fn track<R>(&self, result: Result<R>) -> Result<R> {
         match &result {
             Ok(_) => self.has_changed.store(true, Ordering::Relaxed),
@@ -84,19 +84,18 @@ impl Txn {
         self.generation
     }
 
-    /// What is left of the handle's reservation.
+    /// The rest of the handle's reservation.
     pub fn reservation(&self) -> &Reservation {
         &self.reservation
     }
 
-    /// True when a log cannot say all that happened in this transaction.
+    /// True when the transaction has a change that a log cannot record.
     #[must_use]
     pub fn needs_commit(&self) -> bool {
         self.engine.log.is_useless(self.generation)
     }
 
-    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
-    /// log cannot say.
+    /// Makes every sync of the log a commit until the next one: for changes that a log cannot record.
     pub fn require_commit(&self) {
         self.engine.log.require_commit(self.generation);
     }
@@ -104,7 +103,7 @@ impl Txn {
     /// Inserts an item.
     ///
     /// # Errors
-    /// [`Error::Exists`] when the key is taken; what reading and copying blocks can fail with.
+    /// [`Error::Exists`] when the key is taken; those of reading and copying blocks.
     pub fn insert(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
         self.change(|edit| edit.insert(tree, key, bytes))
     }
@@ -126,7 +125,7 @@ impl Txn {
     /// Inserts an item or replaces its bytes.
     ///
     /// # Errors
-    /// What reading and copying blocks can fail with.
+    /// Those of reading and copying blocks.
     pub fn put(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
         self.change(|edit| edit.put(tree, key, bytes))
     }
@@ -139,7 +138,7 @@ impl Txn {
         self.change(|edit| edit.update(tree, key, f))
     }
 
-    /// Decides about an item while nobody else can change it. `f` may run more than once
+    /// Decides about an item with its leaf locked. `f` may run more than once
     /// and must not touch trees.
     ///
     /// # Errors
@@ -188,36 +187,36 @@ impl Txn {
 
     /// Stages a replacement of a whole item, applied when this transaction commits; the
     /// last one wins. Reads of the tree see the old bytes until then.
-    pub fn defer(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
+    pub fn stage_replace(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
         self.stage(tree, key, Staged::Replace(bytes));
     }
 
-    /// Stages the insertion of an item that is not in the tree, applied when this transaction
-    /// commits: for one that is likely to go before ([`Self::forget_deferred`]).
-    pub fn defer_insert(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
+    /// Stages the insertion of an item that is not in the tree, applied when this transaction commits: for an item that
+    /// is likely to be removed before ([`Self::unstage`]).
+    pub fn stage_insert(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
         self.stage(tree, key, Staged::Insert(bytes));
     }
 
     fn stage(&self, tree: &Tree, key: &Key, change: Staged) {
-        if self.engine.pending.deferred.stage(tree.id(), key, change) {
-            self.engine.space.accounts().charge_heads(HEADS_PER_DEFERRED, Some(&self.reservation));
+        if self.engine.pending.staged.stage(tree.id(), key, change) {
+            self.engine.space.accounts().charge_heads(HEADS_PER_STAGED, Some(&self.reservation));
         }
     }
 
-    /// Forgets what is staged for an item, because the item was removed or written; false when
+    /// Forgets the staged change of an item, because the item was removed or written; false when
     /// nothing is.
-    pub fn forget_deferred(&self, tree: &Tree, key: &Key) -> bool {
-        let was_staged = self.engine.pending.deferred.forget(tree.id(), key);
+    pub fn unstage(&self, tree: &Tree, key: &Key) -> bool {
+        let was_staged = self.engine.pending.staged.forget(tree.id(), key);
         if was_staged {
-            self.engine.space.accounts().uncharge_heads(HEADS_PER_DEFERRED);
+            self.engine.space.accounts().uncharge_heads(HEADS_PER_STAGED);
         }
         was_staged
     }
 
-    /// Queues a change of who refers to an extent.
+    /// Queues a change of references to an extent.
     ///
     /// # Errors
-    /// When it contradicts what is queued.
+    /// When it contradicts the queued changes.
     pub fn ref_change(&self, change: RefChange) -> Result<()> {
         self.engine.health.check()?;
         self.track(self.host().push(change))
@@ -231,7 +230,7 @@ impl Txn {
         self.change(|edit| self.engine.csum_tree().put(edit, at, csums))
     }
 
-    /// A new empty tree. `item` says everything but where the root block is.
+    /// A new empty tree. `item` has all fields but the place of the root block.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -241,7 +240,7 @@ impl Txn {
         self.track(super::snapshot::create_tree(&self.host(), id, item))
     }
 
-    /// A snapshot of `source` with the number `id`. `item` says everything but where the
+    /// A snapshot of `source` with the number `id`. `item` has all fields but the place of the
     /// root block is. For exclusive handles only.
     ///
     /// # Errors
@@ -253,7 +252,7 @@ impl Txn {
         self.track(super::snapshot::snapshot_tree(&self.host(), source, id, item))
     }
 
-    /// Changes fields of a root item, other than where the root block is.
+    /// Changes fields of a root item, other than the place of the root block.
     ///
     /// # Errors
     /// [`Error::NoSuchTree`]; as [`Self::put`].
@@ -270,13 +269,12 @@ impl Txn {
         self.put(&self.engine.trees.root_tree, &key, &bytes)
     }
 
-    /// Sets the label in the superblock that this transaction writes: at most 255 bytes without NUL, of which
-    /// what follows is dropped.
+    /// Sets the label in the superblock that this transaction writes: at most 255 bytes, and cut at the first NUL.
     ///
     /// # Errors
     /// As [`Self::put`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        // A superblock is of the generation of its root tree, so that has to be written anew, too.
+        // A superblock has the generation of its root tree, so that has to be written anew, too.
         self.update_root_item(TreeId::FS, |_| ())?;
         let label = label.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut padded = [0; LABEL_SIZE];

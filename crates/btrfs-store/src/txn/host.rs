@@ -1,4 +1,5 @@
-//! What copying tree blocks costs the transaction: addresses, references, dirty blocks.
+//! The transaction as the host of tree edits: allocates blocks, queues reference changes, collects dirty blocks.
+//! Handles, drains and the commit pass one to every edit.
 
 use btrfs_disk::{Generation, Logical, TreeId};
 
@@ -9,20 +10,20 @@ use crate::extent::{
     BlockState, ExtentKind, Pushed, RefChange, Shareability, cow_changes, lookup, may_be_shared, on_cow, unshared,
 };
 use crate::space::{AllocRequest, Extent, Payer, Reservation};
-use crate::tree::{Block, BlockView, Bytes, Host, Tree, TreeKind, raw};
+use crate::tree::{Block, BlockView, Bytes, Host, Tree, TreeKind, layout};
 
 use super::engine::Engine;
 
-/// Who pays for the blocks of an edit.
+/// The source of the space for the blocks of an edit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Purse<'a> {
+pub(crate) enum FundingSource<'a> {
     /// A handle's reservation.
     Handle(&'a Reservation),
-    /// The commit, from what is kept back for it.
+    /// The commit, from the global reserve.
     Commit,
 }
 
-/// Whose space a change is about.
+/// The kind of space of a change's extent.
 const fn kind_of(change: &RefChange) -> SpaceKind {
     match change.kind() {
         ExtentKind::Tree { .. } => SpaceKind::Metadata,
@@ -34,20 +35,20 @@ const fn kind_of(change: &RefChange) -> SpaceKind {
 pub(crate) struct TxnHost<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) generation: Generation,
-    pub(crate) purse: Purse<'a>,
-    /// What this transaction took and gave up is not to be taken again before it is durable.
+    pub(crate) funding: FundingSource<'a>,
+    /// Blocks that this transaction allocated and freed must not be reused before it is durable.
     pub(crate) keeps_freed: bool,
 }
 
 impl TxnHost<'_> {
     fn payer(&self) -> Payer<'_> {
-        match self.purse {
-            Purse::Handle(reservation) => Payer::Reservation(reservation),
-            Purse::Commit => Payer::Commit,
+        match self.funding {
+            FundingSource::Handle(reservation) => Payer::Reservation(reservation),
+            FundingSource::Commit => Payer::Commit,
         }
     }
 
-    /// Queues a reference change; a tree block that nobody refers to any more is free at once, data with the commit.
+    /// Queues a reference change; a tree block without references left is free at once, data with the commit.
     pub(crate) fn push(&self, change: RefChange) -> Result<()> {
         let accounts = self.engine.space.accounts();
         if matches!(change, RefChange::DropData { .. }) && mutated(Mutation::FreedDataReused) {
@@ -57,8 +58,8 @@ impl TxnHost<'_> {
         if self.engine.quota.is_on() {
             self.note_touched(&change, pushed == Pushed::Cancelled);
         }
-        match (pushed, self.purse) {
-            (pushed @ (Pushed::Queued | Pushed::Losing | Pushed::Regained), Purse::Handle(reservation)) => {
+        match (pushed, self.funding) {
+            (pushed @ (Pushed::Queued | Pushed::Losing | Pushed::Regained), FundingSource::Handle(reservation)) => {
                 accounts.charge_heads(1, Some(reservation));
                 // An estimate: others may hold the extent.
                 let (kind, bytes) = (kind_of(&change), self.extent_of(&change).len);
@@ -68,15 +69,16 @@ impl TxnHost<'_> {
                     Pushed::Queued | Pushed::Cancelled => {}
                 }
             }
-            (Pushed::Queued | Pushed::Losing | Pushed::Regained, Purse::Commit) => {}
-            (Pushed::Cancelled, purse) => {
-                if let Purse::Handle(_) = purse {
+            (Pushed::Queued | Pushed::Losing | Pushed::Regained, FundingSource::Commit) => {}
+            (Pushed::Cancelled, funding) => {
+                if let FundingSource::Handle(_) = funding {
                     accounts.uncharge_heads(1);
                 }
                 let extent = self.extent_of(&change);
                 if kind_of(&change) == SpaceKind::Data || self.keeps_freed {
-                    // Data may be being read by who looked it up before, a log may have its place, and what is kept of
-                    // it in memory is told apart by its place and the transaction that made it. And rounds must end.
+                    // Pin instead of freeing: a reader that looked the extent up may still be reading it, the log may
+                    // refer to it, and the cache of decompressed data is keyed by (address, generation). Freed blocks
+                    // must also not be reused within the commit (`ROUNDS_FREEING`).
                     self.engine.space.pin(extent)?;
                 } else {
                     self.engine.space.free_now(extent)?;
@@ -90,14 +92,14 @@ impl TxnHost<'_> {
         Extent { at: change.at(), len: self.engine.extent_sizes().len(change.kind()) }
     }
 
-    /// How often a block is referred to, looked up only where it can matter.
+    /// The reference state of a block, looked up only where it can be shared.
     pub(crate) fn state_of(&self, tree: &Tree, block: &BlockView<'_>) -> Result<BlockState> {
         let shareability = Shareability {
             tree_is_shareable: tree.kind() == TreeKind::Shareable,
             is_root: false,
             block_generation: block.generation,
             last_snapshot: tree.last_snapshot(),
-            is_relocated: block.flags & raw::FLAG_RELOC != 0,
+            is_relocated: block.flags & layout::FLAG_RELOC != 0,
         };
         if !may_be_shared(&shareability) {
             return Ok(unshared(false));
@@ -120,8 +122,8 @@ impl Host for TxnHost<'_> {
     }
 
     fn owns(&self, block: &Bytes) -> bool {
-        // What is made in a transaction stays in memory until its commit, and is dirty as long.
-        block.is_made && raw::generation(&block.data) == self.generation.0
+        // Blocks made in a transaction stay in memory, and dirty, until its commit.
+        block.is_made && layout::generation(&block.data) == self.generation.0
     }
 
     fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical> {
@@ -138,7 +140,7 @@ impl Host for TxnHost<'_> {
         let plan = match self.state_of(tree, old) {
             Ok(state) => on_cow(&state),
             Err(error) => {
-                // The copy never gets into the tree, so nothing may be left of it.
+                // The copy never gets into the tree, so its reference is dropped.
                 let (at, level, owner) = (places.1, old.level, tree.id());
                 self.push(RefChange::DropTree { at, level, owner, parent: None })?;
                 return Err(error);
@@ -147,7 +149,7 @@ impl Host for TxnHost<'_> {
         cow_changes(&plan, old.bytes, places, tree.id(), &mut |change| self.push(change))
             .inspect_err(|error| self.engine.health.poison(error))?;
         if plan.frees_old {
-            // One that was moved here in this transaction is never to be written.
+            // A block that was moved here in this transaction must not be written.
             self.engine.pending.dirty.remove(old.at);
             tree.forest().forget(old.at);
         }

@@ -1,5 +1,4 @@
-//! The log of the running transaction, as far as a commit has to know it: a commit ends it. How
-//! it is written and read is the business of `log`.
+//! The log of the running transaction, as far as a commit has to know it: a commit ends it. `log` writes and reads it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
 use crate::{Error, Result};
 
-use super::dirty::DirtyBlocks;
+use super::dirty_blocks::DirtyBlocks;
 
 /// The log of the running transaction.
 pub(crate) struct Log {
-    /// Shared by who inserts; alone for who copies out what is to be written.
+    /// Held shared by log writers, exclusively by a log sync.
     pub(crate) gate: RwLock<()>,
     pub(crate) trees: Mutex<Trees>,
     pub(crate) dirty: DirtyBlocks,
@@ -26,7 +25,7 @@ pub(crate) struct Log {
     pub(crate) group_changed: Condvar,
     /// A thread that the leader of a sync waits for has come, or gone away.
     pub(crate) arrived: Condvar,
-    /// The newest transaction whose changes a log cannot say.
+    /// The newest transaction with changes that a log cannot record.
     needs_commit: AtomicU64,
     /// The superblock on the device, without a log.
     durable: Mutex<FsSuper>,
@@ -41,25 +40,25 @@ pub(crate) struct Trees {
     pub(crate) superblock: Option<FsSuper>,
     /// Every block that the log ever had in this transaction.
     pub(crate) taken: Vec<Extent>,
-    /// Those of them that nothing on the device leads to.
+    /// Those of them that no superblock on the device leads to.
     pub(crate) reusable: Vec<Logical>,
 }
 
-/// Which thread leads a sync, and which wait for it.
+/// The state of group syncs: which requests there are, and up to which all is durable.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// How many began to insert something that they want synced.
+    /// How many threads began to insert items that they want synced.
     pub(crate) begun: u64,
-    /// How many of those asked for it, or gave up.
+    /// How many of those requested a sync, or gave up.
     pub(crate) ended: u64,
-    /// Ticket of the last one who asked.
+    /// The last ticket given out.
     pub(crate) asked: u64,
     /// Ticket up to which everything is durable.
     pub(crate) done: u64,
     pub(crate) is_led: bool,
 }
 
-/// What a transaction's log was.
+/// The log of a transaction that has settled.
 pub(crate) struct Ended {
     /// It had blocks.
     pub(crate) had_log: bool,
@@ -70,7 +69,7 @@ pub(crate) struct Ended {
 impl Log {
     /// An empty log on top of the superblock on the device.
     pub(crate) fn new(durable: FsSuper) -> Self {
-        // A log that is there already stays until a commit took what it says.
+        // A log found at opening stays until a commit has its changes.
         let has_log = durable.fields().log_root.get() != 0;
         let useless = if has_log { durable.generation().0 + 1 } else { 0 };
         Self {
@@ -86,7 +85,7 @@ impl Log {
         }
     }
 
-    /// From now on until the next commit nobody may rely on the log.
+    /// Makes the log useless until the next commit.
     pub(crate) fn require_commit(&self, generation: Generation) {
         self.needs_commit.fetch_max(generation.0, Ordering::Relaxed);
     }
@@ -106,9 +105,8 @@ impl Log {
         self.trees.lock().taken.is_empty()
     }
 
-    /// Ends the log of a transaction that settles: its blocks stay out of use until the
-    /// superblock that no longer leads to them is durable. `is_freed` hears of each.
-    /// Says whether there was one.
+    /// Ends the log of a transaction that settles: its blocks stay pinned until the superblock that no longer leads to
+    /// them is durable. `is_freed` is called with each. Returns whether there was a log.
     ///
     /// # Errors
     /// `Corrupt` when one of them is in no block group.
@@ -129,7 +127,7 @@ impl Log {
     }
 }
 
-/// Whether a log that a crash left waits to be replayed: nothing is committed before it was.
+/// Whether a log that a crash left has yet to be replayed: nothing is committed before.
 #[derive(Debug)]
 pub(crate) struct Unreplayed(AtomicBool);
 
@@ -138,12 +136,12 @@ impl Unreplayed {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Everything that the log says is in the running transaction.
+    /// The log was replayed into the running transaction.
     pub(crate) fn done(&self) {
         self.0.store(false, Ordering::Release);
     }
 
-    /// Refuses a commit that would leave the log behind.
+    /// Refuses a commit that would lose the log.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_waiting() {
             return Err(Error::bug("a log waits to be replayed", "commit"));

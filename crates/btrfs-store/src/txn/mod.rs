@@ -12,21 +12,19 @@
 //! into their trees, queued reference changes into the extent tree, moved roots into the
 //! root tree, free space into its tree and use into the block group items; each of these
 //! changes trees and so may cause more of the others, but a block is copied once per
-//! transaction, so the rounds end. Then the next transaction starts, while the blocks of
-//! this one, which nobody changes any more, are written; the superblock that points to them
-//! goes last, between two flushes. Only then is space that the old state used free; or, while somebody reads an earlier
-//! state (`views`), when that ends.
+//! transaction, so the rounds end. Then the next transaction starts, while the blocks of this one, which do not change
+//! any more, are written; the superblock that points to them is written last, between two flushes. Only then is space
+//! of the old state freed; or, while a reader views an earlier state (`views`), when the view ends.
 //!
-//! Failure: when a change fails half-way, or a write fails, the store stops writing
-//! (`Health`); the device has the last durable state, and reads go on. A write that fails because what holds the device
-//! is full is tried again by the next commit.
+//! Failure: when a change fails half-way, or a write fails, the store stops writing (`Health`); the device has the last
+//! durable state, and reads continue. A write that fails because the host of the image is full is tried again by the
+//! next commit.
 //!
 //! Callers: the store's front, and through it the file system.
 
 mod buffers;
 mod commit;
-mod deferred;
-mod dirty;
+mod dirty_blocks;
 mod drain;
 mod drop_resume;
 mod drop_tree;
@@ -35,14 +33,15 @@ mod gate;
 mod handle;
 mod host;
 mod log_state;
-mod pending;
+mod pending_work;
 mod quotas;
 pub(crate) mod reader;
-mod settled;
+mod settled_txn;
 mod snapshot;
+mod staging;
 pub(crate) mod trees;
 mod trim;
-mod viewing;
+mod view_space;
 mod views;
 mod write_out;
 
@@ -52,9 +51,9 @@ pub(crate) use drop_tree::{remove_whole, step as drop_tree_step};
 pub(crate) use engine::{CoreTrees, Engine, Health};
 pub(crate) use gate::Gate;
 pub use handle::Txn;
-pub(crate) use host::{Purse, TxnHost};
+pub(crate) use host::{FundingSource, TxnHost};
 pub(crate) use log_state::{Group, Log};
-pub(crate) use pending::Pending;
+pub(crate) use pending_work::Pending;
 pub(crate) use reader::BlockReader;
 pub(crate) use trees::Trees;
 pub(crate) use trim::Trim;

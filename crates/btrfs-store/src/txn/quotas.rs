@@ -1,17 +1,17 @@
-//! Quotas in a commit: what the transaction changed of who reaches what is counted.
+//! Quota accounting in a commit: compares, for each touched extent, which subvolumes reached it before and after.
 //!
 //! ```text
-//! before: who reached each touched extent, by the committed trees and the extent tree that is still theirs
-//!   (the commit brings the extent tree up to date)
-//! after:  who reaches it now; the difference is counted, and the groups are written
+//! before: the subvolumes that reached each touched extent, by the committed trees and the extent tree,
+//!   which is still theirs (the commit brings the extent tree up to date)
+//! after:  the subvolumes that reach it now; the difference is counted, and the groups are written
 //! ```
 //!
-//! A snapshot changes who reaches everything below its root without a change of references there: it was the first of
-//! its transaction, so its numbers follow from its source's, and what the source reached before counts as reached by
-//! the snapshot too. A subvolume that is dropped lets go of what it shares a subtree at a time: what lies below is
-//! noted block by block, up to a limit, beyond which the numbers are marked inconsistent.
+//! A snapshot reaches everything below its root without any reference change there: snapshots come first in their
+//! transaction, so a snapshot's numbers follow from its source's, and extents that the source reached before count as
+//! reached by the snapshot too. A subvolume that is dropped gives up shared subtrees as a whole: the blocks below are
+//! noted one by one, up to a limit, beyond which the numbers are marked inconsistent.
 //!
-//! With simple quotas none of this is asked: extents say who made them, and are counted as they come and go.
+//! Simple quotas need none of this: extents record their owner, and are counted when they are allocated and freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,10 +27,10 @@ use crate::quota::{Event, Groups, Roots};
 use crate::space::Run;
 use crate::tree::{BlockView, Edit, RootPtr, Tree, children};
 
-/// Blocks below a subtree that a dying subvolume shares which are looked at, before its numbers are given up.
+/// Blocks below shared subtrees of a deleted subvolume that are visited, before the numbers are given up.
 const DROPPED_BLOCKS_MAX: usize = 4096;
 
-/// What has to be known of the committed state.
+/// The facts of the committed state.
 pub(super) struct Before {
     touched: Vec<(Logical, ExtentKind, Roots)>,
     events: Vec<Event>,
@@ -38,7 +38,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// What reached an extent when the transaction had only taken its snapshots.
+    /// The subvolumes that reached an extent when the transaction had only taken its snapshots.
     fn with_copies(&self, at: Logical, roots: &Roots) -> Roots {
         let mut all: Option<BTreeSet<TreeId>> = None;
         for event in &self.events {
@@ -54,8 +54,8 @@ impl Before {
 }
 
 impl Engine {
-    /// Who reaches what the transaction touched, in the committed state; nothing with quotas off. To be called before
-    /// the extent tree changes.
+    /// The subvolumes that reach the touched extents, in the committed state; nothing with quotas off. To be called
+    /// before the extent tree changes.
     pub(super) fn quotas_before(&self) -> Option<Before> {
         if !self.quota.is_on() {
             if self.pending.touched.count() > 0 {
@@ -83,8 +83,8 @@ impl Engine {
         Some(before)
     }
 
-    /// Counts what changed, and writes the groups. To be called when the extent tree and the tree of roots say what the
-    /// transaction leaves of subvolumes.
+    /// Counts the changes, and writes the groups. To be called when the extent tree and the root tree have the
+    /// transaction's subvolumes.
     pub(super) fn quotas_after(&self, before: &Before, edit: &Edit<'_>) -> Result<()> {
         let Some(tree) = self.trees.try_tree(TreeId::QUOTA)? else {
             self.quota.change(Groups::disable);
@@ -114,14 +114,14 @@ impl Engine {
         items.write(edit, &tree)
     }
 
-    /// With simple quotas, an extent counts for who made it, from the transaction on in which they were turned on.
+    /// With simple quotas, an extent counts for the subvolume that allocated it, if that was after they were turned on.
     pub(super) fn count_simply(&self, extent: &Counted, is_gone: bool) -> Result<()> {
         if !self.quota.is_simple() {
             return Ok(());
         }
         let owner = match (extent.owner, extent.kind) {
             (Some(owner), _) => owner,
-            // The extent tree does not tell: the block does.
+            // The extent tree does not record the owner: the block's header does.
             (None, ExtentKind::Tree { level }) if self.quota.lock().counts_since(extent.generation) => {
                 let at = extent.at;
                 let bytes = self.trees.forest().copy_of(at, || self.reader.read_any(at, level))?;
@@ -174,7 +174,7 @@ impl Engine {
         Ok(sums)
     }
 
-    /// Runs `f` on what leads to extents from a tree of roots, by the extent tree as it is now.
+    /// Runs `f` with a search for the subvolumes of a root tree, by the present extent tree.
     fn with_reach<R>(&self, root_tree: RootPtr, f: impl FnOnce(&mut Reach<'_>) -> Result<R>) -> Result<R> {
         let forest = self.trees.forest();
         let read = |at, level| forest.copy_of(at, || self.reader.read_any(at, level));
@@ -183,7 +183,7 @@ impl Engine {
 }
 
 impl TxnHost<'_> {
-    /// Notes what a change that was queued means for quotas.
+    /// Notes the extent of a queued change for quotas.
     pub(super) fn note_touched(&self, change: &RefChange, is_cancelled: bool) {
         let (pending, quota) = (&self.engine.pending, &self.engine.quota);
         match is_cancelled {
@@ -207,7 +207,7 @@ impl TxnHost<'_> {
         }
     }
 
-    /// A dying tree lets go of a subtree that others keep: notes all that it reached there.
+    /// A deleted tree gives up a subtree that other trees keep: notes all that it reached there.
     pub(super) fn note_subtree(&self, tree: &Tree, top: &BlockView<'_>) -> Result<()> {
         if !self.engine.quota.is_on() || self.engine.quota.is_simple() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Reading tree blocks from the pool, each verified before anybody sees it.
+//! Reading tree blocks from the pool; every block is verified. The tree cache reads through it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use btrfs_pool::{Expect, Pool};
 pub(crate) struct BlockReader {
     pool: Arc<Pool>,
     pub(crate) format: Format,
-    /// The running generation: nothing on the device is newer, and only logs are not older.
+    /// The running generation: nothing on the device is newer, and only log blocks are of it.
     generation_max: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl BlockReader {
         self.generation_max.store(running.0, Ordering::Relaxed);
     }
 
-    /// Reads a committed block of which only place and level are known.
+    /// Reads a committed block by its place and level only.
     ///
     /// # Errors
     /// When no copy is a valid block of that level.
@@ -44,7 +44,7 @@ impl BlockReader {
         Ok(data)
     }
 
-    /// What a block that was written first by `written`, and is by `generation`, must satisfy before that.
+    /// The check before a write, for a block first written by `written` and written again by `generation`.
     pub(crate) fn expect_for_write(
         &self,
         at: Logical,
@@ -59,7 +59,7 @@ impl BlockSource for BlockReader {
     fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
         let running = Generation(self.generation_max.load(Ordering::Relaxed));
         if expect.generation >= running && expect.owner != Some(TreeId::TREE_LOG) {
-            // What the running transaction made is in memory until it was written.
+            // Blocks of the running transaction are in memory until they are written.
             let (expected, found) = (Detail::AtMost(running.0.saturating_sub(1)), Detail::Number(expect.generation.0));
             return Err(Corrupt::new("tree block generation", expected, found).at(At::Block(expect.at)).into());
         }

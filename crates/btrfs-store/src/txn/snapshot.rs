@@ -1,4 +1,4 @@
-//! New trees: empty ones, and copies of a root that share everything below it.
+//! New trees: empty ones, and copies of a root that share everything below it. Called by handles.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ pub(super) fn create_tree(host: &TxnHost<'_>, id: TreeId, item: &RootItem) -> Re
     adopt(host, id, 0, item, root, false)
 }
 
-/// A tree whose root block is a copy of `source`'s, so that both share the children: few, or this would take the longer
-/// the more is in the tree.
+/// A tree whose root block is a copy of `source`'s, so that both share the children: few of them, or this would take
+/// longer the more is in the tree.
 pub(super) fn snapshot_tree(host: &TxnHost<'_>, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
-    // Quotas take it that all but the roots is shared.
+    // Quotas suppose that all but the roots is shared.
     if !host.engine.quota.is_on() {
         source.raise(host)?;
     }

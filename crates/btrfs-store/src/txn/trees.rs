@@ -1,4 +1,4 @@
-//! The trees that are open, with their root items.
+//! The open trees, with their root items. The engine owns them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl OpenTree {
     }
 }
 
-/// Every tree that was asked for, except the root tree and the chunk tree, which have no
+/// The open trees, except the root tree and the chunk tree, which have no
 /// root items and are found through the superblock.
 pub(crate) struct Trees {
     forest: Arc<Forest>,
@@ -78,7 +78,7 @@ impl Trees {
         Ok(self.adopt(id, key.offset, item))
     }
 
-    /// Makes a tree known whose root item is in the root tree, or will be.
+    /// Opens a tree whose root item is in the root tree, or will be.
     pub(crate) fn adopt(&self, id: TreeId, key_offset: u64, item: RootItem) -> Arc<OpenTree> {
         let kind = if id.is_subvolume() { TreeKind::Shareable } else { TreeKind::Single };
         let root = RootPtr {
@@ -104,7 +104,7 @@ impl Trees {
         self.open.read().values().any(|slot| slot.tree.is_changed())
     }
 
-    /// Writes the root items of the trees whose root moved; true when there were any.
+    /// Writes the root items of the trees whose root moved; true when any did.
     pub(crate) fn write_root_items(&self, edit: &Edit<'_>) -> Result<bool> {
         let changed: Vec<Arc<OpenTree>> =
             self.open.read().values().filter(|slot| slot.tree.take_changed()).cloned().collect();
@@ -118,7 +118,7 @@ impl Trees {
         let root = slot.tree.root_ptr();
         let nodesize = btrfs_disk::convert::to_u64(self.forest.nodesize);
         let mut item = *slot.item.lock();
-        // A receiver knows a state of a subvolume by this number. What cannot be changed keeps it, wherever it moves.
+        // A receiver identifies a state of a subvolume by this number. A read-only subvolume keeps it when it is moved.
         let is_writable = !item.root_flags().contains(RootFlags::SUBVOL_RDONLY);
         if slot.tree.id().is_subvolume() && is_writable && item.generation.get() != root.generation.0 {
             item.ctransid = root.generation.0.into();

@@ -1,11 +1,11 @@
-//! Telling devices what nothing needs any more: after each commit, where a store is opened for that, and all at once.
+//! Discards: of freed space after each commit, where the store is opened with `discard`, and of all free space on
+//! request.
 //!
-//! Told is what is free, or was freed by a transaction that is durable: no state that a crash can bring back reads it.
-//! While it is told it is not allocated. The oldest roots that a superblock lists may lead to it; they are not
-//! promised.
+//! Only space is discarded that is free, or was freed by a durable transaction: no state that a crash can bring back
+//! reads it. It cannot be allocated during the discard. The oldest backup roots of a superblock may lead to it; those
+//! are not guaranteed.
 //!
-//! Failure: one that a commit meets here is not told to anybody, since nothing depends on it; [`Engine::trim`], which
-//! was asked for, tells it.
+//! Failure: a commit ignores failed discards, since nothing depends on them; [`Engine::trim`] returns them.
 
 use std::ops::Range;
 
@@ -16,17 +16,17 @@ use crate::{Error, Result};
 
 use super::engine::Engine;
 
-/// What is to be told.
+/// The parameters of a trim.
 #[derive(Clone, Debug)]
 pub(crate) struct Trim {
-    /// Logical addresses; what no chunk has is told wherever they begin inside the devices' size, as by the kernel.
+    /// Logical addresses; unallocated ranges of devices are discarded regardless, as by the kernel.
     pub(crate) range: Range<u64>,
     /// Shorter runs are left out, bytes.
     pub(crate) bytes_min: u64,
 }
 
 impl Trim {
-    /// The part of a run that is to be told.
+    /// The part of a run to discard.
     fn part(&self, run: Run) -> Option<Run> {
         let start = run.start.max(self.range.start);
         let len = run.end().min(self.range.end).saturating_sub(start);
@@ -35,23 +35,22 @@ impl Trim {
 }
 
 impl Engine {
-    /// Tells the devices what a transaction freed that is durable now, and that nobody can allocate yet.
+    /// Discards the space freed by a transaction that is durable now, before it can be allocated again.
     pub(super) fn discard_pinned(&self, pinned: &Pinned) {
         for run in pinned.runs() {
-            // Advice: what is not taken only keeps room on the host.
+            // A failed discard only keeps space on the host.
             let _ = self.pool().discard(Logical(run.start), run.len);
         }
     }
 
-    /// Gives space that nothing refers to, in no state that a crash could bring back, to what holds
-    /// the devices. Returns the bytes.
+    /// Discards free space that no state after a crash refers to, and so returns it to the host. Returns the bytes.
     pub(super) fn discard_free(&self) -> u64 {
         let discard = |run: Run| self.pool().discard(Logical(run.start), run.len).is_ok();
         self.space.all_groups().iter().map(|group| group.discard_free(discard)).sum()
     }
 
-    /// Tells the devices all that is free, and shows `watch` how many bytes were looked at, of how many. Returns the
-    /// bytes that were told, each once however many copies there are.
+    /// Discards all free space, and reports to `watch` the bytes visited so far, and their total. Returns the discarded
+    /// bytes, each once however many copies there are.
     pub(crate) fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         self.health.check()?;
         if self.options.read_only {
@@ -60,27 +59,27 @@ impl Engine {
         self.agree_on_superblock()?;
         let groups = self.space.all_groups();
         let all: u64 = groups.iter().map(|group| group.range().len).fold(0, u64::saturating_add);
-        let (mut seen, mut told) = (0_u64, 0_u64);
+        let (mut seen, mut discarded) = (0_u64, 0_u64);
         for group in groups {
             if !group.is_read_only() {
-                // No commit changes the trees meanwhile.
+                // With the gate held no commit changes the trees.
                 let serial = self.gate.serialize();
                 self.load_group(&group)?;
                 drop(serial);
-                told = told.saturating_add(self.trim_group(&group, wanted)?);
+                discarded = discarded.saturating_add(self.trim_group(&group, wanted)?);
             }
             seen = seen.saturating_add(group.range().len);
             watch(seen, all);
         }
         let size = self.pool().devices().iter().map(|device| device.total_bytes()).fold(0, u64::saturating_add);
         if wanted.range.start >= size {
-            return Ok(told);
+            return Ok(discarded);
         }
-        Ok(told.saturating_add(self.trim_unallocated(wanted.bytes_min)?))
+        Ok(discarded.saturating_add(self.trim_unallocated(wanted.bytes_min)?))
     }
 
-    /// What is free is what this superblock does not lead to: every copy says the same before anything is told. One
-    /// that a crash left behind, or that was passed over by an open that asked for another, would lead to nothing.
+    /// Free is what the current superblock does not reach: every copy has to be the same before anything is discarded.
+    /// One that a crash left stale, or that an open with another copy skipped, would lead to nothing.
     fn agree_on_superblock(&self) -> Result<()> {
         let _no_commit = self.gate.serialize();
         let superblock = self.log.lock_superblock();
@@ -96,35 +95,36 @@ impl Engine {
     }
 
     fn trim_group(&self, group: &BlockGroup, wanted: &Trim) -> Result<u64> {
-        let mut told = 0_u64;
+        let mut discarded = 0_u64;
         let mut from = wanted.range.start;
         while from < wanted.range.end {
             let next = group.for_some_free(from, |run| {
                 if let Some(part) = wanted.part(run) {
                     self.pool().discard(Logical(part.start), part.len)?;
-                    told = told.saturating_add(part.len);
+                    discarded = discarded.saturating_add(part.len);
                 }
                 Ok(())
             })?;
             let Some(next) = next else { break };
             from = next;
         }
-        Ok(told)
+        Ok(discarded)
     }
 
-    /// Tells what no chunk has. Chunks are never given back, so what has none has none in any state of the volume.
+    /// Discards unallocated ranges of devices. A chunk removed since the last commit was empty in that, so it loses
+    /// nothing.
     fn trim_unallocated(&self, bytes_min: u64) -> Result<u64> {
-        // Nobody makes a chunk there meanwhile.
+        // No thread allocates a chunk there meanwhile.
         let _one = self.space.lock_growth();
-        let mut told = 0_u64;
+        let mut discarded = 0_u64;
         for device in self.pool().devices() {
             let runs = self.space.unallocated_runs(device.id());
             for run in runs.into_iter().filter(|run| run.len >= bytes_min.max(1)) {
                 device.device().discard(run.start, run.len)?;
-                told = told.saturating_add(run.len);
+                discarded = discarded.saturating_add(run.len);
             }
         }
-        Ok(told)
+        Ok(discarded)
     }
 }
 

@@ -1,10 +1,10 @@
-//! Views of committed states: what one of them may read is not given away before it ends.
+//! Views of committed states: space that a view may read is held until the view ends.
 //!
-//! A view is of the newest durable transaction. Space that is freed after it stays out of use, unless it was taken
-//! after it as well. That is known in memory only: on the device it is free, so a crash takes nothing with it.
+//! A view is of the newest durable transaction. Space that is freed after it is held, unless it was allocated after it
+//! as well. That is known in memory only: on the device it is free, so a crash leaks nothing.
 //!
-//! What is held back is bounded: by a share of the devices, and by what others need. Where they would find no room, the
-//! oldest view is given up, and reads through it fail from then on.
+//! Held space is bounded, by a share of the devices and by reservations: when one would fail, the oldest view is given
+//! up, and reads through it fail from then on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use btrfs_disk::{DevId, Generation, Logical};
 use crate::locks::{Mutex, Rank};
 use crate::space::{Pinned, Run};
 
-/// Of the devices, what views may hold back at most: one part of so many.
+/// The part of the devices that views may hold at most.
 const HELD_SHARE: u64 = 2;
-/// Most extents that are held back, and most that are known to be newer than all views.
+/// Most extents that are held, and most that are known to be newer than all views.
 const EXTENTS_MAX: usize = 1 << 20;
 
-/// The open views, and what is held back for them.
+/// The open views, and the space held for them.
 #[derive(Debug)]
 pub(crate) struct Views {
-    /// There is one. Changes while no commit is under way.
+    /// A view is open. Changes while no commit is running.
     are_open: AtomicBool,
     state: Mutex<State>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct Views {
 struct State {
     /// The oldest first.
     open: Vec<Arc<View>>,
-    /// Where extents begin that were taken since the newest view.
+    /// First bytes of extents allocated since the newest view.
     fresh: BTreeSet<Logical>,
-    /// The first to be freed first.
+    /// In the order in which they were freed.
     held: Vec<Held>,
 }
 
@@ -45,17 +45,17 @@ pub(crate) struct View {
     is_given_up: AtomicBool,
 }
 
-/// What one transaction freed.
+/// Space freed by one transaction.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(super) freed_in: Generation,
     pub(super) extents: Pinned,
-    /// The places of chunks that were removed.
+    /// The device ranges of removed chunks.
     pub(super) places: Vec<(DevId, Run)>,
 }
 
 impl View {
-    /// False from the moment at which what it reads may be overwritten.
+    /// False from the moment at which its state may be overwritten.
     pub(crate) fn is_whole(&self) -> bool {
         !self.is_given_up.load(Ordering::SeqCst)
     }
@@ -66,23 +66,23 @@ impl Views {
         Self { are_open: AtomicBool::new(false), state: Mutex::new(Rank::Counters, State::default()) }
     }
 
-    /// Bytes held back.
+    /// Bytes held.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.state.lock().held_bytes()
     }
 
-    /// An extent that no view can have: it was taken just now.
+    /// Notes an extent that was just allocated, so that no view can have it.
     pub(super) fn note_taken(&self, at: Logical) {
         if self.are_open.load(Ordering::Relaxed) {
             let mut state = self.state.lock();
-            // Without this it is held back when it comes free.
+            // An extent that is not noted is held when it is freed.
             if state.fresh.len() < EXTENTS_MAX {
                 state.fresh.insert(at);
             }
         }
     }
 
-    /// Takes what views may read out of what a transaction freed.
+    /// Takes the extents that views may read out of the freed ones.
     pub(super) fn split_off(&self, freed: &mut Pinned) -> Pinned {
         if !self.are_open.load(Ordering::Relaxed) {
             return Pinned::default();
@@ -91,11 +91,11 @@ impl Views {
         freed.split_off(|at| !state.fresh.remove(&at))
     }
 
-    /// Keeps something for who may read it; what nobody needs any more.
+    /// Holds freed extents for open views; returns those that no view needs.
     pub(super) fn keep(&self, held: Held) -> Vec<Held> {
         let mut state = self.state.lock();
         state.held.push(held);
-        // The view that it was kept for may have ended meanwhile.
+        // The view may have ended meanwhile.
         state.take_needless()
     }
 
@@ -108,7 +108,7 @@ impl Views {
         view
     }
 
-    /// Ends a view; what nobody needs any more.
+    /// Ends a view; returns the space that no view needs any more.
     pub(super) fn close(&self, view: &View) -> Vec<Held> {
         let mut state = self.state.lock();
         state.open.retain(|other| !std::ptr::eq(&raw const **other, view));
@@ -116,7 +116,7 @@ impl Views {
         state.take_needless()
     }
 
-    /// Gives the oldest view up, if anything is held back; what nobody needs any more.
+    /// Gives the oldest view up, if anything is held; returns the space that no view needs any more.
     pub(super) fn give_up_oldest(&self) -> Option<Vec<Held>> {
         let mut state = self.state.lock();
         if state.held_bytes() == 0 || state.open.is_empty() {
@@ -129,9 +129,9 @@ impl Views {
         Some(state.take_needless())
     }
 
-    /// Runs `job` while nothing that a view reads can be overwritten; not at all where that may have happened already.
+    /// Runs `job` while nothing of a view's state can be overwritten; not at all where that may have happened already.
     pub(super) fn while_whole<R>(&self, view: &View, job: impl FnOnce() -> R) -> Option<R> {
-        // Who gives a view up takes this lock first.
+        // A view is given up under this lock.
         let _state = self.state.lock();
         view.is_whole().then(job)
     }
@@ -149,7 +149,7 @@ impl State {
         self.held.iter().map(|held| held.extents.bytes().saturating_add(places(held))).fold(0, u64::saturating_add)
     }
 
-    /// Takes what was freed before the oldest view.
+    /// Takes the space freed before the oldest view.
     fn take_needless(&mut self) -> Vec<Held> {
         let oldest = self.open.iter().map(|view| view.generation).min();
         if oldest.is_none() {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_was_freed_before_the_oldest_view_is_needless() {
         let views = Views::none();
-        assert_eq!(generations(&views.keep(freed(5))), [5], "nobody reads an earlier state");
+        assert_eq!(generations(&views.keep(freed(5))), [5], "no view reads an earlier state");
         let first = views.open(Generation(5));
         assert!(views.keep(freed(6)).is_empty());
         let second = views.open(Generation(6));

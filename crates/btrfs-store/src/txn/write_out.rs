@@ -1,4 +1,4 @@
-//! The device side of a commit: blocks, flush, superblock, flush, its mirrors.
+//! The device side of a commit: blocks, flush, superblock, flush, its mirrors. Called by `commit`.
 
 use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};
@@ -9,7 +9,7 @@ use crate::ablation::{Mutation, mutated};
 use crate::tree::{Block, prepare_for_write};
 
 use super::engine::Engine;
-use super::settled::Settled;
+use super::settled_txn::SettledTxn;
 
 /// Blocks that one worker seals and writes in one go.
 const BATCH_BLOCKS: usize = 128;
@@ -17,18 +17,17 @@ const BATCH_BLOCKS: usize = 128;
 /// `WAVE_BATCHES * BATCH_BLOCKS` blocks.
 const WAVE_BATCHES: usize = 8;
 
-/// Copies of consecutive blocks, so that writing them keeps nobody from reading or copying
-/// the originals.
+/// Copies of consecutive blocks, so that the originals can be read and copied while these are written.
 pub(crate) struct Batch {
     bytes: Vec<u8>,
-    /// Where they go, and the transactions that wrote them first: the running one, but for what was moved.
+    /// The blocks' addresses, and the generations that wrote them first: the running one, but for moved blocks.
     places: Vec<(Logical, Generation)>,
 }
 
 impl Engine {
-    /// Writes a settled transaction, in the order that a crash at any point allows: what the
-    /// superblock points to is on the device before the superblock is written. `on_device` is the one that it replaces.
-    pub(super) fn write_out(&self, settled: &Settled, on_device: &FsSuper) -> Result<()> {
+    /// Writes a settled transaction, in the order that a crash at any point allows: blocks are on the device before the
+    /// superblock that points to them. `on_device` is the superblock that it replaces.
+    pub(super) fn write_out(&self, settled: &SettledTxn, on_device: &FsSuper) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
             let mut batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(|blocks| self.copy(blocks)).collect();
             let write = |batch| self.write_batch(batch, settled.generation);
@@ -37,11 +36,11 @@ impl Engine {
             written.into_iter().collect::<Result<()>>()?;
         }
         if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
-            // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
-            // to stand in for it, and lead to the log.
+            // Syncs of the log write the primary superblock alone. If writing it below tears it, its mirrors have to
+            // replace it, and lead to the log.
             self.pool().write_superblock_mirrors(before)?;
         } else if settled.superblock.fields().total_bytes > on_device.fields().total_bytes {
-            // Where the device had no room for a mirror before, something else may be, or an old one.
+            // Where the device was too short for a mirror before, other data may lie, or an old mirror.
             self.pool().write_superblock_mirrors(on_device)?;
         }
         self.pool().flush()?;
@@ -61,7 +60,7 @@ impl Engine {
         Batch { bytes, places }
     }
 
-    /// Keeps the memory of a batch for the next.
+    /// Keeps the memory of a batch for the next one.
     pub(crate) fn end(&self, batch: Batch) {
         self.buffers.give_back(batch.bytes);
     }
@@ -69,7 +68,7 @@ impl Engine {
     pub(crate) fn write_batch(&self, batch: &mut Batch, generation: Generation) -> Result<()> {
         let nodesize = self.pool().node_bytes();
         for (bytes, (at, written)) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
-            // Nothing stale, the checksum, and the check that a reader would make.
+            // Zero unused bytes, seal, and check the block as a reader would.
             prepare_for_write(bytes);
             verify::seal(bytes, self.pool().csum_type());
             verify::content(bytes, &self.reader.expect_for_write(*at, generation, *written))?;

@@ -1,19 +1,20 @@
-//! Balance: block groups are written anew, to gather what is scattered over many of them, to give the rest back, or to
-//! store them with another profile; and what has to be moved so that a volume can be smaller.
+//! Balance: block groups are rewritten, to compact scattered extents, to free groups, or to convert their profile; and
+//! the moves that make a volume smaller.
 //!
-//! `spec` says which groups a balance is of, in the words of `btrfs balance` and as the balance item has them; `run`
-//! takes them one after the other, from the last; `empty` moves what is in one of them ([`btrfs_store::Emptying`]), and
-//! `shrink` those that lie too far back; `reclaim` finds those that have become all but empty.
+//! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` takes them
+//! one after the other, from the last; `empty` moves the contents of one ([`btrfs_store::Emptying`]), and `shrink` of
+//! those that lie too far back; `reclaim` finds those that are almost empty.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is whole. From the first to the last the balance
-//!   item is in the root tree: after a crash the kernel goes on with what it says, or this program when it is told to.
-//! * Data is moved under the volume's `Moving` lock, which everybody shares who remembers where data is.
+//!   item is in the root tree: after a crash the kernel resumes it, or this program when asked to.
+//! * Data is moved under the volume's `Moving` lock, held exclusively; operations that remember addresses of data hold
+//!   it shared.
 //!
-//! Failure: a group that there is no room for is left, and counted; anything else ends the balance, which can be taken
-//! up again. Callers: the volume, for its commands and its server.
+//! Failure: a group without room elsewhere is skipped, and counted; any other error ends the balance, which can be
+//! resumed. Callers: the volume, for its commands and its server.
 
-mod empty;
+mod evacuation;
 mod pace;
 mod reclaim;
 mod run;
@@ -37,7 +38,7 @@ pub struct BalanceProgress {
     pub considered: u64,
     /// Block groups written anew.
     pub completed: u64,
-    /// Block groups that there was no room for.
+    /// Block groups skipped because there was no space for their contents.
     pub without_room: u64,
     /// Bytes in the groups that are balanced altogether, when it began.
     pub bytes: u64,
@@ -50,6 +51,6 @@ pub struct BalanceProgress {
 pub enum BalanceEnd {
     /// All groups were looked at.
     Done(BalanceProgress),
-    /// It was told to stop, and can be resumed.
+    /// It was paused, and can be resumed.
     Paused(BalanceProgress),
 }

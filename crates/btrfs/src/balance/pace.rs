@@ -1,9 +1,9 @@
-//! How much one step of a balance moves: as much as others can wait for.
+//! How much one step of a balance moves, so that other operations do not wait long.
 //!
-//! While a step moves things, programs that change something wait for it; and those that sync wait for the commit that
-//! writes what it moved. On a volume that is served, a step of which either took long makes the next one smaller, and
-//! one that took little makes it larger. A balance that nobody waits for takes steps of one size, so that the same
-//! volume becomes the same volume.
+//! While a step moves extents, programs that change something wait for it, and programs that sync wait for the commit
+//! that writes them. On a served volume, a step that kept others waiting for long makes the next one smaller, and a
+//! short one makes it larger. A balance of a volume without other users takes steps of one size, so that its result is
+//! reproducible.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DATA_BYTES_MIN: u64 = 1 << 20;
 const BLOCKS_MAX: usize = 512;
 const BLOCKS_MIN: usize = 16;
 
-/// What the first steps of a volume that is served are smaller by.
+/// The divisor of the first steps of a served volume.
 const FIRST_DIVISOR: u8 = 8;
 
 /// A step that kept others waiting for longer makes the next one half as large.
@@ -23,8 +23,8 @@ const HELD_MAX: Duration = Duration::from_millis(10);
 /// One that took less than this makes the next one larger by a quarter.
 const HELD_MIN: Duration = Duration::from_millis(4);
 
-/// A commit that took longer makes the next step half as large, though not smaller than this: what others have to write
-/// is in that commit, too, and smaller steps would not make it shorter.
+/// A commit that took longer makes the next step half as large, though not smaller than this: the writes of others are
+/// in that commit, too, and smaller steps would not make it shorter.
 const COMMIT_MAX: Duration = Duration::from_millis(25);
 const COMMIT_DATA_BYTES_MIN: u64 = DATA_BYTES_MIN * 2;
 const COMMIT_BLOCKS_MIN: usize = BLOCKS_MIN * 4;
@@ -43,7 +43,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a balance that nobody waits for.
+    /// For a volume without other users.
     pub(crate) const WHOLE: Self =
         Self { data_bytes: DATA_BYTES_MAX, blocks: BLOCKS_MAX, is_served: false, took: Duration::ZERO };
 
@@ -74,7 +74,7 @@ impl Pace {
         self.is_served
     }
 
-    /// Notes how long a step took, with what it committed.
+    /// Notes how long a step took, including its commits.
     pub(crate) fn note_whole(&mut self, took: Duration) {
         self.took = took;
     }
@@ -94,7 +94,7 @@ impl Pace {
         }
     }
 
-    /// Half as much, if it is not less than that.
+    /// Halves the step, down to these minimums.
     fn halve(&mut self, data_bytes_min: u64, blocks_min: usize) {
         self.data_bytes = (self.data_bytes / 2).max(data_bytes_min.min(self.data_bytes));
         self.blocks = (self.blocks / 2).max(blocks_min.min(self.blocks));

@@ -1,5 +1,5 @@
-//! Block groups that have become all but empty, one after the other: what is in them is moved to others of their kind,
-//! and they are given back.
+//! Reclaiming almost empty block groups, one after the other: their contents are moved to others of their kind, and the
+//! groups are removed. Called by the background work of a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use btrfs_disk::Logical;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::GroupState;
 
-/// What must be free in the others beside what is moved there: blocks are copied while others are moved.
+/// Bytes that must be free in the others beside the moved ones: blocks are copied while others are moved.
 const SPARE_BYTES: u64 = 4 << 20;
 
-/// What is known of the groups of a volume.
+/// The history of a volume's groups.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
-    /// They were at least as full as that, so that a chunk which was just made is not taken for one that was emptied.
+    /// Groups that were at least that full once, so that a new chunk is not taken for one that was emptied.
     were_full: BTreeSet<Logical>,
-    /// Bytes that were in use in those which have been tried.
+    /// Used bytes of the groups that have been tried.
     tried: BTreeMap<Logical, u64>,
 }
 
@@ -42,7 +42,7 @@ impl Reclaim {
     }
 }
 
-/// What is free in the others of the same kind.
+/// The free bytes of the other groups with the same flags.
 fn room_beside(group: &GroupState, groups: &[GroupState]) -> u64 {
     let others = groups.iter().filter(|other| other.flags == group.flags && other.start != group.start);
     others.map(|other| other.len.saturating_sub(other.used)).fold(0, u64::saturating_add)

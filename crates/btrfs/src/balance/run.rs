@@ -1,4 +1,5 @@
-//! A balance from its first group to its last, and what is written of it.
+//! Running a balance from its first group to its last, and its item on disk. Called by `volume/balance` and
+//! `vfs_impl/balancing`.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{At, Key, Logical, TreeId};
 use btrfs_store::{GroupState, SpaceKind};
 
-use super::empty::Leaving;
+use super::evacuation::Evacuation;
 use super::pace::Pace;
 use super::spec::{BalanceSpec, Use};
 use super::{BalanceEnd, BalanceProgress};
@@ -20,7 +21,7 @@ use crate::inode::Core;
 /// Where the balance item is, in the root tree.
 const KEY: Key = Key::new(objectid::BALANCE, item_type::TEMPORARY_ITEM, 0);
 
-/// What hears of the progress, and says whether to go on.
+/// Receives the progress, and decides whether to continue.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>;
 
 /// The balance that has not ended, if there is one.
@@ -34,25 +35,25 @@ pub(crate) fn status(core: &Core) -> Result<Option<BalanceSpec>> {
     Ok(item.map(BalanceSpec))
 }
 
-/// A balance under way. To be ended with [`Self::stop`], whether it is done or not.
+/// A running balance. To be ended with [`Self::stop`], whether it is done or not.
 #[derive(Debug)]
 #[must_use = "a group may stay closed"]
 pub(crate) struct Running {
     /// Groups still to come, and where they begin: the last one first.
     waiting: Vec<Logical>,
-    leaving: Option<Leaving>,
+    leaving: Option<Evacuation>,
     progress: BalanceProgress,
     pace: Pace,
-    /// The balance item says what is done.
+    /// A balance item on disk describes it.
     is_noted: bool,
 }
 
 impl Running {
-    /// Begins a balance that takes steps of some size: writes what it is.
+    /// Begins a balance with steps of this pace: writes its item.
     ///
     /// # Errors
-    /// `Exists` where another has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` for mixed
-    /// groups whose uses differ; `ReadOnly`. Damage, I/O.
+    /// `Exists` where another has not ended; `FewerCopies` for a conversion to fewer metadata copies without `force`;
+    /// `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
     pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
@@ -92,8 +93,7 @@ impl Running {
         Self { waiting, leaving: None, progress, pace, is_noted: true }
     }
 
-    /// Moves one group of a volume that others use, without a word of it on disk: nothing is left to be done where that
-    /// is cut short.
+    /// Moves one group of a served volume, without a balance item: if it is interrupted, nothing has to be resumed.
     pub(crate) fn of_group(start: Logical) -> Self {
         let progress = BalanceProgress { expected: 1, ..BalanceProgress::default() };
         Self { waiting: vec![start], leaving: None, progress, pace: Pace::served(), is_noted: false }
@@ -108,10 +108,10 @@ impl Running {
         &self.progress
     }
 
-    /// Moves some of what is to be moved; false when nothing is left to be done. The caller holds no lock.
+    /// Moves the next part; false when the balance is done. The caller holds no lock.
     ///
     /// # Errors
-    /// Damage, I/O; `Busy` where new data kept arriving in a group. That there is no room for one is counted.
+    /// Damage, I/O; `Busy` where new data kept arriving in a group. Groups without room elsewhere are counted.
     pub(crate) fn step(&mut self, core: &Core) -> Result<bool> {
         match self.step_group(core) {
             Ok(true) => Ok(true),
@@ -135,7 +135,7 @@ impl Running {
     fn step_group(&mut self, core: &Core) -> Result<bool> {
         let Some(leaving) = &mut self.leaving else {
             let Some(start) = self.waiting.pop() else { return Ok(false) };
-            self.leaving = Some(Leaving::begin(core, start)?);
+            self.leaving = Some(Evacuation::begin(core, start)?);
             return Ok(true);
         };
         let from = Instant::now();
@@ -149,7 +149,7 @@ impl Running {
         Ok(true)
     }
 
-    /// Ends it here: what is left in a group stays there, and the balance item says what was to be done.
+    /// Stops it: the rest of a group stays there, and the balance item stays for a resume.
     pub(crate) fn stop(self, core: &Core) -> BalanceProgress {
         if let Some(leaving) = self.leaving {
             leaving.stop(core);
@@ -158,7 +158,7 @@ impl Running {
         self.progress
     }
 
-    /// Ends it when it is done: there is no balance any more.
+    /// Ends it when it is done, and removes its item.
     ///
     /// # Errors
     /// `NoSpace` where there was no room for some groups; as a sync.
@@ -172,7 +172,7 @@ impl Running {
     }
 }
 
-/// Goes on with a balance until its end, or until `watch` says no.
+/// Runs a balance until its end, or until `watch` breaks.
 ///
 /// # Errors
 /// As [`Running::step`] and [`Running::finish`].
@@ -195,7 +195,7 @@ pub(crate) fn go_on(names: &Namespace, mut running: Running, watch: Watch<'_>) -
     }
 }
 
-/// Forgets the balance that has not ended: what it did stays done.
+/// Cancels the balance that has not ended: finished moves stay.
 ///
 /// # Errors
 /// `NotFound` where there is none; `ReadOnly`; as a sync.
@@ -212,7 +212,7 @@ fn check_writable(core: &Core) -> Result<()> {
     }
 }
 
-/// Refuses what would lose copies of metadata without having been asked to, and what mixed groups cannot be.
+/// Refuses a conversion to fewer metadata copies without `force`, and one that mixed groups cannot have.
 fn check(spec: &BalanceSpec, groups: &[GroupState]) -> Result<()> {
     for one in [Use::Metadata, Use::System] {
         let Some(target) = spec.target(one) else { continue };

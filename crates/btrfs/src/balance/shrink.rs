@@ -1,14 +1,14 @@
-//! What lies too far back on the device is moved to its front, so that the volume can end there.
+//! Moving data to the front of the device, so that the volume can be made smaller. Called before a resize.
 
 use btrfs_disk::DevId;
 use btrfs_store::GroupState;
 
-use super::empty::Leaving;
+use super::evacuation::Evacuation;
 use super::pace::Pace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
 
-/// Room that a chunk has beside what is moved into it, in bytes.
+/// Free bytes of a chunk beside the contents moved into it.
 const SPARE_BYTES: u64 = 6 << 20;
 
 /// Chunks are so many bytes long, or a multiple of that.
@@ -17,8 +17,8 @@ const CHUNK_UNIT: u64 = 1 << 20;
 /// Moves everything that lies beyond `bytes` of the device.
 ///
 /// # Errors
-/// `NoSpace` where there is not room enough in front, and `Busy` where new data kept arriving: what was moved by then
-/// stays where it is now. Damage, I/O.
+/// `NoSpace` where there is not enough room in front, and `Busy` where new data kept arriving: finished moves stay.
+/// Damage, I/O.
 pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
     let device = core.store.default_device();
     core.store.set_ceiling(device, Some(bytes));
@@ -26,7 +26,7 @@ pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
     core.store.set_ceiling(device, None);
     match is_done(result)? {
         true => Ok(()),
-        // Chunks that are as long as what is in them, and lie together, may do.
+        // Chunks of just the needed length, packed together, may fit.
         false if gather(core)? <= bytes => Ok(()),
         false => Err(Error::NoSpace(None)),
     }
@@ -59,7 +59,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
         core.store.set_chunk_bytes_max(None);
         is_done(emptied)?;
     }
-    // Chunks that were made and were not enough are empty, and go.
+    // Chunks that were added but not needed are empty, and are removed.
     let mut least = core.store.least_bytes(device)?;
     loop {
         let groups = core.store.groups();
@@ -89,19 +89,19 @@ fn is_done(emptied: Result<()>) -> Result<bool> {
     }
 }
 
-/// True where what is in the group would do with a chunk of half its length.
+/// True where the group's contents would fit into a chunk of half its length.
 fn is_wasteful(group: &GroupState) -> bool {
     bytes_for(group) <= group.len / 2
 }
 
-/// Bytes of a chunk for what is in the group: with some room, since blocks are copied while others are moved.
+/// Bytes of a chunk for the group's contents: with some room, since blocks are copied while others are moved.
 fn bytes_for(group: &GroupState) -> u64 {
     let room = group.used.saturating_add(group.used / 8).saturating_add(SPARE_BYTES);
     room.next_multiple_of(CHUNK_UNIT)
 }
 
 fn empty(core: &Core, group: &GroupState) -> Result<()> {
-    let mut leaving = Leaving::begin(core, group.start)?;
+    let mut leaving = Evacuation::begin(core, group.start)?;
     let mut pace = Pace::WHOLE;
     loop {
         match leaving.step(core, &mut pace) {
@@ -115,7 +115,7 @@ fn empty(core: &Core, group: &GroupState) -> Result<()> {
     }
 }
 
-/// The byte of the device behind the last that the group has of it.
+/// The byte of the device after the last that the group has of it.
 fn end_of(group: &GroupState) -> u64 {
     let ends = group.stripes.iter().map(|stripe| stripe.offset.saturating_add(group.stripe_bytes));
     ends.max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Which block groups a balance is of: filters in the words of `btrfs balance`, and what they select.
+//! The selection of block groups for a balance: filters in the syntax of `btrfs balance`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -23,14 +23,14 @@ const PROFILES: [(&str, u64); 9] = [
     ("raid1c4", BlockGroupFlags::RAID1C4.bits()),
 ];
 
-/// Percent of a group in use below which a balance that goes on takes it: what it wrote before is fuller.
+/// A resumed balance takes groups less full than this, percent: those it has written are fuller.
 const RESUMED_USAGE: u32 = 90;
 
-/// What a balance is to do.
+/// The parameters of a balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BalanceSpec(pub(crate) BalanceItem);
 
-/// Why some text is no filter of a balance.
+/// Why a text is not a filter of a balance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotBalance(String);
@@ -100,7 +100,7 @@ impl BalanceSpec {
     /// Adds the block groups of data that these filters select: `usage=50,limit=2`, an empty text for all.
     ///
     /// # Errors
-    /// [`NotBalance`] for what is no filter.
+    /// [`NotBalance`] for a text that is not a filter.
     pub fn data(mut self, filters: &str) -> Result<Self, NotBalance> {
         self.0.data = parse(filters)?;
         Ok(self.with(Use::Data))
@@ -124,7 +124,7 @@ impl BalanceSpec {
         Ok(self.with(Use::System))
     }
 
-    /// Fewer copies of metadata are what is wanted.
+    /// Permits conversions to fewer copies of metadata.
     #[must_use]
     pub fn force(mut self) -> Self {
         self.0.flags |= BalanceFlags::FORCE.bits();
@@ -167,7 +167,7 @@ impl BalanceSpec {
         converts.then(|| BlockGroupFlags::from_bits_retain(args.target.get() & !BalanceArgs::SINGLE))
     }
 
-    /// The same, for a balance that goes on: what was done before is left, as far as that can be seen of it.
+    /// The same, for a resumed balance: skips finished groups, as far as they can be recognised.
     pub(crate) fn resumed(mut self) -> Self {
         self.0.flags |= BalanceFlags::RESUME.bits();
         for one in Use::ALL {
@@ -188,7 +188,7 @@ impl BalanceSpec {
     /// Whether the group is balanced, limits on their number apart.
     pub(crate) fn selects(&self, group: &GroupState) -> bool {
         let one = Use::of(group.flags);
-        // Of a mixed group both must be meant.
+        // A mixed group has to be selected by both uses.
         let is_mixed = group.flags.contains(BlockGroupFlags::MIXED);
         if !self.has(one) || (is_mixed && !self.has(Use::Metadata)) {
             return false;

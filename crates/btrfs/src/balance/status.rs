@@ -1,31 +1,32 @@
-//! What there is to say of a balance, and the text in which a mount's server tells it.
+//! The state of a balance, and its text form, in which a mount's server reports it. Used by `vfs_impl/balancing` and
+//! the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{BalanceProgress, BalanceSpec};
 
-/// How a volume's balance is.
+/// The state of a volume's balance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BalanceStatus {
-    /// What it is to do, where there is one that has not ended.
+    /// Its parameters, where one has not ended.
     pub spec: Option<BalanceSpec>,
-    /// It is under way.
+    /// It is running.
     pub is_running: bool,
-    /// How far that has come, or the last one here came.
+    /// Its progress, or that of the last one in this process.
     pub progress: BalanceProgress,
-    /// Why the last one here ended before its end.
+    /// Why the last one in this process failed.
     pub failure: Option<String>,
 }
 
 /// Not the text of a [`BalanceStatus`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected lines of a name and what it is")]
+#[error("expected lines of a name and a value")]
 pub struct NotStatus;
 
 impl BalanceStatus {
-    /// The extended attribute in which a mount's server tells it, as text, of every file. It is stored nowhere. Setting
-    /// it gives an order: `start` and a [`BalanceSpec`], `resume`, `pause` or `cancel`.
+    /// The extended attribute of any file in which a mount's server reports this text. It is stored nowhere. Writing it
+    /// gives a command: `start` and a [`BalanceSpec`], `resume`, `pause` or `cancel`.
     pub const XATTR: &str = "btrfs.balance";
 }
 
@@ -53,7 +54,7 @@ impl fmt::Display for BalanceStatus {
 impl FromStr for BalanceStatus {
     type Err = NotStatus;
 
-    /// Lines of other names are passed over: a later version may tell more.
+    /// Lines with unknown names are skipped: a later version may report more.
     fn from_str(text: &str) -> Result<Self, NotStatus> {
         let mut status = Self::default();
         let mut has_state = false;

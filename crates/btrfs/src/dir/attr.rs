@@ -19,9 +19,8 @@ const SET_ITEMS: u32 = 1;
 const TARGET_BYTES_MAX: u64 = 4095;
 
 impl Namespace {
-    /// Notes that `inode` was read, as far as `mode` and the inode's flags want that. Never
-    /// fails, waits or commits: without room at hand the time stays in memory, and goes to disk
-    /// with the next change of the inode.
+    /// Updates the access time of `inode`, as far as `mode` and the inode's flags ask for it. Never fails, waits or
+    /// commits: without room at hand the time stays in memory, and is written with the next change of the inode.
     pub(crate) fn note_access(&self, inode: &Arc<Inode>, mode: AtimeMode) {
         if mode == AtimeMode::No || inode.ino() == EMPTY_SUBVOL_INO {
             return;
@@ -39,7 +38,7 @@ impl Namespace {
         match self.core.store.try_begin(need) {
             Some(txn) => inode.change(&txn, |state| {
                 state.atime = now;
-                // An access is no change: NFS clients keep what they have.
+                // An access is no change: NFS clients keep their caches.
                 state.sequence = state.sequence.wrapping_sub(1);
             }),
             None => {
@@ -49,8 +48,8 @@ impl Namespace {
         }
     }
 
-    /// Stages the times of accesses for which there was no room at hand when they were made. What finds none now either
-    /// is not worth failing for.
+    /// Stages access times for which there was no room when the files were read. Without room now either, they stay in
+    /// memory.
     pub(crate) fn stage_late_accesses(&self) {
         for inode in self.core.take_late_accesses() {
             if inode.check_writable().is_err() {
@@ -69,12 +68,11 @@ impl Namespace {
         }
     }
 
-    /// Where a symlink leads. As the kernel does, reads it like a file, as far as the inode's size
-    /// and its first zero byte: other tools store the zero that ends a path, some count it as well.
+    /// The target of a symlink. As the kernel does, reads it like a file, up to the inode's size and its first zero
+    /// byte: other tools store the zero that ends a path, some count it as well.
     ///
     /// # Errors
-    /// `InvalidArgument` when the inode is no symlink; `Corrupt` when its target is empty, and what
-    /// reading a file can fail with.
+    /// `InvalidArgument` when the inode is no symlink; `Corrupt` when its target is empty, and those of reading a file.
     pub(crate) fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if !inode.kind().is_symlink() {
             return Err(CallerError::InvalidArgument.into());

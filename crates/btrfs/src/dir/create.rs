@@ -1,4 +1,4 @@
-//! New inodes: one handle, the inode's items as one batch.
+//! New inodes: one handle, the inode's items as one batch. Called by `vfs_impl` and for new subvolumes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct NewInode<'a> {
 }
 
 impl NewInode<'_> {
-    /// What a rename may leave behind: a character device 0:0 that nobody may open.
+    /// The character device 0:0 that a rename on an overlay leaves behind; it cannot be opened.
     pub(crate) fn whiteout(uid: u32, gid: u32) -> Self {
         Self { kind: FileType::CharDevice, uid, gid, inherit_group: true, ..Self::default() }
     }
@@ -61,10 +61,10 @@ impl Namespace {
         self.create_then(dir, name, new, |inode| Ok(Arc::clone(inode)))
     }
 
-    /// As [`Namespace::create`]; `then` gets the inode before anybody can take its name away.
+    /// As [`Namespace::create`]; `then` gets the inode before another thread can remove its name.
     ///
     /// # Errors
-    /// As [`Namespace::create`], and what `then` fails with.
+    /// As [`Namespace::create`], and those of `then`.
     pub(crate) fn create_then<R>(
         &self,
         dir: &Inode,
@@ -82,7 +82,7 @@ impl Namespace {
         then(&self.create_locked(dir, &mut names, name, new, reservation)?)
     }
 
-    /// As [`Namespace::create`], for a caller who holds the directory's `names` lock and has reserved.
+    /// As [`Namespace::create`], with the directory's `names` lock and a reservation.
     fn create_locked(
         &self,
         dir: &Inode,
@@ -95,8 +95,8 @@ impl Namespace {
         self.apply(reservation, |txn| self.insert_named(txn, dir, names, name, new))
     }
 
-    /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with
-    /// callers' mistakes before anything has changed.
+    /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with a caller's mistake before
+    /// anything has changed.
     pub(super) fn insert_named(
         &self,
         txn: &Txn,
@@ -113,7 +113,7 @@ impl Namespace {
             found: Found { tree: dir.tree_id(), ino, kind: new.kind },
         };
         let inode = self.new_inode(txn.generation(), dir, ino, new);
-        // Before its name, which leads others to it.
+        // Before its name, by which other threads find it.
         self.core.inodes.insert(&inode, txn.generation());
         let added = self.add_name(txn, dir, names, &entry);
         let index = added.inspect_err(|_| self.core.inodes.remove(inode.tree_id(), ino))?;
@@ -175,7 +175,7 @@ impl Namespace {
         state.nbytes = to_u64(inline.len());
         let inode = Inode::new(Arc::clone(&dir.root), ino, new.kind, state);
         if new.xattrs.is_empty() {
-            // Nobody else knows the inode yet.
+            // No other thread has the inode yet.
             for what in [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl] {
                 inode.absent.insert(what);
             }

@@ -1,8 +1,8 @@
 //! The dentry cache: which inode a name in a directory leads to, without a tree search.
 //!
-//! An entry is found by the 64-bit hash of (tree, directory, name); the name is compared, and of
-//! two names with one hash only the newer is kept. The cache is bounded: a full shard forgets what
-//! has not been asked for since it was full last.
+//! An entry is found by the 64-bit hash of (tree, directory, name); the name is compared, and of two names with one
+//! hash only the newer is kept. The cache is bounded: a full shard drops entries that were not used since it was last
+//! full. Used by `lookup` and path resolution.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,7 +21,7 @@ const SHARD_COUNT: usize = 64;
 
 type Map = HashMap<u64, Dentry, BuildHasherDefault<HashIsKey>>;
 
-/// Names known to lead somewhere.
+/// The cached names of all directories.
 #[derive(Debug)]
 pub(crate) struct DentryCache {
     shards: Shards<RwLock<Map>>,
@@ -48,7 +48,7 @@ impl Default for DentryCache {
 }
 
 impl DentryCache {
-    /// Where `name` in a directory leads, if that is known.
+    /// The inode that `name` in a directory leads to, if it is cached.
     pub(crate) fn get(&self, tree: TreeId, dir: InodeNo, name: &[u8]) -> Option<Found> {
         let hash = hash(tree, dir, name);
         let shard = self.shard(hash).read();
@@ -59,7 +59,7 @@ impl DentryCache {
         Some(dentry.found)
     }
 
-    /// Notes where a name leads. The caller holds the directory's `names` lock.
+    /// Adds a name and its inode. The caller holds the directory's `names` lock.
     pub(crate) fn insert(&self, tree: TreeId, dir: InodeNo, name: &[u8], found: Found) {
         let hash = hash(tree, dir, name);
         let dentry = Dentry { tree, dir, name: name.into(), found, recently_used: AtomicBool::new(false) };
@@ -83,7 +83,7 @@ impl DentryCache {
         }
     }
 
-    /// How many names were removed: while the number stays, every path leads where it led.
+    /// How many names were removed: while the number stays the same, cached paths stay valid.
     pub(crate) fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
@@ -107,8 +107,8 @@ impl Dentry {
     }
 }
 
-/// Multiply and rotate, eight bytes at a time. Names are the caller's, and who aims at
-/// collisions gets a cache that misses, nothing worse.
+/// Multiply and rotate, eight bytes at a time. Not keyed: callers choose names, but collisions only make the cache
+/// miss.
 fn hash(tree: TreeId, dir: InodeNo, name: &[u8]) -> u64 {
     let mut state = mix(mix(0, tree.0), dir.0);
     let (words, rest) = name.as_chunks::<8>();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart_by_directory_and_tree() {
+    fn names_are_distinguished_by_directory_and_tree() {
         let cache = DentryCache::default();
         cache.insert(TreeId::FS, InodeNo(256), b"name", found(300));
         assert_eq!(cache.get(TreeId::FS, InodeNo(256), b"name"), Some(found(300)));

@@ -38,8 +38,8 @@ impl Namespace {
             return Ok(index);
         }
         let index = self.listing_end(dir)?;
-        // What the committed tree has at a position may be gone in this one, but not for a log,
-        // which is replayed into the committed tree.
+        // A position that is free in the running transaction may be taken in the committed tree, into which a log is
+        // replayed.
         let removed = self.core.noted(dir, Note::removed_max);
         let index = match removed.flatten() {
             Some(removed) => index.max(removed.checked_add(1).ok_or(Error::NoSpace(None))?),
@@ -49,7 +49,7 @@ impl Namespace {
         Ok(index)
     }
 
-    /// The index behind the last name that there is: those to come are not before it.
+    /// The index after the last name: new names are not placed before it.
     ///
     /// # Errors
     /// When the tree cannot be read, or no index is left.
@@ -63,8 +63,8 @@ impl Namespace {
         }
     }
 
-    /// Puts a name into `dir`, whose `names` lock the caller holds. Fails with `Exists` or
-    /// `NameTooLong` (names of one hash fill a leaf) before anything has changed.
+    /// Adds a name to `dir`, whose `names` lock the caller holds. Fails with `Exists` or `NameTooLong` (names of one
+    /// hash fill a leaf) before anything has changed.
     pub(crate) fn add_name(&self, txn: &Txn, dir: &Inode, names: &mut DirState, new: &NewName<'_>) -> Result<u64> {
         let index = self.next_index(dir, names)?;
         let bytes = DiskEntry::build(new.stored.location, txn.generation(), kind_on_disk(new.stored.kind), new.name);
@@ -110,7 +110,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Takes a name out of `dir`, whose `names` lock the caller holds.
+    /// Removes a name from `dir`, whose `names` lock the caller holds.
     pub(crate) fn remove_name(&self, txn: &Txn, dir: &Inode, name: &[u8], index: u64) -> Result<()> {
         let tree = &dir.root.tree;
         self.dentries.remove(dir.tree_id(), dir.ino(), name);
@@ -133,7 +133,7 @@ impl Namespace {
         if !was_there {
             return Err(missing_name(dir, key));
         }
-        // A damaged reference may say the index of another name, which would be lost from the list of names.
+        // A damaged reference may have the index of another name, which would be removed from the listing.
         let mut is_ours = false;
         txn.edit(tree, &index_key, |old| {
             is_ours = old.is_some_and(|old| DiskEntry::parse_prefix(old).is_ok_and(|(entry, _)| entry.name == name));
@@ -165,7 +165,7 @@ pub(crate) fn shrink(txn: &Txn, dir: &Inode, name: &[u8], now: Timestamp) {
     });
 }
 
-/// The longest target of a symlink: one inline extent in a leaf, and what a path may have.
+/// The longest target of a symlink: one inline extent in a leaf, and no longer than a path may be.
 pub(crate) fn symlink_bytes_max(node_bytes: u32) -> usize {
     const PATH_BYTES_MAX: u64 = 4095;
     let inline_start = btrfs_disk::items::FILE_EXTENT_INLINE_START;

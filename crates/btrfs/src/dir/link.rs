@@ -1,4 +1,4 @@
-//! One more name for an inode.
+//! Hard links: a further name for an inode.
 
 use btrfs_disk::Key;
 use btrfs_disk::key::item_type;

@@ -1,4 +1,4 @@
-//! The names of a directory in the order of their positions.
+//! The names of a directory in the order of their positions. Called by `vfs_impl/list` and by checks for emptiness.
 
 use btrfs_disk::items::DirEntry as DiskEntry;
 use btrfs_disk::key::item_type;
@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::inode::{EMPTY_SUBVOL_INO, Inode};
 
 impl Namespace {
-    /// Calls `each` with the names of `dir` from position `from` on, until it says false. Positions only grow and are
-    /// never used twice, so a listing that goes on behind the last position it saw neither repeats nor misses a name
-    /// that was there all the time. `each` runs under the lock of a tree block: it must not touch any tree. The caller
-    /// holds the directory's `names` lock.
+    /// Calls `each` with the names of `dir` from position `from` on, until it returns false. Positions only grow and
+    /// are never used twice, so a listing that continues after the last position it saw neither repeats nor misses a
+    /// name that existed all the time. `each` runs under the lock of a tree block: it must not touch any tree. The
+    /// caller holds the directory's `names` lock.
     ///
     /// # Errors
     /// `NotADirectory`, or when the directory cannot be read.

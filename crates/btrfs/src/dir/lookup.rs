@@ -1,4 +1,4 @@
-//! From a name to an inode.
+//! Look-up: from a name to an inode. Called by path resolution and all operations on names.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
 use crate::error::{CallerError, Error, Result, corrupt_inode};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO, kind_of};
 
-/// Where a name leads.
+/// The inode that a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The inode's subvolume.
@@ -35,7 +35,7 @@ pub(crate) struct Stored {
 }
 
 impl Namespace {
-    /// Where `name` in the directory (tree, ino) leads. Touches no inode when the cache knows.
+    /// The inode that `name` in the directory (tree, ino) leads to. A cached name needs no inode in memory.
     ///
     /// # Errors
     /// `NotADirectory`, `NotFound` (the directory), `NameTooLong`, or when a tree cannot be read.
@@ -46,7 +46,7 @@ impl Namespace {
         self.search(&*self.core.inode(tree, ino)?, name)
     }
 
-    /// Where `name` in `dir` leads.
+    /// The inode that `name` in `dir` leads to.
     ///
     /// # Errors
     /// As [`Namespace::lookup_in`].
@@ -63,12 +63,12 @@ impl Namespace {
         self.lookup_locked(dir, name)
     }
 
-    /// What `then` makes of the inode that `name` in the directory (tree, ino) leads to; `None` when
-    /// there is no such name. `then` fails with `Stale` for an inode that is being removed, and may
-    /// be called again, with what has the name then. It must not take a `names` lock.
+    /// Calls `then` with the inode that `name` in the directory (tree, ino) leads to; `None` when there is no such
+    /// name. `then` fails with `Stale` for an inode that is being removed, and is then called again with the inode that
+    /// has the name now. It must not take a `names` lock.
     ///
     /// # Errors
-    /// As [`Namespace::lookup_in`]; what reading the inode, and `then`, fail with.
+    /// As [`Namespace::lookup_in`]; those of reading the inode, and of `then`.
     pub(crate) fn find_then<R>(
         &self,
         (tree, ino): (TreeId, InodeNo),
@@ -84,7 +84,7 @@ impl Namespace {
         self.find_locked_then(&*self.core.inode(tree, ino)?, name, then)
     }
 
-    /// As [`Namespace::find_then`], with the directory's lock, so that nothing can change meanwhile.
+    /// As [`Namespace::find_then`], under the directory's lock, so that the name cannot change meanwhile.
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
@@ -102,7 +102,7 @@ impl Namespace {
         then(found, &self.inode(found)?).map(Some)
     }
 
-    /// What `name` in `dir` leads to, and its inode. Others may have replaced it by now.
+    /// The inode that `name` in `dir` leads to. Other threads may have replaced the name by now.
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
@@ -111,7 +111,7 @@ impl Namespace {
         self.find_then((dir.tree_id(), dir.ino()), name, both)
     }
 
-    /// The same, after the thread that is changing the directory.
+    /// The same, under the directory's lock: waits for a running change.
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
@@ -119,7 +119,7 @@ impl Namespace {
         self.find_locked_then(dir, name, |found, inode| Ok((found, Arc::clone(inode))))
     }
 
-    /// The same for a caller who holds the directory's `names` lock.
+    /// The same under the directory's `names` lock, which the caller holds.
     pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         if let Some(found) = self.dentries.get(dir.tree_id(), dir.ino(), name) {
             return Ok(Some(found));
@@ -133,7 +133,7 @@ impl Namespace {
         Ok(Some(found))
     }
 
-    /// The inode that a stored entry stands for.
+    /// The inode of a stored entry.
     ///
     /// In a snapshot, the entry of a subvolume nested in the source leads nowhere, because
     /// `ROOT_REF` names one place only: the kernel shows an empty directory there, and so do we.
@@ -157,9 +157,9 @@ impl Namespace {
         }
     }
 
-    /// Refuses a directory that says it is elsewhere than where its name was found. A directory has
-    /// one place, so that a way down from the root never comes back to where it was: without this,
-    /// an image could send a walk in circles. The caller holds the `names` lock of `dir`.
+    /// Refuses a directory whose back reference names another place than the one where its name was found. A directory
+    /// has one place, so that a path down from the root never returns to a directory it passed: without this check, an
+    /// image could send a walk in circles. The caller holds the `names` lock of `dir`.
     ///
     /// # Errors
     /// `Corrupt`, or when a tree cannot be read.
@@ -181,11 +181,11 @@ impl Namespace {
         Err(corrupt_inode(found.tree, found.ino, what, Detail::Number(here.1.0), found_in))
     }
 
-    /// The inode that was found.
+    /// Reads the inode that was found.
     ///
     /// # Errors
-    /// `NotFound` when it has gone meanwhile, `Corrupt` when it is not of the kind that its name
-    /// says, or when it cannot be read.
+    /// `NotFound` when it was removed meanwhile, `Corrupt` when its kind differs from that in its name, or when it
+    /// cannot be read.
     pub(crate) fn inode(&self, found: Found) -> Result<Arc<Inode>> {
         let inode = self.core.inode(found.tree, found.ino)?;
         if inode.kind() == found.kind {
@@ -197,7 +197,7 @@ impl Namespace {
     }
 }
 
-/// Refuses to look for a name that the inode cannot have.
+/// Refuses to look a name up that the inode cannot have.
 fn check_can_have(dir: &Inode, name: &[u8]) -> Result<()> {
     check_is_dir(dir)?;
     if name.len() > NAME_BYTES_MAX {
@@ -206,12 +206,12 @@ fn check_can_have(dir: &Inode, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// True for what an inode, found a moment ago, answers when its removal has begun.
+/// True for the errors of an inode whose removal began after it was found.
 pub(crate) fn has_gone(error: &Error) -> bool {
     matches!(error.caller_error(), Some(CallerError::NotFound | CallerError::NoSuchSubvolume | CallerError::Stale))
 }
 
-/// The entry that the directory's `DIR_ITEM` has for a name.
+/// The entry of a name in the directory's `DIR_ITEM`.
 pub(crate) fn stored(dir: &Inode, name: &[u8]) -> Result<Option<Stored>> {
     if dir.ino() == EMPTY_SUBVOL_INO {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Names: directories, links to inodes, attributes, and what becomes of inodes without names.
+//! Names: directories, links to inodes, attributes, and the removal of inodes without names.
 //!
 //! A name is stored three times: in a `DIR_ITEM` found by its hash, in a `DIR_INDEX` found by its
 //! position, and in the inode's `INODE_REF` or `INODE_EXTREF` (for a subvolume in `ROOT_REF` and
@@ -6,17 +6,16 @@
 //! them through one handle on the running transaction, so a commit has all or none.
 //!
 //! Invariants
-//! * A thread that changes a directory holds its `names` lock; one that changes the names of an inode holds
-//!   that inode's. Several are locked in ascending order (`inode::lock_all`), so what
-//!   led to them is looked up again under the locks.
-//! * The dentry cache says nothing that the tree does not: it is filled under the directory's
-//!   shared lock and changed under its sole lock.
-//! * A look-up sees one state of the directory. What the cache says may be replaced at any moment;
-//!   where the inode has gone by then, the look-up waits for the directory's shared lock, under which
-//!   nobody can take a name away, and neither can its inode go.
+//! * A thread that changes a directory holds its `names` lock; one that changes the names of an inode holds that
+//!   inode's. Several are locked in ascending order (`inode::lock_all`); names that were looked up before are looked up
+//!   again under the locks.
+//! * Each entry of the dentry cache is in the tree: the cache is filled under the directory's shared lock and changed
+//!   under its sole lock.
+//! * A look-up sees one state of the directory. A cached name may be replaced at any moment; if its inode was removed
+//!   by then, the look-up repeats under the directory's shared lock, under which no name and no inode can be removed.
 //! * A directory's size is twice the length of its names, its link count is 1, and its positions
 //!   grow for ever.
-//! * Whatever a caller can get wrong is found before the first change. An error after it leaves
+//! * All mistakes of a caller are found before the first change. An error after it leaves
 //!   half an operation in the transaction, which is then aborted and the volume poisoned.
 //!
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes; the rest as the store
@@ -90,22 +89,21 @@ impl Namespace {
         }
     }
 
-    /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a
-    /// handle.
+    /// Waits until no change of names is running, and admits none until the guard is dropped. The caller has a handle.
     pub(crate) fn stop_changes(&self) -> WriteGuard<'_, ()> {
         self.changing.stop()
     }
 
-    /// Room for `items` changes of items. To be had before any `names` lock is taken.
+    /// A reservation for `items` changes of items. To be made before any `names` lock is taken.
     ///
     /// # Errors
-    /// `NoSpace`, `ReadOnly`, `Poisoned`; what writing dirty data can fail with.
+    /// `NoSpace`, `ReadOnly`, `Poisoned`; those of writing dirty data.
     pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
         let need = Need { items, data: 0 };
         self.reserve_with(|store| store.reserve_patiently(need), |store| store.reserve(need))
     }
 
-    /// As [`Namespace::reserve`], for what adds names or attributes to a subvolume, within its quotas.
+    /// As [`Namespace::reserve`], for operations that add names or attributes to a subvolume, within its quotas.
     ///
     /// # Errors
     /// As [`Namespace::reserve`]; `QuotaExceeded`.
@@ -121,8 +119,7 @@ impl Namespace {
         self.reserve_with(reserve, reserve)
     }
 
-    /// Dirty data was promised more room than it will take: where there is none left, writing it
-    /// out gives some back.
+    /// Dirty data has reserved more room than it will use: where there is none left, writing it out returns some.
     fn reserve_with(
         &self,
         first: impl FnOnce(&Store) -> btrfs_store::Result<Reservation>,
@@ -143,8 +140,8 @@ impl Namespace {
         self.finish(&self.core.begin(reservation)?, change)
     }
 
-    /// Runs `change` on `txn`. An error other than a caller's mistake may come after a part of
-    /// the change was made: then the store is told, and stops writing.
+    /// Runs `change` on `txn`. An error other than a caller's mistake may come after a part of the change was made:
+    /// then the store stops writing.
     pub(crate) fn finish<R>(&self, txn: &Txn, change: impl FnOnce(&Txn) -> Result<R>) -> Result<R> {
         let _change = self.changing.change();
         let answer = change(txn);
@@ -195,7 +192,7 @@ pub(crate) fn check_can_remove(dir: &Inode) -> Result<()> {
     check_changeable(dir)
 }
 
-/// Refuses an inode whose names cannot change.
+/// Refuses an inode whose flags forbid a change of its names.
 fn check_changeable(inode: &Inode) -> Result<()> {
     if inode.state().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(CallerError::NotPermitted.into());

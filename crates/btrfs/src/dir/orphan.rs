@@ -1,7 +1,7 @@
-//! Open handles: an inode lives while it is open, with or without names.
+//! Holding inodes: an inode lives while it is open, with or without names.
 //!
-//! An operation that changes an inode that it found by a path holds it: what is inserted for an inode whose
-//! items have left the tree would stay there for ever.
+//! An operation that changes an inode found by a path holds it: an item inserted for an inode whose items have been
+//! removed would stay in the tree for ever.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::Namespace;
 use crate::error::Result;
 use crate::inode::Inode;
 
-/// Keeps an inode for the length of one operation, which may not open it.
+/// An inode kept for the length of one operation, which may not have it open.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     namespace: &'a Namespace,
@@ -18,10 +18,10 @@ pub(crate) struct Hold<'a> {
 }
 
 impl Namespace {
-    /// Keeps `inode` until the answer is dropped.
+    /// Keeps `inode` until the guard is dropped.
     ///
     /// # Errors
-    /// `Stale` when its last name has just gone.
+    /// `Stale` when its last name has just been removed.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) -> Result<Hold<'_>> {
         inode.open()?;
         Ok(Hold { namespace: self, inode: Arc::clone(inode) })

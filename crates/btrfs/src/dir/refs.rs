@@ -1,4 +1,4 @@
-//! The copy of a name that lies with the inode: `INODE_REF`, or `INODE_EXTREF` where that is full.
+//! Back references of inodes, the copy of a name beside the inode: `INODE_REF`, or `INODE_EXTREF` where that is full.
 
 use std::sync::Arc;
 
@@ -25,8 +25,7 @@ impl BackRefs {
         Self { core }
     }
 
-    /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
-    /// anything has changed.
+    /// Adds a back reference for `name` in `dir` to `child`. Fails with `TooManyLinks` before anything has changed.
     pub(crate) fn add(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
         child.note(txn, |note| {
             (note.names.has_got, note.names.has_new) = (true, true);
@@ -56,7 +55,7 @@ impl BackRefs {
         if is_full { Err(CallerError::TooManyLinks.into()) } else { Ok(()) }
     }
 
-    /// Refuses one more name for which [`BackRefs::add`] would have no room.
+    /// Refuses a further name for which [`BackRefs::add`] would have no room.
     pub(crate) fn check_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
         let tree = &child.root.tree;
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
@@ -73,7 +72,7 @@ impl BackRefs {
         Ok(())
     }
 
-    /// Forgets with `child` that `name` in `dir` leads to it; the position of the name.
+    /// Removes the back reference for `name` in `dir` from `child`; returns the position of the name.
     pub(crate) fn remove(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<u64> {
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);

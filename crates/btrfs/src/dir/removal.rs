@@ -1,14 +1,14 @@
-//! An inode's last name goes: its items go with it, at once or in bounded steps.
+//! Removal of inodes without names: their items go at once or in bounded steps.
 //!
 //! ```text
 //! named -> nameless, in use      an orphan item keeps it findable after a crash
 //!       -> nameless, large       the same, and its extents go step by step
 //!       -> gone
-//! nameless -> gone               when nobody uses it any more, or at the next open of the volume
+//! nameless -> gone               when it is not in use any more, or at the next open of the volume
 //! ```
 //!
 //! An inode is in use while it is open or a server refers to it: a caller that found it by a name
-//! goes on with it, whatever the name leads to by then. Servers give most references back at once,
+//! continues with it, whatever the name leads to by then. Servers give most references back at once,
 //! so the orphan item is staged, and in the tree only where a commit comes in between.
 
 use btrfs_disk::items::FileExtent as DiskExtent;
@@ -31,24 +31,24 @@ const BYTES_PER_ITEM: u64 = 32 << 10;
 /// Extents dropped by one handle, of a large inode.
 const STEP_EXTENTS: u32 = 128;
 
-/// What the loss of a name means for an inode.
+/// The effect of the loss of a name on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastName {
-    /// Others remain, or it is in use.
+    /// Other names remain, or it is in use.
     No,
-    /// The inode goes in the same handle.
+    /// The inode is removed in the same handle.
     Small,
-    /// The inode becomes an orphan and goes in steps.
+    /// The inode becomes an orphan and is removed in steps.
     Large,
 }
 
-/// The loss of a name, decided before the handle begins. The inode keeps its link count and its data
-/// in memory until the handle takes the name: a commit between the two has the file as it was, with
-/// what a sync wrote of it.
-#[must_use = "the file's data can be flushed again when this goes"]
+/// The loss of a name, decided before the handle begins. The inode keeps its link count and its data in memory until
+/// the handle removes the name: a commit between the two has the file in its old state, with the data that a sync wrote
+/// of it.
+#[must_use = "the file's data cannot be flushed until this is dropped"]
 pub(crate) struct NameLoss<'a> {
     last: LastName,
-    /// The inode's `editing` lock: no flush stages the inode, or inserts extents, while its items go.
+    /// The inode's `editing` lock: no flush stages the inode, or inserts extents, while its items are removed.
     _editing: Option<MutexGuard<'a, ()>>,
 }
 
@@ -56,16 +56,16 @@ impl NameLoss<'_> {
     /// No inode loses a name.
     pub(crate) const NONE: Self = Self { last: LastName::No, _editing: None };
 
-    /// Lets flushes of the file go on, once the handle that took the name has ended.
+    /// Permits flushes of the file again, once the handle that removed the name has ended.
     pub(crate) fn end(self) -> LastName {
         self.last
     }
 }
 
 impl Namespace {
-    /// Decides what happens to `inode` when it loses one name, in a handle with `reservation`,
-    /// which on a full volume may be less than was asked for. Unless it stays, nobody can open
-    /// it from here on. Waits for a flush of the file. The caller holds its `names` lock.
+    /// Decides what happens to `inode` when it loses one name, in a handle with `reservation`, which on a full volume
+    /// may be less than was asked for. Unless the inode stays, it cannot be opened from here on. Waits for a flush of
+    /// the file. The caller holds its `names` lock.
     pub(crate) fn begin_last_name<'a>(&self, inode: &'a Inode, reservation: &Reservation) -> NameLoss<'a> {
         if !inode.begin_removal() {
             return NameLoss::NONE;
@@ -80,7 +80,7 @@ impl Namespace {
         }
     }
 
-    /// Takes one name off `inode`'s count; the inode goes, or becomes an orphan, with the last.
+    /// Takes one off `inode`'s link count; with the last, the inode is removed or becomes an orphan.
     pub(crate) fn drop_name(&self, txn: &Txn, inode: &Inode, loss: &NameLoss<'_>, now: Timestamp) -> Result<()> {
         if loss.last != LastName::No {
             crate::writeback::discard_held(&self.core, inode);
@@ -91,7 +91,7 @@ impl Namespace {
             return self.remove_items(txn, inode);
         }
         if inode.state().nlink <= 1 {
-            // Before the count: its last user removes the inode as soon as that is 0.
+            // Before the count: the last user removes the inode as soon as that is 0.
             self.insert_orphan(txn, inode);
         }
         inode.change(txn, |state| {
@@ -101,12 +101,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// Notes that `inode` has no name, for the next open after a crash.
+    /// Stages an orphan item for `inode`, for the next open after a crash.
     pub(crate) fn insert_orphan(&self, txn: &Txn, inode: &Inode) {
-        txn.defer_insert(&inode.root.tree, &orphan_key(inode.ino()), Vec::new());
+        txn.stage_insert(&inode.root.tree, &orphan_key(inode.ino()), Vec::new());
     }
 
-    /// As [`Namespace::insert_orphan`], for an inode that may have the note already.
+    /// As [`Namespace::insert_orphan`], for an inode that may have the item already.
     ///
     /// # Errors
     /// When the tree cannot be read or changed.
@@ -114,10 +114,10 @@ impl Namespace {
         Ok(txn.put(&inode.root.tree, &orphan_key(inode.ino()), &[])?)
     }
 
-    /// The inode got a name, or goes.
+    /// Removes the orphan item: the inode got a name, or is removed.
     pub(crate) fn remove_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
         let key = orphan_key(inode.ino());
-        if !txn.forget_deferred(&inode.root.tree, &key) {
+        if !txn.unstage(&inode.root.tree, &key) {
             txn.remove(&inode.root.tree, &key)?;
         }
         Ok(())
@@ -129,10 +129,10 @@ impl Namespace {
         SMALL_ITEMS + 2 * u32::try_from(extents).unwrap_or(u32::MAX / 4)
     }
 
-    /// Removes all items of an inode without names, and what its extents refer to.
+    /// Removes all items of an inode without names, and drops the references of its extents.
     fn remove_items(&self, txn: &Txn, inode: &Inode) -> Result<()> {
         if inode.root.find_next_ino().is_err() {
-            // The number may be given to another inode, which a log could not say.
+            // The number may be given to another inode, which a log cannot record.
             txn.require_commit();
         }
         let (tree, ino) = (&inode.root.tree, inode.ino());
@@ -140,7 +140,7 @@ impl Namespace {
         let mut drops = Vec::new();
         let mut failure = None;
         inode.set_gone();
-        txn.forget_deferred(tree, &inode.key());
+        txn.unstage(tree, &inode.key());
         txn.remove_range(tree, &from, &to, |key, bytes| {
             if key.item_type == item_type::EXTENT_DATA {
                 match dropped_reference(inode, key, bytes) {
@@ -159,7 +159,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// What is left to do when the handle that dropped a name has ended and no lock is held.
+    /// Finishes a removal, when the handle that dropped the name has ended and no lock is held.
     ///
     /// # Errors
     /// As [`Namespace::reap`].
@@ -177,7 +177,7 @@ impl Namespace {
     /// As [`Namespace::reap`].
     pub(crate) fn reap_if_last(&self, inode: &Inode) -> Result<()> {
         if inode.root.is_deleted() {
-            // It goes with its tree, which waits until none is left.
+            // It is removed with its tree, which waits until none is in use.
             if self.core.inodes.remove_unused(inode) {
                 crate::writeback::discard(&self.core, inode);
             }
@@ -205,7 +205,7 @@ impl Namespace {
         })
     }
 
-    /// Drops some extents from the end; true when none is left.
+    /// Drops some extents from the end of the file; true when none is left.
     fn drop_extents_step(&self, inode: &Inode) -> Result<bool> {
         if inode.state().nbytes == 0 {
             return Ok(true);
@@ -230,7 +230,7 @@ impl Namespace {
         })
     }
 
-    /// Removes the inodes of a subvolume that lost their last name before the volume was closed.
+    /// Removes the orphans of a subvolume, left from before the volume was closed.
     ///
     /// # Errors
     /// When a tree cannot be read or changed.
@@ -244,7 +244,7 @@ impl Namespace {
         for ino in orphans {
             match self.core.inode(root.id, ino) {
                 Ok(inode) if inode.state().nlink == 0 => self.reap_if_last(&inode)?,
-                // A truncation was interrupted, or the inode is gone: only the note is left.
+                // A truncation was interrupted, or the inode is gone: only the item is left.
                 Ok(_) => self.remove_stale_orphan(root, ino)?,
                 Err(error) if error.is_not_found() => self.remove_stale_orphan(root, ino)?,
                 Err(error) => return Err(error),
@@ -262,13 +262,13 @@ impl Namespace {
     }
 }
 
-/// True for an inode all of whose items can go in one handle.
+/// True for an inode all of whose items can be removed in one handle.
 fn goes_at_once(inode: &Inode, reservation: &Reservation) -> bool {
     let promised = reservation.items_left();
     inode.state().nbytes <= SMALL_BYTES_MAX && promised >= Namespace::removal_items(inode).into()
 }
 
-/// The reference that goes with a file extent item; `None` for inline data and holes.
+/// The reference dropped with a file extent item; `None` for inline data and holes.
 fn dropped_reference(inode: &Inode, key: &Key, bytes: &[u8]) -> Result<Option<RefChange>> {
     let extent = DiskExtent::parse(bytes)
         .map_err(|corrupt| Error::from(corrupt.at(btrfs_disk::At::Key(inode.tree_id(), *key))))?;

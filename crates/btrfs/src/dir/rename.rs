@@ -1,4 +1,4 @@
-//! A name moves, replaces another, or changes places with it.
+//! Rename: a name moves, replaces another, or changes places with it. Called by `vfs_impl/names`.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const RENAME_ITEMS: u32 = 14;
 /// Directories between a directory and the top: more can only be a loop in a damaged image.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// Attempts to rename what others rename at the same time. Each fails because another rename was
+/// Attempts at a rename beside concurrent ones. Each fails because another rename was
 /// faster, and the next one waits for its end.
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
@@ -35,7 +35,7 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// What was found at both ends, before the locks were had.
+/// The inodes at both ends, looked up before the locks are taken.
 struct Ends {
     source: Found,
     source_inode: Arc<Inode>,
@@ -43,13 +43,12 @@ struct Ends {
 }
 
 impl Namespace {
-    /// Renames what `from` names to `to`. Where `flags` want something left behind it is
-    /// `whiteout`, made in the same transaction.
+    /// Renames `from` to `to`. Where `flags` ask for it, `whiteout` is made at the old place, in the same transaction.
     ///
     /// # Errors
     /// `NotFound`, `Exists` and `NotFound` as `flags` say, `IsADirectory`, `NotADirectory`,
     /// `NotEmpty`, `InvalidArgument` (a directory below itself), `CrossSubvolume`, `Busy` (a
-    /// subvolume would be replaced), and what adding and removing names can fail with.
+    /// subvolume would be replaced), and those of adding and removing names.
     pub(crate) fn rename(
         &self,
         from: Place<'_>,
@@ -78,8 +77,8 @@ impl Namespace {
         Err(CallerError::Busy.into())
     }
 
-    /// What the cache knows, at the first attempt. It knows the old state until a rename under way
-    /// ends: after a first attempt that was too slow, the names are looked up under the lock, when that has ended.
+    /// Looks both names up, at the first attempt in the cache, which has the old state until a running rename ends.
+    /// Later attempts look up under the directory's lock, when that rename has ended.
     fn find_ends(&self, from: Place<'_>, to: Place<'_>, attempt: u32) -> Result<Ends> {
         check_is_dir(to.dir)?;
         let find = |place: Place<'_>| match attempt {
@@ -90,7 +89,7 @@ impl Namespace {
         Ok(Ends { source, source_inode, target: find(to)? })
     }
 
-    /// False when the names led elsewhere by the time the locks were had.
+    /// False when a name was changed before the locks were taken.
     fn try_move(&self, from: Place<'_>, to: Place<'_>, ends: &Ends, whiteout: Option<&NewInode<'_>>) -> Result<bool> {
         let target = ends.target.as_ref().map(|(_, inode)| &**inode);
         let whiteout_items = whiteout.map_or(0, |new| CREATE_ITEMS + self.xattr_items(new));
@@ -225,8 +224,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Refuses to move the directory `moved` to where it would be below itself. The caller holds
-    /// the rename lock, so no directory on the way up moves.
+    /// Refuses to move the directory `moved` below itself. The caller holds the rename lock, so no directory on the way
+    /// up moves.
     fn check_not_below(&self, dir: &Inode, moved: &Inode) -> Result<()> {
         let mut at = self.core.inode(dir.tree_id(), dir.ino())?;
         for _ in 0..DEPTH_MAX {
@@ -250,19 +249,19 @@ impl Namespace {
     }
 }
 
-/// Tells who lists the directories. The second is another one, or nothing.
+/// Announces the moves to listings of the directories. The second is another one, or none.
 fn begin_moves<'a>(from: Place<'a>, to: Place<'a>) -> (Move<'a>, Option<Move<'a>>) {
     let other = (!std::ptr::eq(from.dir, to.dir)).then_some(to.dir);
     (from.dir.begin_move(), other.map(Inode::begin_move))
 }
 
-/// True for a directory that was removed and is still held. Who removes it may not be done; that is waited for.
+/// True for a directory that was removed and is still in use. Waits for a removal that is not finished.
 fn is_removed(dir: &Inode) -> bool {
     drop(dir.lock_names());
     dir.state().nlink == 0
 }
 
-/// Finds the caller's mistakes that show without locks.
+/// Finds mistakes of the caller that show without locks.
 fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -> Result<()> {
     let is_exchange = flags.contains(RenameFlags::EXCHANGE);
     from.dir.check_writable()?;
@@ -290,7 +289,7 @@ fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -
     refusal.map_or(Ok(()), |what| Err(what.into()))
 }
 
-/// A directory that moves to another one changes itself, in its `..`: it has to be writable.
+/// A directory that moves to another one changes its `..`: it has to be writable.
 fn check_may_leave(inode: &Inode) -> Result<()> {
     if inode.kind().is_dir() {
         inode.check_writable()?;

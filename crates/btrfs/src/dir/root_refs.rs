@@ -10,7 +10,7 @@ use btrfs_store::Txn;
 use crate::error::Result;
 use crate::inode::Core;
 
-/// Where a subvolume has its name.
+/// The place of a subvolume's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RootLink {
     /// The subvolume that contains it.
@@ -59,7 +59,7 @@ impl RootLinks {
         }
     }
 
-    /// Notes that the subvolume `child` has this name.
+    /// Adds this name to the subvolume `child`.
     pub(crate) fn add(&self, txn: &Txn, child: TreeId, link: &RootLink) -> Result<()> {
         let roots = self.core.store.tree(TreeId::ROOT)?;
         let bytes = RootRefEntry { dir: link.dir, index: link.index, name: &link.name }.build();
@@ -69,7 +69,7 @@ impl RootLinks {
         Ok(())
     }
 
-    /// Forgets the name that the subvolume `child` has in `parent`; the position of the name.
+    /// Removes the name of the subvolume `child` in `parent`; returns the position of the name.
     pub(crate) fn remove(&self, txn: &Txn, parent: TreeId, child: TreeId) -> Result<u64> {
         let Some(link) = self.get(parent, child)? else {
             return Err(missing_link(parent, child));

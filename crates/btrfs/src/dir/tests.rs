@@ -1,4 +1,4 @@
-//! Names on a real store, at moments that the public calls cannot stop at.
+//! Names on a real store, at moments that public calls do not stop at.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -42,21 +42,21 @@ fn links_in_tree(inode: &Inode) -> Option<u32> {
     Some(state.unwrap()?.unwrap().nlink)
 }
 
-/// Whether the tree notes that the inode has no name.
+/// Whether the tree has an orphan item for the inode.
 fn has_orphan(inode: &Inode) -> bool {
     let key = crate::inode::orphan_key(inode.ino());
     inode.root.tree.get_with(&key, |_| ()).unwrap().is_some()
 }
 
-/// What writeback does to an inode whose data it wrote: its item goes to disk with the running transaction.
+/// Stages the inode as writeback does after writing its data, so that a commit writes its item.
 fn stage(names: &Namespace, inode: &Inode) {
     let reservation = names.core.store.reserve(Need { items: 1, data: 0 }).unwrap();
     let txn = names.core.begin(reservation).unwrap();
     inode.change(&txn, |state| state.nbytes += 0);
 }
 
-/// Lets `change`, which takes the last name of `inode`, come as far as its wait for the file's flush; meanwhile the
-/// flush stages the inode, and a commit takes that. Returns what this commit has: names and links.
+/// Runs `change`, which removes the last name of `inode`, up to its wait for the file's flush; meanwhile the flush
+/// stages the inode, and a commit writes it. Returns the state in this commit: names and links.
 fn commit_within(
     names: &Namespace,
     top: &Inode,
@@ -66,7 +66,7 @@ fn commit_within(
     std::thread::scope(|scope| {
         let flushing = inode.data.editing.lock();
         let changer = scope.spawn(change);
-        // From here on nobody can open the inode: its removal waits for the lock that is held here.
+        // From here on the inode cannot be opened: its removal waits for the lock that is held here.
         while !inode.is_going() && !changer.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -81,7 +81,7 @@ fn commit_within(
     })
 }
 
-/// A damaged link count of 0 had the inode removed at its first look-up, and left its name leading nowhere.
+/// A damaged link count of 0 made the first look-up remove the inode, and its name led nowhere.
 #[test]
 fn a_count_of_no_links_without_an_orphan_item_removes_nothing() {
     let (names, top, [a, _]) = names();
@@ -126,7 +126,7 @@ fn a_commit_within_a_rename_has_the_replaced_name_and_its_link() {
     assert_eq!((links_in_tree(&a), links_in_tree(&b)), (None, Some(1)));
 }
 
-/// An unlink that waited for a commit had thrown away the data that this commit's sync had promised.
+/// An unlink that waited for a commit had discarded data that this commit's sync had promised.
 #[test]
 fn a_file_keeps_its_data_until_its_name_goes() {
     let (names, top, [a, _]) = names();

@@ -1,4 +1,4 @@
-//! One name less.
+//! Unlink: removing a name. Called by `vfs_impl/names`.
 
 use btrfs_disk::items::DirEntry as DiskEntry;
 use btrfs_store::{Scan, Txn};
@@ -10,7 +10,7 @@ use crate::inode::{EMPTY_SUBVOL_INO, Inode, Timestamp, lock_all};
 /// Items that an unlink changes in the directory: two entries and its inode.
 const UNLINK_ITEMS: u32 = 4;
 
-/// What the caller wants gone.
+/// The kind of name to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unlink {
     /// Anything but a directory.
@@ -41,7 +41,7 @@ impl Namespace {
         }
     }
 
-    /// False when the name led elsewhere by the time the locks were had.
+    /// False when the name was changed before the locks were taken.
     fn try_unlink(&self, dir: &Inode, name: &[u8], found: Found, inode: &Inode) -> Result<bool> {
         let items = UNLINK_ITEMS + Self::removal_items(inode);
         let reservation = self.reserve_urgent(items)?;
@@ -67,7 +67,7 @@ impl Namespace {
         Ok(true)
     }
 
-    /// Takes the name out of the directory and the reference out of the inode.
+    /// Removes the name from the directory and the reference from the inode.
     pub(crate) fn take_name(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode, now: Timestamp) -> Result<()> {
         let index = self.back_refs.remove(txn, inode, dir.ino(), name)?;
         self.remove_name(txn, dir, name, index)?;
@@ -75,8 +75,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Removes the empty directory that stands for a nested subvolume in a snapshot: there is
-    /// a name, and nothing behind it.
+    /// Removes the empty directory that stands for a nested subvolume in a snapshot: only its name exists.
     fn unlink_stand_in(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         let reservation = self.reserve_urgent(UNLINK_ITEMS)?;
         let _names = dir.lock_names();
@@ -94,7 +93,7 @@ impl Namespace {
     }
 }
 
-/// Tells the log what `inode`'s next loss of a name means, if it is its last one.
+/// Notes for the log that `inode` is gone, if its last name is being removed.
 pub(super) fn note_unlink(txn: &Txn, inode: &Inode) {
     if inode.state().nlink <= 1 {
         inode.note(txn, |note| note.is_gone = true);
@@ -110,7 +109,7 @@ fn check_kind(dir: &Inode, found: Found, what: Unlink) -> Result<()> {
     }
 }
 
-/// The position of a name that has no reference to tell it, by reading the directory.
+/// The position of a name without a back reference, by reading the directory.
 fn index_of(dir: &Inode, name: &[u8]) -> Result<Option<u64>> {
     let (from, to) = super::list::index_keys(dir.ino(), 0);
     let mut index = None;

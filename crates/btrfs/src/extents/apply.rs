@@ -1,4 +1,4 @@
-//! Plans carried out: items and references edited inside a transaction.
+//! Carrying out plans: edits of items and references inside a transaction. Called by completion, truncation and replay.
 
 use std::ops::Range;
 
@@ -19,18 +19,18 @@ const WINDOW_GAP_BYTES: u64 = 1 << 20;
 /// New items edited with one look at the tree.
 const WINDOW_ITEMS_MAX: usize = 1024;
 
-/// Items dropped for which one item is reserved: they share their blocks, as do their references.
+/// Items dropped per reserved item: adjacent ones share their blocks, as do their references.
 pub(crate) const DROPS_PER_ITEM: u32 = 8;
 
-/// Items that [`drop_items`] may drop in a handle with `reservation`, up to `wanted`: on a full
-/// volume less was promised than was asked for.
+/// Items that [`drop_items`] may drop in a handle with `reservation`, up to `wanted`: on a full volume the reservation
+/// may be smaller than was asked for.
 pub(crate) fn drops_for(reservation: &Reservation, wanted: u32) -> usize {
     let affordable = reservation.items_left().saturating_mul(DROPS_PER_ITEM.into());
     let items = u32::try_from(affordable).unwrap_or(u32::MAX).min(wanted);
     usize_from(items.max(DROPS_PER_ITEM))
 }
 
-/// The file whose items are edited, and the transaction they are edited in.
+/// The file whose items are edited, and the transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) txn: &'a Txn,
@@ -40,7 +40,7 @@ pub(crate) struct Target<'a> {
     pub(crate) sector: u32,
 }
 
-/// What an edit did to the inode's `nbytes`.
+/// The change of the inode's `nbytes` by an edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BytesDelta {
     pub(crate) dropped: u64,
@@ -59,11 +59,11 @@ impl BytesDelta {
     }
 }
 
-/// Replaces what the file has in the ranges of `new` (ascending, disjoint). `inline` is the data
-/// of an inline extent among them.
+/// Replaces the file's contents in the ranges of `new` (ascending, disjoint). `inline` is the data of an inline extent
+/// among them.
 ///
 /// # Errors
-/// Corrupt when the items in the way lie; whatever editing the tree fails with.
+/// Corrupt when an overlapping item is invalid; those of editing the tree.
 pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> Result<BytesDelta> {
     let mut delta = BytesDelta::default();
     let mut rest = new;
@@ -74,7 +74,7 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
         let known_end = map.known().end;
         let fit = window.partition_point(|new| new.extent.end() <= known_end);
         let (now, _) = window.split_at(fit);
-        // More items lie under the first new one than a map holds: those known go first.
+        // The first new range has more items than a map holds: the known ones are dropped first.
         let cuts = match fit {
             0 => std::iter::once(first.extent.start..known_end).collect(),
             _ => cuts(now, target.sector),
@@ -85,8 +85,8 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
     Ok(delta)
 }
 
-/// Replaces all that the file has in `range` (whole sectors) by `new` (ascending, disjoint, within it):
-/// what no new item covers has no item afterwards. `existing` are all items that overlap the range.
+/// Replaces the file's contents in `range` (whole sectors) by `new` (ascending, disjoint, within it): the rest of the
+/// range has no item afterwards. `existing` are all items that overlap the range.
 ///
 /// # Errors
 /// As [`replace`].
@@ -99,9 +99,9 @@ pub(crate) fn replace_range(
     target.edit(existing, std::slice::from_ref(&range), new, &[])
 }
 
-/// Removes what the file has in `range`, which is aligned. Stops after `item_budget` items or
-/// so; returns where it began: everything from there to the end of the range is gone.
-/// Works from the end, so that a file can shrink with it.
+/// Removes the file's items in `range`, which is aligned. Stops after about `item_budget` items; returns where it
+/// began: everything from there to the end of the range is removed. Works from the end, so that a file can shrink with
+/// it.
 ///
 /// # Errors
 /// As [`replace`].
@@ -127,7 +127,7 @@ pub(crate) fn drop_items(target: Target<'_>, range: Range<u64>, item_budget: usi
     Ok(DropStep { dropped_from: end, is_done: end <= range.start, delta })
 }
 
-/// What one step of [`drop_items`] did.
+/// The result of one step of [`drop_items`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DropStep {
     /// Nothing is left from here to the end of the range.

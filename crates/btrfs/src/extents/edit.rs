@@ -1,4 +1,4 @@
-//! Which items change when ranges of a file get new contents: a pure function.
+//! Planning which items change when ranges of a file get new contents: a pure function. Called by `apply`.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{FileExtent, Kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewExtent {
     pub(crate) extent: FileExtent,
-    /// The disk extent was allocated for this item and nobody refers to it yet.
+    /// The disk extent was allocated for this item and has no reference yet.
     pub(crate) is_fresh: bool,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct RefEdit {
 /// The edits, to be applied in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EditPlan {
-    /// Items that go away: first and last key offset of adjacent ones, and their number.
+    /// Items to remove: first and last key offset of adjacent ones, and their number.
     pub(crate) removes: Vec<(u64, u64, u32)>,
-    /// Items whose bytes change in place.
+    /// Items whose fields change in place.
     pub(crate) rewrites: Vec<FileExtent>,
     /// Items that lose their front: old key offset, and the item under its new key.
     pub(crate) moves: Vec<(u64, FileExtent)>,
@@ -48,9 +48,9 @@ pub(crate) struct EditPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InlineCut;
 
-/// Replaces the bytes in `cuts` (ascending, disjoint) by the items `new` (ascending, disjoint,
-/// each inside a cut); what no new item covers has no item afterwards. `existing` are all items
-/// from the first cut to the last, ascending, also those between two cuts.
+/// Replaces the bytes in `cuts` (ascending, disjoint) by the items `new` (ascending, disjoint, each inside a cut); the
+/// rest of the cuts has no item afterwards. `existing` are all items from the first cut to the last, ascending, also
+/// those between two cuts.
 ///
 /// # Errors
 /// [`InlineCut`], see there.

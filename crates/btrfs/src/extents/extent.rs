@@ -1,4 +1,4 @@
-//! One file extent item as a value.
+//! One file extent item as a value. Used by reads, writeback, the log and send.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use btrfs_disk::{Corrupt, Detail, Generation, Logical};
 
 /// Largest size of a file in bytes (`LLONG_MAX`).
 pub(crate) const FILE_BYTES_MAX: u64 = u64::MAX >> 1;
-/// Most bytes that a compressed extent may hold, compressed or not: the kernel writes no
-/// larger ones, and a reader has to allocate what the item claims.
+/// Most bytes that a compressed extent may hold, compressed or not: the kernel writes no larger ones, and a reader has
+/// to allocate the size in the item.
 pub(crate) const COMPRESSED_BYTES_MAX: u64 = 128 << 10;
 
 /// `BTRFS_FILE_EXTENT_*`.
@@ -82,7 +82,7 @@ impl FileExtent {
         Self { disk_len, compression, ..Self::whole(start, Kind::Regular, disk, len) }
     }
 
-    /// Offset of the first byte behind the item's bytes.
+    /// Offset of the first byte after the item's bytes.
     pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
@@ -105,7 +105,7 @@ impl FileExtent {
         if self.is_hole() { 0 } else { self.len }
     }
 
-    /// What a data reference says besides tree and inode.
+    /// The offset of a data reference, beside tree and inode.
     pub(crate) fn ref_offset(&self) -> u64 {
         self.start.wrapping_sub(self.offset)
     }
@@ -125,7 +125,7 @@ impl FileExtent {
         Self { start: range.start, len, offset, ram_bytes, ..*self }
     }
 
-    /// Offset behind the last sector that the item covers: an inline extent covers its first
+    /// Offset after the last sector that the item covers: an inline extent covers its first
     /// sector whatever its length.
     pub(crate) fn end_in_sectors(&self, sector: u32) -> u64 {
         let end = self.end();
@@ -135,7 +135,7 @@ impl FileExtent {
     /// The value of the item at file offset `start`.
     ///
     /// # Errors
-    /// [`Corrupt`] when it is not what a reader or writer can rely on.
+    /// [`Corrupt`] when a field is out of range.
     pub(crate) fn decode(start: u64, bytes: &[u8], sector: u32) -> Result<Self, Corrupt> {
         let disk = DiskExtent::parse(bytes)?;
         let head = disk.head();
@@ -196,7 +196,7 @@ impl FileExtent {
             return Err(Corrupt::new("file extent length", Detail::AtLeast(1), Detail::Number(0)));
         }
         let end = self.start.saturating_add(self.len);
-        // The last sector may reach beyond the largest size, whose end is not aligned.
+        // The last sector may reach beyond the largest size, which is not aligned.
         at_most("file extent end", FILE_BYTES_MAX + 1, end)?;
         if self.is_hole() {
             return Ok(());
@@ -212,7 +212,7 @@ impl FileExtent {
         at_most("end of file extent within its disk extent", self.disk_len, used)
     }
 
-    /// The bytes of the item; of an inline extent only `write` in `writeback` knows the data.
+    /// The fields of the item; the data of an inline extent is added by `writeback`.
     pub(crate) fn encode(&self) -> FileExtentItem {
         let extent = NewFileExtent {
             generation: self.generation,

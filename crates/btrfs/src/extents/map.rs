@@ -1,4 +1,4 @@
-//! Items of an inode read from its subvolume tree.
+//! Items of an inode read from its subvolume tree. Called by reads, reflinks, send and writeback.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(crate) const SCAN_ITEMS_MAX: usize = 4096;
 /// All items of one inode that overlap a range.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExtentMap {
-    /// The file bytes that the map knows everything about.
+    /// The file bytes that the map covers.
     known: Range<u64>,
     items: Vec<FileExtent>,
 }
@@ -37,7 +37,7 @@ impl ExtentMap {
     /// # Errors
     /// Corrupt when items overlap or lie; whatever reading the tree fails with.
     pub(crate) fn load(tree: &Tree, ino: InodeNo, range: Range<u64>, limit: usize, sector: u32) -> Result<Self> {
-        // Whole sectors: where a gap ends decides what is preallocated there.
+        // Whole sectors: the end of a gap decides how much of it is preallocated.
         let unit = u64::from(sector);
         let range = range.start - range.start % unit..range.end.next_multiple_of(unit);
         let mut items: Vec<FileExtent> = Vec::new();
@@ -92,7 +92,7 @@ impl ExtentMap {
         &self.items
     }
 
-    /// What covers the byte at `offset`, which must be known, and up to where.
+    /// The item or gap at `offset`, which must be known, and its end.
     pub(crate) fn at(&self, offset: u64, sector: u32) -> (Stretch, u64) {
         let index = self.items.partition_point(|item| item.end_in_sectors(sector) <= offset);
         match self.items.get(index) {
@@ -124,7 +124,7 @@ fn next_item(items: &[FileExtent], key: &Key, bytes: &[u8], sector: u32) -> std:
 /// The bytes that stand in an inline item, still compressed when the item says so.
 ///
 /// # Errors
-/// Corrupt when the item went away or is no inline extent.
+/// Corrupt when the item was removed or is no inline extent.
 pub(crate) fn read_inline(tree: &Tree, ino: InodeNo, item: &FileExtent) -> Result<Vec<u8>> {
     let key = Key::new(ino.0, EXTENT_DATA, item.start);
     let bytes = tree.get_with(&key, |bytes| bytes.get(FILE_EXTENT_INLINE_START..).map(<[u8]>::to_vec))?;

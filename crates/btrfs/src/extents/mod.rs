@@ -1,8 +1,7 @@
 //! The extents of one inode: `EXTENT_DATA` items as values, read and edited.
 //!
-//! [`FileExtent`] is one item. [`ExtentMap`] holds the items of a range. [`edit`] is the
-//! heart: a pure planner that says which items change, which references are gained and
-//! lost, and by how much `nbytes` changes, when ranges of a file are replaced. [`apply`]
+//! [`FileExtent`] is one item. [`ExtentMap`] holds the items of a range. [`edit`] is a pure planner of replacements of
+//! file ranges: which items change, which references are gained and lost, and by how much `nbytes` changes. [`apply`]
 //! carries such a plan out inside a transaction.
 //!
 //! Invariants
@@ -17,7 +16,7 @@
 //! Failure: items that contradict these rules are reported as corrupt before anything is
 //! allocated or changed because of them.
 //!
-//! Callers: `writeback` (inserts what it wrote), `file` (reads, truncates, punches, clones).
+//! Callers: `writeback` (inserts written extents), `file` (reads, truncates, punches, clones).
 
 mod apply;
 mod edit;

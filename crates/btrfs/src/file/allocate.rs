@@ -14,7 +14,7 @@ use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Targe
 use crate::inode::{Change, Core, Inode, InodeFlags, Receipt};
 use crate::writeback::{self, EXTENT_BYTES_MAX, need_for};
 
-/// What `allocate` does with a range.
+/// The effect of `allocate` on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AllocateMode {
     /// Reserves space; the file grows when the range ends behind its end.
@@ -143,9 +143,9 @@ fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     })
 }
 
-/// Makes `range` zeros that have space on disk: whole sectors get preallocated extents for what they
-/// had, parts of sectors are overwritten. Room for all of it is reserved before anything changes, and the parts come
-/// last: where a full volume refuses the rest after all, the file is as it was, which its readers may have cached.
+/// Makes `range` zeros that have space on disk: whole sectors get preallocated extents, parts of sectors are
+/// overwritten. Room for all of it is reserved before anything changes, and the parts come last: where a full volume
+/// refuses the rest after all, the file is unchanged, which its readers may have cached.
 fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     let whole = whole_sectors(core, inode, &range);
     let mut room = Receipt::default();
@@ -161,7 +161,7 @@ fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     zero_ends(core, inode, range, &whole)
 }
 
-/// Gives the sectors of `whole` preallocated extents for what they had.
+/// Replaces the contents of the sectors of `whole` by preallocated extents.
 fn zero_whole(core: &Core, inode: &Arc<Inode>, whole: &Range<u64>, room: &mut Receipt) -> Result<()> {
     let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
@@ -182,14 +182,13 @@ fn zero_whole(core: &Core, inode: &Arc<Inode>, whole: &Range<u64>, room: &mut Re
     Ok(())
 }
 
-/// Gives the start of `part` one preallocated extent, from what is left in `room`, instead of what it
-/// has; returns how much of it.
+/// Replaces the start of `part` by one preallocated extent, from the rest of `room`; returns its length.
 fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Receipt) -> Result<u64> {
     let need = exchange::need_to_exchange(1);
     let txn = core.store.begin(reserve(core, need, Held::Editing)?)?;
     let wanted = part.end - part.start;
     let extent = match room.alloc(&core.store, wanted, Hint::default()) {
-        // A write by another thread took the place of what was preallocated before.
+        // A write by another thread replaced a preallocated extent.
         Err(crate::Error::NoSpace(_)) => {
             drop(txn);
             let more = Need { items: 1, data: wanted };
@@ -212,8 +211,8 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
     Ok(len)
 }
 
-/// What of `range` does not have preallocated space, as long as one transaction can replace; an empty
-/// range at the end of what has.
+/// The first part of `range` without preallocated space, as long as one transaction can replace; an empty range at the
+/// end of the preallocated part.
 fn next_to_preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<Range<u64>> {
     let range = exchange::first_part(core, inode, range)?;
     let mut at = range.start;
@@ -253,8 +252,7 @@ fn is_preallocated(stretch: &Stretch) -> bool {
     matches!(stretch, Stretch::Item(item) if item.kind == Kind::Prealloc)
 }
 
-/// The whole sectors of `range`. The end of the file counts as a whole sector, whose rest is zeros
-/// anyway.
+/// The whole sectors of `range`. The end of the file counts as a whole sector, whose rest is zeros anyway.
 fn whole_sectors(core: &Core, inode: &Inode, range: &Range<u64>) -> Range<u64> {
     let unit = u64::from(sector(core));
     let whole = range.start.next_multiple_of(unit)..range.end - range.end % unit;
@@ -268,12 +266,12 @@ fn whole_sectors(core: &Core, inode: &Inode, range: &Range<u64>) -> Range<u64> {
     }
 }
 
-/// Room for the two sectors that a range may cover in part: had before anything of it changes.
+/// A reservation for the two sectors that a range may cover in part, made before anything changes.
 fn room_for_ends(core: &Core) -> Result<Reservation> {
     reserve(core, need_for(2, 2 * u64::from(sector(core))), Held::Nothing)
 }
 
-/// Overwrites with zeros what `range` covers of sectors that are not `whole`.
+/// Overwrites with zeros the parts of `range` in sectors that are not `whole`.
 fn zero_ends(core: &Core, inode: &Arc<Inode>, range: Range<u64>, whole: &Range<u64>) -> Result<()> {
     zero_part(core, inode, range.start..whole.start)?;
     zero_part(core, inode, whole.end..range.end)

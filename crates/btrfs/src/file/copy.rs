@@ -1,4 +1,4 @@
-//! Copies within a volume: shared where the ranges allow it, byte by byte where not.
+//! Copies within a volume: shared where the ranges allow it, byte by byte where not. Called by `vfs_impl/data`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{CallerError, Result};
 use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Change, Core, Inode, InodeFlags};
 
-/// Fewer bytes are copied: sharing has to write both files' dirty data first.
+/// Fewer bytes are copied: sharing has to flush both files first.
 const SHARED_BYTES_MIN: u64 = 16 << 10;
 /// Bytes that one call shares at most.
 const SHARED_BYTES_MAX: u64 = 4 << 30;
@@ -43,7 +43,7 @@ pub(crate) fn copy_range(core: &Core, source: &Arc<Inode>, target: &Arc<Inode>, 
         let rest = CloneRange { source: range.source + done, destination: range.destination + done, len: len - done };
         let result = match step(core, source, target, rest) {
             Step::Share(part) => match share(core, source, target, part) {
-                // The files have changed since they were looked at.
+                // The files have changed since `step` looked at them.
                 Err(error) if error.caller_error() == Some(CallerError::InvalidArgument) => {
                     copy(core, source, target, part)
                 }
@@ -71,7 +71,7 @@ enum Step {
     Copy(CloneRange),
 }
 
-/// What to do about the first bytes of `rest`.
+/// Decides whether to share or copy the first part of `rest`.
 fn step(core: &Core, source: &Inode, target: &Inode, rest: CloneRange) -> Step {
     let unit = u64::from(sector(core));
     let first = |len: u64| CloneRange { len: len.min(BUFFER_BYTES), ..rest };
@@ -94,7 +94,7 @@ fn step(core: &Core, source: &Inode, target: &Inode, rest: CloneRange) -> Step {
     if skew != 0 {
         return Step::Copy(first(unit - skew));
     }
-    // The source's last sector goes as a whole where nothing stands behind it in the target.
+    // The source's last sector is shared as a whole where the target ends there, too.
     let is_end = rest.source + rest.len >= size && rest.destination + rest.len >= target_size;
     let len = match is_end && rest.len <= SHARED_BYTES_MAX {
         true => rest.len,

@@ -1,8 +1,8 @@
-//! Contents laid out anew: extents that lie apart become one, and plain ones compressed.
+//! Defragmentation: extents that lie apart become one, and uncompressed ones can become compressed.
 //!
-//! What is to move becomes dirty as it is, window by window, and goes the way of everything that is dirty: new space,
-//! new items, and the old extents let go in the same transaction. So a crash leaves each window as it was or as it is
-//! to be, and who writes to the file meanwhile wins.
+//! Contents to move become dirty unchanged, window by window, and are written back like any dirty data: new space, new
+//! items, and the old extents dropped in the same transaction. So a crash leaves each window in its old or its new
+//! layout, and concurrent writes to the file win. Called by `vfs_impl/data` and by the defragmentation ioctl.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 
 use super::read::{look_up, read_at};
-use super::write::{Held, dirty_of, missing_space, promise};
+use super::write::{Held, dirty_of, missing_space, reserve_missing};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, Stretch};
 use crate::inode::{Change, Compression, Core, Inode, InodeFlags, keeps_plain, position, slice_mut};
@@ -18,26 +18,26 @@ use crate::writeback;
 
 /// Bytes that are moved at a time.
 const WINDOW_BYTES: u64 = 32 << 20;
-/// Bytes of what is compressed that are moved at a time: memory holds them plain and compressed.
+/// Bytes moved at a time with compression: memory holds them plain and compressed.
 const COMPRESSED_WINDOW_BYTES: u64 = 8 << 20;
-/// How often a window is tried that others change meanwhile.
+/// Attempts at a window that others change meanwhile.
 const TRIES_MAX: u32 = 4;
 
 /// How contents are to be laid out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    /// Whatever is not compressed so becomes it, if it becomes smaller. Without this, compressed extents stay.
+    /// Compresses extents not compressed so, where that makes them smaller. Without this, compressed extents stay.
     pub(crate) compression: Option<Compression>,
     /// Extents from this length on stay where they are, in bytes; at most [`WINDOW_BYTES`] count.
     pub(crate) extent_bytes: u64,
 }
 
 /// Lays out a range of a file anew, in whole sectors; returns how many bytes were moved. Files that are overwritten in
-/// place stay as they are: their writers may have been promised that they need no more space.
+/// place stay as they are: their writers may rely on not needing more space.
 ///
 /// # Errors
 /// `ReadOnly`, `NotPermitted` (immutable), `NoSpace`; damage and I/O. Windows before the failure are done, the others
-/// are as they were.
+/// are unchanged.
 pub(crate) fn defragment(core: &Core, inode: &Arc<Inode>, range: Range<u64>, layout: Layout) -> Result<u64> {
     inode.check_writable()?;
     inode.check_permits(Change::Other)?;
@@ -49,13 +49,13 @@ pub(crate) fn defragment(core: &Core, inode: &Arc<Inode>, range: Range<u64>, lay
         compression: layout.compression.filter(|_| !keeps_plain(flags)),
         extent_bytes: layout.extent_bytes.min(WINDOW_BYTES),
     };
-    // Pages are whole sectors: from the middle of one, each would get the bytes behind its own.
+    // Pages are whole sectors: an unaligned start would shift their contents.
     let sector = u64::from(core.store.sizes().sector);
     let start = range.start - range.start % sector;
     let range = start..range.end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
     writeback::flush_inode(core, inode)?;
     let moved = move_windows(core, inode, range, layout);
-    // Where others have cut off what was to be flushed, nobody has taken it.
+    // If others truncated the pages to be flushed, no flush has taken the setting.
     inode.data.inner.write().compression = None;
     moved
 }
@@ -128,7 +128,7 @@ fn may_move(item: &FileExtent, layout: Layout) -> bool {
     }
 }
 
-/// Makes the pages of `range` dirty as they are; false where others change them all the time.
+/// Makes the pages of `range` dirty, unchanged; false where others change them all the time.
 fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: Option<Compression>) -> Result<bool> {
     let page_bytes = u64::from(core.store.sizes().sector);
     let mut buffer = vec![0; to_usize(range.end.saturating_sub(range.start))];
@@ -145,7 +145,7 @@ fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: O
             }
             if let Some(missing) = missing_space(core, &layers, range.start..end) {
                 drop(layers);
-                promise(core, inode, missing, false, Held::Nothing)?;
+                reserve_missing(core, inode, missing, false, Held::Nothing)?;
                 continue;
             }
             for start in (range.start..end).step_by(usize_from(core.store.sizes().sector)) {

@@ -1,4 +1,4 @@
-//! Bytes of extents read from disk: aligned, verified, decompressed.
+//! Bytes of extents read from disk: aligned, verified, decompressed. Called by reads, reflinks, send and the log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::writeback::is_in_one_group;
 /// Bytes read and verified at a time: they are still in the processor's cache when they are summed.
 const READ_BYTES: usize = 1 << 20;
 
-/// Extents that one reader has decompressed at the same time: fewer than the volume keeps, since several may read.
+/// Extents that one reader decompresses in one go: fewer than the volume caches, since several may read.
 pub(super) const TOGETHER_MAX: usize = 8;
 
-/// Where the checksums of some data are.
+/// The source of the checksums of some data.
 #[derive(Clone, Copy)]
 pub(crate) enum Csums<'a> {
     /// In the checksum tree.
@@ -31,7 +31,7 @@ pub(crate) enum Csums<'a> {
     None,
 }
 
-/// Where the checksums of an inode's data are, once it is in the tree.
+/// The source of the checksums of an inode's data, once it is in the tree.
 pub(super) fn csums_of(core: &Core, inode: &Inode) -> Csums<'static> {
     match inode.state().flags.contains(InodeFlags::NODATASUM) || !core.settings.verifies_data {
         true => Csums::None,
@@ -151,21 +151,26 @@ fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8
     Ok(bytes)
 }
 
-/// Who decompresses what several extents have.
+/// The threads that decompress several extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Decompressor {
     /// The thread that reads: others read at the same time.
     Reader,
     /// The store's workers.
     Workers,
 }
 
-/// Decompresses the extents that `items` are of and that are not kept, where there are several: their readers find them
-/// kept. Those that lie behind each other are read with one request.
+/// Decompresses the extents of `items` that are not cached, where there are several, so that their readers find them in
+/// the cache. Adjacent ones are read with one request.
 ///
 /// # Errors
-/// Those of reading them. What cannot be decompressed is left to its reader, who says so.
-pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExtent], who: Who) -> Result<()> {
+/// Those of reading them. An extent that cannot be decompressed is left to its reader, which reports it.
+pub(super) fn decompress_together(
+    core: &Core,
+    inode: &Inode,
+    items: &[FileExtent],
+    decompressor: Decompressor,
+) -> Result<()> {
     let mut wanted: Vec<FileExtent> = Vec::new();
     for item in items.iter().filter(|item| item.is_compressed() && item.kind == Kind::Regular) {
         let is_new = wanted.iter().all(|other| other.disk != item.disk);
@@ -196,9 +201,9 @@ pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExten
     let owner = (inode.tree_id(), inode.ino());
     let expand =
         |(item, stored): (FileExtent, Vec<u8>)| Some((item, expand(owner, &item, &stored, form, item.ram_bytes).ok()?));
-    let expanded: Vec<_> = match who {
-        Who::Workers if core.store.worker_count() > 1 => core.store.work_on_beside(stored, expand, || ()).0,
-        Who::Workers | Who::Reader => stored.into_iter().map(expand).collect(),
+    let expanded: Vec<_> = match decompressor {
+        Decompressor::Workers if core.store.worker_count() > 1 => core.store.work_on_beside(stored, expand, || ()).0,
+        Decompressor::Workers | Decompressor::Reader => stored.into_iter().map(expand).collect(),
     };
     for (item, bytes) in expanded.into_iter().flatten() {
         core.data.keep_decompressed(item.disk, item.generation, bytes.into());
@@ -213,10 +218,10 @@ fn read_stored(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>>
     Ok(stored)
 }
 
-/// Decompresses what is `stored` of the extent that `item` of a file is a part of.
+/// Decompresses the stored bytes of the extent that `item` of a file is a part of.
 ///
 /// # Errors
-/// `Corrupt`, where that does not make `len` bytes.
+/// `Corrupt`, where that does not yield `len` bytes.
 pub(crate) fn expand(
     (tree, ino): (TreeId, InodeNo),
     item: &FileExtent,

@@ -1,12 +1,12 @@
-//! A range of a file gets other extents, in one transaction.
+//! Replacing the extents of a range of a file, in one transaction.
 //!
-//! What was there goes in the transaction in which the new extents come: no reader, and no crash,
+//! The old extents are dropped in the transaction in which the new ones are inserted: no reader, and no crash,
 //! finds the range without either. Longer ranges are replaced part by part ([`first_part`]), each
 //! whole, and room for a part is reserved before anything of it changes.
 //!
 //! Callers hold the inode's `editing` lock: no item changes between [`first_part`] and [`exchange`].
-//! Writers may make the range dirty meanwhile; what they wrote is older than what comes, unless that is what the
-//! items had before.
+//! Writers may make the range dirty meanwhile; the new contents count as later than those writes, unless the range
+//! keeps its bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::writeback::{ITEMS_PER_FILE, need_for};
 /// Items of the old contents that one transaction replaces.
 const OLD_ITEMS_MAX: usize = 256;
 
-/// What a range had, beside what it gets.
+/// The relation between the old and the new contents of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Old {
-    /// Something else: what memory has of it goes, too.
+    /// They differ: data of the range in memory is dropped, too.
     Replaced,
-    /// The same bytes, in other extents: newer ones in memory stay, and so do the times.
+    /// They have the same bytes, in other extents: newer ones in memory stay, and so do the times.
     Same,
 }
 
-/// What a range of a file becomes.
+/// The new contents of a range of a file.
 pub(super) struct Exchange<'a> {
     /// Whole sectors.
     pub(super) range: Range<u64>,
@@ -42,11 +42,11 @@ pub(super) struct Exchange<'a> {
     pub(super) size: u64,
     /// Flags that the inode gets.
     pub(super) flags: InodeFlags,
-    /// What was there.
+    /// The relation to the old contents.
     pub(super) old: Old,
 }
 
-/// How much of `range`, whole sectors, one transaction can replace.
+/// The first part of `range`, whole sectors, that one transaction can replace.
 ///
 /// # Errors
 /// Damage and I/O.
@@ -67,7 +67,7 @@ pub(super) fn need_to_exchange(new_items: usize) -> Need {
 /// Replaces a range that is no more than [`first_part`] said.
 ///
 /// # Errors
-/// What editing the trees fails with; damage and I/O.
+/// Those of editing the trees; damage and I/O.
 pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchange<'_>) -> Result<()> {
     let target =
         Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector: sector(core) };
@@ -80,7 +80,7 @@ pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchang
         Old::Replaced => forget_layers(core, &mut layers, range.clone()),
     };
     let disk_size = inode.state().disk_size;
-    // What is dirty elsewhere may lie between: its flush brings the size.
+    // Dirty data elsewhere may lie between: its flush sets the size.
     let new_disk_size = match layers.is_empty() {
         true => disk_size.max(what.size),
         false => disk_size,

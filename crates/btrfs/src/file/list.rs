@@ -1,4 +1,4 @@
-//! Where a file has data: `SEEK_DATA`, `SEEK_HOLE`, and the list of its extents.
+//! Listing data and holes of a file: `SEEK_DATA`, `SEEK_HOLE`, and the list of its extents.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::writeback;
 /// Extents that are listed at most: a file with more is listed in parts by its caller.
 pub(crate) const EXTENTS_LISTED_MAX: usize = 1 << 20;
 
-/// What is shown of an item.
+/// The public view of an item.
 fn shown(item: &FileExtent) -> Extent {
     let first = if item.is_compressed() { item.disk } else { item.disk_at(item.start) };
     Extent {
@@ -40,7 +40,7 @@ fn shown(item: &FileExtent) -> Extent {
 /// written first.
 ///
 /// # Errors
-/// What writing fails with; damage and I/O.
+/// Those of flushing; damage and I/O.
 pub(crate) fn extents(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<Vec<Extent>> {
     writeback::flush_inode(core, inode)?;
     let _layers = inode.data.inner.read();
@@ -71,7 +71,7 @@ pub(crate) fn seek_data(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<
 /// The first byte of a hole at or behind `offset`; the end of the file counts as one.
 ///
 /// # Errors
-/// `NoSuchOffset` when `offset` is behind the end; as [`extents`].
+/// `NoSuchOffset` when `offset` is beyond the end; as [`extents`].
 pub(crate) fn seek_hole(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<u64> {
     let hole = seek(core, inode, offset, false)?;
     Ok(hole.unwrap_or_else(|| inode.state().size))

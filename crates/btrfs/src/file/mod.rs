@@ -8,27 +8,27 @@
 //!
 //! Invariants
 //! * data that has checksums is never returned without having matched them;
-//! * what an item claims about sizes is checked before memory is taken for it;
-//! * bytes behind the end of a file read as zeros once the file grows over them: the operation that makes a
+//! * a size in an item is checked before memory is allocated for it;
+//! * bytes beyond the end of a file read as zeros once the file grows over them: the operation that makes a
 //!   file shorter or longer takes care of its last sector;
-//! * space is promised before anything becomes dirty: `NoSpace` comes from the write, not later.
+//! * space is reserved before anything becomes dirty: `NoSpace` comes from the write, not later.
 //!
 //! Failure: callers' mistakes as `Error::Caller` before anything changes; `NoSpace`; damage and
 //! device errors as they are met. A step of a longer operation that fails leaves the steps before.
 //!
 //! Callers: `dir` (symlinks, removal), `subvol`, `volume`.
 
-mod ahead;
 mod allocate;
 mod copy;
 mod defrag;
 mod disk;
-mod encoded;
+mod encoded_write;
 mod exchange;
 mod list;
+mod page_preparation;
 mod read;
 mod reflink;
-mod shared;
+mod shared_extents;
 #[cfg(test)]
 mod tests;
 mod truncate;
@@ -40,12 +40,12 @@ pub(crate) use allocate::allocate;
 pub(crate) use copy::copy_range;
 pub(crate) use defrag::{Layout, defragment};
 pub(crate) use disk::{Csums, expand, inline_bytes, read as read_from_disk};
-pub(crate) use encoded::{Encoded, write_encoded};
+pub(crate) use encoded_write::{Encoded, write_encoded};
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
 pub(crate) use reflink::{CloneRange, reflink, share_same};
-pub use shared::SharedExtent;
-pub(crate) use shared::shared_extents;
+pub use shared_extents::SharedExtent;
+pub(crate) use shared_extents::shared_extents;
 pub(crate) use truncate::set_size;
 #[cfg(test)]
 pub(crate) use write::write_at;

@@ -1,4 +1,4 @@
-//! Reading: each byte from the newest layer that has it.
+//! Reading: each byte from the newest layer that has it. Called by `vfs_impl/data` and by partial overwrites.
 
 use std::ops::Range;
 
@@ -14,22 +14,21 @@ use crate::writeback;
 
 /// Items read for a look-up somewhere in a file.
 const MAP_ITEMS_RANDOM: usize = 48;
-/// File bytes looked at for items beyond those asked for, by a reader that goes on where the last
-/// look-up ended.
+/// File bytes looked at for items beyond those asked for, by a reader that continues where the last look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
-/// Extents that are announced to a device at a time: 4 MiB of compressed ones.
+/// Extents that are prefetched at a time: 4 MiB of compressed ones.
 const ANNOUNCED_MAX: usize = 32;
 
-/// Bytes of a read that is one of several at a time, as the kernel asks for them: each has its own thread then, and to
-/// share work with others costs more than it brings.
+/// Size up to which a read is probably one of several concurrent ones, as the kernel sends them: each has its own
+/// thread then, and sharing its work with others costs more than it saves.
 const ALONE_BYTES_MAX: usize = 1 << 20;
 
-/// Where some of a file's bytes are to be had.
+/// The place of some of a file's bytes.
 enum Source {
-    /// In an extent that the tree knows.
+    /// In an extent of the tree.
     Item(FileExtent),
-    /// In an extent that it does not know yet; its checksums, if it has any.
+    /// In a pending extent that is not in the tree yet; its checksums, if it has any.
     Pending(Logical, Option<Vec<u8>>),
 }
 
@@ -59,14 +58,14 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
     let coming: Vec<_> = next.into_iter().flat_map(|range| places_of(core, inode, range)).collect();
     let _pin = inode.data.readers.pin();
     drop(layers);
-    // Without the lock: a device whose queue is full takes its time.
+    // Without the lock: a device whose queue is full may block.
     coming.into_iter().for_each(|(at, len)| core.store.will_read_data(at, len));
     fetch(core, inode, sources, offset, buf)?;
     Ok(len)
 }
 
-/// Where on disk the bytes of `range` are, as far as that is easily found: a few extents. Called under the inode's
-/// `inner` lock. What fails here is told to who reads it.
+/// The places on disk of the bytes of `range`, as far as they are easily found: a few extents. Called under the inode's
+/// `inner` lock. Failures are left to the read of these bytes.
 fn places_of(core: &Core, inode: &Inode, range: Range<u64>) -> Vec<(Logical, u64)> {
     let sector = core.store.sizes().sector;
     let range = range.start..range.end.min(inode.state().size);
@@ -88,7 +87,7 @@ fn places_of(core: &Core, inode: &Inode, range: Range<u64>) -> Vec<(Logical, u64
     on_disk.map(place).collect()
 }
 
-/// The first items that a map has of a range, each with its part of that.
+/// The first items of a range in a map, each with its part of the range.
 fn items_of(map: &ExtentMap, range: &Range<u64>, sector: u32) -> Vec<(Range<u64>, FileExtent)> {
     let mut items = Vec::new();
     let mut at = range.start;
@@ -111,8 +110,8 @@ pub(super) fn read_layers(core: &Core, inode: &Inode, layers: &DataLayers, offse
     fetch(core, inode, sources, offset, buf)
 }
 
-/// Fills `buf` with what the tree has from `offset` on, without what is newer in memory. The caller keeps items
-/// from changing (it holds the `editing` lock).
+/// Fills `buf` with the tree's contents from `offset` on, without newer data in memory. The caller keeps items from
+/// changing (it holds the `editing` lock).
 ///
 /// # Errors
 /// As [`read_at`].
@@ -125,7 +124,7 @@ pub(super) fn read_items(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]
     fetch(core, inode, sources, offset, buf)
 }
 
-/// Copies what is in memory, and finds out where the rest is: a caller that fetches it without `layers`
+/// Copies bytes that are in memory, and finds the places of the rest: a caller that fetches those without `layers`
 /// takes a pin first.
 fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &mut [u8]) -> Result<Sources> {
     let all = offset..offset.saturating_add(to_u64(buf.len()));
@@ -152,10 +151,11 @@ fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &
     Ok(sources)
 }
 
-/// Reads what was found on disk.
+/// Reads the bytes found on disk.
 fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]) -> Result<()> {
     let sources = join_neighbours(core, sources);
-    let who = if buf.len() <= ALONE_BYTES_MAX { disk::Who::Reader } else { disk::Who::Workers };
+    let decompressor =
+        if buf.len() <= ALONE_BYTES_MAX { disk::Decompressor::Reader } else { disk::Decompressor::Workers };
     let items: Vec<Option<FileExtent>> = match sources.len() {
         ..=1 => Vec::new(),
         _ => sources.iter().map(|(_, source)| source.item()).collect(),
@@ -163,7 +163,7 @@ fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]
     for (index, (range, source)) in sources.into_iter().enumerate() {
         if index.is_multiple_of(disk::TOGETHER_MAX) {
             let next: Vec<FileExtent> = items.iter().skip(index).take(disk::TOGETHER_MAX).flatten().copied().collect();
-            disk::decompress_together(core, inode, &next, who)?;
+            disk::decompress_together(core, inode, &next, decompressor)?;
         }
         let part = slice_mut(buf, base, range.clone());
         match source {
@@ -180,7 +180,7 @@ fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]
     Ok(())
 }
 
-/// Makes one of sources that lie behind each other in the file and on disk: they are read with one request.
+/// Joins sources that are adjacent in the file and on disk: they are read with one request.
 fn join_neighbours(core: &Core, sources: Sources) -> Sources {
     if sources.len() < 2 {
         return sources;
@@ -203,7 +203,7 @@ fn join_neighbours(core: &Core, sources: Sources) -> Sources {
     joined
 }
 
-/// Copies what the pages have of `gaps`; returns what is left.
+/// Copies the parts of `gaps` that have pages; returns the rest.
 fn copy_pages(pages: &PageCache, gaps: Vec<Range<u64>>, base: u64, buf: &mut [u8]) -> Vec<Range<u64>> {
     let mut left = Vec::with_capacity(gaps.len());
     for gap in gaps {
@@ -218,7 +218,7 @@ fn copy_pages(pages: &PageCache, gaps: Vec<Range<u64>>, base: u64, buf: &mut [u8
     left
 }
 
-/// Notes what the extent has of `gaps`; returns what is left.
+/// Notes the parts of `gaps` that the extent has; returns the rest.
 fn look_in_pending(core: &Core, pending: &Pending, gaps: Vec<Range<u64>>, sources: &mut Sources) -> Vec<Range<u64>> {
     let sizes = core.store.sizes();
     let sector = u64::from(sizes.sector);
@@ -242,8 +242,7 @@ fn look_in_pending(core: &Core, pending: &Pending, gaps: Vec<Range<u64>>, source
     left
 }
 
-/// Notes where the bytes of `range` are as the tree's items have them; what they have themselves,
-/// and zeros, is filled in.
+/// Notes the places of `range` according to the tree's items; inline data and zeros are filled in.
 fn look_in_tree(
     core: &Core,
     inode: &Inode,
@@ -258,7 +257,7 @@ fn look_in_tree(
         at = part.end;
         match stretch {
             Stretch::Gap => slice_mut(buf, base, part).fill(0),
-            // The bytes may leave with the item.
+            // Inline bytes may be removed with the item.
             Stretch::Item(item) if item.is_zeros() || item.kind == Kind::Inline => {
                 let bytes = slice_mut(buf, base, part.clone());
                 disk::read_item(core, inode, &item, part, bytes)?;

@@ -1,4 +1,4 @@
-//! Clones: two files, or two places of one, that share extents.
+//! Clones: ranges of files that share extents. Called by `vfs_impl/data` and `copy`.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -35,8 +35,8 @@ pub(crate) struct CloneRange {
 }
 
 /// Makes a range of `destination` share the extents of a range of `source`. Both are of one volume;
-/// they may be one file when the ranges don't overlap. What the destination had goes with the
-/// transaction that brings the new extents, part by part.
+/// they may be one file when the ranges don't overlap. The destination's old extents are dropped in the transaction
+/// that inserts the new ones, part by part.
 ///
 /// # Errors
 /// `InvalidArgument` for offsets that are not aligned, a length that is neither aligned nor up to
@@ -68,7 +68,7 @@ pub(super) fn reflink_parts(
             let _stay = core.data.stay();
             let _editing = first.data.editing.lock();
             let _editing_too = second.map(|inode| inode.data.editing.lock());
-            // The source may have become shorter before the locks were had.
+            // The source may have become shorter before the locks were taken.
             let range = checked(core, source, destination, range)?;
             settle(core, source, destination, range)?;
             share(core, source, destination, (range, Old::Replaced), &mut done)?
@@ -85,9 +85,8 @@ pub(super) fn reflink_parts(
     (done, result)
 }
 
-/// As [`reflink`], where both have the same bytes on disk: then the destination changes in nothing but where they are.
-/// Returns whether that was so and could be done (bytes in items cannot be shared). Nothing of what others write
-/// meanwhile is lost.
+/// As [`reflink`], where both have the same bytes on disk: the destination keeps its contents, and shares the extents.
+/// Returns whether that was so and could be done (inline data cannot be shared). Concurrent writes are not lost.
 ///
 /// # Errors
 /// As [`reflink`]; `InvalidArgument` where the range is not within the destination, or longer than
@@ -131,7 +130,7 @@ fn is_inline(core: &Core, inode: &Inode) -> Result<bool> {
     Ok(items.first().is_some_and(|item| item.kind == Kind::Inline))
 }
 
-/// Compares what items have: what writers have in memory is not looked at, for it is not what becomes shared.
+/// Compares the contents on disk: dirty data in memory does not become shared.
 fn is_same_on_disk(core: &Core, source: &Inode, destination: &Inode, range: CloneRange) -> Result<bool> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut done = 0;
@@ -186,8 +185,7 @@ fn in_order<'a>(a: &'a Arc<Inode>, b: &'a Arc<Inode>) -> (&'a Arc<Inode>, Option
     }
 }
 
-/// Brings both files to a state in which items say everything about the ranges, but what writers of
-/// the destination add meanwhile.
+/// Flushes both files, so that items have the whole ranges, but for concurrent writes to the destination.
 fn settle(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: CloneRange) -> Result<()> {
     let start = range.destination;
     let is_tail_needed = is_tail_needed(core, destination, &destination.data.inner.read(), start);
@@ -201,8 +199,8 @@ fn settle(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: Clo
     }
 }
 
-/// Replaces the destination's items, part by part, and counts in `done` what is done; returns inline
-/// data, which the caller has to write.
+/// Replaces the destination's items, part by part, and counts finished bytes in `done`; returns inline data, which the
+/// caller has to write.
 fn share(
     core: &Core,
     source: &Arc<Inode>,
@@ -253,7 +251,7 @@ fn clone_of(item: &FileExtent, known: Range<u64>, range: CloneRange) -> Option<N
     Some(NewExtent { extent, is_fresh: false })
 }
 
-/// Replaces what the destination has in the place of `part` of the source, whose items are `items`.
+/// Replaces the destination's contents in the place of `part` of the source, whose items are `items`.
 fn insert(
     core: &Core,
     inode: &Arc<Inode>,

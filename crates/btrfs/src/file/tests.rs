@@ -64,7 +64,7 @@ impl Volume {
         self.names.create(&dir, name.as_bytes(), &new).unwrap()
     }
 
-    /// Writes everything, lets go of it, checks the image and opens it again, and the files with it.
+    /// Writes everything, closes the volume, checks the image and opens it again, with the files.
     fn reopen(self, files: Vec<Arc<Inode>>) -> (Self, Vec<Arc<Inode>>) {
         flush_all(self.core()).unwrap();
         self.core().store.commit().unwrap();
@@ -338,7 +338,7 @@ fn random_operations_match_arrays_where_holes_need_items() {
     random_operations("^no-holes", 100..104, 300);
 }
 
-/// A full volume refuses writes when they are made, keeps what it promised, and can be emptied.
+/// A full volume refuses writes when they are made, fulfils its reservations, and can be emptied.
 #[test]
 fn a_full_volume_says_so_at_the_write() {
     let volume = Volume::new(160 << 20, 4 << 20, DEFAULT);
@@ -390,9 +390,9 @@ fn a_full_volume_says_so_at_the_write() {
     assert_same(&contents(&volume, &files[0]), &models[0], "the file that was cut");
 }
 
-/// What does not fit leaves the file as it was, or says how much of it did: readers may have the rest cached.
+/// A write without room leaves the file unchanged, or returns how much it wrote: readers may have the rest cached.
 #[test]
-fn on_a_full_volume_a_file_changes_as_far_as_its_writer_is_told() {
+fn on_a_full_volume_a_file_changes_as_far_as_its_writer_learns() {
     const LEN: usize = 330_001;
     let volume = Volume::new(160 << 20, 4 << 20, DEFAULT);
     let core = volume.core();
@@ -472,8 +472,8 @@ fn threads_see_whole_writes() {
     volume.reopen(files);
 }
 
-/// Where one sync of the volume follows the other, what a program makes longer waits for the next; what is complete, or
-/// lies inside of a file, or is much, does not.
+/// Where syncs of the volume follow each other, a file that is still growing waits for the next one; one that is
+/// complete, is changed in its middle, or is large, does not.
 #[test]
 fn a_file_that_is_being_made_waits_for_the_sync() {
     // Longer ones go to the disk at once.
@@ -493,21 +493,21 @@ fn a_file_that_is_being_made_waits_for_the_sync() {
     [&grows, &overwritten].into_iter().for_each(|file| file.open().unwrap());
     [&grows, &complete, &overwritten].into_iter().for_each(|file| write(file, 0..128));
     flush_early();
-    assert!(waits(&complete) && waits(&overwritten), "nobody syncs the volume");
-    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    assert!(waits(&complete) && waits(&overwritten), "the volume is not being synced");
+    (0..2).for_each(|_| drop(core.data.syncs.begin()));
     flush_early();
     assert!(!waits(&complete) && !waits(&overwritten) && waits(&grows));
     write(&grows, 128..512);
-    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    (0..2).for_each(|_| drop(core.data.syncs.begin()));
     flush_early();
     assert!(!waits(&grows), "8 MiB lie well on their own");
     write(&grows, 512..640);
     flush_early();
     assert!(waits(&grows));
     grows.close();
-    (0..2).for_each(|_| drop(core.data.synced.begin()));
+    (0..2).for_each(|_| drop(core.data.syncs.begin()));
     flush_early();
-    assert!(!waits(&grows), "nobody has it open");
+    assert!(!waits(&grows), "it has no open handle");
     overwritten.close();
 }
 
@@ -547,8 +547,7 @@ fn accesses_are_noted_without_a_commit() {
 
 const RACE_BLOCKS: usize = 128;
 
-/// A file of blocks that say where they are and how often they were written, and what was written
-/// of each at least.
+/// A file of blocks that contain their place and write count, and the least count of each that a reader may see.
 struct Race<'a> {
     volume: &'a Volume,
     file: &'a Arc<Inode>,
@@ -615,8 +614,8 @@ impl Race<'_> {
     }
 }
 
-/// Threads write and read one file while it is flushed, committed, cut and extended: a reader sees
-/// every block as somebody wrote it, and never older than what was done when it began.
+/// Threads write and read one file while it is flushed, committed, cut and extended: a reader sees every block as a
+/// writer wrote it, and never older than the writes that were finished when it began.
 #[test]
 fn readers_see_whole_blocks_while_space_is_reused() {
     let volume = Volume::new(128 << 20, 128 << 10, DEFAULT);

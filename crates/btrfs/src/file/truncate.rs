@@ -1,4 +1,4 @@
-//! Changing the size of a file.
+//! Truncation: changing the size of a file. Called by `setattr`, open with truncation, and replay.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::extents::{
 };
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
 use crate::locks::WriteGuard;
-use crate::writeback::{self, ITEMS_PER_FILE, need_for, pending};
+use crate::writeback::{self, ITEMS_PER_FILE, need_for, pending_extents};
 
-/// Items that the first transaction of a longer operation drops: small files need one only, and
-/// little has to be reserved for it.
+/// Items that the first transaction of a longer operation drops: small files need only one, for which little has to be
+/// reserved.
 const FIRST_STEP_ITEMS: u32 = 8;
-/// Items that the following ones drop.
+/// Items that each of the following ones drops.
 const STEP_ITEMS: u32 = 256;
 
 /// Makes the file `size` bytes long. New bytes read as zeros.
 ///
 /// # Errors
-/// `ReadOnly`, `NotPermitted`, `TooLarge`, `NoSpace`; damage and I/O. A file that was being made shorter when the
-/// failure came is between its old and its new size on disk.
+/// `ReadOnly`, `NotPermitted`, `TooLarge`, `NoSpace`; damage and I/O. A failure while a file is being made shorter
+/// leaves it between its old and its new size on disk.
 pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     inode.check_writable()?;
     inode.check_permits(Change::Other)?;
@@ -41,7 +41,7 @@ pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()>
     if size == 0 && current > 0 {
         inode.data.note_replaced();
     }
-    // Cutting to the same size drops what is preallocated behind the end.
+    // Cutting to the same size drops preallocated space beyond the end.
     let result = if size < current || (size == current && flags.contains(InodeFlags::PREALLOC)) {
         shrink(core, inode, size)
     } else {
@@ -81,11 +81,11 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sets a smaller size. The caller keeps writers away: bytes that they add behind the new end while
-/// old items are being dropped would stand beside old data.
+/// Sets a smaller size. The caller keeps writers away: bytes that they add behind the new end while old items are being
+/// dropped would be mixed with old data.
 fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let cut = covered(core, size);
-    // Only a sector that is cut in two is written; the rest gives space back.
+    // Only a sector that is cut in two is written; the rest frees space.
     let mut receipt = Receipt::default();
     if size < cut {
         let need = need_for(1, u64::from(sector(core)));
@@ -112,8 +112,8 @@ fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     })
 }
 
-/// Cuts what is in memory to `size`, and makes the last sector's rest zeros. Returns space that
-/// was written and is not used any more.
+/// Cuts the layers in memory to `size`, and zeroes the rest of the last sector. Returns the space of extents that were
+/// written and are not used any more.
 fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) -> Result<Vec<DataExtent>> {
     let cut = covered(core, size);
     if size < cut && is_last_sector_data(core, inode, layers, size)? {
@@ -154,18 +154,18 @@ fn is_last_sector_data(core: &Core, inode: &Inode, layers: &DataLayers, size: u6
     Ok(matches!(stretch, Stretch::Item(item) if item.kind == Kind::Inline || !item.is_zeros()))
 }
 
-/// What [`drop_range`] does with what memory has of a range.
+/// The effect of [`drop_range`] on the layers of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layers {
-    /// It is newer than the drop.
+    /// They are newer than the drop, and stay.
     Keep,
-    /// It goes with the items.
+    /// They are dropped with the items.
     Forget,
 }
 
-/// Drops the items of `range` from its end, in transactions of bounded size. `note` puts into the
-/// inode item what is true once nothing is left from the given offset on. Called with the inode's
-/// `editing` lock held; holes are filled where the file system wants them.
+/// Drops the items of `range` from its end, in transactions of bounded size. `note` updates the inode item after each:
+/// no item is left from the given offset on. Called with the inode's `editing` lock held; holes are filled where the
+/// file system wants them.
 ///
 /// # Errors
 /// `NoSpace` when even the reserve for removals is used up; damage and I/O.
@@ -227,7 +227,7 @@ pub(super) fn fill_holes(core: &Core, target: Target<'_>, range: Range<u64>) -> 
     fill_gaps(target, range)
 }
 
-/// Adds what an edit did to the inode's `nbytes`, and lets `change` do the rest.
+/// Applies an edit's change to the inode's `nbytes`, and calls `change` for the rest.
 pub(super) fn note_edit(
     core: &Core,
     inode: &Inode,
@@ -253,12 +253,11 @@ pub(super) fn sector(core: &Core) -> u32 {
     core.store.sizes().sector
 }
 
-/// What memory has of `range`, whole sectors, is forgotten. Returns the space of extents that no item
-/// got.
+/// Drops the layers of `range`, whole sectors. Returns the space of extents that are in no item.
 pub(super) fn forget_layers(core: &Core, layers: &mut DataLayers, range: Range<u64>) -> Vec<DataExtent> {
     if let Some(dirty) = &mut layers.dirty {
         dirty.discard(range.clone());
     }
     let sizes = core.store.sizes();
-    pending::cut(&mut layers.pending, range, (sizes.sector, sizes.csum))
+    pending_extents::cut(&mut layers.pending, range, (sizes.sector, sizes.csum))
 }

@@ -1,4 +1,4 @@
-//! Writing: small writes into pages, large ones straight to disk.
+//! Writing: small writes into pages, large ones straight to disk. Called by `vfs_impl/data`.
 
 #![expect(
     clippy::indexing_slicing,
@@ -13,26 +13,26 @@ use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_store::{DataExtent, Hint, Need, Reservation};
 use vfs::PageCache;
 
-use super::ahead::PagesAhead;
+use super::page_preparation::PreparedPages;
 use super::read::read_layers;
 use crate::error::{CallerError, Error, Result};
 use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, Pending, Receipt, position};
-use crate::writeback::{self, DirectWrite, need_for, pending};
+use crate::writeback::{self, DirectWrite, need_for, pending_extents};
 
-/// Aligned writes from this length on go to disk at once.
+/// Aligned writes of at least this length go straight to disk.
 const DIRECT_BYTES_MIN: u64 = 64 << 10;
 /// Bytes that one direct write takes at a time.
 const DIRECT_BYTES_MAX: u64 = 16 << 20;
-/// What waits in memory at the end of a file keeps large writes behind it there, too, up to so many bytes.
+/// With up to this many dirty bytes at the end of a file, a large write behind them goes to pages, too.
 const COLLECTED_BYTES_MAX: u64 = 8 << 20;
-/// Bytes that come in one write without having been cut into several.
+/// A write of at least this many bytes has probably not been split by the caller.
 const WHOLE_BYTES_MIN: u64 = 1 << 20;
 /// Bytes that are copied into pages under one lock.
 const CACHED_BYTES_MAX: u64 = 256 << 10;
-/// From this many dirty pages on, space is asked for in larger pieces than one write needs.
+/// From this many dirty pages on, larger pieces of space are reserved than one write needs.
 const AHEAD_PAGES_MIN: usize = 16;
-/// Space asked for ahead, in bytes and in runs.
+/// The larger piece, in bytes and in runs.
 const AHEAD: (u64, u64) = (1 << 20, 64);
 
 /// Writes `buf` at `offset`, and returns how much of it: all, unless the rest failed. The file grows where that is
@@ -40,8 +40,8 @@ const AHEAD: (u64, u64) = (1 << 20, 64);
 ///
 /// # Errors
 /// `ReadOnly`, `NotPermitted` (immutable, or append-only and not at the end), `TooLarge`,
-/// `NoSpace`; damage and I/O errors of what has to be read or written first. Nothing was written then, or all of it
-/// and what had to be flushed for it failed.
+/// `NoSpace`; damage and I/O errors of reads and flushes before the write. Either nothing was written, or all of it was
+/// and the flush after it failed.
 pub(crate) fn write_some(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<usize> {
     inode.check_permits(Change::WriteAt(offset))?;
     match write_until(core, inode, offset, buf) {
@@ -50,7 +50,7 @@ pub(crate) fn write_some(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8
     }
 }
 
-/// As [`write_some`], for a caller who needs all of it written.
+/// As [`write_some`], for a caller that needs all of it written.
 ///
 /// # Errors
 /// As [`write_some`]. Bytes before the failure may have been written.
@@ -59,7 +59,7 @@ pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8])
     write_back(core, inode, offset, buf)
 }
 
-/// As [`write_at`], for bytes whose writer was let in before: whatever the file's flags say now.
+/// As [`write_at`], for bytes that were admitted before: the present flags of the file do not matter.
 ///
 /// # Errors
 /// As [`write_at`], without `NotPermitted`.
@@ -67,14 +67,14 @@ pub(crate) fn write_back(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8
     write_until(core, inode, offset, buf).1
 }
 
-/// Writes until something fails; returns how many bytes were written before, and what failed.
+/// Writes until an error; returns how many bytes were written before, and the error.
 fn write_until(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> (usize, Result<()>) {
     let end = offset.checked_add(to_u64(buf.len())).filter(|end| *end <= FILE_BYTES_MAX);
     let permitted = inode.check_writable().and_then(|()| end.map(drop).ok_or(CallerError::TooLarge.into()));
     if permitted.is_err() {
         return (0, permitted);
     }
-    // What a full device did not take waits in memory: no more is taken before that is written, by however many files.
+    // Data that a full host did not take waits in memory: no more is accepted before that is written.
     if core.data.budget.is_exceeded()
         && let Err(error) = core.with_room(|| writeback::relieve(core, inode))
     {
@@ -105,28 +105,28 @@ fn write_next(core: &Core, inode: &Arc<Inode>, at: u64, rest: &[u8]) -> Result<u
     Ok(now.len())
 }
 
-/// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the
-/// file may be a partial sector; it is padded.
+/// How much of a write at `at` goes straight to disk, possibly 0. Only the end of the file may be a partial sector; it
+/// is padded.
 ///
 /// # Errors
-/// What writing fails with that has to be on disk first.
+/// Those of the flush that has to come first.
 fn direct_len(core: &Core, inode: &Arc<Inode>, at: u64, len: u64) -> Result<u64> {
     let sector = u64::from(core.store.sizes().sector);
     let (flags, size) = {
         let state = inode.state();
         (state.flags, state.size)
     };
-    // Nothing but preallocated extents is behind the end.
+    // Nothing but preallocated extents is beyond the end.
     let may_be_in_place = flags.contains(InodeFlags::PREALLOC) || (flags.contains(InodeFlags::NODATACOW) && at < size);
-    // What is compressed is collected first: one extent takes more than many a write has.
+    // Compressible data is collected first: one extent takes more than a single write has.
     if may_be_in_place || core.may_compress(flags) || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
         return Ok(0);
     }
     match waiting_before(inode, at, size) {
-        // Where little was written more may follow, and others may be writing beside it.
+        // After a small write more may follow, and other files may be written beside it.
         0 if at == size && at < COLLECTED_BYTES_MAX && len < WHOLE_BYTES_MIN => return Ok(0),
         0 => {}
-        // Together they are one piece on disk.
+        // Flushed together, they become one extent.
         waiting if waiting < COLLECTED_BYTES_MAX => return Ok(0),
         _ => writeback::flush_inode(core, inode)?,
     }
@@ -137,7 +137,7 @@ fn direct_len(core: &Core, inode: &Arc<Inode>, at: u64, len: u64) -> Result<u64>
     })
 }
 
-/// Bytes of a file of `size` that wait in memory, if what waits is in front of its end, and the end is at `at`.
+/// Dirty bytes of a file of `size`, if all of them are in front of its end, and the end is at `at`.
 fn waiting_before(inode: &Inode, at: u64, size: u64) -> u64 {
     if at == 0 || at != size {
         return 0;
@@ -158,19 +158,18 @@ fn cached_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
     }
 }
 
-/// What a caller who reserves holds.
+/// The locks that a caller holds while it reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Nothing,
-    /// The `editing` lock of one or two inodes: others may be waiting for it.
+    /// The `editing` lock of one or two inodes: other threads may be waiting for it.
     Editing,
 }
 
-/// Reserves, and where there is no room writes out what is dirty (which was promised more than it
-/// needs) and asks again.
+/// Reserves; where there is no room, flushes dirty data (whose reservations are larger than its needs) and tries again.
 ///
 /// # Errors
-/// `NoSpace`, and what flushing fails with.
+/// `NoSpace`, and those of flushing.
 pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation> {
     match core.store.reserve_patiently(need).map_err(Error::from) {
         Err(Error::NoSpace(_)) => {
@@ -181,7 +180,7 @@ pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation
     }
 }
 
-/// As [`reserve`], for data that `inode` gets: its subvolume's quotas are charged, until the reservation is dropped.
+/// As [`reserve`], for data of `inode`: its subvolume's quotas are charged, until the reservation is dropped.
 ///
 /// # Errors
 /// As [`reserve`]; `QuotaExceeded`.
@@ -210,7 +209,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let hint = hint_for(inode, at);
     let request = DirectWrite { at, data, wants_csums, hint };
     let mut written = writeback::write_direct(core, request, &mut receipt)?;
-    inode.data.set_grows_at(pending::hint(&written));
+    inode.data.set_grows_at(pending_extents::hint(&written));
     let result = add_pending(core, inode, at..end, &mut written, receipt);
     if let Err(error) = &result {
         for extent in written {
@@ -222,23 +221,23 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     if let Some(tail) = overlapped {
         return write_cached(core, inode, tail, &data[position(tail, at)..]);
     }
-    if pending::is_full(&inode.data.inner.read().pending) {
+    if pending_extents::is_full(&inode.data.inner.read().pending) {
         writeback::flush_inode(core, inode)?;
     }
     Ok(())
 }
 
-/// Where a large write goes: behind the last one, with room for the next where the file grows.
+/// The place for a large write: after the last one, with room for the next where the file grows.
 fn hint_for(inode: &Inode, at: u64) -> Hint {
-    let last = pending::hint(&inode.data.inner.read().pending);
+    let last = pending_extents::hint(&inode.data.inner.read().pending);
     match at >= inode.state().size {
         true => Hint { at: last.or_else(|| inode.data.grows_at()), window: writeback::GROWTH_WINDOW_BYTES },
         false => Hint { at: last, window: 0 },
     }
 }
 
-/// Makes what was written to disk part of the file, above what is there. Returns where the caller
-/// has to write on through pages, if the file has grown over the padding meanwhile.
+/// Adds extents written to disk to the file's pending ones. Returns where the caller has to write on through pages, if
+/// the file has grown over the padding meanwhile.
 fn add_pending(
     core: &Core,
     inode: &Arc<Inode>,
@@ -257,7 +256,7 @@ fn add_pending(
         }
         let pages = layers.flight.as_ref().and_then(|flight| flight.pages.as_ref());
         let in_flight = pages.is_some_and(|p| p.pages(range.start..padded_end).next().is_some());
-        if !in_flight && pending::is_free(&layers.pending, range.start, padded_end) {
+        if !in_flight && pending_extents::is_free(&layers.pending, range.start, padded_end) {
             break layers;
         }
         drop(layers);
@@ -278,14 +277,14 @@ fn add_pending(
     inode.data.note_moved();
     for extent in written.drain(..) {
         let may_be_one = |at, len| writeback::is_in_one_group(core, at, len);
-        pending::push(&mut layers.pending, extent, may_be_one);
+        pending_extents::push(&mut layers.pending, extent, may_be_one);
     }
     layers.receipt.merge(receipt);
     note_written(core, inode, end);
     Ok(grown.then_some(end))
 }
 
-/// The file was written up to `end`. Called under the inode's `inner` lock.
+/// Updates size and times after a write up to `end`. Called under the inode's `inner` lock.
 fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
     let now = core.now();
     inode.change_in_memory(|state| {
@@ -299,7 +298,7 @@ fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
 
 fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result<()> {
     let end = at + to_u64(data.len());
-    let mut ahead = PagesAhead::of(core, at, data);
+    let mut prepared = PreparedPages::of(core, at, data);
     loop {
         let mut layers = inode.data.inner.write();
         if is_tail_needed(core, inode, &layers, at) {
@@ -307,27 +306,27 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
             bring_tail(core, inode, Held::Nothing)?;
             continue;
         }
-        if let Some(page_start) = ahead.missing_page(core, inode, &layers, at..end) {
+        if let Some(page_start) = prepared.missing_page(core, inode, &layers, at..end) {
             drop(layers);
-            ahead.read(core, inode, page_start)?;
+            prepared.read(core, inode, page_start)?;
             continue;
         }
         let Some(missing) = missing_space(core, &layers, at..end) else {
-            copy_in(core, inode, &mut layers, at, data, &mut ahead)?;
+            copy_in(core, inode, &mut layers, at, data, &mut prepared)?;
             note_written(core, inode, end);
             return Ok(());
         };
         let is_busy = layers.dirty.as_ref().is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
         drop(layers);
-        match promise(core, inode, missing, is_busy, Held::Nothing) {
+        match reserve_missing(core, inode, missing, is_busy, Held::Nothing) {
             Err(error) if is_short(&error) => promise_items(core, inode, missing, at..end, error)?,
             other => other?,
         }
     }
 }
 
-/// Adds `missing` to what the file was promised, and more where it is being written to a lot.
-pub(super) fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
+/// Adds `missing` to the file's reservation, and more where it is being written to a lot.
+pub(super) fn reserve_missing(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
         let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
@@ -348,8 +347,7 @@ fn is_short(error: &Error) -> bool {
     matches!(error, Error::NoSpace(_)) || error.caller_error() == Some(CallerError::QuotaExceeded)
 }
 
-/// On a full volume: what is preallocated, or written in place, has its space already, and is
-/// counted as promised.
+/// On a full volume: preallocated space, and space that is overwritten in place, need no reservation of data.
 fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>, short: Error) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     let sectors = range.start - range.start % sector..range.end.next_multiple_of(sector);
@@ -362,7 +360,7 @@ fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>, s
     Ok(())
 }
 
-/// What has to be reserved before the pages of `range` may become dirty.
+/// The space to reserve before the pages of `range` may become dirty.
 pub(super) fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<Need> {
     let sector = u64::from(core.store.sizes().sector);
     let first = range.start - range.start % sector;
@@ -377,17 +375,17 @@ pub(super) fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>)
     if new == 0 {
         return None;
     }
-    let pending_bytes = pending::total_bytes(&layers.pending);
+    let pending_bytes = pending_extents::total_bytes(&layers.pending);
     runs += to_u64(layers.pending.len());
     writeback::missing(need_for(runs, held + new + pending_bytes), layers.receipt.total())
 }
 
-/// What has to be reserved for `len` more bytes on disk: all the data space, and the items that
-/// what is dirty already has no room for.
+/// The space to reserve for `len` more bytes on disk: all the data, and the items that the present reservation does not
+/// cover.
 fn direct_need(layers: &DataLayers, len: u64) -> Need {
     let dirty_runs = layers.dirty.as_ref().map_or(0, PageCache::run_count);
     let runs = to_u64(layers.pending.len() + dirty_runs + 1);
-    let wanted = need_for(runs, pending::total_bytes(&layers.pending) + len);
+    let wanted = need_for(runs, pending_extents::total_bytes(&layers.pending) + len);
     let items = wanted.items.saturating_sub(layers.receipt.total().items);
     Need { items, data: len }
 }
@@ -398,7 +396,7 @@ fn copy_in(
     layers: &mut DataLayers,
     at: u64,
     data: &[u8],
-    ahead: &mut PagesAhead,
+    prepared: &mut PreparedPages,
 ) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     let end = at + to_u64(data.len());
@@ -408,10 +406,10 @@ fn copy_in(
         let to = end.min(page_start + sector);
         let bytes = &data[position(from, at)..position(to, at)];
         if to - from == sector {
-            let page = ahead.take_whole().unwrap_or_else(|| bytes.into());
+            let page = prepared.take_whole().unwrap_or_else(|| bytes.into());
             dirty_of(core, layers).put(page_start, page);
         } else {
-            match ahead.take(inode, layers, page_start) {
+            match prepared.take(inode, layers, page_start) {
                 Some(page) => dirty_of(core, layers).put(page_start, page),
                 None => bring_page(core, inode, layers, page_start)?,
             }
@@ -424,10 +422,10 @@ fn copy_in(
     Ok(())
 }
 
-/// Makes the page at `page_start` dirty as it is; bytes behind the end of the file are zeros.
+/// Makes the page at `page_start` dirty, unchanged; bytes beyond the end of the file are zeros.
 ///
 /// # Errors
-/// What reading it fails with.
+/// Those of reading it.
 pub(super) fn bring_page(core: &Core, inode: &Inode, layers: &mut DataLayers, page_start: u64) -> Result<()> {
     if layers.dirty.as_ref().is_some_and(|dirty| dirty.page(page_start).is_some()) {
         return Ok(());
@@ -456,7 +454,7 @@ pub(super) fn is_tail_needed(core: &Core, inode: &Inode, layers: &DataLayers, st
 /// Makes the first page dirty, with the space for it.
 ///
 /// # Errors
-/// `NoSpace`, and what reading it fails with.
+/// `NoSpace`, and those of reading it.
 pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>, held: Held) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     loop {
@@ -469,7 +467,7 @@ pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>, held: Held) -> Result<
             }
             Some(missing) => {
                 drop(layers);
-                promise(core, inode, missing, false, held)?;
+                reserve_missing(core, inode, missing, false, held)?;
             }
         }
     }

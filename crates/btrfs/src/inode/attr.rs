@@ -1,4 +1,4 @@
-//! What an inode says about itself, as values.
+//! Attributes of an inode, as values. Used by creation, `setattr` and `stat`.
 
 use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::items::FileKind;
@@ -39,7 +39,7 @@ pub(crate) const fn kind_on_disk(kind: FileType) -> FileKind {
     }
 }
 
-/// What `stat` reports, and a little more.
+/// The attributes that `stat` reports, and some more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Metadata {
     /// Inode number within the subvolume.
@@ -83,7 +83,7 @@ impl Metadata {
     }
 }
 
-/// Times of a new inode; what is `None` is the time of its creation.
+/// Times of a new inode; `None` stands for the time of its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct NewTimes {
     /// Last access.
@@ -96,7 +96,7 @@ pub(crate) struct NewTimes {
     pub(crate) btime: Option<Timestamp>,
 }
 
-/// What a new inode takes over from the flags of its directory.
+/// The flags that a new inode inherits from its directory.
 #[must_use]
 pub(crate) fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
     let mut flags =

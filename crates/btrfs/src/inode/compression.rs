@@ -1,9 +1,9 @@
-//! How data is compressed, as options and the property of a file say it.
+//! The compression of data, as options and a file's property specify it. Used by options, xattrs and writeback.
 
 use btrfs_disk::flags::Incompat;
 use codec::CompressionType;
 
-/// Attribute that says how a file is to be compressed.
+/// Attribute that specifies a file's compression.
 pub(crate) const COMPRESSION_NAME: &[u8] = b"btrfs.compression";
 
 /// How new data is compressed.
@@ -13,14 +13,14 @@ pub struct Compression {
     pub kind: CompressionType,
     /// Its level; 0 for the algorithm's default.
     pub level: i32,
-    /// Also data that does not look as if it became smaller, and files with the flag that forbids it; what does not
-    /// become smaller is stored as it is all the same.
+    /// Compresses also data that does not look compressible, and files with the flag against it; data that does not
+    /// become smaller is stored uncompressed all the same.
     pub is_forced: bool,
 }
 
 impl Compression {
-    /// The algorithm and level in the words of the kernel's mount options: `zstd`, `zlib:9`. `None` for an algorithm
-    /// or a level that there is not.
+    /// The algorithm and level in the syntax of the kernel's mount options: `zstd`, `zlib:9`. `None` for an unknown
+    /// algorithm or level.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, level) = text.split_once(':').unwrap_or((text, "0"));
@@ -28,7 +28,7 @@ impl Compression {
         Self::new(kind, level.parse().ok()?)
     }
 
-    /// An algorithm and one of its levels, 0 for its default; `None` for a level that there is not.
+    /// An algorithm and one of its levels, 0 for its default; `None` for an unknown level.
     pub(crate) fn new(kind: CompressionType, level: i32) -> Option<Self> {
         let is_level = level == 0 || kind.levels().contains(&level);
         is_level.then_some(Self { kind, level, is_forced: false })
@@ -44,7 +44,7 @@ pub(crate) fn feature_of(kind: CompressionType) -> Option<Incompat> {
     }
 }
 
-/// What the compression property of a file says.
+/// The value of a file's compression property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompressionProperty {
     Unset,

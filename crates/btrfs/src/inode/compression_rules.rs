@@ -1,4 +1,5 @@
-//! Whether and how the data of a file is compressed: what the volume was opened with, the file's flags, its property.
+//! Decides whether and how the data of a file is compressed: by the volume's options, the file's flags, and its
+//! property. Called by writeback and defragmentation.
 
 use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::hash::name_hash;
@@ -11,11 +12,11 @@ use super::compression::{COMPRESSION_NAME, Compression, CompressionProperty};
 use super::{Core, Inode};
 use crate::error::Result;
 
-/// What the flag for compression means where nothing says how, as in the kernel.
+/// The algorithm for the compression flag where neither option nor property names one, as in the kernel.
 const DEFAULT_KIND: CompressionType = CompressionType::Zlib;
 
 /// True for a file whose data is never compressed: it may be overwritten in place, has no checksums, or lies in space
-/// that was allocated for it as it is.
+/// that was preallocated for it.
 pub(crate) fn keeps_plain(flags: InodeFlags) -> bool {
     flags.intersects(InodeFlags::NODATACOW | InodeFlags::NODATASUM | InodeFlags::PREALLOC)
 }
@@ -33,8 +34,8 @@ impl Core {
         }
     }
 
-    /// How new data of a file with these flags is compressed; `None` for not at all. The property of the file decides
-    /// on the algorithm before the volume does; of the volume's algorithm the volume knows the level.
+    /// How new data of a file with these flags is compressed; `None` for not at all. The file's property selects the
+    /// algorithm before the volume's option does; the level is that of the option.
     ///
     /// # Errors
     /// When the property cannot be read.

@@ -1,4 +1,5 @@
-//! What every operation on files and directories works with.
+//! The core of an open volume: the store, the inodes in memory, and the settings that all operations use. All modules
+//! of the crate take it.
 
 use std::sync::Arc;
 
@@ -18,21 +19,21 @@ use crate::notes::{Note, Notes};
 /// Permission bits of the stand-in for a nested subvolume.
 const STAND_IN_PERMISSIONS: u32 = 0o755;
 
-/// Inodes whose time of access may wait to be staged; of more, the times may be lost.
+/// Inodes whose access times may wait to be staged; of more, the times may be lost.
 const LATE_ACCESSES_MAX: usize = 4096;
 
-/// What the caller may choose about how files are stored.
+/// Options for how files are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     /// Files up to this many bytes are stored inside a leaf.
     pub(crate) max_inline: u32,
     /// Dirty file data in memory before writers wait.
     pub(crate) dirty_bytes: usize,
-    /// How data is compressed that no flag or property says anything about.
+    /// How data is compressed that has no flag or property for it.
     pub(crate) compress: Option<Compression>,
     /// Flags that every new regular file gets.
     pub(crate) file_flags: InodeFlags,
-    /// The flusher writes what is dirty, whatever it is.
+    /// The flusher writes all dirty data, not only compressible data.
     pub(crate) writes_ahead: bool,
     /// Data is compared with its checksums when it is read.
     pub(crate) verifies_data: bool,
@@ -49,19 +50,19 @@ pub(crate) struct Core {
     /// Number of the last subvolume made. Held by the thread that makes or deletes one, and taken before
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
-    /// Inodes whose time of access was not staged when it changed.
+    /// Inodes whose access time was not staged when it changed.
     late_accesses: Mutex<NumberMap<(TreeId, InodeNo), Arc<Inode>>>,
-    /// Deleted subvolumes that nobody uses any more.
+    /// Deleted subvolumes that are not in use any more.
     pub(crate) dead: Arc<DeadTrees>,
     roots: RwLock<NumberMap<TreeId, Arc<Root>>>,
 }
 
 impl Core {
-    /// Runs `write`, and once more where it found no room on what holds the devices: a commit lets
-    /// what was deleted be given back. The caller holds neither locks nor a handle.
+    /// Runs `write`, and once more where the host of the image was full, after a commit, which frees deleted data for a
+    /// discard. The caller holds neither locks nor a handle.
     ///
     /// # Errors
-    /// What `write` fails with.
+    /// Those of `write`.
     pub(crate) fn with_room<R>(&self, write: impl Fn() -> Result<R>) -> Result<R> {
         match write() {
             Err(error) if error.is_device_full() && self.store.commit().is_ok() => write(),
@@ -83,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Remembers an inode whose time of access is newer than what is staged.
+    /// Adds an inode whose access time is newer than the staged one.
     pub(crate) fn add_late_access(&self, inode: &Arc<Inode>) {
         let mut late = self.late_accesses.lock();
         if late.len() < LATE_ACCESSES_MAX {
@@ -91,7 +92,7 @@ impl Core {
         }
     }
 
-    /// Takes what was remembered.
+    /// Takes the inodes whose access times have to be staged.
     pub(crate) fn take_late_accesses(&self) -> Vec<Arc<Inode>> {
         std::mem::take(&mut *self.late_accesses.lock()).into_values().collect()
     }
@@ -108,8 +109,7 @@ impl Core {
         Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
     }
 
-    /// Asks whether quotas allow something, and once more where what is dirty, which was charged as if it replaced
-    /// nothing, is written.
+    /// Checks quotas with `ask`, and once more after writing dirty data, which was charged as if it replaced nothing.
     ///
     /// # Errors
     /// Those of `ask` and `flush`.
@@ -127,8 +127,8 @@ impl Core {
         }
     }
 
-    /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns
-    /// those of its inodes that are not open. Its tree waits for the others, see [`DeadTrees`].
+    /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns those of its inodes that
+    /// are not open. The tree waits for the others, see [`DeadTrees`].
     pub(crate) fn forget_root(&self, id: TreeId) -> Vec<Arc<Inode>> {
         let root = self.roots.write().remove(&id);
         let unused = self.inodes.remove_tree(id);
@@ -158,7 +158,7 @@ impl Core {
         self.inode(tree, ROOT_DIR_INO)
     }
 
-    /// What the running transaction noted of an inode.
+    /// Looks at the running transaction's note of an inode.
     pub(crate) fn noted<R>(&self, inode: &Inode, look: impl FnOnce(&Note) -> R) -> Option<R> {
         self.notes.look(self.store.generation(), inode.tree_id(), inode.ino(), look)
     }
@@ -191,7 +191,7 @@ impl Core {
             let expected = Detail::Text("the type bits of a kind of file");
             return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
         };
-        // A link count of 0 that no orphan item bears out is damage: a name may well lead here.
+        // A link count of 0 without an orphan item is damage: a name may well lead here.
         let has_lost_count = state.nlink == 0 && root.tree.get_with(&orphan_key(ino), |_| ())?.is_none();
         let inode = Inode::new(root, ino, kind, state);
         if has_lost_count {

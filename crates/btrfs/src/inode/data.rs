@@ -1,23 +1,22 @@
-//! What `file` and `writeback` keep in memory per inode.
+//! The data of one inode in memory, which `file` and `writeback` use.
 //!
 //! It is declared here because [`super::Inode`] owns it, and imports go down only. The layers of
 //! a file's contents, newest first; a reader takes each byte from the first that has it:
 //!
 //! ```text
 //! dirty      pages written and not yet on disk
-//! flight     what a running flush took: pages on their way to disk, and older pending extents
+//! flight     taken by a running flush: pages on their way to disk, and older pending extents
 //! pending    extents written to disk by large writes, not yet in the tree
 //! tree       EXTENT_DATA items
 //! ```
 //!
 //! Pages in `flight` are newer than `pending`: a large write that meets them waits for the flush.
 //!
-//! Locks, in this order: `editing` is held by the thread that changes the file's items (flush, truncate,
-//! preallocation, clone), for as long as that takes; a transaction begins under it; `inner` is held
-//! shared while a reader finds out where its bytes are, and exclusively while layers or items
-//! change. Nobody waits for space or for a transaction with `inner`, and no file data is read or
-//! written under it but a page that has to be read to be changed, where several change it at once.
-//! What a reader found stays in place while it reads: see `readers`.
+//! Locks, in this order: `editing` is held by the thread that changes the file's items (flush, truncate, preallocation,
+//! clone), for as long as that takes; a transaction begins under it; `inner` is held shared while a reader looks its
+//! bytes up, and exclusively while layers or items change. A thread with `inner` does not wait for space or for a
+//! transaction, and reads no file data but a page that has to be read to be changed, where several threads change it at
+//! once. Extents that a reader looked up stay in place while it reads: see `readers`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ use crate::locks::{Mutex, Rank, RwLock, WriteGuard};
 
 /// Shorter extents are taken only where free space is too fragmented for this many bytes.
 const EXTENT_BYTES_WANTED: u64 = 1 << 20;
-/// Searches for items that `stat` of a dirty file may cost, and items that one of them reads.
+/// Tree searches that `stat` of a dirty file may cost, and items that each of them reads.
 const LOOKUPS_MAX: u32 = 64;
 const LOOKUP_ITEMS: usize = 256;
 
@@ -49,18 +48,17 @@ pub(crate) struct DataState {
     pub(crate) inner: RwLock<DataLayers>,
     /// Items read lately. Only looked at under `inner`, and cleared when items change.
     pub(crate) map: Mutex<ExtentMap>,
-    /// What is likely to be read next.
+    /// The access pattern, from which read-ahead follows.
     pub(crate) stream: Stream,
-    /// Reads from disk under way.
+    /// Running reads from disk.
     pub(crate) readers: Readers,
-    /// Counts what may change the bytes of a page that is not dirty. Changes under the sole `inner`
-    /// lock.
+    /// Counts changes of the bytes of pages that are not dirty. Changes under the sole `inner` lock.
     version: AtomicU64,
     /// Place in the list of dirty inodes; 0 for none.
     pub(super) listed: AtomicU64,
-    /// The file had contents before it was emptied: what is written into it goes to disk when it is closed.
+    /// The file had contents before it was emptied: its new data is written when it is closed.
     replaced: AtomicBool,
-    /// Where what makes the file longer goes next; 0 for anywhere.
+    /// Preferred place of the next data at its end; 0 for anywhere.
     grows_at: AtomicU64,
 }
 
@@ -80,7 +78,7 @@ impl Default for DataState {
     }
 }
 
-/// What is newer than the tree.
+/// The layers above the tree.
 #[derive(Debug, Default)]
 pub(crate) struct DataLayers {
     pub(crate) dirty: Option<PageCache>,
@@ -88,18 +86,18 @@ pub(crate) struct DataLayers {
     pub(crate) pending: Vec<Pending>,
     /// Space for everything in `dirty` and `pending`.
     pub(crate) receipt: Receipt,
-    /// How the next flush compresses what is dirty, whatever flags and options say.
+    /// How the next flush compresses dirty data, regardless of flags and options.
     pub(crate) compression: Option<Compression>,
 }
 
-/// What a flush took.
+/// The layers taken by a flush.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     pub(crate) pages: Option<PageCache>,
     pub(crate) pending: Vec<Pending>,
 }
 
-/// An extent on disk that no tree knows yet.
+/// An extent on disk that is in no tree yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
     /// Offset in the file.
@@ -129,9 +127,9 @@ impl DataState {
         self.replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the file was emptied since this was asked last.
+    /// Whether the file was emptied since the last call.
     pub(crate) fn take_replaced(&self) -> bool {
-        // Most files are closed without having been: those do not write to what other threads read.
+        // Most files that are closed were not emptied: those do not write to a shared cache line.
         self.replaced.load(Ordering::Relaxed) && self.replaced.swap(false, Ordering::Relaxed)
     }
 
@@ -144,8 +142,7 @@ impl DataState {
         self.grows_at.store(at.map_or(0, |at| at.0), Ordering::Relaxed);
     }
 
-    /// The file does not grow any more, as far as anybody knows: where it did, and how many bytes are still to be
-    /// written there.
+    /// Ends the growth of the file, for now: returns its place, and how many bytes are still to be written there.
     pub(crate) fn end_growth(&self) -> Option<(Logical, u64)> {
         let at = self.grows_at()?;
         let waiting = self.dirty_bytes();
@@ -153,25 +150,25 @@ impl DataState {
         Some((at, waiting))
     }
 
-    /// Bytes of the pages that are to be written.
+    /// Bytes of the dirty pages.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let bytes_of = |dirty: &PageCache| to_u64(dirty.page_count()) * dirty.page_bytes();
         self.inner.read().dirty.as_ref().map_or(0, bytes_of)
     }
 
-    /// The items changed: what was read of them is forgotten.
+    /// Forgets the cached items, after a change of them.
     pub(crate) fn forget_map(&self) {
         *self.map.lock() = ExtentMap::default();
         self.note_moved();
     }
 
-    /// Bytes changed, or moved from one layer to another. Called under the sole `inner` lock.
+    /// Notes that bytes changed, or moved from one layer to another. Called under the sole `inner` lock.
     pub(crate) fn note_moved(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// While this stays the same, what was read of a page that is not dirty is still right. Asked
-    /// for under the `inner` lock.
+    /// The version of the data: while it stays the same, bytes read of a page that is not dirty are still valid. Called
+    /// under the `inner` lock.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
@@ -182,14 +179,14 @@ impl DataState {
         self.version()
     }
 
-    /// Bytes that are in memory only and that no item has space for: what `stat` counts beside
-    /// `nbytes`. Not everything is looked at for a file of very many dirty runs.
+    /// Bytes that are in memory only and in no item: `stat` counts them beside `nbytes`. An estimate for a file of very
+    /// many dirty runs.
     pub(super) fn unwritten_bytes(&self, tree: &Tree, ino: InodeNo, disk_size: u64) -> u64 {
         if self.is_clean() {
             return 0;
         }
         let layers = self.inner.read();
-        // Items end here: what is dirty behind it is new.
+        // Items end here: dirty data behind it is new.
         let items_end = disk_size.next_multiple_of(SECTOR_BYTES);
         if let (Some(dirty), None, true) = (&layers.dirty, &layers.flight, layers.pending.is_empty())
             && dirty.start().is_some_and(|start| start >= items_end)
@@ -224,8 +221,8 @@ impl DataState {
         new
     }
 
-    /// Lets go of the lock, and waits for those who read what was looked up before: then space
-    /// that the file gave up can be used again. Called with the `editing` lock held.
+    /// Unlocks, and waits for readers that looked up extents before: then space that the file gave up can be reused.
+    /// Called with the `editing` lock held.
     pub(crate) fn settle(&self, layers: WriteGuard<'_, DataLayers>) {
         let former = self.readers.turn();
         drop(layers);
@@ -260,7 +257,7 @@ impl DataLayers {
     }
 }
 
-/// Space that was promised to a file's dirty data.
+/// The reservation of a file's dirty data.
 #[derive(Debug, Default)]
 pub(crate) struct Receipt {
     reservation: Option<Reservation>,
@@ -277,28 +274,28 @@ impl Receipt {
         self.total.items = self.total.items.saturating_add(need.items);
     }
 
-    /// Takes over what `other` was promised.
+    /// Takes over the reservation of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         if let Some(reservation) = other.reservation {
             self.add(other.total, reservation);
         }
     }
 
-    /// What was promised altogether, used parts included.
+    /// The whole reservation, used parts included.
     pub(crate) fn total(&self) -> Need {
         self.total
     }
 
-    /// Takes up to `len` bytes of the data space that was promised.
+    /// Takes up to `len` bytes of the reserved data space.
     ///
     /// # Errors
-    /// `NoSpace` when nothing was promised; what the store's allocation fails with.
+    /// `NoSpace` without a reservation; those of the store's allocation.
     pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Hint) -> Result<DataExtent> {
         let reservation = self.reservation.as_ref().ok_or(Error::NoSpace(None))?;
         Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
     }
 
-    /// Begins a transaction with what was promised.
+    /// Begins a transaction with the reservation.
     ///
     /// # Errors
     /// As `Store::begin`.

@@ -1,5 +1,5 @@
-//! What `file` and `writeback` keep in memory per volume: which inodes are dirty, how much they may
-//! be, and the extents that were decompressed last.
+//! The file data state of a volume, which `file` and `writeback` use: the list of dirty inodes, the budget of dirty
+//! data, and a cache of decompressed extents.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vfs::Budget;
 
 use super::Inode;
 use super::rounds::Rounds;
-use super::synced::Synced;
+use super::sync_rate::SyncRate;
 use crate::locks::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
 /// Decompressed extents kept per volume, of at most 128 KiB each.
@@ -31,11 +31,11 @@ pub(crate) struct DataShared {
     pub(crate) in_place: RwLock<()>,
     /// See [`Self::stay`].
     moving: RwLock<()>,
-    /// Held while space is allocated for what one flush writes.
+    /// Held while space is allocated for the data of one flush.
     pub(crate) laying_out: Mutex<()>,
-    /// Of the thread that writes back before writers have to.
+    /// The rounds of the flusher thread.
     pub(crate) rounds: Rounds,
-    pub(crate) synced: Synced,
+    pub(crate) syncs: SyncRate,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,
 }
@@ -51,7 +51,7 @@ impl DataShared {
             moving: RwLock::new(Rank::Moving, ()),
             laying_out: Mutex::new(Rank::LayingOut, ()),
             rounds: Rounds::default(),
-            synced: Synced::default(),
+            syncs: SyncRate::default(),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
     }
@@ -61,13 +61,13 @@ impl DataShared {
         self.moving.read()
     }
 
-    /// Waits until nobody holds an `editing` lock, and keeps everybody from it until the guard is dropped: who looks
-    /// for data afterwards finds it where it is then.
+    /// Waits until no `editing` lock is held, and admits none until the guard is dropped: later look-ups find data at
+    /// its new place.
     pub(crate) fn move_data(&self) -> WriteGuard<'_, ()> {
         self.moving.write()
     }
 
-    /// Forgets what was decompressed: other data may come to where it was.
+    /// Forgets decompressed extents: other data may get their addresses.
     pub(crate) fn forget_decompressed(&self) {
         self.decompressed.lock().clear();
     }
@@ -103,7 +103,7 @@ impl DataShared {
         self.dirty.lock().values().take(limit).cloned().collect()
     }
 
-    /// The oldest dirty inodes behind `place`, at most `limit`, and the place of the last.
+    /// The oldest dirty inodes behind `place`, at most `limit`, and the place of the last one.
     pub(crate) fn dirty_after(&self, place: u64, limit: usize) -> (Vec<Arc<Inode>>, u64) {
         let dirty = self.dirty.lock();
         let mut last = place;

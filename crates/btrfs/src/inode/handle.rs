@@ -1,4 +1,4 @@
-//! One inode in memory, and the locks on it.
+//! One inode in memory, and the locks on it. All operations on files take one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -8,7 +8,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
 
-use super::absent::AbsentSet;
+use super::absence_cache::AbsentSet;
 use super::item::SECTOR_BYTES;
 use super::staging::Staging;
 use super::usage::Usage;
@@ -29,19 +29,18 @@ pub(crate) struct Inode {
     staging: Staging,
     /// Attributes that are known to be missing.
     pub(crate) absent: AbsentSet,
-    /// Listings of the directory that went on over several requests end here: names that come
-    /// later, and names that move to the end under their lister's hands, are not waited for. 0 for
-    /// no end.
+    /// Listings of the directory that take several requests end here: they do not wait for names that are added later,
+    /// or that move to the end during the listing. 0 for no end.
     listing_end: AtomicU64,
-    /// Odd while a rename has taken a name out of the directory and not yet put it back elsewhere.
+    /// Odd while a rename has removed a name from the directory and not yet added it elsewhere.
     moves: AtomicU64,
     pub(crate) data: DataState,
 }
 
-/// What an operation is about to do to the contents of a file.
+/// The change that an operation is about to make to a file's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Adds bytes, or space, behind the end.
+    /// Adds bytes, or space, beyond the end.
     Append,
     /// Writes from this offset on.
     WriteAt(u64),
@@ -49,10 +48,10 @@ pub(crate) enum Change {
     Other,
 }
 
-/// Attempts to read a directory while names move in it; then that is waited for.
+/// Attempts to read a directory while names move in it, before the read waits for them.
 const READS_BETWEEN_MOVES: usize = 3;
 
-/// While it exists, a name of the directory is on its way.
+/// While it exists, a name of the directory is being moved.
 pub(crate) struct Move<'a>(&'a Inode);
 
 impl Drop for Move<'_> {
@@ -61,7 +60,7 @@ impl Drop for Move<'_> {
     }
 }
 
-/// What a directory remembers under its `names` lock.
+/// The state of a directory under its `names` lock.
 #[derive(Debug, Default)]
 pub(crate) struct DirState {
     /// Index for the next entry; unknown until the first insertion.
@@ -103,7 +102,7 @@ impl Inode {
         self.kind
     }
 
-    /// What `stat` reports, staged changes and dirty data included.
+    /// The attributes that `stat` reports, including staged changes and dirty data.
     #[must_use]
     pub(crate) fn metadata(&self) -> Metadata {
         let disk_size = self.state.read().disk_size;
@@ -129,13 +128,12 @@ impl Inode {
         self.state.read()
     }
 
-    /// Changes fields that are of this crate's making only (`size` ahead of `disk_size`):
-    /// nothing is staged.
+    /// Changes fields that are not in the item (`size` ahead of `disk_size`): nothing is staged.
     pub(crate) fn change_in_memory<R>(&self, change: impl FnOnce(&mut InodeState) -> R) -> R {
         change(&mut self.state.write())
     }
 
-    /// Changes what the transaction of `txn` noted of the inode.
+    /// Changes the transaction's note of the inode.
     pub(crate) fn note(&self, txn: &Txn, change: impl FnOnce(&mut Note)) {
         self.root.notes.change(txn, self.root.id, self.ino, change);
     }
@@ -151,7 +149,7 @@ impl Inode {
             self.note(txn, |note| {
                 note.has_new_size = true;
                 if size > size_before {
-                    // Older data may lie there on disk, from before the file was cut.
+                    // Older data may lie there on disk, from before the file was truncated.
                     note.add_range(size_before - size_before % SECTOR_BYTES..size);
                 }
             });
@@ -160,15 +158,15 @@ impl Inode {
         state.sequence = state.sequence.wrapping_add(1);
         self.staging.count_change();
         if self.usage.is_gone() {
-            // There is no item left to replace.
+            // The item has been removed.
             return answer;
         }
         self.staging.stage(txn.generation());
-        txn.defer(&self.root.tree, &self.key(), state.to_item().bytes().to_vec());
+        txn.stage_replace(&self.root.tree, &self.key(), state.to_item().bytes().to_vec());
         answer
     }
 
-    /// True when the table may forget the inode: what it knows is in the tree as of `running`.
+    /// True when the table may forget the inode: its state is in the tree as of `running`.
     pub(super) fn is_clean(&self, running: Generation) -> bool {
         !self.staging.is_in(running) && self.data.is_clean()
     }
@@ -178,12 +176,12 @@ impl Inode {
         self.staging.is_in(running)
     }
 
-    /// How often the inode item was changed; asked for before the item is looked at.
+    /// How often the inode item was changed; to be read before the item.
     pub(crate) fn change_count(&self) -> u64 {
         self.staging.change_count()
     }
 
-    /// Fails for an inode whose subvolume cannot be changed.
+    /// Fails for an inode in a read-only subvolume.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.root.check_writable()
     }
@@ -200,7 +198,7 @@ impl Inode {
         }
     }
 
-    /// Fails for an inode whose flags forbid what `change` does to its contents.
+    /// Fails for an inode whose flags forbid `change`.
     pub(crate) fn check_permits(&self, change: Change) -> Result<()> {
         self.check_not_read_only()?;
         let state = self.state.read();
@@ -222,26 +220,26 @@ impl Inode {
         Ok(())
     }
 
-    /// Position at which listings end that began earlier.
+    /// Position at which earlier listings end.
     pub(crate) fn listing_end(&self) -> Option<u64> {
         let end = self.listing_end.load(Ordering::Relaxed);
         (end > 0).then_some(end)
     }
 
-    /// A listing began that will take several requests.
+    /// Sets the end of listings, when one begins that will take several requests.
     pub(crate) fn set_listing_end(&self, end: u64) {
         self.listing_end.store(end, Ordering::Relaxed);
     }
 
-    /// Tells [`Self::read_between_moves`] that a name moves, until the guard is dropped. For who has the sole access to
-    /// the names, once nothing is left to wait for.
+    /// Announces to [`Self::read_between_moves`] that a name moves, until the guard is dropped. The caller has the sole
+    /// access to the names, and does not block any more.
     pub(crate) fn begin_move(&self) -> Move<'_> {
         self.moves.fetch_add(1, Ordering::AcqRel);
         Move(self)
     }
 
-    /// What `read` sees of the directory while no name is on its way from one place in it to another. Who makes names
-    /// has the sole access to them while it waits for a commit: readers do not wait with it.
+    /// Calls `read` when no name is being moved from one place to another. A thread that creates names has the sole
+    /// access to them while it waits for a commit: readers do not wait with it.
     ///
     /// # Errors
     /// Those of `read`.

@@ -1,4 +1,4 @@
-//! The fields of an inode item as values, and back to the item.
+//! The fields of an inode item as values, and back to the item. Called when an inode is read or staged.
 
 use btrfs_disk::items::{InodeItem, OnDisk, Timespec, rdev_from_disk, rdev_to_disk};
 use btrfs_disk::key::item_type;
@@ -8,7 +8,7 @@ use super::{FileType, InodeFlags, MODE_TYPE_MASK, Metadata, Timestamp};
 
 /// Bytes in a block of `stat`.
 const STAT_BLOCK_BYTES: u64 = 512;
-/// What the kernel rounds allocated bytes up to for `stat`: the one sector size there is here.
+/// The unit to which the kernel rounds allocated bytes up for `stat`: the only sector size supported here.
 pub(super) const SECTOR: u32 = 4096;
 pub(super) const SECTOR_BYTES: u64 = 4096;
 
@@ -21,11 +21,11 @@ pub(crate) struct InodeState {
     pub transid: Generation,
     /// Size in bytes as readers see it; may be ahead of `disk_size` while data is not written.
     pub size: u64,
-    /// Size in bytes that the extents in the tree cover: what the item says.
+    /// Size in bytes that the extents in the tree cover, and that the item has.
     pub disk_size: u64,
     /// Bytes in extents, holes not counted.
     pub nbytes: u64,
-    /// Count of names; 0 for one that is about to go.
+    /// Count of names; 0 for one that is being removed.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -47,8 +47,7 @@ pub(crate) struct InodeState {
     pub mtime: Timestamp,
     /// Creation.
     pub otime: Timestamp,
-    /// Writes leave the times alone: the contents being written came with times of their own.
-    /// In memory only.
+    /// Writes do not change the times: the written contents came with times of their own. In memory only.
     pub(crate) keeps_times: bool,
     /// Hint for allocation, kept as read.
     block_group: u64,
@@ -59,7 +58,7 @@ pub(crate) struct InodeState {
 /// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
 const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
 
-/// Key of the item that notes that an inode has lost its last name, or has had none so far.
+/// Key of the orphan item of an inode that has lost its last name, or has had none so far.
 pub(crate) fn orphan_key(ino: InodeNo) -> Key {
     Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, ino.0)
 }
@@ -144,7 +143,7 @@ impl InodeState {
         (self.atime, self.ctime, self.mtime, self.otime) = (now, now, now, now);
     }
 
-    /// The size of something whose size and extents change together: a directory, a symlink.
+    /// Sets the size of an inode whose size and extents change together: a directory, a symlink.
     pub(crate) fn set_sizes(&mut self, size: u64) {
         (self.size, self.disk_size) = (size, size);
     }
@@ -155,7 +154,7 @@ impl InodeState {
         self.mode & MODE_TYPE_MASK
     }
 
-    /// What `stat` reports. `unwritten` bytes have no space in the tree yet.
+    /// The attributes that `stat` reports. `unwritten` bytes have no space in the tree yet.
     pub(super) fn metadata(&self, (tree, ino): (TreeId, InodeNo), kind: FileType, unwritten: u64) -> Metadata {
         Metadata {
             ino,

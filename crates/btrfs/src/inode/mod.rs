@@ -1,4 +1,4 @@
-//! Inodes in memory: what the inode item says, and what is known beside it.
+//! Inodes in memory: the fields of the inode item, and state beside it.
 //!
 //! An [`Inode`] stands for one inode of one subvolume and exists at most once per volume: the
 //! `InodeTable` maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change
@@ -6,9 +6,9 @@
 //! writes to one file costs no tree work.
 //!
 //! Invariants
-//! * An inode whose staged item may not be in the tree yet stays in the table until the
-//!   transaction it was staged in has been committed.
-//! * What the table forgets can be read back from the tree: only clean, unreferenced inodes leave.
+//! * An inode whose staged item may not be in the tree yet stays in the table until the transaction it was staged in
+//!   has been committed.
+//! * Only clean, unused inodes leave the table: they can be read back from the tree.
 //! * `state.nlink == 0` means that no name leads to the inode. It lives on while a program has it
 //!   open (`dir::OpenInode`), named by an orphan item; it is removed when the last one closes.
 //! * Inode numbers are never given out twice while a volume is open.
@@ -17,7 +17,7 @@
 //!
 //! Everything above works on `Arc<Inode>`: `file` on its data, `dir` on its names.
 
-mod absent;
+mod absence_cache;
 mod attr;
 mod compression;
 mod compression_rules;
@@ -32,7 +32,7 @@ mod root;
 mod rounds;
 mod staging;
 mod stream;
-mod synced;
+mod sync_rate;
 mod table;
 mod usage;
 mod users;
@@ -46,7 +46,7 @@ pub(crate) use handle::Inode;
 pub(crate) use item::{InodeState, orphan_key};
 pub(crate) use item::{time_from_disk, time_to_disk};
 
-pub(crate) use absent::Absent;
+pub(crate) use absence_cache::Absent;
 pub(crate) use attr::inherited_flags;
 pub use compression::Compression;
 pub(crate) use compression::{COMPRESSION_NAME, CompressionProperty, feature_of};

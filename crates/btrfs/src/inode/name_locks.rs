@@ -1,4 +1,4 @@
-//! The names of several inodes locked at once, in the one order that keeps threads from waiting for each other.
+//! Locking the names of several inodes at once, in a fixed order against deadlocks. Called by rename, link and unlink.
 
 use std::cmp::Ordering;
 
@@ -13,10 +13,10 @@ pub(crate) struct NameLocks<'a> {
     held: [Option<(&'a Inode, WriteGuard<'a, DirState>)>; LOCKED_MAX],
 }
 
-/// Locks the names of several inodes in the one order that everybody keeps: ascending by tree
-/// and number. An inode that occurs twice is locked once.
+/// Locks the names of several inodes in the order that all threads use: ascending by tree and number. An inode that
+/// occurs twice is locked once.
 ///
-/// What led to these inodes may have changed before the locks were had: look again.
+/// Names that led to these inodes may have changed before the locks were taken: look them up again.
 pub(crate) fn lock_all<'a>(inodes: [Option<&'a Inode>; LOCKED_MAX]) -> NameLocks<'a> {
     let mut order = inodes;
     order.sort_unstable_by(|a, b| match (a, b) {
@@ -38,7 +38,7 @@ pub(crate) fn lock_all<'a>(inodes: [Option<&'a Inode>; LOCKED_MAX]) -> NameLocks
 }
 
 impl NameLocks<'_> {
-    /// What `inode` remembers, which must be one of those locked.
+    /// The state of `inode`, which must be one of those locked.
     pub(crate) fn of(&mut self, inode: &Inode) -> &mut DirState {
         self.held
             .iter_mut()

@@ -1,11 +1,10 @@
-//! The reads of a file's data on disk that are under way, so that the space is not given away under them.
+//! Running reads of a file's data on disk, so that space is not reused while it is read.
 //!
-//! A reader looks up where bytes are under the `inner` lock, takes a [`Pin`] under it, lets go of
-//! the lock and reads. A thread that takes extents from the file changes what look-ups find under the
-//! sole `inner` lock, calls [`Readers::turn`] under it, lets go of it, and waits in
-//! [`Readers::wait`] for those who had looked before, while the handle that the extents were
-//! dropped in is still open: a commit, after which the space can be used again, waits for the
-//! handle. Later readers find the new state and are not waited for.
+//! A reader looks its bytes up under the `inner` lock, takes a [`Pin`] under it, releases the lock and reads. A thread
+//! that removes extents from the file changes the items under the sole `inner` lock, calls [`Readers::turn`] under it,
+//! releases it, and waits in [`Readers::wait`] for readers that looked up before, while the handle that dropped the
+//! extents is still open: a commit, after which the space can be reused, waits for the handle. Later readers find the
+//! new items and are not waited for.
 
 #![expect(clippy::indexing_slicing, reason = "there are two ages, and a number of one is 0 or 1")]
 
@@ -13,11 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::locks::{Condvar, Mutex, Rank};
 
-/// The reads under way in one file, of two ages.
+/// The running reads of one file, of two ages.
 #[derive(Debug)]
 pub(crate) struct Readers {
     counts: [AtomicUsize; 2],
-    /// Age of those that begin now: 0 or 1. Changes under the sole `inner` lock.
+    /// Age of reads that begin now: 0 or 1. Changes under the sole `inner` lock.
     age: AtomicUsize,
     /// A thread waits for the reads of one age.
     waiting: Mutex<()>,
@@ -35,15 +34,15 @@ impl Default for Readers {
     }
 }
 
-/// A read under way: what it looked up stays where it is.
+/// A running read: the extents that it looked up stay in place.
 #[derive(Debug)]
-#[must_use = "space is given away when the pin goes"]
+#[must_use = "space may be reused when the pin is dropped"]
 pub(crate) struct Pin<'a> {
     readers: &'a Readers,
     age: usize,
 }
 
-/// Those who had looked up before a change.
+/// The reads that looked up before a change.
 #[derive(Debug)]
 #[must_use = "another thread may be reading what was freed"]
 pub(crate) struct Former(usize);
@@ -56,8 +55,8 @@ impl Readers {
         Pin { readers: self, age }
     }
 
-    /// Parts those who read now from those to come. The caller holds the sole `inner` lock, and
-    /// the `editing` lock until it has waited: the two ages are enough for one change at a time.
+    /// Separates present reads from later ones. The caller holds the sole `inner` lock, and the `editing` lock until it
+    /// has waited: the two ages are enough for one change at a time.
     pub(crate) fn turn(&self) -> Former {
         let age = self.age.load(Ordering::SeqCst) & 1;
         if self.counts[age].load(Ordering::SeqCst) > 0 {
@@ -66,7 +65,7 @@ impl Readers {
         Former(age)
     }
 
-    /// Waits until the reads of `former` are done. Holds no lock that a reader asks for.
+    /// Waits until the reads of `former` are done. The caller holds no lock that a reader needs.
     pub(crate) fn wait(&self, former: Former) {
         let Former(age) = former;
         if self.age.load(Ordering::SeqCst) & 1 == age {

@@ -1,4 +1,5 @@
-//! One subvolume in memory: its tree, and what new inodes need.
+//! One subvolume in memory: its tree, its flags, and the next inode number. Every inode refers to the one of its
+//! subvolume.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,7 +35,7 @@ impl Default for DeadTrees {
 }
 
 impl DeadTrees {
-    /// One of them, which is the caller's to take apart.
+    /// Takes one of them, for the caller to take apart.
     pub(crate) fn take(&self) -> Option<TreeId> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -56,11 +57,11 @@ impl DeadTrees {
 pub(crate) struct Root {
     pub(crate) id: TreeId,
     pub(crate) tree: Arc<Tree>,
-    /// Those of the volume.
+    /// The notes of the volume.
     pub(crate) notes: Arc<Notes>,
     read_only: AtomicBool,
     deleted: AtomicBool,
-    /// Where to say that nobody uses the deleted subvolume any more.
+    /// The list to join when the deleted subvolume is not in use any more.
     dead: OnceLock<Arc<DeadTrees>>,
     /// Number for the next inode; 0 while unknown.
     next_ino: AtomicU64,
@@ -92,8 +93,7 @@ impl Root {
         })
     }
 
-    /// Fails for a subvolume that cannot be changed. One that was deleted can: by those who have
-    /// files in it open.
+    /// Fails for a read-only subvolume. A deleted one can be changed by programs that have files in it open.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only.load(Ordering::Relaxed) {
             return Err(CallerError::ReadOnly.into());
@@ -109,7 +109,7 @@ impl Root {
         self.deleted.store(true, Ordering::SeqCst);
     }
 
-    /// The deletion is in the transaction: the tree goes with the last user.
+    /// Marks the subvolume deleted, when the deletion is in the transaction: the tree is removed after the last user.
     pub(crate) fn set_dead(&self, dead: &Arc<DeadTrees>) {
         self.set_deleted();
         let _ = self.dead.set(Arc::clone(dead));
@@ -137,8 +137,8 @@ impl Root {
         Ok(InodeNo(ino))
     }
 
-    /// Makes sure that the number of an inode that is going to be removed is not given to another.
-    /// A log is replayed into the committed tree, which still has the one that was removed.
+    /// Makes sure that the number of an inode that is going to be removed is not given to another. A log is replayed
+    /// into the committed tree, which still has the removed inode.
     ///
     /// # Errors
     /// When the tree cannot be read.

@@ -1,9 +1,9 @@
-//! When the thread that writes back works, and when writers wait for it ([`crate::writeback`] says what it does).
+//! Rounds of the flusher thread: its schedule, and the writers that wait for it ([`crate::writeback`] has the work).
 
 use crate::error::Result;
 use crate::locks::{Condvar, Mutex, Rank};
 
-/// What a step of a round came to.
+/// The result of a step of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// There is more to do.
@@ -20,18 +20,18 @@ enum Round {
 
 #[derive(Debug)]
 struct State {
-    /// There is a thread, and it is to go on.
+    /// The thread runs, and has not been asked to end.
     is_open: bool,
     round: Round,
     /// The last round failed, and nothing was written since.
     has_failed: bool,
 }
 
-/// Rounds of work that a thread does for others.
+/// Rounds of work that a thread does for other threads.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     state: Mutex<State>,
-    /// A round is wanted, a step is done, or the end has come.
+    /// Signals that a round is requested, a step is done, or the thread must end.
     changed: Condvar,
 }
 
@@ -43,18 +43,18 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// A thread is about to [`serve`](Self::serve).
+    /// Announces a thread that will [`serve`](Self::serve).
     pub(crate) fn open(&self) {
         self.state.lock().is_open = true;
     }
 
-    /// Ends the thread after the step that it is at.
+    /// Ends the thread after its present step.
     pub(crate) fn end(&self) {
         self.state.lock().is_open = false;
         self.changed.notify_all();
     }
 
-    /// Asks for a round, where one is of use.
+    /// Requests a round, unless there is no thread or the last round failed.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
         if state.is_open && state.round == Round::None && !state.has_failed {
@@ -64,21 +64,21 @@ impl Rounds {
         }
     }
 
-    /// Asks for a round, and waits as long as there is one and `is_needed` holds, which is asked after each step.
+    /// Requests a round, and waits as long as one runs and `is_needed` holds, which is checked after each step.
     pub(crate) fn wait_while(&self, is_needed: impl Fn() -> bool) {
         self.wake();
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.is_open && state.round != Round::None && is_needed());
     }
 
-    /// Somebody else did what the last round could not.
+    /// Clears the failure of the last round, after another thread did its work.
     pub(crate) fn forget_failure(&self) {
         self.state.lock().has_failed = false;
     }
 
-    /// Runs the rounds that are asked for, step by step, until the end.
+    /// Runs the requested rounds, step by step, until the end.
     pub(crate) fn serve(&self, step: impl Fn() -> Result<Step>) {
-        // Whatever becomes of a step: nobody waits for a thread that is gone.
+        // Even if a step panics, waiting threads are released.
         let _end = EndOnDrop(self);
         loop {
             let mut state = self.state.lock();
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn rounds_are_run_until_nothing_is_left_and_waited_for() {
         let (rounds, left) = (Rounds::default(), AtomicU32::new(100));
-        // Without a thread nobody waits.
+        // Without a thread there is no waiting.
         rounds.wait_while(|| true);
         rounds.open();
         std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ mod tests {
                     Ok(if before.is_ok_and(|before| before > 1) { Step::More } else { Step::Done })
                 });
             });
-            // A failed assertion is told, not waited for.
+            // After a failed assertion waiting threads are released.
             let _end = EndOnDrop(&rounds);
             rounds.wait_while(|| left.load(Relaxed) > 50);
             assert!(left.load(Relaxed) <= 50);

@@ -1,4 +1,4 @@
-//! When the item of an inode was staged, and how often it was changed.
+//! When the item of an inode was staged, and how often it was changed. Used by the inode and by the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

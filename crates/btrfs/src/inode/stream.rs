@@ -1,36 +1,36 @@
-//! How a file is being read, as far as that tells what will be read next.
+//! The access pattern of reads of a file, from which read-ahead follows.
 //!
-//! Numbers that readers change without a lock: where several read one file at once, what is made of them may be
-//! wrong, and then something is fetched that nobody wants.
+//! Readers change these numbers without a lock: where several read one file at once, the pattern may be wrong, and
+//! bytes are fetched in vain. Called by `file/read`.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are fetched ahead of who reads one byte after the other.
+/// Bytes fetched ahead of a sequential reader.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// Reads that are fetched ahead of who leaves out the same number of bytes each time.
+/// Reads fetched ahead of a reader with a constant stride.
 const AHEAD_READS: u64 = 8;
 
-/// What was read last.
+/// The last reads.
 #[derive(Debug)]
 pub(crate) struct Stream {
     start: AtomicU64,
     end: AtomicU64,
-    /// From the start of the read before to that of the last one.
+    /// Distance between the starts of the last two reads.
     step: AtomicU64,
-    /// Up to where, or up to which read, it was told what comes next.
-    told: AtomicU64,
+    /// The end, or the last read, up to which bytes were fetched ahead.
+    announced: AtomicU64,
 }
 
 impl Default for Stream {
     fn default() -> Self {
         let nowhere = || AtomicU64::new(u64::MAX);
-        Self { start: nowhere(), end: nowhere(), step: nowhere(), told: nowhere() }
+        Self { start: nowhere(), end: nowhere(), step: nowhere(), announced: nowhere() }
     }
 }
 
 impl Stream {
-    /// Notes a read; what will be read next, and was not told before.
+    /// Notes a read; returns the ranges to fetch ahead that were not returned before.
     pub(crate) fn note(&self, read: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.start.swap(read.start, Ordering::Relaxed);
         let end = self.end.swap(read.end, Ordering::Relaxed);
@@ -44,22 +44,22 @@ impl Stream {
         }
         let nth = |count: u64| read.start.wrapping_add(step.wrapping_mul(count));
         let last = nth(AHEAD_READS);
-        let was_told = self.told.swap(last, Ordering::Relaxed) == nth(AHEAD_READS - 1);
-        let first = if was_told { AHEAD_READS } else { 1 };
+        let was_announced = self.announced.swap(last, Ordering::Relaxed) == nth(AHEAD_READS - 1);
+        let first = if was_announced { AHEAD_READS } else { 1 };
         let len = read.end.saturating_sub(read.start);
         (first..=AHEAD_READS).map(|count| nth(count)..nth(count).saturating_add(len)).collect()
     }
 
-    /// What comes behind `end`, told in large pieces.
+    /// The range behind `end` to fetch ahead, in large pieces.
     fn go_on(&self, end: u64) -> Option<Range<u64>> {
         let wanted = end.saturating_add(AHEAD_BYTES);
-        let told = self.told.load(Ordering::Relaxed);
-        let known = (end..=wanted).contains(&told);
-        if known && told.saturating_sub(end) > AHEAD_BYTES / 2 {
+        let announced = self.announced.load(Ordering::Relaxed);
+        let known = (end..=wanted).contains(&announced);
+        if known && announced.saturating_sub(end) > AHEAD_BYTES / 2 {
             return None;
         }
-        self.told.store(wanted, Ordering::Relaxed);
-        Some(if known { told } else { end }..wanted)
+        self.announced.store(wanted, Ordering::Relaxed);
+        Some(if known { announced } else { end }..wanted)
     }
 }
 
@@ -70,32 +70,32 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn who_reads_on_is_told_each_byte_once() {
+    fn a_sequential_reader_gets_each_byte_once() {
         let stream = Stream::default();
         assert!(stream.note(&(0..MIB)).is_empty());
-        let mut told = Vec::new();
+        let mut announced = Vec::new();
         for at in 1..20 {
-            told.extend(stream.note(&(at * MIB..(at + 1) * MIB)));
+            announced.extend(stream.note(&(at * MIB..(at + 1) * MIB)));
         }
-        assert_eq!(told.first().map(|range| range.start), Some(2 * MIB));
-        assert!(told.windows(2).all(|pair| pair[0].end == pair[1].start), "{told:?}");
-        assert!(told.last().is_some_and(|range| range.end >= 22 * MIB) && told.len() <= 10, "{told:?}");
+        assert_eq!(announced.first().map(|range| range.start), Some(2 * MIB));
+        assert!(announced.windows(2).all(|pair| pair[0].end == pair[1].start), "{announced:?}");
+        assert!(announced.last().is_some_and(|range| range.end >= 22 * MIB) && announced.len() <= 10, "{announced:?}");
         assert!(stream.note(&(500 * MIB..501 * MIB)).is_empty());
-        let told = stream.note(&(501 * MIB..502 * MIB));
-        assert!(told.len() == 1 && told[0] == (502 * MIB..506 * MIB), "{told:?}");
+        let announced = stream.note(&(501 * MIB..502 * MIB));
+        assert!(announced.len() == 1 && announced[0] == (502 * MIB..506 * MIB), "{announced:?}");
     }
 
     #[test]
-    fn steps_are_told_once_each_in_both_directions() {
+    fn strides_are_announced_once_each_in_both_directions() {
         for at in [|n: u64| n * MIB, |n: u64| (1000 - n) * MIB] {
             let stream = Stream::default();
             let read = |n| stream.note(&(at(n)..at(n) + 4096));
             assert!(read(0).is_empty() && read(1).is_empty());
-            let told = read(2);
-            assert_eq!(told, (3..11).map(|n| at(n)..at(n) + 4096).collect::<Vec<_>>());
+            let announced = read(2);
+            assert_eq!(announced, (3..11).map(|n| at(n)..at(n) + 4096).collect::<Vec<_>>());
             for n in 3..20 {
-                let told = read(n);
-                assert!(told.len() == 1 && told[0].start == at(n + 8), "{told:?}");
+                let announced = read(n);
+                assert!(announced.len() == 1 && announced[0].start == at(n + 8), "{announced:?}");
             }
         }
     }

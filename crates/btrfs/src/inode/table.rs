@@ -1,4 +1,4 @@
-//! Which inodes are in memory: a sharded map, bounded by forgetting what can be read again.
+//! The table of inodes in memory: a sharded map, bounded by forgetting inodes that can be read again. The core owns it.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::Inode;
 use crate::error::{CallerError, Result};
 use crate::locks::{Rank, RwLock};
 
-/// Inodes kept in memory, as long as they can be forgotten.
+/// Inodes kept in memory, as far as they can be forgotten.
 const INODES_MAX: usize = 1 << 16;
-/// With more inodes than this, files that a server refers to may be forgotten too: it comes back
-/// with their numbers, and they are read again. Lost is how often it referred to them.
+/// With more inodes than this, files that a server refers to may be forgotten too: requests have their numbers, and
+/// they are read again. Only the count of the server's references is lost.
 const KNOWN_MAX: usize = INODES_MAX / 2 * 3;
 /// Shards of the table; a power of two.
 const SHARD_COUNT: usize = 64;
@@ -31,7 +31,7 @@ struct Shard {
     inodes: Map,
     /// Count at which the next sweep runs.
     sweep_at: usize,
-    /// Counts departures. An item read while an inode left may be older than what it wrote.
+    /// Counts removals. An item read while an inode was removed may be older than the inode's last change.
     departures: u64,
 }
 
@@ -56,8 +56,8 @@ impl InodeTable {
         Some(Arc::clone(inode))
     }
 
-    /// The inode, read by `load` when it is not in memory. No lock is held during `load`; what
-    /// it read counts only when no inode has left the shard meanwhile.
+    /// The inode, read by `load` when it is not in memory. No lock is held during `load`; its result is used only when
+    /// no inode was removed from the shard meanwhile.
     pub(crate) fn get_or_load(
         &self,
         tree: TreeId,
@@ -80,7 +80,7 @@ impl InodeTable {
                 return Ok(Arc::clone(inode));
             }
             if loaded.root.is_deleted() {
-                // Its subvolume went meanwhile, and the inodes of that have left the table.
+                // Its subvolume was deleted meanwhile, and the inodes of that have been removed from the table.
                 return Err(CallerError::NoSuchSubvolume.into());
             }
             if shard.departures == departures {
@@ -101,12 +101,12 @@ impl InodeTable {
         let removed = shard.inodes.remove(&(tree, ino));
         shard.departures += 1;
         drop(shard);
-        // The last reference to the inode may go with this one: not under the lock.
+        // The last reference to the inode may be dropped here: not under the lock.
         drop(removed);
     }
 
-    /// Forgets the inodes of a deleted subvolume that are not open, and returns them: what servers refer to is gone, as
-    /// they may keep references for as long as they like. The others leave with [`InodeTable::remove_unused`].
+    /// Forgets the inodes of a deleted subvolume that are not open, and returns them: servers lose their references,
+    /// which they might keep for ever. The others are removed by [`InodeTable::remove_unused`].
     pub(crate) fn remove_tree(&self, tree: TreeId) -> Vec<Arc<Inode>> {
         let mut removed = Vec::new();
         for shard in &self.shards {
@@ -136,8 +136,7 @@ impl InodeTable {
         self.shard(at.0, at.1).read().inodes.get(&at).is_some_and(|known| Arc::ptr_eq(known, inode))
     }
 
-    /// Calls `each` with every inode in memory of which `select` says so. No lock is held
-    /// during `each`.
+    /// Calls `each` with every inode in memory that `select` accepts. No lock is held during `each`.
     pub(crate) fn for_each(
         &self,
         select: impl Fn(&Inode) -> bool,
@@ -163,9 +162,8 @@ impl Shard {
         self.inodes.insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
     }
 
-    /// Forgets clean inodes that nobody refers to and nobody has asked for since the last sweep.
-    /// The next sweep runs when half as many again have come, so a table full of inodes that
-    /// cannot leave costs little.
+    /// Forgets clean inodes without references that were not looked up since the last sweep. The next sweep runs when
+    /// half as many again have been added, so a table full of inodes that cannot be forgotten costs little.
     fn sweep(&mut self, running: Generation) {
         let before = self.inodes.len();
         let keeps_known = before < KNOWN_MAX / SHARD_COUNT;

@@ -1,14 +1,14 @@
-//! Who uses an inode, and how that ends: handles, references of servers, and the removal of what nobody uses.
+//! The users of an inode (open handles, references of servers), and its removal after the last of them.
 //!
-//! A removal begins under the write lock of the inode's `state`, where `nlink` lives. Who opens the inode, or refers to
-//! it, looks under the same lock whether one has begun: either the removal sees the user, or the user is refused.
+//! A removal begins under the write lock of the inode's `state`, where `nlink` lives. A new handle or reference checks
+//! under the same lock whether one has begun: either the removal sees the user, or the user is refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::InodeState;
 use crate::error::{CallerError, Result};
 
-/// Who uses one inode.
+/// The users of one inode.
 #[derive(Debug)]
 pub(super) struct Usage {
     /// Handles on the inode. Changed under the write lock of `state`.
@@ -18,11 +18,11 @@ pub(super) struct Usage {
     pub(super) known_count: AtomicU64,
     /// A thread is removing the inode. Changed under the write lock of `state`.
     is_going: AtomicBool,
-    /// Its items are about to leave the tree, or have. Changed under the write lock of `state`.
+    /// Its items are being removed from the tree, or have been. Changed under the write lock of `state`.
     pub(super) is_gone: AtomicBool,
-    /// Made without a name and still waiting for one: it may be linked though it has none.
+    /// Made without a name and still without one: it may be linked.
     pub(super) is_linkable: AtomicBool,
-    /// Never removed, whatever its link count is. Set before anything else knows the inode.
+    /// Never removed, regardless of its link count. Set before another thread can have the inode.
     pub(super) is_kept: AtomicBool,
     /// Set by every look-up, cleared by the table's sweep.
     recently_used: AtomicBool,
@@ -41,7 +41,7 @@ impl Usage {
         }
     }
 
-    /// True when the items are about to leave the tree, or have.
+    /// True when the items are being removed from the tree, or have been.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
@@ -54,7 +54,7 @@ impl Usage {
         }
     }
 
-    /// True when there was a look-up since this was asked last.
+    /// True when there was a look-up since the last call.
     pub(super) fn take_recently_used(&self) -> bool {
         self.recently_used.swap(false, Ordering::Relaxed)
     }
@@ -79,7 +79,7 @@ impl Usage {
         self.known_count.load(Ordering::Relaxed) > 0
     }
 
-    /// True for one caller, when nobody uses an inode with at most `nlink_max` names.
+    /// True for one caller, when an inode with at most `nlink_max` names is not in use.
     pub(super) fn begin_removal(&self, state: &mut InodeState, nlink_max: u32) -> bool {
         let is_unused = state.nlink <= nlink_max && !self.is_open() && !self.is_known();
         is_unused && !self.is_kept.load(Ordering::Relaxed) && !self.is_going.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Using an inode: handles, references of servers, and the removal of what nobody uses ([`super::usage`]).
+//! Counting the users of an inode: handles, references of servers, and its removal after the last ([`super::usage`]).
 
 use std::sync::atomic::Ordering;
 
@@ -6,22 +6,23 @@ use super::Inode;
 use crate::error::Result;
 
 impl Inode {
-    /// Counts one more handle. Fails when the inode's removal has begun.
+    /// Counts a new handle. Fails when the inode's removal has begun.
     pub(crate) fn open(&self) -> Result<()> {
         let _state = self.state.write();
         self.usage.check_stays()?;
-        // Before a look at whether the subvolume is deleted, as that comes before a look at this (`Usage::is_open`).
+        // Before the check whether the subvolume is deleted, which comes before a check of this count
+        // (`Usage::is_open`).
         self.usage.open_count.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Counts one more handle on an inode that is open, or that nobody else knows yet.
+    /// Counts a further handle on an inode that is open, or that no other thread has yet.
     pub(crate) fn open_again(&self) {
         let _state = self.state.write();
         self.usage.open_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one handle less.
+    /// Counts a closed handle.
     pub(crate) fn close(&self) {
         let _state = self.state.write();
         let before = self.usage.open_count.fetch_sub(1, Ordering::Relaxed);
@@ -33,22 +34,22 @@ impl Inode {
         self.usage.is_open()
     }
 
-    /// True from the moment on from which nobody can open the inode any more.
+    /// True from the moment on from which the inode cannot be opened any more.
     #[cfg(test)]
     pub(crate) fn is_going(&self) -> bool {
         self.usage.is_going()
     }
 
-    /// True when the inode has one name left and is not in use: from then on it cannot be
-    /// opened, and the caller removes it. The link count stays until the transaction that takes the
-    /// name: others may stage the item before, and a commit must not have a name without its link.
+    /// True when the inode has one name left and is not in use: from then on it cannot be opened, and the caller
+    /// removes it. The link count stays until the transaction that removes the name: other threads may stage the item
+    /// before, and a commit must not have a name without its link.
     pub(crate) fn begin_removal(&self) -> bool {
         self.usage.begin_removal(&mut self.state.write(), 1)
     }
 
     /// True for one caller, when the inode has no names and is not in use: that caller removes it.
     pub(crate) fn claim_removal(&self) -> bool {
-        // Most inodes that are closed have names: those wait for nobody.
+        // Most inodes that are closed have names, and need not take the lock.
         self.is_nameless() && self.usage.begin_removal(&mut self.state.write(), 0)
     }
 
@@ -79,17 +80,16 @@ impl Inode {
         self.state.read().nlink == 0
     }
 
-    /// Counts one more reference of a server. Fails when the inode's removal has begun.
+    /// Counts a further reference of a server. Fails when the inode's removal has begun.
     pub(crate) fn add_known(&self) -> Result<()> {
-        // Removal begins under the sole lock.
+        // A removal begins under the sole lock.
         let _state = self.state.read();
         self.usage.check_stays()?;
         self.usage.known_count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Counts `count` references less, whatever the server says; returns how many there were of
-    /// those.
+    /// Drops up to `count` references of the server; returns how many.
     pub(crate) fn drop_known(&self, count: u64) -> u64 {
         let less = |known: u64| Some(known.saturating_sub(count));
         let before = self.usage.known_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -101,8 +101,8 @@ impl Inode {
         self.usage.is_known()
     }
 
-    /// True for what the table must keep because a server refers to it: a directory (a process may
-    /// be in it), and an inode without names, which goes with the last reference.
+    /// True for an inode that the table must keep because a server refers to it: a directory (a process may be in it),
+    /// and an inode without names, which is removed with the last reference.
     pub(super) fn is_kept_for_server(&self) -> bool {
         let is_nameless = || self.state.try_read().is_none_or(|state| state.nlink == 0);
         self.is_known() && (self.kind().is_dir() || is_nameless())

@@ -1,13 +1,11 @@
-//! The log: what an fsync makes durable before the next commit, and what becomes of it after a
-//! crash.
+//! The log: what an fsync makes durable before the next commit, and its replay after a crash.
 //!
-//! A log tree holds copies of a subvolume's items, as they were when a caller asked for them to
-//! be durable. As long as nothing crashes nobody reads it: the next commit has all that it says,
-//! and frees it. After a crash [`replay`] brings what it says into the subvolume, when the volume
-//! is opened.
+//! A log tree holds copies of a subvolume's items, in the state of the fsync that made them durable. Without a crash it
+//! is never read: the next commit has the same changes, and frees it. After a crash [`replay`] brings them into the
+//! subvolume, when the volume is opened.
 //!
 //! Invariants
-//! * The format and its meaning are the kernel's: either side replays what the other one wrote.
+//! * The format and its meaning are the kernel's: each side replays logs of the other.
 //! * A replayed log is committed as a whole, together with the superblock that forgets it.
 //!
 //! Failure: a log that contradicts itself or its subvolume is `Corrupt`, and keeps the volume from

@@ -1,17 +1,17 @@
-//! Scrub: everything that the last commit has is read, all copies of it, and checked; bad copies are written anew from
-//! good ones, and the files named of which no copy is good.
+//! Scrub: all copies of the last committed state are read and checked; bad copies are rewritten from good ones, and
+//! files without a good copy are named.
 //!
-//! `run` takes the steps ([`btrfs_store::Scrub`]) and counts; `report` is what there is to tell; `named` finds files
+//! `run` takes the steps ([`btrfs_store::Scrub`]) and counts; `report` has the results; `named` finds files
 //! that lost data belongs to, in snapshots too; `stats` keeps the device's error counters where the kernel has them.
 //!
 //! Invariants
 //! * Only copies that are wrong are written, and only with bytes that passed the check.
-//! * Others may write meanwhile: what they free stays out of use until it was read.
+//! * Concurrent writes continue: space that they free is held until it was scrubbed.
 //!
-//! Failure: what is damaged is told, and no failure, unless it is the extent or the checksum tree itself. Callers: the
+//! Failure: damage is a result, and no failure, unless the extent or the checksum tree itself is damaged. Callers: the
 //! volume, for its commands.
 
-mod named;
+mod lost_files;
 mod report;
 mod run;
 mod stats;

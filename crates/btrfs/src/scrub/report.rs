@@ -1,24 +1,24 @@
-//! What a scrub is to do, and what it found.
+//! Options and results of a scrub. Returned by `volume/scrub`.
 
 use std::path::PathBuf;
 
 use btrfs_store::Fate;
 
-/// What a scrub is to do.
+/// The options of a scrub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Bad copies are counted, and left as they are.
+    /// Bad copies are counted, and not repaired.
     pub read_only: bool,
     /// Logical address at which it begins: [`ScrubProgress::place`] of one that was stopped.
     pub from: u64,
 }
 
-/// How far a scrub has come, and what it has counted. Bytes and errors are of all copies.
+/// The progress and counters of a scrub. Bytes and errors are of all copies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubProgress {
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes that there were to be read when it began.
+    /// Bytes to read, as counted when it began.
     pub bytes_total: u64,
     /// Bytes of tree blocks among them.
     pub tree_bytes: u64,
@@ -26,35 +26,35 @@ pub struct ScrubProgress {
     pub data_bytes: u64,
     /// Bytes of data that have no checksum.
     pub unchecked_bytes: u64,
-    /// Logical address at which it goes on.
+    /// Logical address at which it continues.
     pub place: u64,
     /// Units that could not be read.
     pub read_errors: u64,
     /// Sectors of data with a wrong checksum.
     pub data_errors: u64,
-    /// Tree blocks that are not what was written.
+    /// Tree blocks that failed their check.
     pub tree_errors: u64,
-    /// Those of them that another transaction wrote.
+    /// Those of them with another generation.
     pub generation_errors: u64,
-    /// Copies of the superblock that are not the last one.
+    /// Superblock copies that differ from the last one.
     pub superblock_errors: u64,
-    /// Units that were written anew from a good copy.
+    /// Units that were repaired from a good copy.
     pub mended: u64,
-    /// Units of which another copy is good, and that were left as they are.
+    /// Units with another good copy that were not repaired.
     pub left: u64,
     /// Units of which no copy is good, each copy counted.
     pub lost: u64,
 }
 
 impl ScrubProgress {
-    /// All that was wrong.
+    /// The sum of all errors.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.mended.saturating_add(self.left).saturating_add(self.lost)
     }
 }
 
-/// What a unit is that was checked.
+/// The kind of a checked unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScrubbedKind {
     /// A copy of the superblock.
@@ -65,10 +65,10 @@ pub enum ScrubbedKind {
     Data,
 }
 
-/// One copy of a unit that is not what was written.
+/// A bad copy of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubFault {
-    /// What it is.
+    /// The kind of unit.
     pub kind: ScrubbedKind,
     /// Logical address; of a superblock the byte on the device.
     pub logical: u64,
@@ -80,9 +80,9 @@ pub struct ScrubFault {
     pub device: u64,
     /// Byte on that device.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The defect.
     pub problem: String,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
 }
 
@@ -93,7 +93,7 @@ pub struct LostRange {
     pub subvolume: u64,
     /// Inode number.
     pub inode: u64,
-    /// From the top level of the volume; `None` where the way to it is damaged, or the file has no name.
+    /// Path from the top level of the volume; `None` where a directory on it is damaged, or the file has no name.
     pub path: Option<PathBuf>,
     /// First byte in the file.
     pub offset: u64,
@@ -101,24 +101,24 @@ pub struct LostRange {
     pub len: u64,
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// What was counted.
+    /// The counters.
     pub progress: ScrubProgress,
-    /// The faults, as many as are told: the first [`Self::FAULTS_MAX`].
+    /// The first faults, at most [`Self::FAULTS_MAX`].
     pub faults: Vec<ScrubFault>,
-    /// Parts of files that are lost, as many as are told: the first [`Self::LOST_MAX`].
+    /// The first lost parts of files, at most [`Self::LOST_MAX`].
     pub lost: Vec<LostRange>,
-    /// Numbers of subvolumes that could not be looked through for what is lost.
+    /// Numbers of subvolumes that could not be searched for lost parts.
     pub unreadable: Vec<u64>,
     /// It went to the end.
     pub is_whole: bool,
 }
 
 impl ScrubReport {
-    /// Faults that are told.
+    /// Limit of the faults in a report.
     pub const FAULTS_MAX: usize = 1000;
-    /// Parts of files that are told.
+    /// Limit of the lost parts in a report.
     pub const LOST_MAX: usize = 10_000;
 }

@@ -1,4 +1,4 @@
-//! A scrub from its beginning to its end.
+//! Running a scrub from its beginning to its end. Called by `volume/scrub`.
 
 use std::ops::ControlFlow;
 
@@ -11,23 +11,23 @@ use btrfs_store::error::{BadCopy, Cause};
 use btrfs_store::{BadUnit, Fate, GroupState, ScrubStep, Store};
 
 use super::report::{ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
-use super::{named, stats};
+use super::{lost_files, stats};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Result};
 
-/// Times that a scrub begins anew at the same place, as others had no room but for what it held back.
+/// Times that a scrub restarts at the same place, after its view was given up.
 const RESTARTS_MAX: u32 = 16;
 
-/// Places of lost data that are remembered to be named.
+/// Places of lost data that are kept to find their files.
 const LOST_PLACES_MAX: usize = 1 << 20;
 
-/// What hears of the progress, and says whether to go on.
+/// Receives the progress, and decides whether to continue.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>;
 
-/// Scrubs a volume, until the end or until `watch` says no.
+/// Scrubs a volume, until the end or until `watch` breaks.
 ///
 /// # Errors
-/// `ReadOnly` where it cannot mend; damage of the extent and checksum trees that no copy helps; I/O.
+/// `ReadOnly` where it cannot repair; damage of the extent and checksum trees without a good copy; I/O.
 pub(crate) fn run(names: &Namespace, options: ScrubOptions, watch: Watch<'_>) -> Result<ScrubReport> {
     let store = &names.core.store;
     let mends = !options.read_only;
@@ -43,14 +43,14 @@ pub(crate) fn run(names: &Namespace, options: ScrubOptions, watch: Watch<'_>) ->
     found.report.is_whole = is_whole;
     found.lost.sort_unstable();
     found.lost.dedup();
-    named::name(names, &found.lost, &mut found.report);
+    lost_files::find(names, &found.lost, &mut found.report);
     if mends {
         stats::add(names, &found.report.progress)?;
     }
     Ok(found.report)
 }
 
-/// What was found so far.
+/// The results so far.
 struct Found {
     report: ScrubReport,
     /// Places of data of which no copy is good, and bytes there.
@@ -64,7 +64,7 @@ impl Found {
         Self { report: ScrubReport { progress, ..ScrubReport::default() }, lost: Vec::new() }
     }
 
-    /// Not where another scrub was stopped behind them.
+    /// Superblocks are skipped where an earlier scrub was stopped behind them.
     fn superblocks(&mut self, store: &Store, mends: bool) -> Result<()> {
         if self.report.progress.place > 0 {
             return Ok(());
@@ -157,7 +157,7 @@ fn copies(group: &GroupState) -> u64 {
     Profile::from_flags(group.flags).map_or(1, |profile| profile.mirror_count().into())
 }
 
-/// Others found no room but for what the scrub held back: it goes on with a newer state.
+/// True if the view was given up because its space was needed: the scrub continues with a newer state.
 fn is_given_up(error: &btrfs_store::Error) -> bool {
     matches!(error, btrfs_store::Error::Device(blockdev::Error::Gone { .. }))
 }

@@ -8,7 +8,7 @@ use super::report::ScrubProgress;
 use crate::dir::Namespace;
 use crate::error::{CallerError, Result};
 
-/// What went wrong with a device since its counters were last set to zero.
+/// The errors of a device since its counters were last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceErrors {
     /// Number of the device.
@@ -19,7 +19,7 @@ pub struct DeviceErrors {
     pub read: u64,
     /// Failed flushes.
     pub flush: u64,
-    /// Blocks and sectors that were not what had been written.
+    /// Blocks and sectors that failed their check.
     pub corruption: u64,
     /// Tree blocks of another generation than expected.
     pub generation: u64,
@@ -39,7 +39,7 @@ pub(crate) fn read(names: &Namespace) -> Result<DeviceErrors> {
     let device = names.core.store.default_device().0;
     let found = names.core.store.tree(TreeId::DEV)?.get(&key(device))?;
     let none = DeviceErrors { device, ..DeviceErrors::default() };
-    // An older kernel's item may be shorter: what it has no room for is zero.
+    // An older kernel's item may be shorter: missing counters are zero.
     let Some((item, _)) = found.as_deref().and_then(|bytes| DevStatsItem::parse_prefix(bytes).ok()) else {
         return Ok(none);
     };
@@ -53,7 +53,7 @@ pub(crate) fn read(names: &Namespace) -> Result<DeviceErrors> {
     })
 }
 
-/// Sets the counters to zero; what they were.
+/// Resets the counters; returns the old ones.
 ///
 /// # Errors
 /// `ReadOnly`; as a sync.
@@ -68,7 +68,7 @@ pub(crate) fn reset(names: &Namespace) -> Result<DeviceErrors> {
     Ok(before)
 }
 
-/// Adds what a scrub has found.
+/// Adds the errors found by a scrub.
 ///
 /// # Errors
 /// As a sync.

@@ -1,4 +1,4 @@
-//! Owners, permissions and extended attributes.
+//! Sending owners, permissions and extended attributes. Called by `stream`.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use btrfs_stream::Command;
 use super::sender::{Result, Sender};
 use super::view::Facts;
 
-/// What writing to a file, and giving it to somebody else, take away from it.
+/// The attribute that writing to a file, and changing its owner, remove.
 const CAPABILITY: &[u8] = b"security.capability";
-/// Attributes of this beginning say how what is written is stored.
+/// Prefix of attributes that affect how contents are stored.
 const PROPERTIES: &[u8] = b"btrfs.";
-/// Set-user and set-group bits, which the same takes away.
+/// Set-user and set-group bits, which the same operations clear.
 const SET_ID_BITS: u32 = 0o6000;
 
-/// The attributes that an inode has at the receiver, and is to have, as far as they may differ.
+/// The attributes that an inode has at the receiver, and its new ones, as far as they may differ.
 #[derive(Debug, Default)]
 pub(super) struct Xattrs {
     old: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -23,7 +23,7 @@ pub(super) struct Xattrs {
 }
 
 impl Xattrs {
-    /// Those of an inode that both trees have, or only the new one.
+    /// The attributes of an inode that both trees have, or only the new one.
     pub(super) fn of(sender: &Sender<'_>, ino: u64, is_same: bool) -> Result<Self> {
         let old = match &sender.pair.old {
             Some(old) if is_same => old.xattrs(ino)?,
@@ -33,7 +33,7 @@ impl Xattrs {
     }
 }
 
-/// Sets what has to be known before anything is written.
+/// Sets the attributes that must be there before contents are written.
 pub(super) fn before_contents(sender: &mut Sender<'_>, path: &[u8], xattrs: &Xattrs) -> Result<()> {
     put_xattrs(sender, path, xattrs, |name| name.starts_with(PROPERTIES))
 }
@@ -61,13 +61,13 @@ pub(super) fn after_contents(
     put_xattrs(sender, path, &xattrs, |name| !name.starts_with(PROPERTIES))
 }
 
-/// Sees to the capabilities of a file that may have lost them.
+/// Sends the capabilities of a file again that may have lost them.
 fn again(sender: &mut Sender<'_>, (ino, path): (u64, &[u8]), xattrs: &mut Xattrs) -> Result<()> {
     if let Some(value) = sender.pair.new.xattr(ino, CAPABILITY)? {
         xattrs.old.remove(CAPABILITY);
         xattrs.new.insert(CAPABILITY.to_vec(), value);
     } else if let Some(value) = xattrs.old.get(CAPABILITY) {
-        // Whether the receiver took it away is its own affair: what is there for sure can be removed.
+        // The receiver may have kept or removed it: set for certain, it can be removed.
         sender.put(&Command::SetXattr { path, name: CAPABILITY, value })?;
     }
     Ok(())

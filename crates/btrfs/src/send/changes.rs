@@ -1,4 +1,4 @@
-//! Which inodes of two trees differ, and in what: the items that differ, gathered by inode.
+//! The inodes that differ between two trees: differing items, grouped by inode. Called by `stream` and `report`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(super) struct Changed {
     pub(super) item: bool,
     pub(super) names: bool,
     pub(super) xattrs: bool,
-    /// Bytes of the file whose extents differ in either tree, ascending; where there is no first tree, none.
+    /// Bytes of the file with differing extents in either tree, ascending; none where there is no first tree.
     pub(super) ranges: Vec<Range<u64>>,
 }
 
-/// Goes through what differs, in the order of inode numbers.
+/// Iterates over differing inodes, in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Changes {
     compare: Compare,

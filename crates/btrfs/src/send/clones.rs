@@ -1,9 +1,8 @@
-//! Which data a receiver has already, in a file that it can be cloned from.
+//! Clone sources: finding a file at the receiver that has some data already.
 //!
-//! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
-//! it has such a file, with this extent at this place, because the receiver has that file. Of the subvolume that is
-//! being made, only ranges that the stream has already written are cloned, and ranges of files that it still has from
-//! the parent and will change later.
+//! References to an extent lead to files that use it. Each subvolume that may be cloned from is searched for such a
+//! file, with this extent at this place, because the receiver has that file. Within the new subvolume, only ranges that
+//! the stream has already written are cloned, and ranges of files that are still the parent's and will change later.
 //!
 //! The new subvolume is preferred to all others, even where they have longer ranges, because every receiver finds it.
 //! `btrfs receive` before 6.10 looks up the others by their received UUID only, and a subvolume has none on the volume
@@ -24,7 +23,7 @@ use crate::extents::{ExtentMap, FileExtent, Kind, Stretch};
 /// Extents with more references than these are written: to look for the best one would take longer.
 const REFERENCES_MAX: u64 = 256;
 
-/// Where data can be cloned from.
+/// A clone source.
 #[derive(Debug)]
 pub(super) struct Found {
     path: Vec<u8>,
@@ -56,7 +55,7 @@ struct Candidate {
 }
 
 impl Sender<'_> {
-    /// From where the data at the start of a range can be cloned, and how much of it.
+    /// The clone source for the data at the start of a range, and its length.
     pub(super) fn find_clone(
         &self,
         target: &Target<'_>,
@@ -156,7 +155,7 @@ impl Sender<'_> {
         }
         let map = ExtentMap::load(&view.tree, InodeNo(ino), offset..offset.saturating_add(unit), 1, sector)?;
         let (Stretch::Item(there), end) = map.at(offset, sector) else { return Ok(None) };
-        // As if both were at one place of the file.
+        // Moves the item to the place of the other, to compare them.
         let moved = FileExtent { start: there.start.wrapping_sub(offset).wrapping_add(range.start), ..there };
         if there.kind != Kind::Regular || !is_same_data(&moved, item, range.start) {
             return Ok(None);

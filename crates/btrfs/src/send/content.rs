@@ -1,8 +1,8 @@
-//! What is in files: which bytes differ, and how they are sent.
+//! Sending contents of files: which bytes differ, and by which commands they are sent.
 //!
-//! The extents of both trees are compared where items differ: bytes that lie in the same place of the same extent, and
-//! bytes that are zeros in both, are left alone. What was written and is a hole now, or space that was only
-//! preallocated, is sent as zeros, as the kernel does: a receiver has no other way with version 1.
+//! The extents of both trees are compared where items differ: bytes in the same place of the same extent, and zeros in
+//! both, are not sent. Data that became a hole, or preallocated space, is sent as zeros, as the kernel does: version 1
+//! has no command for holes.
 
 use std::ops::Range;
 
@@ -21,14 +21,14 @@ use crate::error::{Error, Result as VolumeResult, corrupt_inode};
 use crate::extents::{ExtentMap, FileExtent, Kind, Stretch, read_inline};
 use crate::file::{Csums, expand, inline_bytes, read_from_disk};
 
-/// Items of a file that are looked at together.
+/// Items of a file that are read at a time.
 const MAP_ITEMS: usize = 512;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Longest target of a symbolic link: a path without the NUL behind it.
 const PATH_SIZE_MAX: usize = 4095;
 
-/// A file whose contents are sent.
+/// A file with contents to send.
 pub(super) struct Target<'a> {
     pub(super) ino: u64,
     pub(super) path: &'a [u8],
@@ -59,7 +59,7 @@ enum Piece {
 }
 
 impl Sender<'_> {
-    /// Sends what differs in a regular file; whether anything was sent.
+    /// Sends the differences of a regular file; returns whether anything was sent.
     pub(super) fn send_contents(
         &mut self,
         changed: &Changed,
@@ -106,7 +106,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// What is at the start of a range, and where that ends.
+    /// The kind of the piece at the start of a range, and its end.
     fn look(&self, maps: &mut Maps, ino: u64, range: Range<u64>, old: Option<&Facts>) -> VolumeResult<(Piece, u64)> {
         let sector = self.core.store.sizes().sector;
         let at = range.start;
@@ -117,7 +117,7 @@ impl Sender<'_> {
         let before = match old_view {
             Some(view) => {
                 let (before, end) = stretch(&mut maps.old, view, ino, range, sector)?;
-                // What an extent has behind the end of a file is not what one reads there.
+                // Bytes of an extent beyond the end of a file read as zeros.
                 piece_end = piece_end.min(end).min(old.map_or(u64::MAX, |old| old.size));
                 before
             }
@@ -173,7 +173,7 @@ impl Sender<'_> {
                 Some(found) => {
                     let len = found.len;
                     let end = at.saturating_add(len);
-                    // A part of a sector can be cloned to the end of a file alone.
+                    // A part of a sector can be cloned only to the end of a file.
                     if !end.is_multiple_of(u64::from(self.core.store.sizes().sector)) && target.size_there > end {
                         self.put(&Command::Truncate { path: target.path, size: at })?;
                         target.size_there = at;
@@ -225,7 +225,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Writes a range of a file of which `bytes` are those from `first` on; behind them are zeros.
+    /// Writes a range of a file: `bytes` are those from `first` on, followed by zeros.
     fn send_bytes(&mut self, path: &[u8], range: &Range<u64>, first: u64, bytes: &[u8]) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -244,7 +244,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Sends a compressed extent as it is, where that is shorter than what it holds for the range.
+    /// Sends a compressed extent undecoded, where that is shorter than its bytes in the range.
     fn send_encoded(&mut self, target: &Target<'_>, range: &Range<u64>, item: &FileExtent) -> Result<bool> {
         let sector_size = self.core.store.sizes().sector;
         let compression = match CompressionType::from_raw(item.compression) {
@@ -256,7 +256,7 @@ impl Sender<'_> {
         let len = range.end - range.start;
         let unencoded_len = if item.kind == Kind::Inline { item.len } else { item.ram_bytes };
         let unencoded_offset = item.offset.saturating_add(range.start - item.start);
-        // A part of a sector can be written so only at the end of the file as it is there.
+        // A part of a sector can be written so only at the present end of the file.
         let is_aligned = range.start.is_multiple_of(u64::from(sector_size));
         let is_whole = is_aligned && (len.is_multiple_of(u64::from(sector_size)) || target.size_there <= range.end);
         if len > unencoded_len.saturating_sub(unencoded_offset) || !is_whole {
@@ -289,7 +289,7 @@ impl Sender<'_> {
         Ok(stored)
     }
 
-    /// Decompresses the extent that `item` is of, where it is not the last one.
+    /// Decompresses the extent of `item`, unless it is the last one.
     fn decompress(&mut self, target: &Target<'_>, item: &FileExtent) -> VolumeResult<()> {
         let is_last = |kept: &(Logical, Generation, Vec<u8>)| (kept.0, kept.1) == (item.disk, item.generation);
         if self.contents.decompressed.as_ref().is_some_and(is_last) {
@@ -328,14 +328,14 @@ impl Sender<'_> {
     }
 }
 
-/// Where the sector ends that `at` is inside of; nowhere, where it is at the start of one.
+/// The end of the sector that `at` is inside of; `u64::MAX` where it is at the start of one.
 fn next_sector(at: u64, sector: u32) -> u64 {
     let unit = u64::from(sector);
     if at.is_multiple_of(unit) { u64::MAX } else { at.saturating_add(unit - at % unit) }
 }
 
 /// The ranges in which items differ, and the rest of the sector in which a file ended that is longer now: a receiver
-/// has zeros there, whatever the extent has that both have.
+/// has zeros there, regardless of the shared extent.
 fn with_end(ranges: &[Range<u64>], old_size: u64, size: u64, sector: u32) -> Vec<Range<u64>> {
     let end = next_sector(old_size, sector).min(size);
     let mut ranges = ranges.to_vec();

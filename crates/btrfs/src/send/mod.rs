@@ -1,17 +1,16 @@
-//! Send streams: what makes a subvolume, or turns one snapshot into another, at a receiver.
+//! Send streams: commands that create a subvolume, or turn one snapshot into another, at a receiver.
 //!
-//! [`send`] is a function of two trees that do not change, and writes commands to an encoder. It goes through what
-//! differs in the order of inode numbers ([`changes`]), twice: first everything that loses its place is set aside or
-//! removed ([`names::clear`]), then each inode gets its names, contents and attributes ([`names::place`], [`content`],
-//! [`attributes`]). Times of directories come behind what changes in them.
+//! [`send`] is a function of two trees that do not change, and writes commands to an encoder. It iterates over
+//! differences in the order of inode numbers ([`changes`]), twice: first every inode that loses its place is set aside
+//! or removed ([`names::clear`]), then each inode gets its names, contents and attributes ([`names::place`],
+//! [`content`], [`attributes`]). Times of directories are set after the changes in them.
 //!
 //! Invariants
-//! * What is remembered is bounded, or a number for each directory of some kind that differs: trees of any size can be
-//!   sent.
+//! * Memory is bounded, but for one number for each differing directory of some kinds: trees of any size can be sent.
 //! * Every path in a command is where its inode is at the receiver at that moment ([`places`]).
 //!
-//! Failure: damage and I/O as everywhere; images that contradict themselves give streams that a receiver refuses, and
-//! cannot keep the sender from ending. Caller: `volume`.
+//! Failure: damage and I/O as everywhere; images that contradict themselves give streams that a receiver refuses, but
+//! the sender still ends. Caller: `volume`.
 
 mod attributes;
 mod changes;

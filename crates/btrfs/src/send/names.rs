@@ -1,4 +1,4 @@
-//! Names: what goes first, and what comes then.
+//! Sending names: clearing the old ones, then placing the new ones. Called by `stream`.
 
 use btrfs_disk::items::FileKind;
 use btrfs_stream::{Command, Special};
@@ -9,15 +9,15 @@ use super::view::{Facts, Name, join};
 use crate::error::Result as VolumeResult;
 use crate::inode::ROOT_DIR_INO;
 
-/// Attributes that a new node gets from its directory, and a value that takes each away again, whether it is there or
-/// not: of access lists, one that says no more than the permissions, or nothing.
+/// Attributes that a new node inherits from its directory, and a value that removes each, whether it is there or not:
+/// for an access list one that equals the permissions, or an empty one.
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const COMPRESSION: &[u8] = b"btrfs.compression";
 /// The head of an access list without entries.
 const NO_ACL: &[u8] = &[2, 0, 0, 0];
 
-/// Takes an inode of the old tree out of the way, as far as it does not stay where it is.
+/// Sets aside or removes an inode of the old tree, unless it keeps its place.
 pub(super) fn clear(sender: &mut Sender<'_>, ino: u64) -> Result<()> {
     let Some(old) = sender.pair.old_facts(ino)?.filter(|_| ino != ROOT_DIR_INO.0) else { return Ok(()) };
     let new = sender.pair.new.facts(ino)?;
@@ -58,13 +58,13 @@ fn old_path(sender: &Sender<'_>, name: &Name) -> VolumeResult<Vec<u8>> {
     Ok(join(&sender.places.while_clearing(pair, old, name.dir)?, &name.name))
 }
 
-/// Removes a directory that was set aside; nothing is left in it.
+/// Removes a directory that was set aside, and is empty by now.
 pub(super) fn remove_aside(sender: &mut Sender<'_>, ino: u64, old: &Facts) -> Result<()> {
     let path = sender.pair.aside(ino, old.generation)?;
     sender.put(&Command::Rmdir { path: &path })
 }
 
-/// Makes an inode of the new tree, or brings it to its place, and gives it all its names; the path of one of them.
+/// Creates an inode of the new tree, or moves it to its place, and adds all its names; returns one path.
 pub(super) fn place(sender: &mut Sender<'_>, ino: u64, new: &Facts, is_same: bool) -> Result<Option<Vec<u8>>> {
     if ino == ROOT_DIR_INO.0 {
         sender.places.note_placed(ino, false);
@@ -114,7 +114,7 @@ fn place_file(sender: &mut Sender<'_>, ino: u64, new: &Facts, is_same: bool) -> 
     Ok(())
 }
 
-/// Renames what was set aside.
+/// Renames an inode that was set aside to its place.
 fn bring(sender: &mut Sender<'_>, path: &[u8], name: &Name) -> Result<()> {
     make_missing(sender, name.dir)?;
     let to = sender.places.of(&sender.pair, name)?;
@@ -122,7 +122,7 @@ fn bring(sender: &mut Sender<'_>, path: &[u8], name: &Name) -> Result<()> {
     sender.touch(name.dir)
 }
 
-/// Makes the directories that are to be there before something goes into `dir`.
+/// Creates directories that have to exist before a name is added to `dir`.
 fn make_missing(sender: &mut Sender<'_>, dir: u64) -> Result<()> {
     for dir in sender.places.missing(&sender.pair, dir)? {
         let name = sender.pair.new.name_of_dir(dir)?;
@@ -158,7 +158,7 @@ fn make_in_place(sender: &mut Sender<'_>, number: u64, new: &Facts, name: &Name)
     if new.kind != FileKind::Symlink { without_inherited(sender, name.dir, new, path) } else { Ok(()) }
 }
 
-/// Takes from a new node what it got from its directory.
+/// Removes the inherited attributes of a new node.
 fn without_inherited(sender: &mut Sender<'_>, dir: u64, new: &Facts, path: &[u8]) -> Result<()> {
     let inherited = match sender.inherited.filter(|known| known.dir == dir) {
         Some(known) => known,
@@ -193,7 +193,7 @@ fn may_have(pair: &Pair, dir: u64, name: &[u8]) -> VolumeResult<bool> {
     }
 }
 
-/// An access list that says what the permissions say.
+/// An access list that equals the permissions.
 fn plain_acl(mode: u32) -> Vec<u8> {
     let mut acl = NO_ACL.to_vec();
     for (tag, shift) in [(1u16, 6), (4, 3), (0x20, 0)] {
@@ -205,7 +205,7 @@ fn plain_acl(mode: u32) -> Vec<u8> {
     acl
 }
 
-/// A device number as streams have it, from what is on disk: the minor number in the low 20 bits.
+/// The device number in the encoding of streams, from that on disk: the minor number in the low 20 bits.
 fn encoded(rdev: u64) -> u64 {
     let (major, minor) = (rdev >> 20, rdev & 0xf_ffff);
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)

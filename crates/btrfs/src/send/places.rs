@@ -1,16 +1,16 @@
-//! Where inodes are at the receiver while a stream is being made.
+//! The places of inodes at the receiver while a stream is being made.
 //!
 //! ```text
-//! the old tree -- clear: what lost its place is set aside --> -- place: in the order of numbers --> the new tree
+//! old tree -- clear: inodes that lose their place are set aside --> -- place: by number --> new tree
 //! ```
 //!
-//! What has no place any more, or another one, is first set aside: directories, and files that keep none of their
-//! names, get a name of their own at the top, `oINO-GENERATION-N`; names that other files lose are removed. Then
-//! nothing stands where something has to go, nothing moved lies below anything else that moves, and every inode can be
-//! given its new place at any time, however directories were moved into each other.
+//! An inode that loses its place is first set aside: directories, and files that keep none of their names, get a name
+//! of their own at the top, `oINO-GENERATION-N`; names that other files lose are removed. Then no place of a new name
+//! is taken, no moved directory lies below another that moves, and every inode can be given its new place at any time,
+//! however directories were moved into each other.
 //!
-//! So the place of a directory follows from the two trees and from how far this has come: its way up in one of them, to
-//! the first directory that is set aside. Nothing is remembered but the directories that were made before their turn.
+//! So the place of a directory follows from the two trees and from the progress: its path in one of them, up to the
+//! first directory that is set aside. Only directories that were made before their turn are remembered.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -72,7 +72,7 @@ impl Pair {
         }
     }
 
-    /// What became of the names of a file that is in both trees.
+    /// The changes of the names of a file that is in both trees.
     pub(super) fn links(&self, ino: u64) -> Result<Links> {
         let mut links = Links { added: self.new.names(ino)?, ..Links::default() };
         for name in self.old_names(ino)? {
@@ -87,7 +87,7 @@ impl Pair {
         Ok(links)
     }
 
-    /// The name at the top of what is set aside: one that neither tree has there.
+    /// The name at the top for an inode that is set aside: one that neither tree has there.
     pub(super) fn aside(&self, ino: u64, generation: u64) -> Result<Vec<u8>> {
         let mut count = 0u64;
         loop {
@@ -102,12 +102,12 @@ impl Pair {
     }
 }
 
-/// How far the receiver is.
+/// The progress of the receiver.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Inodes below this number were set aside where they had to be.
+    /// Inodes below this number were set aside where necessary.
     pub(super) cleared: u64,
-    /// Inodes below this number are where they belong.
+    /// Inodes below this number are in their places.
     placed: u64,
     /// New directories that were made before their turn.
     early: BTreeSet<u64>,
@@ -115,7 +115,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Where a directory of the old tree is while others are set aside.
+    /// The place of a directory of the old tree while others are set aside.
     pub(super) fn while_clearing(&self, pair: &Pair, old: &View, dir: u64) -> Result<Vec<u8>> {
         let mut path = PathUp::default();
         let mut at = dir;
@@ -132,7 +132,7 @@ impl Places {
         Ok(path.finish())
     }
 
-    /// Where a directory of the new tree is while inodes get their places; it was made.
+    /// The place of a directory of the new tree while inodes get their places; it was made.
     pub(super) fn of_dir(&self, pair: &Pair, dir: u64) -> Result<Vec<u8>> {
         if let Some(path) = self.paths.borrow().get(&dir) {
             return Ok(path.clone());
@@ -159,12 +159,12 @@ impl Places {
         Ok(path)
     }
 
-    /// Where a name of the new tree is, or goes.
+    /// The place of a name of the new tree.
     pub(super) fn of(&self, pair: &Pair, name: &Name) -> Result<Vec<u8>> {
         Ok(join(&self.of_dir(pair, name.dir)?, &name.name))
     }
 
-    /// New directories on the way to `dir`, and itself, that were not made, the topmost first.
+    /// New directories on the path to `dir`, and itself, that were not made yet, the topmost first.
     pub(super) fn missing(&self, pair: &Pair, dir: u64) -> Result<Vec<u64>> {
         let mut missing = Vec::new();
         let mut way = PathUp::default();
@@ -189,7 +189,7 @@ impl Places {
         self.early.contains(&dir)
     }
 
-    /// All inodes up to this one are where they belong; `moved` says that a directory is somewhere else now.
+    /// Notes that all inodes up to this one are in their places; `moved` when a directory has moved.
     pub(super) fn note_placed(&mut self, ino: u64, moved: bool) {
         self.placed = ino.saturating_add(1);
         self.early.remove(&ino);

@@ -1,4 +1,4 @@
-//! What differs between two subvolumes, for those who read it.
+//! Reports of the differences between two subvolumes, for people.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -20,15 +20,15 @@ use crate::inode::{Core, FileType, ROOT_DIR_INO, kind_of};
 pub struct Change {
     /// Its inode number.
     pub ino: InodeNo,
-    /// What it is: in the second subvolume, or in the first one where that alone has it.
+    /// Its kind: in the second subvolume, or in the first one where only that has it.
     pub kind: FileType,
-    /// What became of it.
+    /// The change of the inode.
     pub what: ChangeKind,
-    /// What became of its names.
+    /// The changes of its names.
     pub names: Vec<Named>,
 }
 
-/// What became of an inode.
+/// The change of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeKind {
     /// Only the second subvolume has it.
@@ -39,16 +39,16 @@ pub enum ChangeKind {
     Changed {
         /// A path that it has in the second subvolume.
         path: PathBuf,
-        /// Bytes of a file that are in other extents, or are zeros now; they may be the same bytes.
+        /// Bytes of a file that are in other extents, or are zeros now; their values may be the same.
         data: Vec<Range<u64>>,
         /// Its size before and after, where that differs. None for a directory.
         size: Option<(u64, u64)>,
-        /// Owner, permissions or attributes differ; for anything but a directory, or the times.
+        /// Owner, permissions or attributes differ; for an inode other than a directory, or the times.
         metadata: bool,
     },
 }
 
-/// What became of a name.
+/// The change of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
     /// Only the second subvolume has it.
@@ -59,10 +59,11 @@ pub enum Named {
     Renamed(PathBuf, PathBuf),
 }
 
-/// Shows what differs between two subvolumes, in the order of inode numbers. `core` is of a state that does not change.
+/// Shows the differences between two subvolumes, in the order of inode numbers. `core` is of a state that does not
+/// change.
 ///
 /// # Errors
-/// `NoSuchSubvolume`, damage, I/O, and what `show` fails with.
+/// `NoSuchSubvolume`, damage, I/O, and those of `show`.
 pub(crate) fn report<E: From<vfs::Error>>(
     core: &Core,
     (old, new): (TreeId, TreeId),
@@ -126,7 +127,7 @@ fn changes_of(pair: &Pair, changed: &Changed) -> Result<Vec<Change>> {
     Ok(found)
 }
 
-/// What differs of an inode that both have.
+/// The differences of an inode that both have.
 fn both(pair: &Pair, changed: &Changed, old: &Facts, new: &Facts) -> Result<Option<(ChangeKind, Vec<Named>)>> {
     let is_root = changed.ino == ROOT_DIR_INO.0;
     let names = if is_root { Vec::new() } else { renamed(pair, changed.ino)? };

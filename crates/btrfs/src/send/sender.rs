@@ -1,4 +1,5 @@
-//! What makes a stream: what it is told, what it remembers, and where it writes.
+//! The sender: the options, state and output of a stream in the making. Used by the modules that send names, contents
+//! and attributes.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -15,10 +16,10 @@ use crate::error::{CallerError, Error, Result as VolumeResult};
 use crate::inode::{Core, Timestamp};
 use crate::subvol::changed_since_receipt;
 
-/// Directories whose times are set together, behind what changes in them.
+/// Directories whose times are set together, after the changes in them.
 const TOUCHED_MAX: usize = 1 << 16;
 
-/// Most data of one command: what the kernel sends in one.
+/// Most data of one command, as in the kernel.
 const WRITE_BYTES_V1: usize = 48 << 10;
 const WRITE_BYTES_V2: usize = 128 << 10;
 
@@ -29,9 +30,9 @@ pub struct SendOptions {
     pub version: u32,
     /// Sends compressed extents as they are on disk. Needs version 2.
     pub compressed_data: bool,
-    /// Says which bytes differ, not what they are.
+    /// Sends which bytes differ, without their contents.
     pub no_data: bool,
-    /// Writes the rest of the same stream alone, from where its receipt was cut short.
+    /// Writes only the rest of the same stream, from where its receipt was cut short.
     pub rest_from: Option<ResumePoint>,
     /// Sends subvolumes that were changed after they were received, under their received UUIDs.
     pub takes_changed: bool,
@@ -47,13 +48,13 @@ impl Default for SendOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The volume, or what was asked of it.
+    /// An error of the volume, or of the request.
     #[error(transparent)]
     Volume(#[from] vfs::Error),
-    /// The subvolume can be changed, so that its state would not be one state.
+    /// The subvolume is not read-only, so it has no fixed state.
     #[error("the subvolume {path} can be changed: only read-only ones are sent")]
     Writable {
-        /// Where it is, from the top level.
+        /// Its path from the top level.
         path: String,
     },
     /// The subvolume was changed after it was received: its received UUID names another state for every receiver.
@@ -63,7 +64,7 @@ pub enum SendError {
         btrfs_disk::Uuid(*uuid)
     )]
     Changed {
-        /// Where it is, from the top level.
+        /// Its path from the top level.
         path: String,
         /// Its received UUID.
         uuid: Uuid,
@@ -72,26 +73,26 @@ pub enum SendError {
         /// The transaction of its last change.
         changed: u64,
     },
-    /// The point from where the rest of a stream is asked for is of another stream.
+    /// The point to resume at is of another stream.
     #[error(
         "the token is of subvolume {} in transaction {} and a stream of version {}; this is {}, {ctransid}, version \
          {version}",
         btrfs_disk::Uuid(point.uuid), point.ctransid, point.version, btrfs_disk::Uuid(*uuid)
     )]
     OtherPoint {
-        /// What was given.
+        /// The given point.
         point: ResumePoint,
-        /// What the subvolume is known by.
+        /// The UUID of the subvolume.
         uuid: Uuid,
         /// Transaction of its last change.
         ctransid: u64,
         /// The version of its stream.
         version: u32,
     },
-    /// The stream cannot be written to where it goes.
+    /// The stream cannot be written to its output.
     #[error("the stream: {0}")]
     Output(#[source] io::Error),
-    /// The stream cannot hold it.
+    /// The stream cannot represent it.
     #[error(transparent)]
     Stream(btrfs_stream::Error),
 }
@@ -125,12 +126,12 @@ pub(crate) struct Source {
     pub(super) id: TreeId,
     pub(super) uuid: Uuid,
     pub(super) ctransid: u64,
-    /// It was itself received, and `uuid` is its received UUID.
+    /// It was itself received; `uuid` is its received UUID then.
     pub(super) is_received: bool,
 }
 
 impl Source {
-    /// What a receiver knows the subvolume `id` by. `path` is where it is, for what is said of it.
+    /// The UUID and transaction by which a receiver knows the subvolume `id`. `path` is for messages.
     ///
     /// # Errors
     /// `NoSuchSubvolume`, [`SendError::Writable`]; [`SendError::Changed`] unless `takes_changed`.
@@ -159,7 +160,7 @@ impl Source {
     }
 }
 
-/// What reading contents needs.
+/// Buffers for reading contents.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) version: Version,
@@ -182,7 +183,7 @@ impl Contents {
 /// The subvolumes that may be cloned from.
 #[derive(Debug)]
 pub(super) struct Clones {
-    /// Those that the receiver has.
+    /// Subvolumes that the receiver has.
     pub(super) others: Vec<(View, Source)>,
     pub(super) own: Source,
 }
@@ -201,7 +202,7 @@ impl Clones {
     }
 }
 
-/// What new nodes may get from a directory.
+/// Attributes that new nodes may inherit from a directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inherited {
     pub(super) dir: u64,
@@ -209,7 +210,7 @@ pub(super) struct Inherited {
     pub(super) compression: bool,
 }
 
-/// What makes a stream.
+/// The making of one stream.
 pub(super) struct Sender<'a> {
     pub(super) core: &'a Core,
     pub(super) pair: Pair,
@@ -218,9 +219,9 @@ pub(super) struct Sender<'a> {
     pub(super) clones: Clones,
     pub(super) options: SendOptions,
     pub(super) encoder: Encoder<&'a mut dyn Write>,
-    /// Directories whose times are not as they have to be.
+    /// Directories whose times have to be set.
     pub(super) touched: BTreeSet<u64>,
-    /// What is known of the last directory that something new was made in.
+    /// The attributes inherited from the directory in which the last node was made.
     pub(super) inherited: Option<Inherited>,
 }
 
@@ -229,7 +230,7 @@ impl Sender<'_> {
         Ok(self.encoder.command(command)?)
     }
 
-    /// Notes that the times of a directory have to be set once more.
+    /// Notes that the times of a directory have to be set again.
     pub(super) fn touch(&mut self, dir: u64) -> Result<()> {
         if self.touched.len() >= TOUCHED_MAX && !self.touched.contains(&dir) {
             self.set_times_of_touched()?;
@@ -238,7 +239,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Sets the times of directories in which something has changed since they were set.
+    /// Sets the times of directories that have changed since.
     pub(super) fn set_times_of_touched(&mut self) -> Result<()> {
         for dir in std::mem::take(&mut self.touched) {
             if let Some(facts) = self.pair.new.facts(dir)? {

@@ -1,4 +1,4 @@
-//! The order in which a stream is made.
+//! The order of the commands of a stream. Called by `volume/send`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,8 +14,8 @@ use super::view::View;
 use crate::error::{CallerError, Error, Result as VolumeResult};
 use crate::inode::{Core, ROOT_DIR_INO};
 
-/// Writes the stream that makes `to` from `from`, or from nothing. Files are cloned from what `sources` have too, which
-/// the receiver must have. `name` is what the subvolume is called. `core` is of a state that does not change.
+/// Writes the stream that makes `to` from `from`, or from nothing. Data is also cloned from files of `sources`, which
+/// the receiver must have. `name` is the name of the subvolume. `core` is of a state that does not change.
 pub(crate) fn send<'a>(
     core: &'a Core,
     from: Option<&Source>,
@@ -75,7 +75,7 @@ impl Sender<'_> {
         Ok(Changes::new(&self.pair, self.core.store.sizes().sector)?)
     }
 
-    /// Sets aside, or removes, what is not to stay where it is.
+    /// Sets aside, or removes, inodes that lose their places.
     fn clear(&mut self) -> Result<()> {
         if self.pair.old.is_none() {
             return Ok(());
@@ -97,7 +97,7 @@ impl Sender<'_> {
             let ino = changed.ino;
             let old = self.pair.old_facts(ino)?;
             let new = self.pair.new.facts(ino)?;
-            // The root directory is there with the subvolume, also where that has nothing to do with the other.
+            // The root directory exists with the subvolume, even if that is unrelated to the other.
             let is_root = ino == ROOT_DIR_INO.0;
             let same = old.filter(|old| is_root || new.is_some_and(|new| new.is_same_as(old)));
             if let Some(gone) = old.filter(|old| old.is_dir() && same.is_none()) {

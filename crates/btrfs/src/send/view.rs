@@ -1,4 +1,5 @@
-//! A subvolume as the sender reads it: inodes, names and attributes as the items of one committed tree have them.
+//! A subvolume as the sender reads it: inodes, names and attributes from the items of one committed tree. Used by the
+//! sender and by reports of differences.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,12 +16,12 @@ use btrfs_store::{Scan, Tree};
 use crate::error::{Result, corrupt_inode};
 use crate::inode::{InodeFlags, ROOT_DIR_INO, Timestamp, time_from_disk};
 
-/// Directories whose names are kept in memory.
+/// Directories whose names are cached.
 const DIRS_MAX: usize = 4096;
-/// Longest path that a stream can have, in bytes: a longer way to the top is a loop.
+/// Longest path of a stream, in bytes: a longer path to the top is a loop.
 const PATH_BYTES_MAX: usize = 4095;
 
-/// What an inode item says, of one that has a name.
+/// The fields of the item of an inode that has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) generation: u64,
@@ -42,7 +43,7 @@ impl Facts {
         self.kind == FileKind::Directory
     }
 
-    /// True where both are of one inode: a number is given again, a number in a transaction is not.
+    /// True where both are of one inode: a number may be reused, but not within one transaction.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         self.generation == other.generation && self.kind == other.kind
     }
@@ -55,11 +56,11 @@ pub(super) struct Name {
     pub(super) name: Vec<u8>,
 }
 
-/// What leads to a directory.
+/// A directory's generation and name.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) generation: u64,
-    /// None of the root directory.
+    /// `None` for the root directory.
     pub(super) name: Option<Name>,
 }
 
@@ -76,7 +77,7 @@ impl View {
         Self { id: tree.id(), tree, dirs: RefCell::default() }
     }
 
-    /// What is known of an inode; `None` where there is none, or none that has a name.
+    /// The fields of an inode; `None` where there is none with this number, or it has no name.
     pub(super) fn facts(&self, ino: u64) -> Result<Option<Facts>> {
         let key = Key::new(ino, item_type::INODE_ITEM, 0);
         let Some(item) = self.tree.get_with(&key, |bytes| InodeItem::parse(bytes).copied())? else { return Ok(None) };
@@ -119,7 +120,7 @@ impl View {
         Ok(names)
     }
 
-    /// What leads to a directory; `None` where there is none of this number.
+    /// A directory; `None` where there is none with this number.
     pub(super) fn dir(&self, ino: u64) -> Result<Option<Rc<Dir>>> {
         if let Some(known) = self.dirs.borrow().get(&ino) {
             return Ok(known.clone());
@@ -139,7 +140,7 @@ impl View {
         Ok(found)
     }
 
-    /// The path of a directory from the root of the subvolume, as the tree has it.
+    /// The path of a directory from the root of the subvolume, according to the tree.
     pub(super) fn path_of_dir(&self, ino: u64) -> Result<Vec<u8>> {
         let mut path = PathUp::default();
         let mut at = ino;
@@ -151,7 +152,7 @@ impl View {
         Ok(path.finish())
     }
 
-    /// The name of a directory that a name leads into.
+    /// The name of a directory that contains names.
     ///
     /// # Errors
     /// `Corrupt` where there is none.
@@ -201,7 +202,7 @@ impl View {
     }
 }
 
-/// A path that is found from its end.
+/// A path that is built from its end.
 #[derive(Debug, Default)]
 pub(super) struct PathUp {
     names: Vec<Vec<u8>>,
@@ -212,7 +213,7 @@ impl PathUp {
     /// Adds a name in front.
     ///
     /// # Errors
-    /// `Corrupt` for a path that no stream can have: the way up is a loop, or nobody could have made it.
+    /// `Corrupt` for a path that is too long for a stream: a loop, or one that no program can have made.
     pub(super) fn push(&mut self, view: &View, ino: u64, name: &[u8]) -> Result<()> {
         self.bytes = self.bytes.saturating_add(name.len()).saturating_add(1);
         if self.bytes > PATH_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! New subvolumes: empty ones, and snapshots.
+//! New subvolumes: empty ones, and snapshots. Called by `vfs_impl/subvolumes`.
 
 use btrfs_disk::flags::{InodeFlags, RootFlags};
 use btrfs_disk::items::{InodeItem, InodeRefEntry, OnDisk, RootItem, Timespec};
@@ -19,7 +19,7 @@ use crate::writeback;
 /// references, two entries, the directory's inode, one or two UUIDs.
 const CREATE_ITEMS: u32 = 12;
 
-/// What a new subvolume's root directory is like.
+/// The attributes of a new subvolume's root directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewSubvolume<'a> {
     pub(crate) permissions: u32,
@@ -70,7 +70,7 @@ pub(crate) fn create(namespace: &Namespace, dir: &Inode, name: &[u8], new: NewSu
 /// Makes a snapshot of the subvolume `source`, named `name` in `dir`.
 ///
 /// # Errors
-/// As making a directory, and what writing the source's data can fail with.
+/// As making a directory, and those of writing the source's data.
 pub(crate) fn snapshot(
     namespace: &Namespace,
     source: TreeId,
@@ -81,9 +81,9 @@ pub(crate) fn snapshot(
     check_name(name)?;
     let core = &namespace.core;
     let source = core.root(source)?;
-    // Found early, a mistake costs no commit.
+    // Checked early, so that a mistake costs no commit.
     check_is_free(namespace, dir, name)?;
-    let _waiting = core.data.synced.wait();
+    let _waiting = core.data.syncs.wait();
     writeback::flush_tree(core, source.id)?;
     core.store.make_way()?;
     let id = copy_tree(namespace, &source, dir, name, mode)?;
@@ -92,11 +92,10 @@ pub(crate) fn snapshot(
     Ok(id)
 }
 
-/// Takes the inodes out of a new snapshot that have no names: their source's are open, but nobody
-/// can have these open.
+/// Removes inodes without names from a new snapshot: in the source they are open, but here they cannot be opened.
 fn drop_nameless(namespace: &Namespace, id: TreeId) -> Result<()> {
     match namespace.remove_orphans(&*namespace.core.root(id)?) {
-        // The snapshot is made. Its orphan items say what is left to the next open of the volume.
+        // The snapshot is made. Its orphan items stay for the next open of the volume.
         Err(Error::NoSpace(_)) => Ok(()),
         removed => removed,
     }
@@ -174,7 +173,7 @@ pub(super) fn new_root_item(generation: Generation, node_bytes: u32, uuid: Uuid,
     item
 }
 
-/// The root item of a snapshot: the source's, with an identity of its own.
+/// The root item of a snapshot: the source's, with a UUID of its own.
 fn snapshot_item(source: RootItem, generation: Generation, uuid: Uuid, now: Timestamp, mode: SnapshotMode) -> RootItem {
     let mut item = source;
     let mut flags = source.root_flags();

@@ -1,4 +1,5 @@
-//! A subvolume goes: its name at once, its tree step by step.
+//! Deleting a subvolume: its name at once, its tree step by step. Called by `vfs_impl/subvolumes`, `volume` and
+//! background work.
 
 use std::time::{Duration, Instant};
 
@@ -16,17 +17,18 @@ use crate::writeback;
 /// Items that a deletion changes: two entries, two root references, the directory's inode, the
 /// root item, an orphan item, two UUIDs.
 const DELETE_ITEMS: u32 = 10;
-/// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it, and
-/// for what it queues to be applied, which are hundreds of changes for a leaf full of extents.
+/// Tree blocks that one step of dropping a tree visits: a commit, and other operations, may wait for it, and for
+/// applying the changes it queues, which are hundreds for a leaf full of extents.
 const DROP_STEP_BLOCKS: u32 = 16;
 /// Steps that a sync waits for: a quarter of a GiB of tree blocks.
 const SYNC_STEPS_MAX: u32 = 1024;
-/// For how long a sync begins further steps while others use the volume, who wait for the processors or the sync.
+/// How long a sync begins further steps while other operations use the volume, which wait for the processors or the
+/// sync.
 const SYNC_SHARED_MAX: Duration = Duration::from_millis(5);
 
-/// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and
-/// nothing in it can be found. Files that are open can be read and written until they are closed;
-/// [`drop_dead_trees`] gives the space back of subvolumes that nobody uses.
+/// Deletes the subvolume named `name` in `dir`. On return its name is gone, and nothing in it can be found. Open files
+/// can be read and written until they are closed; [`drop_dead_trees`] frees the space of subvolumes that are not in
+/// use.
 ///
 /// # Errors
 /// `NotFound`, `InvalidArgument` (no subvolume), `Busy` (the default subvolume), `NotEmpty` (it
@@ -35,7 +37,7 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     delete_if(namespace, dir, name, |_| true)
 }
 
-/// As [`delete`], but only if the name still leads to this subvolume: it may have been renamed since the caller looked.
+/// As [`delete`], but only if `is_right` accepts the subvolume: it may have been renamed since the caller looked.
 ///
 /// # Errors
 /// As [`delete`]; `NotFound` if the name leads to another subvolume.
@@ -48,7 +50,7 @@ pub(crate) fn delete_if(
     check_name(name)?;
     let core = &namespace.core;
     let reservation = namespace.reserve_urgent(DELETE_ITEMS)?;
-    // Serialises with creations: none can appear below the subvolume meanwhile.
+    // Serialises with creations: none can be made below the subvolume meanwhile.
     let mut last_given = core.last_subvolume.lock();
     let names = dir.lock_names();
     check_can_remove(dir)?;
@@ -61,7 +63,7 @@ pub(crate) fn delete_if(
         return Err(CallerError::NotFound.into());
     }
     check_deletable(namespace, id)?;
-    // Others may know the subvolume by its number, which goes from the tree of roots with it.
+    // The number is not reused, though the tree of roots loses it: programs may know the subvolume by it.
     *last_given = id.0.max(*last_given);
     let root = core.root(id)?;
     root.set_deleted();
@@ -104,7 +106,7 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
     remove_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)
 }
 
-/// Gives back the space of the deleted subvolumes that nobody uses any more.
+/// Frees the space of deleted subvolumes that are not in use any more.
 ///
 /// # Errors
 /// As [`drop_tree`].
@@ -112,24 +114,24 @@ pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
     drop_dead(namespace, &mut Patience::endless())
 }
 
-/// Begins with that, for a caller that does not wait long: after some steps, or little time where others use the
-/// volume (one step, where one sync follows the other), the rest is left to [`drop_dead_trees`].
+/// Begins with that, for a caller that does not wait long: after some steps, or a short time where other operations use
+/// the volume (one step, where syncs are frequent), the rest is left to [`drop_dead_trees`].
 ///
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
-    let is_often = namespace.core.data.synced.is_often();
+    let is_often = namespace.core.data.syncs.is_often();
     let patient_until = Instant::now().checked_add(if is_often { Duration::ZERO } else { SYNC_SHARED_MAX });
     let begun = namespace.core.store.changes_begun();
     drop_dead(namespace, &mut Patience { steps_left: SYNC_STEPS_MAX, patient_until, begun })
 }
 
-/// How long who takes trees apart goes on.
+/// The limits of a deletion of trees.
 struct Patience {
     steps_left: u32,
-    /// Until when it goes on though others use the volume; for ever where that is not said.
+    /// Time until which it continues although other operations use the volume; no limit if `None`.
     patient_until: Option<Instant>,
-    /// Changes that were begun before, or by the caller since.
+    /// Changes begun before the deletion, or by the deletion.
     begun: u64,
 }
 
@@ -143,7 +145,7 @@ impl Patience {
         self.begun = self.begun.saturating_add(1);
     }
 
-    /// Notes a step; false where it was the last, when so many changes were begun by now, by whomever.
+    /// Notes a step; false where it was the last. `begun` is the number of all changes begun by now.
     fn goes_on(&mut self, begun: u64) -> bool {
         self.note_change();
         self.steps_left = self.steps_left.saturating_sub(1);
@@ -163,16 +165,15 @@ fn drop_dead(namespace: &Namespace, patience: &mut Patience) -> Result<()> {
     Ok(())
 }
 
-/// Gives back the space of a deleted subvolume. Commits first: until then the last committed
-/// state still has the subvolume.
+/// Frees the space of a deleted subvolume. Commits first: until then the last committed state still has the subvolume.
 ///
 /// # Errors
-/// When a tree cannot be read or changed; the next open goes on where this stopped.
+/// When a tree cannot be read or changed; the next open continues from there.
 pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
     drop_in_steps(namespace, id, &mut Patience::endless()).map(drop)
 }
 
-/// False when the caller is to wait no longer, and something of the tree is left.
+/// Deletes a tree in steps; false when `patience` ended before the tree was gone.
 fn drop_in_steps(namespace: &Namespace, id: TreeId, patience: &mut Patience) -> Result<bool> {
     let store = &namespace.core.store;
     while store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
@@ -181,13 +182,13 @@ fn drop_in_steps(namespace: &Namespace, id: TreeId, patience: &mut Patience) -> 
         }
     }
     remove_note(namespace, id)?;
-    // Of the last step, and of the note.
+    // The changes of the last step and of removing the orphan item.
     patience.note_change();
     patience.note_change();
     Ok(true)
 }
 
-/// Removes the note that a subvolume is being deleted.
+/// Removes the orphan item of a deleted subvolume.
 ///
 /// # Errors
 /// When the tree of roots cannot be changed.
@@ -202,7 +203,7 @@ pub(super) fn remove_note(namespace: &Namespace, id: TreeId) -> Result<()> {
 /// Makes a subvolume read-only, or writable again.
 ///
 /// # Errors
-/// `NoSuchSubvolume`, `ReadOnly` (the volume), and what writing its data can fail with.
+/// `NoSuchSubvolume`, `ReadOnly` (the volume), and those of writing its data.
 pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
     let core = &namespace.core;
     let root = core.root(id)?;
@@ -218,14 +219,14 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
     set
 }
 
-/// Writes what was written before the flag came, and the flag.
+/// Writes earlier changes of the subvolume, then the flag.
 fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
     if read_only {
         writeback::flush_tree(&namespace.core, id)?;
-        // The last change is one of a subvolume that can be changed: its number is noted before the flag.
+        // The last change must not count as one of a read-only subvolume: its transaction is committed before the flag.
         namespace.core.store.commit()?;
     }
-    // Only one that can be changed can be deleted, which is how a full volume gets room.
+    // Only a writable one can be deleted, which is how a full volume gets room.
     let reservation = if read_only { namespace.reserve(1)? } else { namespace.reserve_urgent(1)? };
     namespace.apply(reservation, |txn| {
         txn.update_root_item(id, |item| {
@@ -242,11 +243,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_goes_on_for_long_only_where_nobody_else_changes_anything() {
+    fn a_sync_continues_for_long_only_without_changes_by_others() {
         let now = Instant::now();
         let mut alone = Patience { steps_left: SYNC_STEPS_MAX, patient_until: Some(now), begun: 7 };
         assert!((8..100).all(|begun| alone.goes_on(begun)), "every change was the caller's own");
-        assert!(!alone.goes_on(102), "somebody else began one");
+        assert!(!alone.goes_on(102), "a newer deletion began");
         let later = now.checked_add(Duration::from_secs(3600));
         let mut early = Patience { steps_left: 3, patient_until: later, begun: 7 };
         assert!(early.goes_on(100) && early.goes_on(100));

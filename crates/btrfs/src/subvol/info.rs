@@ -1,4 +1,5 @@
-//! Which subvolumes there are, where they are, and which one is the default.
+//! Information on subvolumes: the list of them, their paths, and which one is the default. Called by
+//! `volume/subvolumes` and ioctls.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,9 +16,9 @@ use crate::dir::{Namespace, RootLink};
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::inode::{ROOT_DIR_INO, Root, time_from_disk};
 
-/// Name of the entry that says which subvolume is the default.
+/// Name of the entry that names the default subvolume.
 pub(super) const DEFAULT_NAME: &[u8] = b"default";
-/// Names on the way from a subvolume to the top: more can only be a loop in a damaged image.
+/// Names on the path from a subvolume to the top: more can only be a loop in a damaged image.
 const DEPTH_MAX: u32 = 1 << 16;
 
 /// All subvolumes but the top level, in the order of their numbers.
@@ -25,7 +26,7 @@ const DEPTH_MAX: u32 = 1 << 16;
 /// # Errors
 /// When a tree cannot be read.
 pub(crate) fn list(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> {
-    // A root item enters the tree of roots with the first commit only; a name is there at once.
+    // A root item enters the tree of roots only with a commit; a name is there at once.
     let from = Key::new(TreeId::FIRST_FREE.0, item_type::ROOT_BACKREF, 0);
     let to = Key::new(TreeId::LAST_FREE.0, item_type::ROOT_BACKREF, u64::MAX);
     let mut ids = Vec::new();
@@ -54,7 +55,7 @@ pub(crate) fn for_each_root(namespace: &Namespace, mut f: impl FnMut(TreeId, &Ro
     Ok(())
 }
 
-/// The subvolumes that the last commit has as deleted.
+/// The subvolumes that are deleted in the last commit.
 ///
 /// # Errors
 /// When a tree cannot be read.
@@ -68,7 +69,7 @@ pub(crate) fn list_deleted(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> 
     deleted.iter().map(|(id, item)| info(namespace, *id, item)).collect()
 }
 
-/// What there is to know about a subvolume.
+/// Information on one subvolume.
 ///
 /// # Errors
 /// `NoSuchSubvolume`; when a tree cannot be read.
@@ -102,7 +103,7 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
 /// The path of a subvolume from the top level, without a slash in front.
 ///
 /// # Errors
-/// When a tree cannot be read, or when the way up is a loop.
+/// When a tree cannot be read, or when the path is a loop.
 pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut link = namespace.root_links.of(id)?;
@@ -134,7 +135,7 @@ pub(crate) fn path_of_inode(namespace: &Namespace, id: TreeId, ino: InodeNo) -> 
     Ok(Some(names.join(&b'/')))
 }
 
-/// Adds the names of the directories from one up to the root of its subvolume, on the way of `id` to the top.
+/// Adds the names of the directories from one up to the root of its subvolume, on the path of `id` to the top.
 fn climb(id: TreeId, root: &Root, mut dir: InodeNo, names: &mut Vec<Vec<u8>>) -> Result<()> {
     while dir != ROOT_DIR_INO {
         let (name, above) = name_of_dir(root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
@@ -153,7 +154,7 @@ fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {
     Err(corrupt_inode(id, ROOT_DIR_INO, "path of a subvolume", expected, found))
 }
 
-/// A name of an inode and the directory it is in: of several the one that the kernel tells, in the directory with the
+/// A name of an inode and the directory it is in: of several the one that the kernel reports, in the directory with the
 /// greatest number. `None` where there is none.
 ///
 /// # Errors

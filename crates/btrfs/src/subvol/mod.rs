@@ -5,21 +5,21 @@
 //! deletion change all of these with one handle on the running transaction.
 //!
 //! ```text
-//! created -> named -> nameless (refs 0, orphan item) -> tree dropped step by step -> gone
-//!                     a deletion that a crash interrupts goes on at the next open
+//! created -> named -> nameless (refs 0, orphan item) -> tree dropped step by step -> removed
+//!                     a deletion that a crash interrupts continues at the next open
 //! ```
 //!
 //! Invariants
-//! * Numbers of subvolumes only grow while a volume is open; one lock serialises who takes one.
-//! * A snapshot holds what was written before it was asked for: the source's data is flushed
-//!   first, then the store commits and copies the root while nobody has a handle.
-//! * Nothing below a deleted subvolume can be found, and no name in it changes: its `inode::Root`
-//!   says so. Its tree stays for as long as any inode of it is in memory, so that files that are open
-//!   can be read and written until they are closed.
-//! * A new snapshot has no inodes without names: those that its source has open go from it at once.
+//! * Numbers of subvolumes only grow while a volume is open; one lock serialises the threads that take one.
+//! * A snapshot has all writes that finished before it was requested: the source's data is flushed first, then the
+//!   store commits and copies the root while no handle is open.
+//! * Nothing below a deleted subvolume can be found, and no name in it changes: its `inode::Root` is marked. Its tree
+//!   stays for as long as any inode of it is in memory, so that files that are open can be read and written until they
+//!   are closed.
+//! * A new snapshot has no inodes without names: those open in its source are removed from it at once.
 //!
-//! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose
-//! dropping fails is complete for its users; the space comes back after the next open.
+//! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose dropping fails is complete
+//! for its users; the space is freed after the next open.
 //!
 //! Callers: `volume`.
 
@@ -27,7 +27,7 @@ mod create;
 mod delete;
 mod info;
 mod make;
-mod received;
+mod receipt;
 mod startup;
 mod types;
 
@@ -45,7 +45,7 @@ pub(crate) use info::{
     default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of_inode, set_default_subvolume,
 };
 pub(crate) use make::make_trees;
-pub(crate) use received::{changed_since_made, changed_since_receipt, note_received, set_received};
+pub(crate) use receipt::{changed_since_made, changed_since_receipt, note_received, set_received};
 pub(crate) use startup::prepare_for_writing;
 pub(crate) use types::SnapshotMode;
 pub use types::{Received, SubvolumeInfo};
@@ -53,7 +53,7 @@ pub use types::{Received, SubvolumeInfo};
 /// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).
 const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
 
-/// The note that a subvolume is being deleted.
+/// The key of the orphan item of a deleted subvolume.
 fn orphan_key(id: TreeId) -> Key {
     Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, id.0)
 }
@@ -71,7 +71,7 @@ fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
     Ok(TreeId(id))
 }
 
-/// Notes in the UUID tree, if there is one, that `uuid` stands for the subvolume `id`.
+/// Adds the subvolume `id` to the entry of `uuid` in the UUID tree, if there is one.
 fn add_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: TreeId) -> Result<()> {
     edit_uuid(namespace, txn, item_type, uuid, |mut ids| {
         if !ids.contains(&id) {
@@ -81,7 +81,7 @@ fn add_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: Tre
     })
 }
 
-/// Forgets in the UUID tree that `uuid` stands for the subvolume `id`.
+/// Removes the subvolume `id` from the entry of `uuid` in the UUID tree.
 fn remove_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: TreeId) -> Result<()> {
     edit_uuid(namespace, txn, item_type, uuid, |mut ids| {
         ids.retain(|other| *other != id);

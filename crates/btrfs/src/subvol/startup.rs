@@ -1,4 +1,5 @@
-//! What a volume needs before it is changed: what an earlier session left unfinished is brought to its end.
+//! Finishing the operations that an earlier session left unfinished, before a volume is changed. Called by
+//! `volume/open`.
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId};
@@ -16,18 +17,18 @@ use crate::error::{CallerError, Error, Result};
 /// When a tree cannot be read or changed.
 pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
     match finish_leftovers(namespace) {
-        // Their notes stay for the next open; making room needs the volume to be open.
+        // Their orphan items stay for the next open; making room needs the volume to be open.
         Err(Error::NoSpace(_)) => Ok(()),
         result => result,
     }
 }
 
-/// Brings to an end what an earlier session began.
+/// Finishes the operations of an earlier session.
 fn finish_leftovers(namespace: &Namespace) -> Result<()> {
     let dropped = namespace.core.store.drop_relocation_trees().map(drop);
     leave_damaged(namespace, TreeId::TREE_RELOC, dropped.map_err(Error::from))?;
     finish_deletions(namespace)?;
-    // Data that a balance of the kernel was moving, where it was cut short.
+    // Data that an interrupted balance of the kernel was moving.
     match namespace.core.root(TreeId::DATA_RELOC).and_then(|root| namespace.remove_orphans(&root)) {
         Err(Error::Caller { what: CallerError::NoSuchSubvolume, .. }) => {}
         removed => leave_damaged(namespace, TreeId::DATA_RELOC, removed)?,
@@ -46,13 +47,13 @@ fn finish_leftovers(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// What a note of a deletion in the tree of roots is about.
+/// The object of an orphan item in the tree of roots.
 enum Noted {
-    /// A subvolume without references: its tree goes.
+    /// A subvolume without references: its tree is dropped.
     Deleted,
-    /// An inode of the tree of roots, which only the kernel knows how to remove: left to it.
+    /// An inode of the tree of roots, which only the kernel can remove: left to it.
     KernelOnly,
-    /// A tree that is in use, or none: only the note goes.
+    /// A tree that is in use, or none: only the item is removed.
     Stale,
 }
 
@@ -72,8 +73,8 @@ fn what_is_noted(namespace: &Namespace, id: TreeId) -> Result<Noted> {
     Ok(if is_inode { Noted::KernelOnly } else { Noted::Stale })
 }
 
-/// Drops the trees of deleted subvolumes, and the notes that are about nothing. What cannot be read
-/// keeps its note, and nobody from using the rest of the volume.
+/// Drops the trees of deleted subvolumes, and removes stale orphan items. An unreadable tree keeps its item; the rest
+/// of the volume can be used.
 ///
 /// # Errors
 /// When a tree cannot be changed.
@@ -96,12 +97,11 @@ pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// A damaged subvolume keeps what an earlier session left in it. `Ok` as long as nothing was
-/// changed by half.
+/// Leaves the unfinished operations of a damaged subvolume as they are. `Ok` as long as nothing was half changed.
 fn leave_damaged(namespace: &Namespace, id: TreeId, finished: Result<()>) -> Result<()> {
     match finished {
         Err(error @ Error::Corrupt { .. }) if namespace.core.store.poisoned().is_none() => {
-            tracing::warn!("subvolume {id}: what an earlier session left unfinished stays: {error}");
+            tracing::warn!("subvolume {id}: unfinished operations of an earlier session stay: {error}");
             Ok(())
         }
         result => result,

@@ -1,4 +1,4 @@
-//! The values that subvolume operations take and return.
+//! The values that subvolume operations take and return. Used by `volume` and `vfs_impl`.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ pub struct SubvolumeInfo {
     pub uuid: [u8; 16],
     /// UUID of the subvolume it is a snapshot of, or zeros.
     pub parent_uuid: [u8; 16],
-    /// UUID it had where it was sent from, or zeros.
+    /// UUID at the sender, or zeros.
     pub received_uuid: [u8; 16],
     /// Last transaction that changed it.
     pub generation: Generation,
@@ -31,9 +31,9 @@ pub struct SubvolumeInfo {
     pub created: Generation,
     /// Transaction of the last change to a file of it.
     pub changed: Generation,
-    /// Transaction of the last change where it was sent from, or 0.
+    /// Transaction of the last change at the sender, or 0.
     pub sent: Generation,
-    /// Transaction that noted what it was received from, or 0.
+    /// Transaction that recorded what it was received from, or 0.
     pub received: Generation,
     /// When it was created.
     pub otime: Timestamp,
@@ -45,10 +45,10 @@ pub struct SubvolumeInfo {
     pub read_only: bool,
 }
 
-/// What a subvolume that was received is known by.
+/// The identity of a received subvolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
-    /// UUID that it has where it was sent from.
+    /// UUID at the sender.
     pub uuid: [u8; 16],
     /// Transaction of its last change there.
     pub sent: Generation,

@@ -1,4 +1,4 @@
-//! What of an inode can be set, and what changes with it.
+//! Setting attributes of an inode, and the changes that follow from it. Called by `file_system`.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl BtrfsFs {
         self.namespace().put_xattr(txn, inode, name, value)
     }
 
-    /// The list that guards an inode. The caller holds its `names` lock.
+    /// The access control list of an inode. The caller holds its `names` lock.
     pub(super) fn access_list(&self, inode: &Inode) -> Result<Option<Acl>> {
         if inode.absent.contains(Absent::AccessAcl) {
             return Ok(None);
@@ -94,7 +94,7 @@ impl BtrfsFs {
     }
 }
 
-/// What is done of what was asked for: all of it, but for deliberate mistakes.
+/// The changes to make: all that were requested, but for deliberate mistakes.
 fn heeded(changes: &SetAttr, times: &NewTimes) -> (SetAttr, NewTimes) {
     let (mut changes, mut times) = (*changes, *times);
     if mutated(Mutation::ModeIgnored) {
@@ -124,7 +124,7 @@ fn set_fields(caller: &Caller, kind: FileType, state: &mut InodeState, changes: 
     state.ctime = times.ctime;
 }
 
-/// Refuses what the subvolume, the flags of the inode or its owner do not allow.
+/// Refuses changes that the subvolume, the flags of the inode or its owner do not permit.
 fn check_may_change(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<()> {
     inode.check_writable()?;
     let (flags, guarded) = {

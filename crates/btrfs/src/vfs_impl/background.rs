@@ -1,5 +1,5 @@
-//! What is done without being asked: writing old data, commits, taking deleted subvolumes apart, giving empty block
-//! groups back.
+//! Periodic background work: writing old dirty data, commits, taking deleted subvolumes apart, removing empty block
+//! groups. The server of a mount calls it in steps.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::inode::Timestamp;
 use crate::locks::{Mutex, Rank};
 use crate::{subvol, writeback};
 
-/// Steps in one commit interval: what became dirty in one of them is written in the next, so that
-/// the commit at the end has little left to write.
+/// Steps in one commit interval: data that became dirty in one of them is written in the next, so that the commit at
+/// the end has little left to write.
 const STEPS_PER_INTERVAL: u32 = 6;
 /// Shortest time between two steps.
 const STEP_MIN: Duration = Duration::from_millis(100);
 
-/// What is due.
+/// The schedule of the background work.
 #[derive(Debug)]
 pub(super) struct Background {
     interval: Duration,
@@ -26,7 +26,7 @@ pub(super) struct Background {
 #[derive(Debug)]
 struct Due {
     committed: Timestamp,
-    /// What became dirty before this place is written by the next step.
+    /// Inodes that became dirty before this place are written by the next step.
     written_to: u64,
 }
 
@@ -42,12 +42,12 @@ impl Background {
 }
 
 impl BtrfsFs {
-    /// Does what is due; the time until something is.
+    /// Does the work that is due; returns the time until the next.
     pub(super) fn run_step(&self) -> Duration {
         if self.volume.is_read_only() || self.core().store.poisoned().is_some() {
             return self.background.interval;
         }
-        // Where the first fails, the next open of the volume goes on.
+        // Where the first fails, the next open of the volume continues.
         let done = subvol::drop_dead_trees(self.namespace()).and_then(|()| self.write_old());
         if let Err(error) = done {
             self.faults.errno(&error);
@@ -58,13 +58,13 @@ impl BtrfsFs {
         self.background.step
     }
 
-    /// Makes everything durable. What was deleted is free then, subvolumes too that are not huge, where nobody else
-    /// uses the volume; others are not to wait for these.
+    /// Makes everything durable, and frees deleted files and, where no other operation uses the volume, subvolumes that
+    /// are not huge.
     pub(super) fn sync_volume(&self) -> Result<()> {
-        let _syncing = self.core().data.synced.begin();
+        let _syncing = self.core().data.syncs.begin();
         let may_write = !self.volume.is_read_only() && self.core().store.poisoned().is_none();
         if may_write && let Err(error) = subvol::drop_some_dead_trees(self.namespace()) {
-            // No promise of a sync: the next open of the volume goes on.
+            // The sync does not depend on it: the next open of the volume continues.
             self.faults.errno(&error);
         }
         self.volume.sync_and_gather()

@@ -1,9 +1,9 @@
-//! The balance of a volume that is served: begun and stopped by orders, and carried out in the background, as are block
-//! groups that have become all but empty; and its size, which changes at once. There is one of these at a time.
+//! The balance of a served volume: started and stopped by commands, and carried out in the background, as is the
+//! reclaim of almost empty block groups; and changes of the volume's size, which are made at once. Only one of these
+//! runs at a time.
 //!
-//! A step is taken under a lock that orders need, too. Who only asks how far it has come finds that apart, and waits
-//! for no step: the threads that answer requests are few. An order takes no step: the server calls the background
-//! after each.
+//! A step is taken under a lock that commands need, too. A query of the progress uses another lock, and waits for no
+//! step: the threads that answer requests are few. A command takes no step: the server calls the background after each.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,35 +16,35 @@ use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
 use crate::locks::{Mutex, Rank};
 
-/// The background goes on with a balance for so long before it looks at what else is due.
+/// How long the background works on a balance before it looks at other work.
 const TURN: Duration = Duration::from_millis(200);
 
-/// For so long it looks whether others use the volume.
+/// How long it watches whether other operations use the volume.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The longest that it waits for a sync.
 const SYNC_MAX: Duration = Duration::from_millis(100);
 
-/// What there is of a balance here.
+/// The balance of the volume.
 #[derive(Debug)]
 pub(super) struct Balancing {
     place: Mutex<Place>,
     /// As of the last step, or of the last balance that ended here.
-    told: Mutex<Told>,
+    report: Mutex<Report>,
 }
 
-/// What is under way.
+/// The running operation.
 #[derive(Debug, Default)]
 struct Place {
     running: Option<Running>,
     is_resizing: bool,
-    /// Of a group that became all but empty.
+    /// The reclaim of an almost empty group.
     reclaiming: Option<Running>,
     reclaim: Reclaim,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct Report {
     is_running: bool,
     progress: BalanceProgress,
     failure: Option<String>,
@@ -52,23 +52,26 @@ struct Told {
 
 impl Default for Balancing {
     fn default() -> Self {
-        Self { place: Mutex::new(Rank::Balancing, Place::default()), told: Mutex::new(Rank::Lists, Told::default()) }
+        Self {
+            place: Mutex::new(Rank::Balancing, Place::default()),
+            report: Mutex::new(Rank::Lists, Report::default()),
+        }
     }
 }
 
 impl Balancing {
     fn begin(&self, place: &mut Place, running: Running) {
-        *self.told.lock() = Told { is_running: true, progress: *running.progress(), failure: None };
+        *self.report.lock() = Report { is_running: true, progress: *running.progress(), failure: None };
         place.running = Some(running);
     }
 
     fn end(&self, progress: BalanceProgress, failure: Option<String>) {
-        *self.told.lock() = Told { is_running: false, progress, failure };
+        *self.report.lock() = Report { is_running: false, progress, failure };
     }
 }
 
 impl Place {
-    /// Makes room for a balance, or another size.
+    /// Prepares for a balance, or a change of size.
     fn clear(&mut self, core: &Core) -> Result<()> {
         if self.running.is_some() || self.is_resizing {
             return Err(CallerError::Busy.into());
@@ -80,14 +83,14 @@ impl Place {
     }
 }
 
-/// How a step of a balance ended.
+/// The result of a step of a balance.
 enum Stepped {
     More(Duration),
     Ended(BalanceProgress, Result<()>),
 }
 
 impl BtrfsFs {
-    /// Goes on with the balance that was under way when the volume was last served, as the kernel does.
+    /// Resumes the balance that was running when the volume was last served, as the kernel does.
     pub(super) fn resume_balance(&self) {
         match Running::resume(self.namespace(), Pace::served()) {
             Ok(running) => self.balancing.begin(&mut self.balancing.place.lock(), running),
@@ -96,10 +99,10 @@ impl BtrfsFs {
         }
     }
 
-    /// Begins, goes on with, stops or forgets a balance.
+    /// Begins, resumes, stops or cancels a balance.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is no order, `Busy` where one is under way; as [`Running::begin`].
+    /// `InvalidArgument` for an unknown command, `Busy` where one is running; as [`Running::begin`].
     pub(super) fn order_balance(&self, order: &[u8]) -> Result<()> {
         let (names, balancing) = (self.namespace(), &self.balancing);
         let order = std::str::from_utf8(order).map_err(|_| CallerError::InvalidArgument)?;
@@ -133,10 +136,10 @@ impl BtrfsFs {
         Ok(())
     }
 
-    /// Gives the volume another size.
+    /// Changes the size of the volume.
     ///
     /// # Errors
-    /// `InvalidArgument` for what is no size, `Busy` where a balance or another change of the size is under way; as
+    /// `InvalidArgument` for an invalid size, `Busy` where a balance or another change of the size is running; as
     /// [`vfs::Volume::resize`].
     pub(super) fn order_resize(&self, order: &[u8]) -> Result<()> {
         let size = match std::str::from_utf8(order) {
@@ -158,15 +161,15 @@ impl BtrfsFs {
     /// # Errors
     /// Damage, I/O.
     pub(super) fn balance_status(&self) -> Result<BalanceStatus> {
-        let Told { is_running, progress, failure } = self.balancing.told.lock().clone();
+        let Report { is_running, progress, failure } = self.balancing.report.lock().clone();
         Ok(BalanceStatus { spec: balance::status(self.core())?, is_running, progress, failure })
     }
 
-    /// Goes on with a balance, or a group that became all but empty, for a moment; true where that is still under way.
+    /// Works on a balance, or on the reclaim of a group, for a moment; true where that continues.
     pub(super) fn balance_a_moment(&self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < TURN {
-            // Orders come in between.
+            // Unlocked between steps, for commands.
             let mut place = self.balancing.place.lock();
             let is_balance = place.running.is_some();
             let running = match is_balance {
@@ -184,7 +187,7 @@ impl BtrfsFs {
                         self.balancing.end(progress, ended.as_ref().err().map(ToString::to_string));
                     }
                     match ended {
-                        // What there is no room for stays where it is.
+                        // Groups without room elsewhere stay.
                         Err(Error::NoSpace(_)) if !is_balance => {}
                         Err(error) => drop(self.faults.errno(&error)),
                         Ok(()) => {}
@@ -196,18 +199,18 @@ impl BtrfsFs {
         true
     }
 
-    /// Rests where others use the volume, and for a moment lets a sync of all of it end, which would have to wait for
-    /// what the next step commits.
+    /// Rests where other operations use the volume, and waits briefly for the end of a sync, which would have to wait
+    /// for the commit of the next step.
     fn give_way(&self, rest: Duration) {
         let core = self.core();
         let begun = core.store.changes_begun();
         thread::sleep(LOOK.min(rest));
-        if core.store.changes_begun() == begun && !core.data.synced.is_under_way() {
+        if core.store.changes_begun() == begun && !core.data.syncs.is_under_way() {
             return;
         }
         thread::sleep(rest.saturating_sub(LOOK));
         let from = Instant::now();
-        while core.data.synced.is_under_way() && from.elapsed() < SYNC_MAX {
+        while core.data.syncs.is_under_way() && from.elapsed() < SYNC_MAX {
             thread::sleep(LOOK);
         }
     }
@@ -216,9 +219,9 @@ impl BtrfsFs {
     fn step_of(&self, place: &mut Option<Running>) -> Option<Stepped> {
         let stepped = place.as_mut()?.step(self.core());
         if let (Ok(true), Some(running)) = (&stepped, place.as_ref()) {
-            let mut told = self.balancing.told.lock();
-            if told.is_running {
-                told.progress = *running.progress();
+            let mut report = self.balancing.report.lock();
+            if report.is_running {
+                report.progress = *running.progress();
             }
             return Some(Stepped::More(running.rest()));
         }
@@ -234,7 +237,7 @@ impl BtrfsFs {
         Some(Stepped::Ended(progress, ended))
     }
 
-    /// The group that became all but empty and is being moved, if there is one.
+    /// The reclaim of a group, if one is almost empty.
     fn reclaimed<'a>(&self, place: &'a mut Place) -> &'a mut Option<Running> {
         let percent = u64::from(self.options.bg_reclaim_threshold);
         if place.reclaiming.is_none() && percent > 0 && !place.is_resizing {

@@ -5,15 +5,14 @@
 //! kernel wants one for the source of a snapshot, [`FLAG_BY_ID`] says that its number stands in the
 //! field for the transaction, which the kernel leaves unused.
 //!
-//! The kernel that calls has not looked at permissions for these, nor whether the mount may be
-//! written to: what changes something is refused unless the mount was made for it
-//! ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`. What looks for something in trees is in
-//! `control_look`.
+//! The kernel has checked neither permissions for these, nor whether the mount is writable: commands that change
+//! something are refused unless the mount was made for them ([`FsOptions::user_subvol_ioctls`]), and are in
+//! `control_change`. Searches of trees are in `control_look`.
 //!
-//! The kernel copies as many bytes as a command's number says, and never what an argument points to. So some are
-//! refused by name: `TREE_SEARCH_V2`, whose answer would stand behind the argument, does not exist (`ENOTTY`: programs
-//! use the first version then); nor do `INO_PATHS`, `LOGICAL_INO` and the wait of `SUBVOL_SYNC_WAIT` (programs look
-//! themselves whether a subvolume is gone). `SPACE_INFO` is not supported.
+//! The kernel copies as many bytes as a command's number has, and never memory that an argument points to. So some are
+//! refused: `TREE_SEARCH_V2`, whose answer would stand behind the argument, does not exist (`ENOTTY`: programs use the
+//! first version then); nor do `INO_PATHS`, `LOGICAL_INO` and the wait of `SUBVOL_SYNC_WAIT` (programs check themselves
+//! whether a subvolume is gone). `SPACE_INFO` is not supported.
 //!
 //! [`FsOptions::user_subvol_ioctls`]: super::FsOptions::user_subvol_ioctls
 
@@ -30,16 +29,16 @@ use crate::inode::Inode;
 
 /// Magic number of all commands.
 const MAGIC: u32 = 0x94;
-/// Bytes of the arguments that name something.
+/// Bytes of arguments with a name.
 pub(super) const ARGS_BYTES: u32 = 4096;
-/// Where the name is in the first version of those.
+/// Offset of the name in the first version of those.
 const NAME_OFFSET: usize = 8;
-/// Where the name, or a number, is in the second version.
+/// Offset of the name, or a number, in the second version.
 pub(super) const NAME_V2_OFFSET: usize = 56;
 /// Flags of the second version.
 pub(super) const FLAG_READ_ONLY: u64 = 1 << 1;
 pub(super) const FLAG_BY_ID: u64 = 1 << 4;
-/// Bytes of the description of a device, of the path in it, and of what is unused before that.
+/// Bytes of the description of a device, of the path in it, and of the unused part before that.
 const DEV_INFO_BYTES: u32 = 4096;
 const DEV_PATH_BYTES: usize = 1024;
 const DEV_UNUSED_BYTES: usize = 377 * 8;
@@ -83,7 +82,7 @@ const SUBVOL_INFO_BYTES: u32 = 504;
 pub(super) const RECEIVED_BYTES: u32 = 200;
 /// Bytes of a subvolume's name in its description.
 const SUBVOL_NAME_BYTES: usize = 256;
-/// What of the description of a volume is filled in: checksum type, generation, metadata UUID.
+/// The valid fields of the description of a volume: checksum type, generation, metadata UUID.
 const FS_INFO_FLAGS: u64 = 0b111;
 
 impl BtrfsFs {
@@ -106,7 +105,8 @@ impl BtrfsFs {
             SUBVOL_GETFLAGS => self.subvolume_flags(&inode),
             SUBVOL_SETFLAGS => self.set_subvolume_flags(caller, &inode, args.number(0)?),
             GET_SUBVOL_INFO => Ok(self.answer(self.subvolume_info(inode.tree_id()))?),
-            // For privileged callers alone, whom nobody can tell: but these could change the image itself.
+            // For privileged callers alone. Privileges are unknown here, but the owner of the device can change the
+            // image anyway.
             DEFAULT_SUBVOL | TREE_SEARCH if !control.owns_device => Err(Errno::EPERM),
             DEFAULT_SUBVOL => self.set_default(args.number(0)?),
             TREE_SEARCH => self.search_tree(&inode, &args),
@@ -130,13 +130,13 @@ impl BtrfsFs {
         }
     }
 
-    /// True for what copies, freezes or ends what is in files.
+    /// True for commands that copy, freeze or delete the contents of files.
     pub(super) fn control_takes(&self, control: &Control<'_>) -> bool {
         const TAKES: [u32; 5] = [SNAP_CREATE_V2, SUBVOL_SETFLAGS, SNAP_DESTROY, SNAP_DESTROY_V2, SET_RECEIVED_SUBVOL];
         self.options.user_subvol_ioctls && TAKES.contains(&control.command)
     }
 
-    /// The name that a command makes or removes, with its directory.
+    /// The name that a command creates or removes, with its directory.
     pub(super) fn control_changes(&self, control: &Control<'_>) -> Option<(NodeId, Vec<u8>)> {
         let args = Args(control.input);
         let name = match control.command {
@@ -250,7 +250,7 @@ fn changes(command: u32) -> bool {
     CHANGES.contains(&command)
 }
 
-/// What the caller gave.
+/// The argument of a command.
 pub(super) struct Args<'a>(&'a [u8]);
 
 impl<'a> Args<'a> {
@@ -285,7 +285,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// An answer of fixed size; what is not filled in is zeros.
+/// An answer of fixed size, padded with zeros.
 pub(super) struct Output {
     bytes: Vec<u8>,
     size: usize,

@@ -1,10 +1,9 @@
-//! Control operations that change something: subvolumes made, deleted, and closed to changes; files laid out anew.
+//! Control operations that change something: making, deleting and freezing subvolumes; defragmentation.
 //!
-//! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own
-//! permissions whether these are allowed; FUSE tells a server the caller's user and group, and
-//! nothing else. So every caller is taken for one without privileges, root too, and for one who may
-//! be in any group: what is allowed here, btrfs with the option `user_subvol_rm_allowed` allows as
-//! well, to everybody who can reach the directory through a mount that may be written to. Through a
+//! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own permissions
+//! whether these are allowed; FUSE reports only the caller's user and group. So every caller counts as unprivileged,
+//! root too, and as a possible member of any group: an operation allowed here is also allowed by btrfs with the option
+//! `user_subvol_rm_allowed`, to every user who can reach the directory through a writable mount. Through a
 //! mount that is read-only (`mount --bind -o ro`, `mount -o remount,ro`) btrfs allows nothing, which
 //! cannot be seen here; nor can it be seen whether the caller could reach the source of a snapshot.
 //! That is why a mount does these only if it is asked to ([`super::FsOptions::user_subvol_ioctls`]).
@@ -20,7 +19,7 @@ use vfs::file_system::{Caller, EXTENT_BYTES_DEFAULT, Errno, Result};
 
 use super::BtrfsFs;
 use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, Output, RECEIVED_BYTES, check_is_subvolume};
-use super::names::WhatIsInIt;
+use super::names::Removable;
 use crate::file::Layout;
 use crate::inode::{Compression, Inode, InodeFlags};
 use crate::subvol::{self, Received, SnapshotMode};
@@ -40,7 +39,7 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
-    /// A snapshot of the subvolume with the given number. The kernel wants a descriptor of it.
+    /// Makes a snapshot of the subvolume with the given number. The kernel wants a descriptor of it.
     pub(super) fn create_snapshot(&self, caller: &Caller, dir: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
         const TRANSID_OFFSET: usize = 8;
         let flags = args.check_flags(FLAG_READ_ONLY | FLAG_BY_ID)?;
@@ -64,7 +63,7 @@ impl BtrfsFs {
     }
 
     pub(super) fn destroy(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
-        // In the kernel's order, so that what is refused is refused with its error.
+        // In the kernel's order of checks, for the same errors.
         self.check_may(caller, dir, SEARCH)?;
         let found = self.answer(self.find(dir, name))?;
         let root = self.answer(self.namespace().inode(found))?;
@@ -80,7 +79,7 @@ impl BtrfsFs {
             return Err(Errno::EPERM);
         }
         drop(dir_state);
-        self.answer(self.remove_subvolume(dir, name, WhatIsInIt::Anything))?;
+        self.answer(self.remove_subvolume(dir, name, Removable::Any))?;
         Ok(Vec::new())
     }
 
@@ -107,7 +106,7 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
-    /// Lays out a file anew, as `args` say or as a whole. As in the kernel, who may write to it may do that.
+    /// Defragments a file, with the parameters in `args` or as a whole. As in the kernel, write permission suffices.
     pub(super) fn defragment_by(&self, caller: &Caller, node: NodeId, args: Option<&Args<'_>>) -> Result<Vec<u8>> {
         let inode = self.answer(self.live_inode(node))?;
         self.check_may(caller, &inode, WRITE)?;
@@ -125,7 +124,7 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
-    /// Chooses the subvolume that is mounted when none is named; 0 is the top level.
+    /// Chooses the subvolume that is mounted by default; 0 is the top level.
     pub(super) fn set_default(&self, number: u64) -> Result<Vec<u8>> {
         let id = if number == 0 { TreeId::FS } else { TreeId(number) };
         if !id.is_subvolume() {
@@ -135,7 +134,7 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
-    /// Notes what a subvolume was received from. It stays writable: who receives closes it with another command.
+    /// Records what a subvolume was received from. It stays writable: the receiver freezes it with another command.
     pub(super) fn set_received(&self, caller: &Caller, inode: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
         check_owns(caller, inode)?;
         check_is_subvolume(inode)?;
@@ -158,7 +157,7 @@ impl BtrfsFs {
         Ok(())
     }
 
-    /// Refuses a caller to whom permission bits or the access control list do not surely grant `wanted`.
+    /// Refuses a caller unless permission bits or the access control list certainly grant `wanted`.
     pub(super) fn check_may(&self, caller: &Caller, inode: &Inode, wanted: u16) -> Result<()> {
         check_known(caller)?;
         let list = {
@@ -172,7 +171,7 @@ impl BtrfsFs {
             _ if caller.uid == state.uid => grants(6),
             Some(list) => list.surely_grants(caller.uid, caller.gid, state.gid, wanted),
             None if caller.gid == state.gid => grants(3),
-            // In the group or not.
+            // Whether or not the caller is in the group.
             None => grants(3) && grants(0),
         };
         if may { Ok(()) } else { Err(Errno::EACCES) }
@@ -203,7 +202,7 @@ fn wanted_compression(args: &Args<'_>) -> Result<Option<Compression>> {
     found.map(Some).ok_or(Errno::EINVAL)
 }
 
-/// Refuses, with the kernel's errors, what is no name.
+/// Refuses invalid names, with the kernel's errors.
 fn check_new_name(name: &[u8]) -> Result<()> {
     match name {
         b"" => Err(Errno::EACCES),
@@ -212,7 +211,7 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// An image may have files of the user whose number stands for nobody.
+/// Refuses the overflow user: an image may have files of that number.
 fn check_known(caller: &Caller) -> Result<()> {
     if caller.is_known() { Ok(()) } else { Err(Errno::EPERM) }
 }

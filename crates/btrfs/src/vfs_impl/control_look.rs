@@ -1,11 +1,11 @@
-//! Control operations that look for something: items of trees, paths of directories, subvolumes in subvolumes.
+//! Control operations that search: items of trees, paths of directories, subvolumes in subvolumes.
 //!
-//! All but two answer only who could read the image as well. Those two are for everybody: which subvolumes are named
-//! in a subvolume, and the path to one of them below the directory that is asked about, as far as the caller may
-//! search the directories in between.
+//! All but two answer only callers that could read the image as well. Two are for all users: which subvolumes are named
+//! in a subvolume, and the path to one of them below the given directory, as far as the caller may search the
+//! directories in between.
 //!
-//! Trees are shown as they are in memory, after a commit: what an operation has finished before is there. Inode items
-//! lag behind changes that are under way.
+//! Trees are searched in memory, after a commit: changes of finished operations are there. Inode items lag behind
+//! changes of running ones.
 
 use btrfs_disk::convert::usize_from;
 use btrfs_disk::items::RootRefEntry;
@@ -21,25 +21,25 @@ use crate::error::CallerError;
 use crate::inode::{FileType, Inode, ROOT_DIR_INO, Root};
 use crate::subvol;
 
-/// Bytes of what is looked for, with what is unused behind it; items follow.
+/// Bytes of the search key, with the unused part behind it; items follow.
 const SEARCH_KEY_BYTES: usize = 104;
 /// Bytes in front of each item that is found.
 const SEARCH_HEADER_BYTES: usize = 32;
 /// Bytes for items.
 const SEARCH_BYTES_MAX: usize = 4096 - SEARCH_KEY_BYTES;
-/// Where the count of items is among what is looked for.
+/// Offset of the count of items in the search key.
 const COUNT_OFFSET: usize = 64;
 
 /// Subvolumes that one answer names.
 const ROOT_REFS_MAX: usize = 255;
 /// Bytes of a path with its zero.
 const PATH_BYTES_MAX: usize = 4080;
-/// Bytes of a name in an answer for everybody, with its zero.
+/// Bytes of a name in an answer for all users, with its zero.
 const USER_NAME_BYTES: usize = 256;
 /// Directories on the way up: more can only be a loop in a damaged image. Each takes two bytes of a path.
 const DEPTH_MAX: usize = PATH_BYTES_MAX;
 
-/// What is looked for in a tree.
+/// The parameters of a search in a tree.
 struct Wanted {
     from: Key,
     to: Key,
@@ -60,7 +60,7 @@ impl Wanted {
     }
 }
 
-/// Items, as a search answers them.
+/// The items of an answer.
 #[derive(Default)]
 struct Items {
     bytes: Vec<u8>,
@@ -88,7 +88,7 @@ impl Items {
 }
 
 impl BtrfsFs {
-    /// The items of a tree from one key to another.
+    /// Searches a tree for items between two keys.
     pub(super) fn search_tree(&self, inode: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
         let wanted = Wanted::read(args)?;
         let id = match args.number(0)? {
@@ -107,7 +107,7 @@ impl BtrfsFs {
         Ok(out.done())
     }
 
-    /// Subvolumes, and the trees that every volume has one of.
+    /// Permits subvolumes, and trees that every volume has one of.
     fn check_searchable(&self, id: TreeId) -> crate::Result<()> {
         const SINGLE: [TreeId; 9] = [
             TreeId::ROOT,
@@ -129,7 +129,7 @@ impl BtrfsFs {
     fn find_items(&self, id: TreeId, wanted: &Wanted, found: &mut Items) -> crate::Result<()> {
         let store = &self.core().store;
         if !store.is_read_only() {
-            // A new subvolume has its item in the tree of roots from then on.
+            // With this commit a new subvolume has its item in the tree of roots.
             store.commit()?;
         }
         let tree = match store.tree(id) {
@@ -149,7 +149,7 @@ impl BtrfsFs {
         Ok(())
     }
 
-    /// The subvolumes that have their names in the inode's, from a number on.
+    /// The subvolumes whose names are in the inode's subvolume, from a number on.
     pub(super) fn subvolumes_below(&self, inode: &Inode, args: &Args<'_>) -> Result<ControlAnswer> {
         let parent = inode.tree_id().0;
         let from = Key::new(parent, item_type::ROOT_REF, args.number(0)?);
@@ -180,7 +180,7 @@ impl BtrfsFs {
         Ok(ControlAnswer { output: out.done(), error })
     }
 
-    /// Which subvolume an inode is in, for everybody; and for who may know everything the path of an inode in it.
+    /// The subvolume of an inode, for all users; and for owners of the device the path of an inode in it.
     pub(super) fn path_in_tree(&self, inode: &Inode, args: &Args<'_>, owns_device: bool) -> Result<Vec<u8>> {
         let (tree, object) = (args.number(0)?, args.number(8)?);
         let tree = if tree == 0 { inode.tree_id() } else { TreeId(tree) };
@@ -226,10 +226,10 @@ impl BtrfsFs {
         Ok(path)
     }
 
-    /// Name of a subvolume, and the path of its directory below the directory that is asked about.
+    /// Name of a subvolume, and the path of its directory below the given directory.
     pub(super) fn path_for_user(&self, control: &Control<'_>, inode: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
         let (dir, id) = (InodeNo(args.number(0)?), TreeId(args.number(8)?));
-        // What is named in the subvolume's root is not below another directory.
+        // Names in the subvolume's root are not below another directory.
         if dir == ROOT_DIR_INO && inode.ino() != ROOT_DIR_INO {
             return Err(Errno::EACCES);
         }

@@ -1,4 +1,4 @@
-//! Contents of files.
+//! Contents of files. Called by `file_system`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl BtrfsFs {
         }
         inode.open()?;
         if inode.root.is_deleted() && !self.core().inodes.has(&inode) {
-            // It was closed when its subvolume went, and no request would find it.
+            // It was closed when its subvolume was deleted, and no request would find it.
             self.close(&inode);
             return Err(CallerError::Stale.into());
         }
@@ -48,7 +48,7 @@ impl BtrfsFs {
         Ok(self.handle(flags))
     }
 
-    /// The handle of what is opened now.
+    /// The handle of a new opening.
     pub(super) fn handle(&self, flags: OpenFlags) -> Handle {
         self.handles.open(flags, self.core().store.poisoned().is_some())
     }
@@ -71,9 +71,9 @@ impl BtrfsFs {
         }
     }
 
-    /// Brings what is dirty in a file to the disk, which makes nothing durable: the next commit has it. Programs that
-    /// write a file anew, or a new one over it, without a sync mean to keep one of the two; the kernel's btrfs does the
-    /// same for them. What cannot be written stays dirty, and the next sync says why.
+    /// Writes the dirty data of a file to disk without making it durable: the next commit does. Programs that replace a
+    /// file's contents, or rename a new file over it, without a sync expect one of the two versions; the kernel's btrfs
+    /// does the same for them. On failure the data stays dirty, and the next sync reports it.
     pub(super) fn write_out(&self, inode: &Arc<Inode>) {
         if inode.data.is_clean() || inode.is_nameless() {
             return;
@@ -93,7 +93,7 @@ impl BtrfsFs {
         Ok(count)
     }
 
-    /// Notes an access, as far as that is wanted.
+    /// Updates the access time, if that is due.
     pub(super) fn touch(&self, inode: &Arc<Inode>) {
         self.namespace().note_access(inode, self.options.atime);
     }
@@ -113,33 +113,33 @@ impl BtrfsFs {
             return Ok(written);
         }
         let is_cached = flags.contains(WriteFlags::FROM_CACHE);
-        // The kernel's cache was promised to its writers before; they are told when they sync.
+        // Data in the kernel's cache was accepted before; its writers get the error when they sync.
         if let Some(error) = self.core().store.poisoned().filter(|_| !is_cached) {
             return Err(error.into());
         }
         let clears = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
         let bits = clears.then(|| BareSetGroup::for_write(flags));
-        // What the kernel had cached may be older than the privileges.
+        // Data that the kernel had cached may be older than the privileges.
         if clears || !is_cached {
             written.cleared_privileges = privileges::drop_for_write(self, &inode, bits)?;
         }
         if flags.contains(WriteFlags::APPEND) {
-            // Appenders follow one another; others find their place by themselves.
+            // Appends follow one another; others write at their offset.
             let _names = inode.lock_names();
             let end = inode.state().size;
             written.missing = data.len() - file::write_some(self.core(), &inode, end, data)?;
         } else if is_cached {
             self.check_appends(&inode, offset, data, flags)?;
-            // Whether the other flags of the file let the writer in was decided long ago.
+            // The file's other flags were checked when the kernel accepted the write.
             file::write_back(self.core(), &inode, offset, data)?;
         } else {
             written.missing = data.len() - file::write_some(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
             let synced = log::sync_inode(self.namespace(), &inode, SyncWhat::Data);
-            self.tell_once(node, handle, synced)?;
+            self.report_once(node, handle, synced)?;
         }
-        self.tell_once(node, handle, self.sync_marked(&inode))?;
+        self.report_once(node, handle, self.sync_marked(&inode))?;
         Ok(written)
     }
 
@@ -157,7 +157,7 @@ impl BtrfsFs {
         Ok(written)
     }
 
-    /// Refuses what the kernel's cache would change in an append-only file.
+    /// Refuses cached writes that would change existing bytes of an append-only file.
     fn check_appends(&self, inode: &Inode, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
         if !inode.state().flags.contains(InodeFlags::APPEND) {
             return Ok(());
@@ -173,13 +173,13 @@ impl BtrfsFs {
     pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
         let inode = self.inode(node)?;
         let synced = log::sync_inode(self.namespace(), &inode, what);
-        self.tell_once(node, handle, synced)
+        self.report_once(node, handle, synced)
     }
 
     pub(super) fn begin_sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
         let inode = self.inode(node)?;
         let begun = log::begin_sync(self.namespace(), &inode, what);
-        let asked = self.tell_once(node, handle, begun)?;
+        let asked = self.report_once(node, handle, begun)?;
         Ok(asked.map(|LogTicket { generation, ticket }| SyncTicket([generation.0, ticket])))
     }
 
@@ -188,18 +188,18 @@ impl BtrfsFs {
         let asked = LogTicket { generation: Generation(generation), ticket };
         let inode = self.inode(node)?;
         let synced = log::end_sync(self.core(), &inode, asked);
-        self.tell_once(node, handle, synced)
+        self.report_once(node, handle, synced)
     }
 
-    /// What stopped writing is the answer to the first sync of everything that was open then; to all
-    /// others, that it stopped.
-    fn tell_once<T>(&self, node: NodeId, handle: Handle, synced: Result<T>) -> Result<T> {
+    /// Returns the error that stopped writing to the first sync of each handle that was open then; to all other syncs,
+    /// that writing has stopped.
+    fn report_once<T>(&self, node: NodeId, handle: Handle, synced: Result<T>) -> Result<T> {
         match synced {
-            Err(Error::Poisoned { reason }) if self.handles.tell(node, handle) => {
+            Err(Error::Poisoned { reason }) if self.handles.mark_reported(node, handle) => {
                 Err(btrfs_store::Error::clone(&reason).into())
             }
             Err(error) if error.caller_error().is_none() && self.core().store.poisoned().is_some() => {
-                self.handles.tell(node, handle);
+                self.handles.mark_reported(node, handle);
                 Err(error)
             }
             result => result,
@@ -216,7 +216,7 @@ impl BtrfsFs {
         self.sync_marked(&inode)
     }
 
-    /// Sets the times of the last change, where nothing else did.
+    /// Sets the times of the last change, where the operation did not.
     fn note_change(&self, inode: &Inode) -> Result<()> {
         let reservation = self.namespace().reserve_urgent(1)?;
         let now = self.core().now();
@@ -291,7 +291,7 @@ impl BtrfsFs {
     }
 }
 
-/// Refuses to open for writing what cannot be written.
+/// Refuses to open files for writing that cannot be written.
 fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
     if inode.kind().is_dir() {
         return Err(CallerError::IsADirectory.into());
@@ -314,7 +314,7 @@ fn check_is_file(inode: &Inode) -> Result<()> {
     }
 }
 
-/// What the flags of `fallocate` ask for.
+/// The mode for the flags of `fallocate`.
 fn allocate_mode(flags: AllocateFlags) -> Result<AllocateMode> {
     const KEEP: AllocateFlags = AllocateFlags::KEEP_SIZE;
     Ok(match flags {

@@ -1,4 +1,4 @@
-//! What went wrong, in the numbers that Linux has for it.
+//! Errors as the errno values of Linux, and the log of faults. Called by `file_system` for each failure.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use vfs::{Blame, DevicePlace, Errno};
 use crate::error::{CallerError, Error};
 use crate::locks::{Mutex, Rank};
 
-/// Different failures that are logged; what comes after them is only counted by its absence.
+/// Different failures that are logged; further ones are not.
 const LOGGED_MAX: usize = 1000;
 
 impl From<&Error> for Errno {
@@ -79,15 +79,15 @@ impl From<Error> for vfs::Error {
             Error::Io { source, .. } => Some(DevicePlace { name: source.device().to_owned(), offset: source.offset() }),
             _ => None,
         };
-        // The path is said once, by the new error.
-        let mut told = Self::new(errno, blame, error.without_path());
+        // The path is in the new error only once.
+        let mut answer = Self::new(errno, blame, error.without_path());
         if let Some(path) = path {
-            told = told.at(path);
+            answer = answer.at(path);
         }
         if let Some(device) = device {
-            told = told.on_device(device);
+            answer = answer.on_device(device);
         }
-        shortage.into_iter().fold(told, Self::short_of)
+        shortage.into_iter().fold(answer, Self::short_of)
     }
 }
 
@@ -97,7 +97,7 @@ impl From<CallerError> for vfs::Error {
     }
 }
 
-/// True where the number has the same words as the mistake.
+/// True where the message of the errno says the same as the mistake.
 const fn has_same_words(what: CallerError) -> bool {
     use CallerError as C;
     !matches!(
@@ -115,7 +115,7 @@ const fn has_same_words(what: CallerError) -> bool {
 /// Failures that are not the caller's: each goes to the log once, with its place.
 #[derive(Debug)]
 pub(super) struct FaultLog {
-    /// Texts of those that were logged. Hashed with keys of their own: names in them come from images.
+    /// Messages of those that were logged. Keyed at random: names in them come from images.
     logged: Mutex<HashSet<String>>,
 }
 
@@ -126,14 +126,14 @@ impl Default for FaultLog {
 }
 
 impl FaultLog {
-    /// The error as servers and users of paths get it; logged as by [`FaultLog::errno`].
-    pub(super) fn told(&self, error: Error) -> vfs::Error {
+    /// The error in its public form; logged as by [`FaultLog::errno`].
+    pub(super) fn answer(&self, error: Error) -> vfs::Error {
         self.errno(&error);
-        // Which path it was is known to the caller, and may be another one by now.
+        // The caller knows the path, which may be another one by now.
         error.without_path().into()
     }
 
-    /// The number for an error, which is logged when nobody has heard of it yet.
+    /// The errno of an error, which is logged the first time.
     pub(super) fn errno(&self, error: &Error) -> Errno {
         if !matches!(error, Error::Caller { .. } | Error::NoSpace(_)) {
             self.note(error);
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_by_its_number_alone_has_the_same_words() {
+    fn errors_without_text_have_the_words_of_their_errno() {
         use CallerError as C;
         for what in [
             C::NotFound,
@@ -185,7 +185,7 @@ mod tests {
             assert!(has_same_words(what));
             assert_eq!(Errno::from(what).to_string(), what.to_string());
         }
-        let told = FaultLog::default().told(Error::from(C::CrossSubvolume).at("a"));
-        assert_eq!((told.errno(), told.to_string().as_str()), (Errno::EXDEV, "crosses a subvolume boundary"));
+        let answer = FaultLog::default().answer(Error::from(C::CrossSubvolume).at("a"));
+        assert_eq!((answer.errno(), answer.to_string().as_str()), (Errno::EXDEV, "crosses a subvolume boundary"));
     }
 }

@@ -1,4 +1,4 @@
-//! The trait: each request goes to the part that knows about it.
+//! The trait implementation: each request is passed to the module for it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::BtrfsFs;
 use super::stat::attr_of;
 use crate::balance::BalanceStatus;
 use crate::error::CallerError;
-use crate::opened::SpaceUsage;
+use crate::open_volume::SpaceUsage;
 
 impl FileSystem for BtrfsFs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
@@ -35,7 +35,7 @@ impl FileSystem for BtrfsFs {
                 self.forget(entry.node, 1);
                 Ok(entry.attr)
             }
-            Err(error) => Err(self.faults.told(error)),
+            Err(error) => Err(self.faults.answer(error)),
         }
     }
 
@@ -232,8 +232,8 @@ impl Maintenance for BtrfsFs {
         if wanted.range.start >= self.core().store.addresses_end() {
             return self.answer(Err(CallerError::InvalidArgument.into()));
         }
-        let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
-        self.answer(told.map_err(Into::into))
+        let discarded = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
+        self.answer(discarded.map_err(Into::into))
     }
 
     fn resize(&self, size: Size) -> Answer<u64> {

@@ -18,7 +18,7 @@ const SAME: [(NodeFlags, InodeFlags); 7] = [
     (NodeFlags::DIRSYNC, InodeFlags::DIRSYNC),
     (NodeFlags::NOCOW, InodeFlags::NODATACOW),
 ];
-/// What `chattr +c` asks for.
+/// The algorithm for `chattr +c`.
 const COMPRESSION_DEFAULT: &[u8] = b"zlib";
 /// Items that change: the inode, and its compression property.
 const SET_ITEMS: u32 = 2;
@@ -35,7 +35,7 @@ pub fn node_flags(flags: InodeFlags) -> NodeFlags {
     shown
 }
 
-/// The inode's flags with those that have a name set to `wanted`.
+/// The inode's flags, with those known to `chattr` set to `wanted`.
 fn merged(kind: FileType, state: &InodeState, wanted: NodeFlags) -> InodeFlags {
     let mut flags = state.flags;
     for (node, disk) in SAME {
@@ -43,7 +43,7 @@ fn merged(kind: FileType, state: &InodeState, wanted: NodeFlags) -> InodeFlags {
             flags.set(disk, wanted.contains(node));
         }
     }
-    // Extents with checksums cannot be overwritten in place, so a file with contents stays as it is.
+    // Extents with checksums cannot be overwritten in place, so a file with contents keeps its flag.
     let (nocow, is_empty) = (wanted.contains(NodeFlags::NOCOW), state.size == 0);
     match kind {
         FileType::File if is_empty => {

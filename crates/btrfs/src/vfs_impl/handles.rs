@@ -1,10 +1,11 @@
-//! What an opening has to remember: a few bits in the number that the server keeps for it, and
-//! whether it was told of a failure.
+//! The state of an opening: a few bits in its handle, and whether a failure was reported to it.
 //!
 //! ```text
-//!  open -> untold --- failure --- sync: its reason -> told -> sync: "cannot be written"
-//!                        `------- open -------------> told
+//!  open -> unreported --- failure --- sync: its reason -> reported -> sync: "cannot be written"
+//!                            `-------- open -------------> reported
 //! ```
+//!
+//! Used by `data`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,33 +15,33 @@ use vfs::file_system::{Handle, OpenFlags};
 
 use crate::locks::{Mutex, Rank};
 
-/// Reads leave the time of the last access alone.
+/// Reads do not change the access time.
 const NO_ATIME: u64 = 1;
-/// Writing had stopped before it was opened: it has nothing to lose by that.
+/// Writing had stopped before it was opened: it has no data to lose.
 const IS_LATE: u64 = 2;
 /// Above the bits, a number that no two openings share; 0 where the server knows of no opening.
 const SERIAL_SHIFT: u32 = 2;
 
-/// Whom a failure is told: an opening, or a node that was opened without the server's knowing.
+/// The receiver of a report: an opening, or a node for servers without openings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Listener {
     Opening(u64),
     Node(NodeId),
 }
 
-/// Numbers of openings, and those that know of the failure that stopped writing.
+/// Numbers of openings, and those to which the failure that stopped writing was reported.
 #[derive(Debug)]
 pub(super) struct Handles {
     last: AtomicU64,
-    told: Mutex<HashSet<Listener>>,
-    /// Until then nobody needs the lock.
-    has_told: AtomicBool,
+    reported: Mutex<HashSet<Listener>>,
+    /// False as long as there is no report, and the lock is not needed.
+    has_reported: AtomicBool,
 }
 
 impl Default for Handles {
     fn default() -> Self {
-        let told = Mutex::new(Rank::Lists, HashSet::new());
-        Self { last: AtomicU64::new(0), told, has_told: AtomicBool::new(false) }
+        let reported = Mutex::new(Rank::Lists, HashSet::new());
+        Self { last: AtomicU64::new(0), reported, has_reported: AtomicBool::new(false) }
     }
 }
 
@@ -58,36 +59,36 @@ impl Handles {
         Handle(number)
     }
 
-    /// Notes that an opening is told of the failure; false when it knows already.
-    pub(super) fn tell(&self, node: NodeId, handle: Handle) -> bool {
+    /// Notes that the failure is reported to an opening; false when it was before.
+    pub(super) fn mark_reported(&self, node: NodeId, handle: Handle) -> bool {
         let listener = match handle.0 >> SERIAL_SHIFT {
             _ if handle.0 & IS_LATE != 0 => return false,
             0 => Listener::Node(node),
             serial => Listener::Opening(serial),
         };
-        self.has_told.store(true, Ordering::Relaxed);
-        self.told.lock().insert(listener)
+        self.has_reported.store(true, Ordering::Relaxed);
+        self.reported.lock().insert(listener)
     }
 
-    /// The opening is no more.
+    /// Forgets an opening.
     pub(super) fn close(&self, handle: Handle) {
         self.drop_listener(Listener::Opening(handle.0 >> SERIAL_SHIFT));
     }
 
-    /// The node is no more known to the server.
+    /// Forgets a node that the server no longer knows.
     pub(super) fn forget(&self, node: NodeId) {
         self.drop_listener(Listener::Node(node));
     }
 
     fn drop_listener(&self, listener: Listener) {
-        // Who was told said so before; others are not in the table.
-        if self.has_told.load(Ordering::Relaxed) {
-            self.told.lock().remove(&listener);
+        // Openings with a report set this before; others are not in the table.
+        if self.has_reported.load(Ordering::Relaxed) {
+            self.reported.lock().remove(&listener);
         }
     }
 }
 
-/// True where reads leave the time of the last access alone.
+/// True where reads do not change the access time.
 pub(super) const fn leaves_atime(handle: Handle) -> bool {
     handle.0 & NO_ATIME != 0
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_opening_is_told_once_and_leaves_nothing_behind() {
+    fn every_opening_gets_one_report_and_leaves_no_entry() {
         let handles = Handles::default();
         let node = NodeId(300);
         let flags = OpenFlags::READ | OpenFlags::NO_ATIME;
@@ -105,17 +106,17 @@ mod tests {
         let late = handles.open(OpenFlags::READ, true);
         assert!(leaves_atime(first) && !leaves_atime(second) && !leaves_atime(late));
         for handle in [first, second, Handle::default()] {
-            assert!(handles.tell(node, handle), "{handle:?}");
-            assert!(!handles.tell(node, handle), "{handle:?}");
+            assert!(handles.mark_reported(node, handle), "{handle:?}");
+            assert!(!handles.mark_reported(node, handle), "{handle:?}");
         }
-        assert!(!handles.tell(node, late));
-        assert!(handles.tell(NodeId(301), Handle::default()));
+        assert!(!handles.mark_reported(node, late));
+        assert!(handles.mark_reported(NodeId(301), Handle::default()));
         for handle in [first, second, late, Handle::default()] {
             handles.close(handle);
         }
-        assert_eq!(handles.told.lock().len(), 2);
+        assert_eq!(handles.reported.lock().len(), 2);
         handles.forget(node);
         handles.forget(NodeId(301));
-        assert!(handles.told.lock().is_empty());
+        assert!(handles.reported.lock().is_empty());
     }
 }

@@ -1,11 +1,11 @@
 //! Directory listings.
 //!
-//! A position is the index of a name in its directory, which never changes: a listing that goes on
+//! A position is the index of a name in its directory, which never changes: a listing that continues
 //! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
 //!
-//! A name that is moved gets a new index at the end. So that a program that renames what it lists
-//! comes to an end, a listing that takes several requests stops where the directory ended when it
-//! began. Servers do not say which requests belong together: the latest beginning counts.
+//! A name that is moved gets a new index at the end. So that a program that renames the files it lists comes to an end,
+//! a listing that takes several requests stops where the directory ended when it began. Servers do not tell which
+//! requests belong together: the latest beginning counts. Called by `file_system`.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ struct Batch {
     names: Vec<(u64, Range<usize>, Stored)>,
 }
 
-/// A listing as it goes.
+/// The state of a listing.
 struct Listing<'a> {
     fs: &'a BtrfsFs,
     dir: &'a Inode,
@@ -88,7 +88,7 @@ impl Listing<'_> {
     fn names(&mut self, range: Range<u64>) -> Result<bool> {
         let (mut from, mut limit) = (range.start, BATCH_NAMES_FIRST);
         loop {
-            // A rename takes a name out and puts it back elsewhere: not between the two.
+            // A rename removes a name and adds it elsewhere: do not read between the two.
             let batch = self.dir.read_between_moves(|| {
                 let mut batch = Batch::default();
                 self.fs.namespace().scan_names(self.dir, from, |index, name, stored| {
@@ -132,7 +132,7 @@ impl Listing<'_> {
         let placed = namespace.check_place(self.dir, found);
         let inode = match placed.and_then(|()| namespace.inode(found)).map_err(stale) {
             Ok(inode) => inode,
-            // Its last name has just gone, or was given to another: the name was there.
+            // Its last name was just removed, or given to another inode: the name existed.
             Err(error) if error.caller_error() == Some(CallerError::Stale) => {
                 return Ok(self.sink.add_with_node(entry, None));
             }

@@ -1,26 +1,25 @@
 //! btrfs as a [`vfs::FileSystem`]: the only place that knows node numbers and errnos.
 //!
-//! [`BtrfsFs`] turns nodes into inodes (`nodes`), requests into operations of `dir`, `file` and
-//! `subvol`, and errors into numbers (`errno`). There is no table of nodes: a number says which
-//! inode it is, and references and openings are counted in the inode itself, which the inode table
-//! keeps for as long as there are any. What an opening remembers is in its number (`handles`).
+//! [`BtrfsFs`] turns nodes into inodes (`nodes`), requests into operations of `dir`, `file` and `subvol`, and errors
+//! into errnos (`errno`). There is no table of nodes: a number identifies its inode, and references and openings are
+//! counted in the inode itself, which the inode table keeps for as long as there are any. The state of an opening is in
+//! its number (`handles`).
 //!
-//! What is decided here, and nowhere below, is what Linux wants beyond the format: what a new node
-//! inherits (`names`), which privileges and lists change with owner, mode and contents
-//! (`attr`, `xattr`), which flags have which names (`flags`), and what is done in the
-//! background (`background`, `balancing`).
+//! This module implements the rules of Linux beyond the format: attributes that a new node inherits (`names`),
+//! privileges and access lists that change with owner, mode and contents (`attr`, `xattr`), names of flags (`flags`),
+//! and the background work (`background`, `balancing`).
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
-//! * A node that is referred to, or open, is not removed before it is let go, whatever becomes of its
-//!   names: a program that looked a name up goes on with the file that it led to. Among very many files some references
-//!   are forgotten (not with [`FsOptions::pin_known`]); the inodes of those are read again.
-//! * A deleted subvolume is kept by what is open in it alone: a kernel may refer to its nodes for as long as it likes.
-//! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
+//! * A node that is referred to, or open, is not removed before it is released, regardless of its names: a program that
+//!   looked a name up continues with the file that it led to. Among very many files some references are forgotten (not
+//!   with [`FsOptions::pin_known`]); the inodes of those are read again.
+//! * Only open files keep a deleted subvolume: a kernel may refer to its nodes for as long as it likes.
+//! * Related attributes (mode and list, owner and lost privileges) change in one transaction.
 //!
-//! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are
-//! `EIO` for what needs the damaged part, and are logged once each, with their place. One that
-//! stopped all writing is told to each opening once, by its next sync.
+//! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are `EIO` for requests
+//! that need the damaged part, and are logged once each, with their place. One that stopped all writing is reported to
+//! each opening once, by its next sync.
 //!
 //! Callers: servers, through the trait.
 
@@ -41,7 +40,7 @@ mod nodes;
 mod privileges;
 mod stat;
 mod subvolumes;
-mod whole;
+mod whole_node;
 mod xattr;
 
 use std::sync::Arc;
@@ -55,7 +54,7 @@ use crate::dir::{Hold, Namespace};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode};
 use crate::log;
-use crate::opened::Opened;
+use crate::open_volume::OpenVolume;
 use crate::subvol;
 
 use background::Background;
@@ -67,7 +66,7 @@ use nodes::{Nodes, Place};
 pub use flags::node_flags;
 pub(crate) use vfs::AtimeMode;
 
-/// Time between commits, as the kernel has it.
+/// Time between commits, as in the kernel.
 const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// How a volume is served.
@@ -75,19 +74,19 @@ const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
 pub struct FsOptions {
     /// Which reads change the time of the last access.
     pub atime: AtimeMode,
-    /// After this time at most, what was changed is durable.
+    /// The longest time before a change is durable.
     pub commit_interval: Duration,
-    /// Every node that the server refers to counts as open, however many they are: for a server
-    /// that does not say when a file is opened.
+    /// Every node that the server refers to counts as open, however many they are: for a server that does not report
+    /// openings.
     pub pin_known: bool,
-    /// Programs may make, delete and freeze subvolumes by `ioctl(2)`. Whether they may is decided by owners, permission
-    /// bits and access control lists alone: a server hears neither of capabilities nor of mount flags, so these
-    /// operations go on through a mount that the kernel made read-only.
+    /// Programs may make, delete and freeze subvolumes by `ioctl(2)`. Permission depends on owners, permission bits and
+    /// access control lists alone: capabilities and mount flags are not known to a server, so these operations work
+    /// through a mount that the kernel made read-only.
     pub user_subvol_ioctls: bool,
     /// A block group of which less than this many percent are in use, and were before, is moved to others of its kind
     /// in the background; 0 for none.
     pub bg_reclaim_threshold: u8,
-    /// A balance that was under way when the volume was last served is not resumed.
+    /// A balance that was running when the volume was last served is not resumed.
     pub skip_balance: bool,
 }
 
@@ -104,12 +103,12 @@ impl Default for FsOptions {
     }
 }
 
-/// Which thread takes deleted subvolumes apart once nothing uses them any more.
+/// Which thread takes deleted subvolumes apart once they are not in use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cleaner {
     /// The server, which calls [`vfs::FileSystem::step`].
     Steps,
-    /// The call that gives up the last reference: nobody calls `step`.
+    /// The call that drops the last reference: without a server `step` is not called.
     LastUser,
 }
 
@@ -117,7 +116,7 @@ pub(crate) enum Cleaner {
 /// opened with.
 #[derive(Debug)]
 pub(crate) struct BtrfsFs {
-    volume: Arc<Opened>,
+    volume: Arc<OpenVolume>,
     nodes: Nodes,
     handles: Handles,
     options: FsOptions,
@@ -133,7 +132,7 @@ impl BtrfsFs {
     /// # Errors
     /// When the root directory cannot be read.
     pub(crate) fn serve(
-        volume: &Arc<Opened>,
+        volume: &Arc<OpenVolume>,
         options: FsOptions,
         cleaner: Cleaner,
     ) -> Result<Arc<dyn vfs::FileSystem>> {
@@ -163,9 +162,9 @@ impl BtrfsFs {
         self.volume.core()
     }
 
-    /// The answer to a request.
+    /// Converts a result to the answer to a request.
     fn answer<T>(&self, result: Result<T>) -> Answer<T> {
-        result.map_err(|error| self.faults.told(error))
+        result.map_err(|error| self.faults.answer(error))
     }
 
     /// Tree and number of a node's inode.
@@ -179,19 +178,18 @@ impl BtrfsFs {
         self.core().inode(tree, ino).map_err(stale)
     }
 
-    /// The inode of a node that is about to be changed, which stays until the answer is dropped:
-    /// the server's reference may be among those that were forgotten.
+    /// The inode of a node that is about to be changed, held until the guard is dropped: the server's reference may be
+    /// among those that were forgotten.
     fn live_inode(&self, node: NodeId) -> Result<Hold<'_>> {
         self.namespace().hold(&self.inode(node)?)
     }
 
-    /// Makes durable what changed in an inode, or in the names of a directory, whose flags ask for
-    /// that.
+    /// Syncs an inode, or the names of a directory, if its flags ask for that.
     fn sync_marked(&self, inode: &Arc<Inode>) -> Result<()> {
         log::sync_marked(self.namespace(), inode)
     }
 
-    /// The answer that hands out a node; the server gets a reference.
+    /// The entry of a node for the server, which gets a reference.
     fn entry(&self, place: Place, inode: &Inode) -> Result<Entry> {
         inode.add_known()?;
         if self.options.pin_known {
@@ -207,7 +205,7 @@ impl BtrfsFs {
         Entry {
             node,
             generation: match node {
-                // What the kernel takes for granted.
+                // The kernel expects generation 0.
                 NodeId::ROOT => 0,
                 _ => metadata.generation.0,
             },
@@ -215,7 +213,7 @@ impl BtrfsFs {
         }
     }
 
-    /// Takes references back.
+    /// Drops references of the server.
     fn forget_node(&self, node: NodeId, count: u64) {
         let located = self.nodes.inode(node);
         self.nodes.forget_odd(node, count);
@@ -237,7 +235,7 @@ impl BtrfsFs {
         self.reap(&inode);
     }
 
-    /// One handle less; the last one removes an inode without names.
+    /// Closes a handle; the last one removes an inode without names.
     fn close(&self, inode: &Inode) {
         if let Some((at, waiting)) = inode.data.end_growth() {
             self.core().store.end_window(at, waiting);
@@ -254,12 +252,12 @@ impl BtrfsFs {
         }
     }
 
-    /// The last user of a deleted subvolume may have gone.
+    /// Cleans up after what may have been the last user of a deleted subvolume.
     fn clean(&self) {
         if self.cleaner == Cleaner::Steps {
             return;
         }
-        // Where this fails, the next open of the volume goes on.
+        // Where this fails, the next open of the volume continues.
         if let Err(error) = subvol::drop_dead_trees(self.namespace()) {
             self.faults.errno(&error);
         }
@@ -267,10 +265,10 @@ impl BtrfsFs {
 }
 
 impl BtrfsFs {
-    /// A server that ends gives back what it refers to, and need not say so: what only it kept from
-    /// being removed goes now, not when the volume is opened next.
+    /// Drops the references of a server that ends, which need not do so itself: inodes that only it kept are removed
+    /// now, not at the next open of the volume.
     fn let_go(&self) {
-        // Of a part, every call gives back what it refers to; what else is known, another server refers to.
+        // For a part of a volume, every call drops its references; the remaining ones are another server's.
         if self.volume.is_read_only() || self.volume.is_part {
             return;
         }
@@ -295,7 +293,7 @@ impl Drop for BtrfsFs {
     }
 }
 
-/// A node whose inode is no more.
+/// Turns the error of a missing inode into that of a stale node.
 fn stale(error: Error) -> Error {
     match error.caller_error() {
         Some(CallerError::NotFound | CallerError::NoSuchSubvolume) => CallerError::Stale.into(),

@@ -1,4 +1,4 @@
-//! Names: looked up, made, removed, moved.
+//! Requests on names: look-up, creation, removal, rename. Called by `file_system`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,13 +19,13 @@ use crate::inode::{
 };
 use crate::subvol;
 
-/// Permission bits of a symlink, which nobody reads.
+/// Permission bits of a symlink, which are never checked.
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
-/// Subvolumes within each other that are looked through: of a path of 4,096 bytes, every other one.
+/// Nesting of subvolumes that is searched: of a path of 4,096 bytes, every other one.
 const SUBVOLUME_DEPTH_MAX: u32 = 2048;
 
-/// What a new node gets beside what its caller asked for.
+/// The attributes that a new node inherits.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     pub(super) permissions: u32,
@@ -46,8 +46,8 @@ impl BtrfsFs {
         found.map_err(stale)?.ok_or_else(|| CallerError::NotFound.into())
     }
 
-    /// A node by its number alone, which may have been given out by an earlier server, or by nobody.
-    /// What has no name is refused: a node that is in use is not asked for in this way.
+    /// A node by its number alone, which may come from an earlier server, or be made up. An inode without names is
+    /// refused: a node that is in use is not looked up this way.
     fn lookup_again(&self, node: NodeId) -> Result<Entry> {
         let place = self.named_place(node)?;
         let (tree, ino) = place.inode();
@@ -58,7 +58,7 @@ impl BtrfsFs {
         self.entry(place, &inode)
     }
 
-    /// The directory above a directory, whose number may come from anywhere, too.
+    /// The directory above a directory, whose number may be made up, too.
     fn lookup_above(&self, node: NodeId) -> Result<Entry> {
         let place = self.above(self.named_place(node)?)?;
         let (tree, ino) = place.inode();
@@ -69,7 +69,7 @@ impl BtrfsFs {
         self.entry(place, &inode)
     }
 
-    /// Where a node is that can be reached from the root of the mount, as far as its number tells.
+    /// The place of a node that can be reached from the root of the mount, as far as its number shows.
     fn named_place(&self, node: NodeId) -> Result<Place> {
         let place = self.nodes.place(node).ok_or(CallerError::Stale)?;
         if self.nodes.is_in_table(node) {
@@ -82,8 +82,7 @@ impl BtrfsFs {
         Ok(place)
     }
 
-    /// True for the mounted subvolume, and those that are in it at any depth: no number leads to
-    /// where no path does.
+    /// True for the mounted subvolume, and those in it at any depth: a number must not lead where no path does.
     fn is_beneath(&self, tree: TreeId) -> Result<bool> {
         let mut at = tree;
         for _ in 0..SUBVOLUME_DEPTH_MAX {
@@ -95,7 +94,7 @@ impl BtrfsFs {
                 None => return Ok(false),
             }
         }
-        // Deeper than a path can be, or an image where subvolumes are in each other.
+        // Deeper than a path can be, or an image with a cycle of subvolumes.
         Ok(false)
     }
 
@@ -151,7 +150,7 @@ impl BtrfsFs {
         self.handed_out(made, &dir)
     }
 
-    /// What a path leads to; `None` for the stand-in of a nested subvolume, whose number depends on where it is.
+    /// The entry at a path; `None` for the stand-in of a nested subvolume, whose number depends on its place.
     pub(super) fn resolve_path(&self, path: &[u8], follow: Follow) -> Result<Option<Entry>> {
         self.volume.walker().find_then(Path::new(OsStr::from_bytes(path)), follow, |inode| match inode.ino() {
             EMPTY_SUBVOL_INO => Ok(None),
@@ -159,15 +158,15 @@ impl BtrfsFs {
         })
     }
 
-    /// The number of what a path leads to; `None` for a node whose number needs a reference.
+    /// The number of the node at a path; `None` for a node whose number needs a reference.
     pub(super) fn node_of_path(&self, path: &[u8], follow: Follow) -> Result<Option<NodeAt>> {
         let found = self.volume.walker().find(Path::new(OsStr::from_bytes(path)), follow)?;
         let number = self.nodes.number(found.tree, found.ino);
         Ok(number.map(|number| NodeAt { node: NodeId(number), kind: found.kind, is_referenced: false }))
     }
 
-    /// What a path leads to, and the number that `stat` shows; `None` for a node whose number needs a reference. The
-    /// inode is handed out because attributes are large: they are copied once, at the end.
+    /// The inode at a path, and the number that `stat` shows; `None` for a node whose number needs a reference. The
+    /// inode is returned because attributes are large: they are copied once, at the end.
     pub(super) fn inode_at(&self, path: &[u8], follow: Follow) -> Result<(Arc<Inode>, Option<u64>)> {
         let path = Path::new(OsStr::from_bytes(path));
         let inode = self.volume.walker().find_then(path, follow, |inode| Ok(Arc::clone(inode)))?;
@@ -175,7 +174,7 @@ impl BtrfsFs {
         Ok((inode, number.map(|number| self.nodes.shown(NodeId(number)))))
     }
 
-    /// The answer that hands out a node after a name for it came into `dir`.
+    /// Returns the entry of a node after a name for it was added to `dir`.
     fn handed_out(&self, entry: Entry, dir: &Arc<Inode>) -> Result<Entry> {
         let synced = self.sync_marked(dir);
         if synced.is_err() {
@@ -184,7 +183,7 @@ impl BtrfsFs {
         synced.map(|()| entry)
     }
 
-    /// A file without a name, which counts as open.
+    /// Creates a file without a name, which counts as open.
     pub(super) fn create_unnamed_entry(&self, caller: &Caller, parent: NodeId, new: &NewNode<'_>) -> Result<Entry> {
         if new.kind != NodeKind::File {
             return Err(CallerError::InvalidArgument.into());
@@ -205,8 +204,8 @@ impl BtrfsFs {
         self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
     }
 
-    /// What the directory's default list, its compression property or the caller's mask make of a
-    /// new node.
+    /// The attributes of a new node that follow from the directory's default list, its compression property or the
+    /// caller's mask.
     pub(super) fn inherited(&self, dir: &Inode, new: &NewNode<'_>) -> Result<Inherited> {
         if new.kind == NodeKind::Symlink {
             return Ok(Inherited { permissions: SYMLINK_PERMISSIONS, xattrs: Vec::new() });
@@ -235,7 +234,7 @@ impl BtrfsFs {
         Ok(inherited)
     }
 
-    /// The list that new nodes of a directory get.
+    /// The default list of a directory, for new nodes.
     fn default_list(&self, dir: &Inode) -> Result<Option<Acl>> {
         if dir.absent.contains(Absent::DefaultAcl) || !dir.kind().is_dir() {
             return Ok(None);
@@ -251,7 +250,7 @@ impl BtrfsFs {
     pub(super) fn link_entry(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let inode = self.live_inode(node)?;
         let dir = self.inode(parent)?;
-        // That the name is taken is found before anything that is wrong with the node.
+        // A taken name is reported before any fault of the node.
         if inode.kind().is_dir() && self.namespace().lookup(&dir, name)?.is_some() {
             return Err(CallerError::Exists.into());
         }
@@ -266,18 +265,18 @@ impl BtrfsFs {
         self.sync_marked(&dir)
     }
 
-    /// Removes an empty directory, or a subvolume whose root directory is empty.
+    /// Removes an empty directory, or a subvolume with an empty root directory.
     pub(super) fn remove_dir_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         let dir = self.inode(parent)?;
         match self.namespace().unlink(&dir, name, Unlink::Directory) {
             Err(error) if error.caller_error() == Some(CallerError::Busy) => {
-                self.remove_subvolume(&dir, name, WhatIsInIt::Nothing)
+                self.remove_subvolume(&dir, name, Removable::Empty)
             }
             result => result.and_then(|()| self.sync_marked(&dir)),
         }
     }
 
-    pub(super) fn remove_subvolume(&self, dir: &Arc<Inode>, name: &[u8], what: WhatIsInIt) -> Result<()> {
+    pub(super) fn remove_subvolume(&self, dir: &Arc<Inode>, name: &[u8], what: Removable) -> Result<()> {
         let found = self.find(dir, name)?;
         if !found.is_subvolume_root() || found.tree == dir.tree_id() {
             return Err(CallerError::InvalidArgument.into());
@@ -285,19 +284,19 @@ impl BtrfsFs {
         if found.tree == self.nodes.top() {
             return Err(CallerError::Busy.into());
         }
-        if what == WhatIsInIt::Nothing && self.namespace().inode(found)?.state().size > 0 {
+        if what == Removable::Empty && self.namespace().inode(found)?.state().size > 0 {
             return Err(CallerError::NotEmpty.into());
         }
         let deleted = subvol::delete(self.namespace(), dir, name);
         deleted.map_err(|error| match error.caller_error() {
-            // The kernel says that the default subvolume may not be deleted.
+            // The kernel answers that the default subvolume may not be deleted.
             Some(CallerError::Busy) => CallerError::NotPermitted.into(),
             _ => error,
         })?;
         self.sync_marked(dir)
     }
 
-    /// Where a name in `dir` leads.
+    /// The inode that a name in `dir` leads to.
     pub(super) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Found> {
         let found = self.namespace().lookup(dir, name)?;
         found.ok_or_else(|| CallerError::NotFound.into())
@@ -323,7 +322,7 @@ impl BtrfsFs {
         let whiteout = NewInode::whiteout(caller.uid, caller.gid);
         let renamed = self.namespace().rename(source, target, flags, &whiteout);
         renamed.map_err(|error: Error| match error.caller_error() {
-            // A subvolume is replaced by nothing, as if it were never empty.
+            // The kernel does not replace a subvolume, and answers as if it were never empty.
             Some(CallerError::Busy) => CallerError::NotEmpty.into(),
             _ => error,
         })?;
@@ -331,14 +330,14 @@ impl BtrfsFs {
         self.sync_marked(&from_dir)
     }
 
-    /// What a file has that takes the place of another goes to disk before it does: a commit that has the new name has
-    /// its contents.
+    /// Writes the data of a file that replaces another to disk before the rename: a commit with the new name has the
+    /// new contents.
     fn write_out_replacement(&self, source: dir::Place<'_>, target: dir::Place<'_>) {
         let file_at = |place: dir::Place<'_>| {
             let found = self.namespace().lookup(place.dir, place.name).ok()??;
             self.namespace().inode(found).ok().filter(|inode| inode.kind().is_file())
         };
-        // Most renames replace nothing.
+        // Most renames do not replace a file.
         if let Some(replaced) = file_at(target)
             && replaced.state().size > 0
             && let Some(new) = file_at(source)
@@ -355,16 +354,16 @@ impl BtrfsFs {
     }
 }
 
-/// Which subvolumes the caller wants removed.
+/// Subvolumes that a request may remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WhatIsInIt {
-    /// Only an empty one.
-    Nothing,
-    /// Whatever is in it.
-    Anything,
+pub(super) enum Removable {
+    /// Only an empty subvolume.
+    Empty,
+    /// Any subvolume.
+    Any,
 }
 
-/// Refuses flags that there are not, or that do not go together.
+/// Refuses flags that are unknown, or that exclude each other.
 fn check_rename_flags(flags: RenameFlags) -> Result<()> {
     let is_alone = flags == RenameFlags::EXCHANGE || !flags.contains(RenameFlags::EXCHANGE);
     match RenameFlags::all().contains(flags) && is_alone {
@@ -373,7 +372,7 @@ fn check_rename_flags(flags: RenameFlags) -> Result<()> {
     }
 }
 
-/// True for what `open` works on.
+/// True for kinds that `open` accepts.
 pub(super) fn is_openable(kind: FileType) -> bool {
     matches!(kind, FileType::File | FileType::Directory)
 }

@@ -1,13 +1,12 @@
-//! Numbers of nodes: which inode of which subvolume a [`NodeId`] is.
+//! Node numbers: maps a [`NodeId`] to an inode of a subvolume.
 //!
-//! The number says it, so that no table is asked: the mounted subvolume's root directory is 1, all
-//! other inodes are their own numbers with the subvolume's number above them, that of the mounted
-//! one too, so that a number means the same file in every mount of the image: the kernel makes file
-//! handles of it, which outlive a mount. (`stat` shows the inodes of the mounted subvolume without
-//! it.) What does not fit is kept in a table: very large numbers, and the empty directories that
-//! stand for nested subvolumes in a snapshot, which all share one inode number. Only the mounted
-//! subvolume needs no table even where its number is too large: its inodes have zero above them,
-//! which says nothing in another mount, see [`Nodes::lasting`].
+//! The number contains both, so that no table is needed: the mounted subvolume's root directory is 1, all other inodes
+//! are their own numbers with the subvolume's number above them, that of the mounted one too, so that a number means
+//! the same file in every mount of the image: the kernel makes file handles of it, which outlive a mount. (`stat` shows
+//! the inodes of the mounted subvolume without it.) Other numbers are kept in a table: very large ones, and the empty
+//! directories that stand for nested subvolumes in a snapshot, which all share one inode number. Only the mounted
+//! subvolume needs no table even where its number is too large: its inodes have zero above them, which is not valid in
+//! another mount, see [`Nodes::lasting`].
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,7 +27,7 @@ const TREES_END: u64 = 1 << 19;
 /// Marks numbers from the table.
 const ODD_BIT: u64 = 1 << 63;
 
-/// Where a node is.
+/// The place of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// An inode of a subvolume.
@@ -41,7 +40,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Nodes {
     top: TreeId,
-    /// Begins every hash: images choose the places, and must not choose their numbers.
+    /// Keys every hash, since images choose the places and must not choose their numbers.
     secret: u64,
     odd: Mutex<HashMap<u64, Odd>>,
 }
@@ -53,7 +52,7 @@ struct Odd {
 }
 
 impl Place {
-    /// What `name` in the directory (tree, dir) led to.
+    /// The place of the inode found by `name` in the directory (tree, dir).
     pub(super) fn of(found: Found, tree: TreeId, dir: InodeNo, name: &[u8]) -> Self {
         if found.ino == EMPTY_SUBVOL_INO {
             Self::StandIn(tree, dir, name.into())
@@ -62,7 +61,7 @@ impl Place {
         }
     }
 
-    /// The inode in memory that stands for the place.
+    /// The inode in memory for the place.
     pub(super) fn inode(&self) -> (TreeId, InodeNo) {
         match self {
             Self::Inode(tree, ino) => (*tree, *ino),
@@ -76,7 +75,7 @@ impl Nodes {
         Self { top, secret, odd: Mutex::new(Rank::Lists, HashMap::new()) }
     }
 
-    /// The subvolume whose root directory is [`NodeId::ROOT`].
+    /// The subvolume with the root directory [`NodeId::ROOT`].
     pub(super) fn top(&self) -> TreeId {
         self.top
     }
@@ -93,8 +92,8 @@ impl Nodes {
         }
     }
 
-    /// The inode of a number that needs no table, and that every server of the image, earlier and
-    /// later ones too, gives to the same inode. The number may come from anywhere.
+    /// The inode of a number that needs no table, and that every server of the image, earlier and later ones too, gives
+    /// to the same inode. The number may be made up.
     pub(super) fn lasting(&self, node: NodeId) -> Option<(TreeId, InodeNo)> {
         let (tree, ino) = self.inode(node)?;
         let is_lasting = node == NodeId::ROOT || tree.0 < TREES_END;
@@ -102,7 +101,7 @@ impl Nodes {
         (is_lasting && is_own).then_some((tree, ino))
     }
 
-    /// What `stat` shows as the number of a node.
+    /// The number of a node that `stat` shows.
     pub(super) fn shown(&self, node: NodeId) -> u64 {
         match node.0 {
             1 => ROOT_DIR_INO.0,
@@ -111,7 +110,7 @@ impl Nodes {
         }
     }
 
-    /// What a directory listing shows as the number of a place.
+    /// The number of a place in a directory listing.
     pub(super) fn shown_place(&self, place: &Place) -> u64 {
         let number = match place {
             Place::Inode(tree, ino) => self.number(*tree, *ino),
@@ -120,8 +119,7 @@ impl Nodes {
         self.shown(NodeId(number.unwrap_or_else(|| self.odd_number(place))))
     }
 
-    /// The number of a place to which a server gets a reference; [`Nodes::forget_odd`] gives it
-    /// back.
+    /// The number of a place to which a server gets a reference; [`Nodes::forget_odd`] drops it.
     pub(super) fn take(&self, place: Place) -> NodeId {
         if let Place::Inode(tree, ino) = place
             && let Some(number) = self.number(tree, ino)
@@ -138,7 +136,7 @@ impl Nodes {
         NodeId(number)
     }
 
-    /// Where a node is; `None` for a number that was never given out, or is forgotten.
+    /// The place of a node; `None` for a number that was never given out, or is forgotten.
     pub(super) fn place(&self, node: NodeId) -> Option<Place> {
         if node.0 & ODD_BIT != 0 {
             return Some(self.odd.lock().get(&node.0)?.place.clone());
@@ -158,12 +156,12 @@ impl Nodes {
         }
     }
 
-    /// True for a number from the table, which ends with the references to it.
+    /// True for a number from the table, which is dropped with the last reference to it.
     pub(super) fn is_in_table(&self, node: NodeId) -> bool {
         node.0 & ODD_BIT != 0
     }
 
-    /// Takes references to a number from the table back; others are kept by the inode.
+    /// Drops references to a number from the table; others are counted by the inode.
     pub(super) fn forget_odd(&self, node: NodeId, count: u64) {
         if node.0 & ODD_BIT == 0 {
             return;
@@ -240,7 +238,7 @@ mod tests {
     fn numbers_that_were_never_given_out_lead_nowhere() {
         let nodes = Nodes::new(TreeId(256), 7);
         let of = |tree: u64, ino: u64| NodeId((tree << INO_BITS) | ino);
-        // The root by another number, the stand-in, what no file can be, and what would be in the table.
+        // The root by another number, the stand-in, numbers that no file can have, and one that would be in the table.
         for node in [of(256, 256), of(0, 300), of(0, 2), of(5, 2), of(5, 0), of(5, 255), NodeId(0), NodeId(u64::MAX)] {
             assert_eq!(nodes.lasting(node), None, "{node:?}");
         }

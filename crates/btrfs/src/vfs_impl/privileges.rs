@@ -1,4 +1,4 @@
-//! What a file loses when it is written to.
+//! Privileges that a file loses when it is written to. Called by `attr` and `data`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::inode::{Absent, Inode, MODE_PERMISSION_MASK};
 /// Items that change: the inode, and its capabilities.
 const CLEAR_ITEMS: u32 = 2;
 
-/// True when the inode has capabilities that go with the next change.
+/// True when the inode has capabilities, which the next change removes.
 ///
 /// # Errors
 /// When the tree cannot be read.
@@ -27,8 +27,8 @@ pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
     Ok(has)
 }
 
-/// Takes away the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write.
-/// True where there was something to take.
+/// Removes the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write. True where
+/// there were any.
 ///
 /// # Errors
 /// `NoSpace`; when a tree cannot be read or changed.

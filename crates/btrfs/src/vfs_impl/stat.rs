@@ -1,16 +1,16 @@
-//! What `stat` shows of an inode, in the values of the trait.
+//! The attributes that `stat` shows, in the types of the trait.
 
 use vfs::file_system::{Attr, Home};
 
 use super::flags;
 use crate::inode::Metadata;
 
-/// Preferred size of I/O, as the kernel has it.
+/// Preferred size of I/O, as in the kernel.
 const BLOCK_BYTES: u32 = 4096;
 /// Bits of a device number in `stat`'s 32-bit encoding.
 const RDEV_MASK: u64 = 0xffff_ffff;
 
-/// What `stat` shows of an inode, under the number `ino`.
+/// The attributes of an inode, under the number `ino`.
 pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
     Attr {
         ino,

@@ -1,4 +1,4 @@
-//! Subvolumes as what this format offers beyond the others.
+//! The trait `Subvolumes`: making, deleting and freezing subvolumes of a served volume.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl BtrfsFs {
         self.add_subvolume(caller, &dir, name)
     }
 
-    /// The subvolume whose root is a node.
+    /// The subvolume with this root node.
     fn rooted(&self, root: NodeId) -> Result<TreeId> {
         let inode = self.inode(root)?;
         if inode.is_subvolume_root() { Ok(inode.tree_id()) } else { Err(CallerError::InvalidArgument.into()) }

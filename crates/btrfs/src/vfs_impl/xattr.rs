@@ -1,4 +1,4 @@
-//! Extended attributes: which names there are, and what comes with some of them.
+//! Extended attributes: the families of names, and the effects of some of them. Called by `file_system`.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::file::shared_extents;
 use crate::inode::{
     Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
 };
-use crate::opened::{FileSharing, QuotaPage, SpaceUsage};
+use crate::open_volume::{FileSharing, QuotaPage, SpaceUsage};
 
 /// Items that a list or a property changes: itself, and the inode.
 const SET_ITEMS: u32 = 2;
 
-/// Who keeps an attribute, by its name.
+/// The family of an attribute, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Bytes that mean nothing here.
+    /// Bytes without a meaning here.
     Plain,
     /// For regular files and directories only.
     User,
@@ -93,7 +93,7 @@ impl BtrfsFs {
         value.ok_or_else(|| CallerError::NoAttribute.into())
     }
 
-    /// Whose the extents of a file are besides, from a byte in it that is given in decimal.
+    /// The shared extents of a file, from a byte in it that is given in decimal.
     fn sharing(&self, inode: &Arc<Inode>, from: &[u8]) -> Result<Vec<u8>> {
         let from = str::from_utf8(from).ok().and_then(|text| text.parse().ok());
         let (Some(from), FileType::File) = (from, inode.kind()) else {
@@ -133,7 +133,7 @@ impl BtrfsFs {
         inode.check_writable()?;
         let removed = match Family::of(name)? {
             Family::List if inode.kind().is_symlink() => Err(CallerError::NotSupported.into()),
-            // There is no such property, whether it is set or not.
+            // There is no such property, set or not.
             Family::Property if name != COMPRESSION_NAME => Err(CallerError::InvalidArgument.into()),
             Family::Property => {
                 if self.namespace().get_xattr(&inode, name)?.is_none() {
@@ -142,7 +142,7 @@ impl BtrfsFs {
                 self.set_property(&inode, name, &[])
             }
             Family::List => match self.namespace().remove_xattr(&inode, name) {
-                // What is not there need not be removed.
+                // A list that is not there need not be removed.
                 Err(error) if error.caller_error() == Some(CallerError::NoAttribute) => Ok(()),
                 result => result,
             },
@@ -151,7 +151,7 @@ impl BtrfsFs {
         removed.and_then(|()| self.sync_marked(&inode))
     }
 
-    /// Sets a list, and with the access list the permission bits that it stands for.
+    /// Sets a list, and with the access list the permission bits that follow from it.
     fn set_list(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
         if inode.kind().is_symlink() {
             return Err(CallerError::NotSupported.into());
@@ -186,14 +186,14 @@ impl BtrfsFs {
         })
     }
 
-    /// Sets a property, or removes it when there is no value; what it says goes into the flags.
+    /// Sets a property, or removes it when there is no value; the flags follow from it.
     fn set_property(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
         if name != COMPRESSION_NAME {
             return Err(CallerError::InvalidArgument.into());
         }
         check_changeable(inode)?;
         let compression = CompressionProperty::parse(value).ok_or(CallerError::InvalidArgument)?;
-        // It means nothing elsewhere; the kernel takes it, and stores nothing.
+        // It has no effect elsewhere; the kernel accepts it, and stores nothing.
         if !has_user_attributes(inode) {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl BtrfsFs {
     }
 }
 
-/// The attributes whose absence an inode remembers.
+/// The attributes whose absence an inode caches.
 fn absent_of(name: &[u8]) -> Option<Absent> {
     if name == CAPABILITY_NAME {
         Some(Absent::Capability)

@@ -1,4 +1,4 @@
-//! Balancing a volume.
+//! Balancing a volume. Called by the command line.
 
 use std::ops::ControlFlow;
 
@@ -7,14 +7,14 @@ use crate::balance::{self, BalanceEnd, BalanceProgress, BalanceSpec, Pace, Runni
 use vfs::Result;
 
 impl Volume {
-    /// Writes block groups anew, as `spec` says. `watch` hears before each step how far that has come, and may stop it;
-    /// [`Self::resume_balance`], or the kernel, goes on then, as after a crash.
+    /// Rewrites the block groups that `spec` selects. `watch` receives the progress before each step, and may stop it;
+    /// [`Self::resume_balance`], or the kernel, continues then, as after a crash.
     ///
     /// # Errors
-    /// `Exists` where another balance has not ended, `Busy` where new data kept arriving; `FewerCopies` where that was
-    /// not asked for; `InvalidArgument` where data and metadata lie together and are not balanced alike; `Unsupported`
-    /// without a free-space tree; `ReadOnly`. `NoSpace` where there was no room for some groups: the others are done.
-    /// As [`vfs::Volume::sync`].
+    /// `Exists` where another balance has not ended, `Busy` where new data kept arriving; `FewerCopies` for fewer
+    /// metadata copies without `force`; `InvalidArgument` where data and metadata share block groups and are not
+    /// selected alike; `Unsupported` without a free-space tree; `ReadOnly`. `NoSpace` where there was no room for some
+    /// groups: the others are done. As [`vfs::Volume::sync`].
     pub fn balance(
         &self,
         spec: BalanceSpec,
@@ -23,7 +23,7 @@ impl Volume {
         Ok(balance::go_on(self.namespace(), Running::begin(self.namespace(), spec, Pace::WHOLE)?, watch)?)
     }
 
-    /// Goes on with a balance that has not ended.
+    /// Resumes a balance that has not ended.
     ///
     /// # Errors
     /// `NotFound` where there is none; as [`Self::balance`].
@@ -31,7 +31,7 @@ impl Volume {
         Ok(balance::go_on(self.namespace(), Running::resume(self.namespace(), Pace::WHOLE)?, watch)?)
     }
 
-    /// Forgets a balance that has not ended: what it did stays done.
+    /// Cancels a balance that has not ended: finished moves stay.
     ///
     /// # Errors
     /// `NotFound` where there is none; `ReadOnly`; as [`vfs::Volume::sync`].
@@ -39,7 +39,7 @@ impl Volume {
         Ok(balance::cancel(self.namespace())?)
     }
 
-    /// What the balance is to do that has not ended, if there is one.
+    /// The parameters of the balance that has not ended, if there is one.
     ///
     /// # Errors
     /// Damage, I/O.

@@ -1,4 +1,4 @@
-//! What a volume says about itself.
+//! Label, sizes and reports of a volume. Called by the command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,7 +13,7 @@ use vfs::Result;
 
 use super::Volume;
 use super::types::{DeviceInfo, VolumeInfo};
-use crate::opened::SpaceUsage;
+use crate::open_volume::SpaceUsage;
 
 /// Bytes that a label may have.
 const LABEL_BYTES_MAX: usize = 255;
@@ -37,20 +37,20 @@ impl Volume {
         }
         let reservation = self.namespace().reserve(1)?;
         self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
-        Ok(self.opened.sync()?)
+        Ok(self.open.sync()?)
     }
 
-    /// The transactions whose states [`crate::VolumeOptions::generation`] can ask for, the newest first. What there was
-    /// in an earlier one may have been written over since.
+    /// The transactions whose states [`crate::VolumeOptions::generation`] can open, the newest first. Blocks of earlier
+    /// ones may have been overwritten since.
     #[must_use]
     pub fn generations(&self) -> Vec<Generation> {
         self.core().store.generations()
     }
 
-    /// Reads every tree block that the state needs in which the volume was opened, and verifies it.
+    /// Reads and verifies every tree block of the state in which the volume was opened.
     ///
     /// # Errors
-    /// `Corrupt`, `Io`: of the first that is not there any more.
+    /// `Corrupt`, `Io`: of the first block that is missing or damaged.
     pub fn verify_trees(&self) -> Result<()> {
         let store = &self.core().store;
         let mut ids = vec![TreeId::ROOT, TreeId::CHUNK];
@@ -73,31 +73,31 @@ impl Volume {
         Ok(())
     }
 
-    /// The least size in bytes that [`vfs::Volume::resize`] makes of the volume as it is. Block groups in which nothing
-    /// lies are given back for that; those in use stay where they are.
+    /// The least size in bytes that [`vfs::Volume::resize`] can give the volume in its present form. Empty block groups
+    /// are removed for that; those in use stay.
     ///
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn least_bytes(&self) -> Result<u64> {
-        Ok(self.opened.least_bytes()?)
+        Ok(self.open.least_bytes()?)
     }
 
-    /// What takes the space.
+    /// The use of the volume's space.
     #[must_use]
     pub fn usage(&self) -> SpaceUsage {
-        self.opened.usage()
+        self.open.usage()
     }
 
-    /// Bytes that the image files or disks have: as many as the volume may have.
+    /// Bytes of the image files or disks: the largest size of the volume.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.opened.device_bytes()
+        self.open.device_bytes()
     }
 
     /// Label, sizes, features, devices and use of space.
     ///
     /// # Errors
-    /// None so far: what is told was read when the volume was opened.
+    /// None so far: the values were read when the volume was opened.
     pub fn info(&self) -> Result<VolumeInfo> {
         let store = &self.core().store;
         let superblock = store.superblock();

@@ -1,4 +1,4 @@
-//! Where things are on the devices, for those who draw it.
+//! The map of a volume: chunks and extents on the devices, for drawings.
 
 use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
 use btrfs_disk::{Key, TreeId};
@@ -22,8 +22,8 @@ impl Volume {
         info.collect()
     }
 
-    /// Shows every extent of the last commit, of data and of metadata, in the order of logical addresses: where it
-    /// begins, and its bytes.
+    /// Shows every extent of the last commit, of data and of metadata, in the order of logical addresses: first byte
+    /// and length.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

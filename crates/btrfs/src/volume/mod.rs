@@ -1,17 +1,17 @@
-//! The front door of the library: an open image or device.
+//! The front of the library: an open image or device.
 //!
-//! A [`Volume`] is used by paths as a volume of any format is: it derefs to [`vfs::Volume`], whose methods mirror
-//! `std::fs`. Here is what only btrfs has: how it is opened and made, what it says about itself, its subvolumes, and
-//! the file system behind the paths, for a server.
+//! A [`Volume`] is used by paths like a volume of any format: it derefs to [`vfs::Volume`], whose methods mirror
+//! `std::fs`. The methods here are those that only btrfs has: opening and making, reports, subvolumes, and the file
+//! system behind the paths, for a server.
 //!
 //! Invariants
-//! * What was changed is durable after [`vfs::Volume::sync`] (or [`vfs::File::sync_all`]), not before, unless the flags
-//!   of the file or directory ask for that (`S` and `D` of chattr(1)). The last handle of a writable volume syncs when
-//!   it is dropped, and has nobody to tell when that fails: [`Volume::close`] does.
+//! * A change is durable after [`vfs::Volume::sync`] (or [`vfs::File::sync_all`]), not before, unless the flags of the
+//!   file or directory ask for that (`S` and `D` of chattr(1)). The last handle of a writable volume syncs when it is
+//!   dropped, and cannot report a failure: [`Volume::close`] does.
 //!
-//! Failure: [`vfs::Error`], whose cause is a [`crate::Error`].
+//! Failure: [`vfs::Error`], with a [`crate::Error`] as its source.
 //!
-//! Callers: everybody outside this crate.
+//! Callers: other crates.
 
 mod balance;
 mod info;
@@ -35,7 +35,7 @@ use vfs::AtimeMode;
 
 use crate::dir::Namespace;
 use crate::inode::Core;
-use crate::opened::Opened;
+use crate::open_volume::OpenVolume;
 use crate::vfs_impl::{BtrfsFs, Cleaner, FsOptions};
 use vfs::Result;
 
@@ -48,23 +48,22 @@ pub use types::{ChunkInfo, DeviceInfo, VolumeInfo};
 /// [`VolumeOptions::subvolume`]. Methods that mirror `std::fs` behave as it does.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    // Let go of first: what its references kept is removed while the volume is open.
+    // Dropped first: inodes that only its references kept are removed while the volume is open.
     by_paths: vfs::Volume,
-    opened: Arc<Opened>,
+    open: Arc<OpenVolume>,
 }
 
 impl Volume {
-    fn new(opened: Opened) -> Result<Self> {
-        let opened = Arc::new(opened);
-        let (uid, gid) = opened.owner;
-        let fs =
-            BtrfsFs::serve(&opened, FsOptions { atime: AtimeMode::No, ..FsOptions::default() }, Cleaner::LastUser)?;
-        Ok(Self { by_paths: vfs::Volume::new(fs).owner(uid, gid), opened })
+    fn new(open: OpenVolume) -> Result<Self> {
+        let open = Arc::new(open);
+        let (uid, gid) = open.owner;
+        let fs = BtrfsFs::serve(&open, FsOptions { atime: AtimeMode::No, ..FsOptions::default() }, Cleaner::LastUser)?;
+        Ok(Self { by_paths: vfs::Volume::new(fs).owner(uid, gid), open })
     }
 
-    /// A further handle on this volume, whose paths start at the root of a subvolume.
+    /// A further handle on this volume, with paths that start at the root of a subvolume.
     fn part(&self, top: TreeId) -> Result<Self> {
-        Self::new(self.opened.part(top))
+        Self::new(self.open.part(top))
     }
 
     /// Opens an image file or block device for reading and writing.
@@ -81,7 +80,7 @@ impl Volume {
         VolumeOptions::new()
     }
 
-    /// The volume as one of any format. It stays open as long as the answer lives.
+    /// The volume without its format. It stays open as long as the reference lives.
     #[must_use]
     pub fn by_paths(&self) -> &vfs::Volume {
         &self.by_paths
@@ -93,7 +92,7 @@ impl Volume {
     /// # Errors
     /// When the root directory cannot be read.
     pub fn serve(&self, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
-        Ok(BtrfsFs::serve(&self.opened, options, Cleaner::Steps)?)
+        Ok(BtrfsFs::serve(&self.open, options, Cleaner::Steps)?)
     }
 
     /// Syncs and closes this handle. The volume itself is closed, and its lock released, with the last handle and the
@@ -106,11 +105,11 @@ impl Volume {
     }
 
     fn namespace(&self) -> &Arc<Namespace> {
-        &self.opened.namespace
+        &self.open.namespace
     }
 
     fn core(&self) -> &Core {
-        self.opened.core()
+        self.open.core()
     }
 }
 

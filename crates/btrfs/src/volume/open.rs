@@ -1,4 +1,4 @@
-//! From a device to a volume.
+//! Opening and making volumes on devices. Called by the library's users.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,22 +15,21 @@ use crate::dir::Namespace;
 use crate::error::{CallerError, Error};
 use crate::inode::{Core, Settings};
 use crate::log;
-use crate::opened::{Follow, Opened, Walker};
+use crate::open_volume::{Follow, OpenVolume, Walker};
 use crate::subvol;
 use vfs::Result;
 
-/// Most bytes of changes that the replay of a log may keep in memory, of a volume that is only
-/// read. The kernel commits rather than to let a log grow that far.
+/// Most bytes of changes that the replay of a log may keep in memory, for a read-only volume. The kernel commits before
+/// a log grows that far.
 const OVERLAY_BYTES_MAX: usize = 1 << 30;
 
 impl VolumeOptions {
     /// Opens an image file or block device. A path that does not exist and ends in `?offset=N` names a partition of the
-    /// file in front of the `?`; one with commas names the devices of one volume (`A,B`), which has to be opened for
-    /// reading only.
+    /// file in front of the `?`; one with commas names the devices of one volume (`A,B`), which can only be opened for
+    /// reading.
     ///
-    /// Opening for writing finishes what an earlier session left behind: a log that a crash left,
-    /// deleted files and subvolumes whose space was not given back yet. Opening for reading shows the
-    /// volume as if the log had been replayed.
+    /// Opening for writing finishes the work of an earlier session: it replays a log that a crash left, and frees the
+    /// space of deleted files and subvolumes. Opening for reading shows the volume as if the log had been replayed.
     ///
     /// # Errors
     /// `Io` when the device cannot be opened or is in use; `Unsupported` for features this
@@ -43,7 +42,7 @@ impl VolumeOptions {
         self.open_devices(devices.map_err(crate::Error::from)?).map_err(|error| error.at(path))
     }
 
-    /// Opens a volume on a device of the caller's.
+    /// Opens a volume on a given device.
     ///
     /// # Errors
     /// As [`VolumeOptions::open`].
@@ -51,15 +50,15 @@ impl VolumeOptions {
         self.open_devices(vec![device])
     }
 
-    /// Opens a volume on several devices of the caller's, all that it has, for reading only.
+    /// Opens a volume on several given devices, which must be all of its devices, for reading only.
     ///
     /// # Errors
     /// As [`VolumeOptions::open`]; `Members` for devices that are missing, of another file system, or out of date;
-    /// `Unsupported` for several devices that are to be written.
+    /// `Unsupported` for writing to several devices.
     pub fn open_devices(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
         let store = Store::open(devices.clone(), &self.store_options()).map_err(crate::Error::from)?;
         if !self.verify_data && !self.read_only {
-            return Err(Error::Unsupported("writing to a volume whose data is not verified".into()).into());
+            return Err(Error::Unsupported("writing to a volume without verifying its data".into()).into());
         }
         if !self.replay_log && !self.read_only && store.has_log() {
             let what = "writing to a volume whose log is not to be replayed";
@@ -72,7 +71,7 @@ impl VolumeOptions {
         self.start(store)
     }
 
-    /// Replays the log into memory, above devices that stay as they are.
+    /// Replays the log into memory, above devices that are not changed.
     fn open_replayed(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
         let overlay = |device| -> Arc<dyn Device> { Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX)) };
         let devices: Vec<_> = devices.into_iter().map(overlay).collect();
@@ -88,9 +87,8 @@ impl VolumeOptions {
         self.start(Store::open(devices, &self.store_options()).map_err(crate::Error::from)?)
     }
 
-    /// Makes a new, empty file system on an image file, which is created when `size` says how
-    /// large it is to be and it does not exist, or on a block device, and opens it. What was there
-    /// before is lost.
+    /// Makes a new, empty file system and opens it: on an image file, which is created with `size` bytes if it does not
+    /// exist, or on a block device. Previous contents are lost.
     ///
     /// # Errors
     /// `Io`, `Unsupported` for options that do not fit each other, `NoSpace` for a device that is
@@ -103,7 +101,7 @@ impl VolumeOptions {
         self.make_device(device, make).map_err(|error| error.at(path))
     }
 
-    /// Makes a new, empty file system on a device of the caller's, and opens it.
+    /// Makes a new, empty file system on a given device, and opens it.
     ///
     /// # Errors
     /// As [`VolumeOptions::make`].
@@ -136,7 +134,7 @@ impl VolumeOptions {
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        Volume::new(Opened::new(namespace, top, self.owner))
+        Volume::new(OpenVolume::new(namespace, top, self.owner))
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {
@@ -170,24 +168,23 @@ impl VolumeOptions {
 }
 
 impl Volume {
-    /// The newest durable state, to be read for as long as the answer lives, while others go on: what they free
-    /// meanwhile stays out of use, which `usage` shows as held. What is overwritten in place (`nodatacow`) is read as
-    /// it is then. The volume stays open for as long.
+    /// A view of the newest durable state, for as long as the returned volume lives: space that is freed meanwhile is
+    /// held, which `usage` shows. Data that is overwritten in place (`nodatacow`) is read in its present form. This
+    /// volume stays open as long.
     ///
-    /// Where writers would find no room otherwise, it is given up, and reads through it fail.
+    /// Where writers would find no room otherwise, the view is given up, and reads through it fail.
     ///
     /// # Errors
     /// Damage, I/O.
     pub fn committed_view(&self) -> Result<Self> {
-        let options = Self::options().read_only(true).subvolume_id(self.opened.top);
+        let options = Self::options().read_only(true).subvolume_id(self.open.top);
         options.start(self.core().store.committed_view().map_err(crate::Error::from)?)
     }
 
-    /// The state that an earlier transaction committed, to be read while others go on writing; [`Self::generations`]
-    /// lists those that the superblock leads to. What of it the newest durable state has too stays as it is for as
-    /// long as the answer lives, as with [`Self::committed_view`]. The rest is free to be written over: what is missing
-    /// of it fails as damage does when it is read. [`crate::VolumeOptions::generation`] opens an image so. A snapshot
-    /// is what keeps a state for longer.
+    /// A view of the state that an earlier transaction committed; [`Self::generations`] lists those that the superblock
+    /// leads to. Blocks that the newest durable state shares are held for as long as the returned volume lives, as with
+    /// [`Self::committed_view`]. Others may be overwritten: reading them fails as damage does.
+    /// [`crate::VolumeOptions::generation`] opens an image so. Use a snapshot to keep a state for longer.
     ///
     /// # Errors
     /// `Unsupported` for a state that the superblock does not lead to; damage, I/O.
@@ -212,7 +209,7 @@ impl Volume {
     /// # }
     /// ```
     pub fn open_at(&self, generation: Generation) -> Result<Self> {
-        let options = Self::options().read_only(true).subvolume_id(self.opened.top);
+        let options = Self::options().read_only(true).subvolume_id(self.open.top);
         options.start(self.core().store.earlier_view(generation).map_err(crate::Error::from)?)
     }
 

@@ -1,4 +1,4 @@
-//! How a volume is opened, and how a file in it is.
+//! Options of opening a volume. Passed to `open`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use btrfs_store::{Env, TooShort};
 
 use crate::inode::{Compression, InodeFlags};
 
-/// Dirty file data kept in memory before writers write it out themselves.
+/// Dirty file data kept in memory before writers have to write it out.
 const DIRTY_BYTES_DEFAULT: usize = 64 << 20;
 /// Tree blocks kept in memory.
 const CACHE_BYTES_DEFAULT: usize = 128 << 20;
@@ -80,16 +80,15 @@ impl VolumeOptions {
         Self::default()
     }
 
-    /// Nothing is written, not even repairs.
+    /// Writes nothing, not even repairs.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Whether a log that a crash left is replayed: in memory only where nothing is written.
-    /// Without it a read-only volume shows the last commit; a volume with a log cannot be
-    /// written to then.
+    /// Whether a log that a crash left is replayed: only in memory for a read-only volume. Without it a read-only
+    /// volume shows the last commit, and a volume with a log cannot be written to.
     #[must_use]
     pub fn replay_log(mut self, replay_log: bool) -> Self {
         self.replay_log = replay_log;
@@ -97,32 +96,32 @@ impl VolumeOptions {
     }
 
     /// Whether data is verified against its checksums when it is read. Only a read-only volume can disable it: reads
-    /// then return what is on the device, damaged or not, as the kernel's do with `rescue=ignoredatacsums`.
+    /// then return damaged data, too, as the kernel's do with `rescue=ignoredatacsums`.
     #[must_use]
     pub fn verify_data(mut self, verify_data: bool) -> Self {
         self.verify_data = verify_data;
         self
     }
 
-    /// Whether a volume whose last commit is too damaged to open is opened at the newest backup root that is intact;
-    /// read-only volumes only. The kernel's name is `rescue=usebackuproot`.
+    /// Whether a volume whose last commit is too damaged to open is opened at the newest intact backup root; read-only
+    /// volumes only. The kernel's name is `rescue=usebackuproot`.
     #[must_use]
     pub fn backup_roots(mut self, backup_roots: bool) -> Self {
         self.backup_roots = backup_roots;
         self
     }
 
-    /// Whether devices of a volume on several devices may be missing; read-only volumes only. What lies on those alone
-    /// cannot be read. The kernel's name is `degraded`.
+    /// Whether devices of a volume on several devices may be missing; read-only volumes only. Data on missing devices
+    /// alone cannot be read. The kernel's name is `degraded`.
     #[must_use]
     pub fn degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
         self
     }
 
-    /// Takes this copy of the superblock, 0 for the primary, and no other. Without it the primary
-    /// counts; where it is damaged, a volume that is only read takes the newest copy that is right.
-    /// A volume that is written to has it in place of the others from then on.
+    /// Uses this copy of the superblock, 0 for the primary, and no other. Without it the primary is used; where that is
+    /// damaged, a read-only volume uses the newest valid copy. The first commit of a writable volume replaces the
+    /// others by it.
     #[must_use]
     pub fn superblock(mut self, copy: usize) -> Self {
         self.superblock = Some(copy);
@@ -137,9 +136,9 @@ impl VolumeOptions {
         self
     }
 
-    /// Shows the state that this transaction committed, instead of the last one; only to read. A superblock lists the
-    /// last four, see [`crate::Volume::generations`]. What of an earlier state was written over since is found when it
-    /// is read, and fails as damage does. Nothing that was synced after that commit is shown.
+    /// Opens the state that this transaction committed, instead of the last one; for reading only. A superblock lists
+    /// the last four, see [`crate::Volume::generations`]. Blocks of an earlier state may have been overwritten since:
+    /// reading them fails as damage does. Later syncs are not shown.
     #[must_use]
     pub fn generation(mut self, generation: Option<Generation>) -> Self {
         self.generation = generation;
@@ -174,15 +173,15 @@ impl VolumeOptions {
         self
     }
 
-    /// How new data is compressed. Flags and the property of a file (`btrfs.compression`) count more; without this, new
-    /// data of files that say so is compressed. What is on disk stays as it is.
+    /// How new data is compressed. Flags and the property of a file (`btrfs.compression`) have precedence; without
+    /// this, new data is compressed where they ask for it. Existing data does not change.
     #[must_use]
     pub fn compress(mut self, compression: Option<Compression>) -> Self {
         self.compress = compression;
         self
     }
 
-    /// New files are overwritten in place where nobody shares their data, and have no checksums.
+    /// New files are overwritten in place unless their data is shared, and have no checksums.
     #[must_use]
     pub fn nodatacow(mut self, on: bool) -> Self {
         self.file_flags.set(InodeFlags::NODATACOW, on);
@@ -207,8 +206,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Each commit tells the device what it freed: a sparse image gives room back to the host. Older roots that a
-    /// superblock lists lead to nothing then.
+    /// Each commit discards the space it freed: a sparse image returns it to the host. Older roots that a superblock
+    /// lists are unusable then.
     #[must_use]
     pub fn discard(mut self, on: bool) -> Self {
         self.discard = on;
@@ -229,8 +228,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Writes data back on a thread of its own while the caller goes on, from half of the dirty bytes on: for a caller
-    /// that writes with one thread. Several write it themselves, each its share, in less time.
+    /// Writes data back on a thread of its own from half of the dirty bytes on: for a caller that writes with one
+    /// thread. Several writing threads write it back themselves in less time.
     #[must_use]
     pub fn writes_ahead(mut self, on: bool) -> Self {
         self.writes_ahead = on;
@@ -244,7 +243,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Owner and group of everything that is created without naming one: 0 and 0 by default.
+    /// Owner and group of new inodes without an explicit one: 0 and 0 by default.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.owner = (uid, gid);

@@ -1,4 +1,4 @@
-//! Quota groups of a volume.
+//! Quota groups of a volume. Called by the command line.
 
 use btrfs_store::{QuotaChange, QuotaKind, QuotaReport};
 
@@ -13,18 +13,18 @@ impl Volume {
     /// # Errors
     /// Damage, I/O.
     pub fn quotas(&self) -> Result<Option<QuotaReport>> {
-        Ok(self.opened.quotas()?)
+        Ok(self.open.quotas()?)
     }
 
-    /// Turns quotas on, with a group for each subvolume, and counts what there is, which takes as long as reading the
-    /// extent tree. Simple ones count what is made from here on, and ask for Linux 6.7.
+    /// Turns quotas on, with a group for each subvolume, and counts the existing extents, which takes as long as
+    /// reading the extent tree. Simple quotas count extents allocated from now on, and need Linux 6.7.
     ///
     /// # Errors
     /// `Quota` where they are on; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn enable_quotas(&self, kind: QuotaKind) -> Result<()> {
         self.prepare_quotas()?;
         self.core().store.enable_quotas(kind).map_err(crate::Error::from)?;
-        self.opened.tell_quotas();
+        self.open.log_quotas();
         Ok(())
     }
 
@@ -37,15 +37,15 @@ impl Volume {
         Ok(self.core().store.disable_quotas().map_err(crate::Error::from)?)
     }
 
-    /// Changes quota groups, and makes that durable. Where what a group's members share has to be found out, all is
-    /// counted anew, which takes as long as reading the extent tree.
+    /// Changes quota groups, and makes that durable. Where the sharing between a group's members has to be determined,
+    /// all is counted anew, which takes as long as reading the extent tree.
     ///
     /// # Errors
-    /// `Quota` where that contradicts the groups there are; `ReadOnly`; as [`vfs::Volume::sync`].
+    /// `Quota` where the change contradicts the existing groups; `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
         self.prepare_quotas()?;
         self.core().store.change_quotas(change).map_err(crate::Error::from)?;
-        self.opened.tell_quotas();
+        self.open.log_quotas();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Scrubbing a volume.
+//! Scrubbing a volume. Called by the command line.
 
 use std::ops::ControlFlow;
 
@@ -9,39 +9,38 @@ use crate::scrub::{self, DeviceErrors, ScrubOptions, ScrubProgress, ScrubReport}
 use vfs::Result;
 
 impl Volume {
-    /// Reads all copies of all that the last commit has, and checks them; bad ones are written anew from good ones.
-    /// `watch` hears before each step how far that has come, and may stop it.
+    /// Reads and checks all copies of the last committed state; bad ones are rewritten from good ones. `watch` receives
+    /// the progress before each step, and may stop it.
     ///
-    /// Others may write meanwhile: what was changed before the call is scrubbed, what comes later is not.
+    /// Concurrent writes continue: changes made before the call are scrubbed, later ones are not.
     ///
     /// # Errors
-    /// `ReadOnly` where it is to mend, and may not; damage of trees that say what there is, where no copy of them is
-    /// good; I/O; as [`vfs::Volume::sync`].
+    /// `ReadOnly` where it is to repair, and may not; damage of the extent and checksum trees without a good copy; I/O;
+    /// as [`vfs::Volume::sync`].
     pub fn scrub(
         &self,
         options: ScrubOptions,
         watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
     ) -> Result<ScrubReport> {
         if !self.is_read_only() {
-            self.opened.sync()?;
+            self.open.sync()?;
         }
         Ok(scrub::run(self.namespace(), options, watch)?)
     }
 
-    /// Keeps the state that holds everything of before the call from being written over, for who reads the device by
-    /// itself, such as a checker. Where writers would find no room otherwise it is given up
-    /// ([`HeldState::is_whole`]).
+    /// Holds the present state, for a reader that opens the device by itself, such as a checker. Where writers would
+    /// find no room otherwise it is given up ([`HeldState::is_whole`]).
     ///
     /// # Errors
     /// As [`vfs::Volume::sync`].
     pub fn hold_committed(&self) -> Result<HeldState> {
         if !self.is_read_only() {
-            self.opened.sync()?;
+            self.open.sync()?;
         }
         Ok(self.core().store.hold_committed())
     }
 
-    /// What the device's error counters say, which the kernel keeps too.
+    /// The device's error counters, which the kernel keeps too.
     ///
     /// # Errors
     /// Damage, I/O.
@@ -49,7 +48,7 @@ impl Volume {
         Ok(scrub::device_errors(self.namespace())?)
     }
 
-    /// Sets the device's error counters to zero; what they were.
+    /// Resets the device's error counters; returns the old ones.
     ///
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].

@@ -1,4 +1,4 @@
-//! What differs between subvolumes, and the streams that carry it.
+//! Differences between subvolumes, and send streams. Called by the command line.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,9 +8,8 @@ use super::Volume;
 use crate::send::{self, Change, SendError, SendOptions, Source};
 
 impl Volume {
-    /// What differs between the subvolumes at `old` and `new`, in the order of inode numbers. Looks only below blocks
-    /// that the two do not share, so that it takes as long as the difference is large. What was changed is made durable
-    /// first.
+    /// The differences between the subvolumes at `old` and `new`, in the order of inode numbers. Only blocks that the
+    /// two do not share are read, so the cost depends on the size of the difference. Syncs first.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; damage, I/O.
@@ -46,7 +45,7 @@ impl Volume {
     /// As [`Self::diff`], for differences that may be too many for memory: shows one after the other.
     ///
     /// # Errors
-    /// As [`Self::diff`]; what `show` fails with.
+    /// As [`Self::diff`]; those of `show`.
     pub fn for_each_change<E: From<vfs::Error>>(
         &self,
         old: impl AsRef<Path>,
@@ -59,10 +58,10 @@ impl Volume {
         })
     }
 
-    /// Writes the send stream of the subvolume at `path`: what makes it at a receiver, or turns a snapshot of `parent`
-    /// into it. Data that it shares with `parent`, with itself, or with one of `clones` is cloned there. The receiver
-    /// has to have `parent` and `clones`. All must be read-only. What was changed is made durable first; others may go
-    /// on writing meanwhile. `output` should be buffered.
+    /// Writes the send stream of the subvolume at `path`: it creates the subvolume at a receiver, or turns a snapshot
+    /// of `parent` into it. Data shared with `parent`, within the subvolume, or with one of `clones` is cloned there.
+    /// The receiver has to have `parent` and `clones`. All must be read-only. Syncs first; concurrent writes continue.
+    /// `output` should be buffered.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Changed`], [`SendError::Output`].
@@ -87,9 +86,9 @@ impl Volume {
         })
     }
 
-    /// Which of several subvolumes that a receiver has makes the best parent for the one at `path`: the one that it is
-    /// a snapshot of; else, of other snapshots of that, the one that was made in the transaction nearest to its own.
-    /// `None` where none of them is related to it.
+    /// The best parent for the subvolume at `path` among several that a receiver has: the one that it is a snapshot of;
+    /// else, of other snapshots of that, the one that was made in the transaction nearest to its own. `None` where none
+    /// of them is related to it.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`].
@@ -116,13 +115,13 @@ impl Volume {
         Ok(best.map(|(_, path)| path))
     }
 
-    /// Does something with a state of the volume that does not change meanwhile: the volume itself, or what is durable
-    /// of it once all that was changed is.
+    /// Calls `act` with a state of the volume that does not change: the volume itself if it is read-only, else a view
+    /// after a sync.
     fn in_one_state<R, E: From<vfs::Error>>(&self, act: impl FnOnce(&Self) -> Result<R, E>) -> Result<R, E> {
         if self.is_read_only() {
             return act(self);
         }
-        self.opened.sync().map_err(vfs::Error::from)?;
+        self.open.sync().map_err(vfs::Error::from)?;
         act(&self.committed_view()?)
     }
 

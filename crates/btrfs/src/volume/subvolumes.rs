@@ -1,4 +1,4 @@
-//! What of subvolumes only btrfs knows: their list, their flags, and which is the default.
+//! Subvolumes by number, their flags, forks, and the default. Called by the library's users.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use vfs::SnapshotMode;
 
 use super::Volume;
 use crate::error::{CallerError, Error};
-use crate::opened::Follow;
+use crate::open_volume::Follow;
 use crate::subvol::{self, Received, SubvolumeInfo};
 use vfs::Result;
 
@@ -30,7 +30,7 @@ impl Volume {
         Ok(subvol::info_of(self.namespace(), id)?)
     }
 
-    /// The subvolumes that the last commit knew as deleted, and whose space was not given back yet. They have no paths.
+    /// The subvolumes that are deleted in the last commit, with space yet to be freed. They have no paths.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -38,7 +38,8 @@ impl Volume {
         Ok(subvol::list_deleted(self.namespace())?)
     }
 
-    /// As [`vfs::Volume::snapshot`], of the subvolume with this number, wherever it is: the number of the snapshot.
+    /// As [`vfs::Volume::snapshot`], of the subvolume with this number, wherever it is; returns the number of the
+    /// snapshot.
     ///
     /// # Errors
     /// `NoSuchSubvolume`; as making a directory.
@@ -47,20 +48,20 @@ impl Volume {
         let name = dest.file_name().ok_or(CallerError::Exists);
         let name = name.map_err(|error| Error::from(error).at(dest))?;
         let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
-        let found = self.opened.walker().find(parent, Follow::Last)?;
+        let found = self.open.walker().find(parent, Follow::Last)?;
         let dir = self.namespace().inode(found)?;
         let dir = self.namespace().hold(&dir)?;
         let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
         Ok(made.map_err(|error| error.at(dest))?)
     }
 
-    /// Makes a snapshot of the subvolume at `source` that can be changed, and returns it as a volume: a handle whose
-    /// paths begin at the root of the fork. What a fork takes does not depend on how much is in the subvolume: what was
-    /// written to it is flushed, and a transaction ends, which the next sync or commit makes durable. Both share
-    /// everything until one of them changes it. Subvolumes inside `source` are empty directories in the fork.
+    /// Makes a writable snapshot of the subvolume at `source`, and returns it as a volume: a handle whose paths begin
+    /// at the root of the fork. The cost of a fork does not depend on the size of the subvolume: its dirty data is
+    /// flushed, and a transaction ends, which the next sync or commit makes durable. Both share everything until one of
+    /// them changes it. Subvolumes inside `source` are empty directories in the fork.
     ///
     /// The handle shares the volume with the others: whichever is dropped last closes it. The fork is deleted as any
-    /// subvolume, by its path from another handle; what goes on with it through this one fails.
+    /// subvolume, by its path from another handle; operations through this handle fail then.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`], and as [`vfs::Volume::snapshot`].
@@ -92,8 +93,8 @@ impl Volume {
         self.part(self.snapshot_of(source, target, SnapshotMode::ReadWrite)?)
     }
 
-    /// The subvolume at `path` as a volume: a handle whose paths begin at its root. It shares the volume with the
-    /// others, as that of [`Self::fork`] does.
+    /// Opens the subvolume at `path` as a volume: a handle whose paths begin at its root. It shares the volume with the
+    /// other handles, as that of [`Self::fork`] does.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`].
@@ -109,7 +110,7 @@ impl Volume {
     pub fn delete_subvolume_of(&self, id: TreeId) -> Result<()> {
         let namespace = self.namespace();
         self.core().root(id)?;
-        if id == self.opened.top || id == TreeId::FS {
+        if id == self.open.top || id == TreeId::FS {
             return Err(CallerError::Busy.into());
         }
         let link = namespace.root_links.of(id)?.ok_or(CallerError::NoSuchSubvolume)?;
@@ -127,7 +128,7 @@ impl Volume {
         Ok(subvol::set_read_only(self.namespace(), id, read_only)?)
     }
 
-    /// Forgets what a subvolume was received from: what is sent against that is not received upon it any more. It has
+    /// Forgets what a subvolume was received from: streams with it as their parent cannot be received any more. It has
     /// to be writable.
     ///
     /// # Errors
@@ -158,12 +159,12 @@ impl Volume {
 
     fn durable_root_item(&self, id: TreeId) -> Result<RootItem> {
         if !self.core().root(id)?.is_read_only() && !self.is_read_only() {
-            self.opened.sync()?;
+            self.open.sync()?;
         }
         Ok(self.core().store.root_item(id).map_err(crate::Error::from)?)
     }
 
-    /// Chooses the subvolume that is opened, and mounted, when none is named.
+    /// Chooses the subvolume that is opened and mounted by default.
     ///
     /// # Errors
     /// `InvalidArgument` when `path` is no subvolume, `ReadOnly`.
@@ -172,7 +173,7 @@ impl Volume {
         Ok(subvol::set_default_subvolume(self.namespace(), id).map_err(|error| error.at(path))?)
     }
 
-    /// The number of the subvolume that is opened when none is named.
+    /// The number of the subvolume that is opened by default.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -189,22 +190,22 @@ impl Volume {
         Ok(subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))?)
     }
 
-    /// Ends the receipt of a subvolume: what it was received from is noted, and it is read-only from now on, both in
-    /// one commit and durable when this returns.
+    /// Finishes a received subvolume: records what it was received from, and makes it read-only, both in one commit and
+    /// durable when this returns.
     ///
     /// # Errors
-    /// `NoSuchSubvolume`, `ReadOnly`; what a sync can fail with.
+    /// `NoSuchSubvolume`, `ReadOnly`; those of a sync.
     pub fn set_subvolume_received(&self, id: TreeId, received: &Received) -> Result<()> {
         subvol::set_received(self.namespace(), id, received)?;
-        Ok(self.opened.sync()?)
+        Ok(self.open.sync()?)
     }
 
     /// The number of the subvolume whose root directory is at `path`.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidArgument` where something else is there; damage, I/O.
+    /// `NotFound`; `InvalidArgument` where another kind of inode is there; damage, I/O.
     pub fn subvolume_at(&self, path: &Path) -> Result<TreeId> {
-        let found = self.opened.walker().find(path, Follow::AllButLast)?;
+        let found = self.open.walker().find(path, Follow::AllButLast)?;
         if !found.is_subvolume_root() {
             return Err(Error::from(CallerError::InvalidArgument).at(path).into());
         }

@@ -1,4 +1,4 @@
-//! What only an image that another tool made can have, and what the kernel refuses there.
+//! Images that only other tools make, and operations that the kernel refuses on them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn make(fs: &Arc<dyn FileSystem>, dir: NodeId, name: &[u8], kind: NodeKind) -> N
 /// Sets the flag that btrfs-convert gives to the image of the file system that was converted.
 fn set_read_only(volume: &Volume, fs: &Arc<dyn FileSystem>, path: &[u8]) {
     let ino = fs.lookup(NodeId::ROOT, path).unwrap().attr.ino;
-    let root = volume.core().root_dir(volume.opened.top).unwrap();
+    let root = volume.core().root_dir(volume.open.top).unwrap();
     let inode = volume.core().inode(root.tree_id(), btrfs_disk::InodeNo(ino)).unwrap();
     let reservation = volume.namespace().reserve(1).unwrap();
     let set = volume.namespace().apply(reservation, |txn| {
@@ -67,7 +67,7 @@ fn an_inode_with_the_flag_read_only_is_not_written() {
         moved.map_err(Errno::from)
     };
     assert_eq!(rename(other, b"dir"), Err(Errno::EACCES));
-    // Its name is not its own, nor are its owner and mode guarded.
+    // Its name can change, and so can its owner and mode.
     let mode = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, file, &mode).unwrap().permissions, 0o700);
     assert_eq!(rename(NodeId::ROOT, b"renamed"), Ok(()));

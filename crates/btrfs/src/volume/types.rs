@@ -1,4 +1,4 @@
-//! What a volume says about itself.
+//! The types of reports on a volume.
 
 use std::ffi::OsString;
 
@@ -39,7 +39,7 @@ pub struct ChunkInfo {
     pub logical: u64,
     /// Bytes.
     pub bytes: u64,
-    /// What it is for, and how it is stored.
+    /// Use and profile.
     pub flags: BlockGroupFlags,
     /// Numbers of the devices, and the first byte there.
     pub stripes: Vec<(u64, u64)>,
@@ -56,6 +56,6 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// Bytes of it that belong to chunks.
     pub allocated_bytes: u64,
-    /// True when it is not there.
+    /// True when the device is absent.
     pub is_missing: bool,
 }

@@ -1,8 +1,8 @@
-//! Bytes that become adjacent on disk, collected into large writes.
+//! Bytes that become adjacent on disk, collected into large writes. Called by `run` and `direct_write`.
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "a batch names its owners by their place in the list of those that it is written for"
+    reason = "owners are indices into the list of outgoing files that a batch was made from"
 )]
 
 use btrfs_disk::Logical;
@@ -10,14 +10,14 @@ use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::Run;
 
 use super::disk::{Outbound, is_in_one_group, write_and_sum};
-use super::out::{Outgoing, Source};
+use super::outgoing_data::{Outgoing, Source};
 use crate::error::Result;
 use crate::inode::Core;
 
-/// Bytes after which a write leaves.
+/// Bytes after which a batch is written.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// What has its place on disk, and is about to be written there.
+/// Data with a place on disk that is about to be written there.
 #[derive(Default)]
 pub(super) struct Batches<'p> {
     /// The one that is being collected.
@@ -32,7 +32,7 @@ struct Batch<'p> {
     at: u64,
     len: u64,
     parts: Vec<Part<'p>>,
-    /// Whose each stretch of the batch is, with its length.
+    /// The owner of each stretch of the batch, with its length.
     owners: Vec<(usize, u64)>,
     wants_csums: bool,
 }

@@ -1,4 +1,4 @@
-//! Bytes of files on their way to space that was allocated for them.
+//! Writing bytes of files to space that was allocated for them, and their checksums.
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_usize, usize_from};
@@ -21,8 +21,8 @@ pub(super) struct Outbound<'a> {
     pub(super) wants_csums: bool,
 }
 
-/// Writes what is outbound, all of it at once where the devices have queues, and returns the checksums of each: none
-/// where none are wanted.
+/// Writes all outbound bytes, concurrently where the devices have queues, and returns the checksums of each, where
+/// wanted.
 pub(super) fn write_and_sum(core: &Core, outbound: &[Outbound<'_>]) -> Result<Vec<Vec<u8>>> {
     let write = || {
         let runs: Vec<DataRun<'_>> = outbound.iter().map(|out| DataRun { at: out.at, parts: out.parts }).collect();
@@ -62,7 +62,7 @@ pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
     core.store.is_in_one_chunk(at, len)
 }
 
-/// Gives back space that was to be written, and was not because of `error`.
+/// Frees space that could not be written because of `error`.
 pub(crate) fn give_up(core: &Core, extent: DataExtent, error: &Error) {
     if error.is_device_full() {
         core.store.give_back_unused(extent);

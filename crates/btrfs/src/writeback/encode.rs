@@ -1,11 +1,11 @@
-//! Dirty bytes compressed: a pure function of the bytes.
+//! Dirty bytes compressed: a pure function of the bytes. Called by `run` on worker threads.
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use codec::CompressionType;
 use codec::compress::{CompressOptions, compress};
 use vfs::Run;
 
-use super::out::Source;
+use super::outgoing_data::Source;
 use crate::extents::COMPRESSED_BYTES_MAX;
 use crate::inode::Compression;
 
@@ -17,8 +17,7 @@ const SAMPLED_BYTES_MIN: usize = 32 << 10;
 const SAMPLE_PART: usize = 256;
 const SAMPLE_STEP: usize = 4 << 10;
 
-/// What `piece` is on disk when it is compressed, padded to whole sectors; `None` where that takes no sector less than
-/// the piece itself.
+/// The compressed bytes of `piece`, padded to whole sectors; `None` where that saves no sector.
 pub(super) fn piece(source: Source<'_>, piece: Run, compression: Compression, sector: u32) -> Option<Vec<u8>> {
     debug_assert!(piece.len <= PIECE_BYTES, "readers take no longer extents");
     let mut plain = Vec::with_capacity(to_usize(piece.len));
@@ -33,22 +32,22 @@ pub(super) fn piece(source: Source<'_>, piece: Run, compression: Compression, se
     (encoded.len() < plain.len()).then_some(encoded)
 }
 
-/// What a file of less than a sector is in its item when it is compressed; `None` where it does not become smaller, or
-/// not small enough for `max_len`.
+/// The compressed bytes of a file of less than a sector, for its item; `None` where they are not smaller, or longer
+/// than `max_len`.
 pub(super) fn small(plain: &[u8], compression: Compression, max_len: u64, sector: u32) -> Option<Vec<u8>> {
     let max_len = to_usize(max_len).min(plain.len().checked_sub(1)?);
     encode(plain, compression, max_len, usize_from(sector))
 }
 
-/// A codec that has no memory is no reason to fail: what is not compressed is stored as it is.
+/// If a codec lacks memory, the data is stored uncompressed.
 fn encode(plain: &[u8], compression: Compression, output_size_max: usize, sector_size: usize) -> Option<Vec<u8>> {
     let options = CompressOptions { level: compression.level, sector_size, output_size_max };
     compress(compression.kind, plain, &options).ok().flatten()
 }
 
-/// Whether a sixteenth of the bytes, taken from all over the piece, becomes smaller by an eighth. Data that is
-/// compressed or encrypted already is found out so in a tenth of the time that compressing it takes; zstd looks for
-/// repetitions and for bytes that are more frequent than others, and so speaks for the other codecs as well.
+/// Whether a sixteenth of the bytes, taken from all over the piece, becomes smaller by an eighth. This detects
+/// compressed or encrypted data in a tenth of the time that compressing takes; zstd finds repetitions and frequent
+/// bytes, and so predicts the other codecs as well.
 fn looks_compressible(plain: &[u8]) -> bool {
     if plain.len() < SAMPLED_BYTES_MIN {
         return true;

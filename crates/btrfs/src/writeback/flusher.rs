@@ -1,12 +1,12 @@
-//! A thread that writes back what is to be compressed before writers have to: it begins at a half of what may be dirty,
-//! and they wait for it at the end. So data is compressed and written while more of it is made. (Where nothing is
-//! compressed, writers are held up by the memory and the trees that they share with the thread: 4 KiB writes at random
-//! places by two and four threads came to 0.8 of the rate without it. There they write back themselves.) It writes,
-//! too, what a snapshot left of the transaction before it.
+//! The flusher: a thread that writes compressible dirty data back before writers have to. It begins at half of the
+//! dirty limit, and writers wait for it at the limit, so data is compressed and written while more of it is made.
+//! (Without compression, writers are slowed down by the memory and the trees that they share with the thread: 4 KiB
+//! writes at random places by two and four threads reached 0.8 of the rate without it. There they write back
+//! themselves.) It also writes a transaction that a snapshot left settled.
 //!
-//! A volume whose store has no worker threads has none either: all work is done by who asks for it. What it fails to
-//! write stays dirty, and it does nothing more until a writer, who then writes back itself and hears of the failure,
-//! has been more lucky.
+//! A volume whose store has no worker threads has no flusher: each caller does its own work. Data that the flusher
+//! fails to write stays dirty, and it stops until a writer, which then writes back itself and gets the error, has
+//! succeeded.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -16,13 +16,13 @@ use crate::inode::{Core, Inode, Step};
 
 use super::{BATCH_FILES_MAX, DIRTY_FILES_MAX, GROWTH_WINDOW_BYTES, flush_batch};
 
-/// It begins when dirty bytes and files are above so many eighths of what may be.
+/// It begins when dirty bytes or files are above this many eighths of the limit.
 pub(super) const BEGIN_EIGHTHS: usize = 4;
-/// It ends when they are not above so many.
+/// It ends when they are not above this many.
 const END_EIGHTHS: usize = 3;
 
-/// Where syncs of the volume follow each other, which would have to write it, it begins when so many bytes are dirty,
-/// and ends when no more than so many are. It leaves a file to the sync that somebody makes longer ([`is_being_made`]).
+/// Where syncs of the volume are frequent, it begins with this many dirty bytes, which a sync would have to write, and
+/// ends with this many. It leaves files that still grow to the sync ([`is_being_made`]).
 const SYNCED_BYTES: (usize, usize) = (1 << 20, 256 << 10);
 
 /// The thread; ended and waited for when dropped.
@@ -33,7 +33,7 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    /// Starts the thread. A system that gives no thread leaves the work to the writers.
+    /// Starts the thread. If the system refuses a thread, writers do the work.
     pub(crate) fn start(core: &Arc<Core>) -> Self {
         let wanted = !core.store.is_read_only() && core.store.worker_count() > 1;
         let thread = wanted.then(|| {
@@ -50,43 +50,43 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         self.core.data.rounds.end();
         if let Some(thread) = self.thread.take() {
-            // It has ended in any case; a panic was told when it happened.
+            // It has ended in any case; a panic was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// True where so much is dirty that it should be written back, whatever it is, before the next sync of the volume asks.
+/// True where enough is dirty, of any kind, to write it back before the next sync of the volume.
 pub(super) fn is_late(core: &Core) -> bool {
     is_above_while_synced(core, SYNCED_BYTES.0)
 }
 
 fn is_above_while_synced(core: &Core, bytes: usize) -> bool {
-    core.data.synced.is_often() && core.data.budget.used_bytes() > bytes
+    core.data.syncs.is_often() && core.data.budget.used_bytes() > bytes
 }
 
-/// True where so much is dirty that it should be written back.
+/// True where enough is dirty to write it back.
 pub(super) fn is_much(core: &Core, eighths: usize) -> bool {
     let budget = &core.data.budget;
     budget.used_bytes() > budget.limit_bytes() / 8 * eighths
         || core.data.dirty_file_count() > super::DIRTY_FILES_MAX / 8 * eighths
 }
 
-/// Has what a snapshot left to be written by the thread, so that nobody waits for it. Where there is none, or it is at
-/// work, the next sync or commit writes it.
+/// Has the thread write a transaction that a snapshot left settled, so that other threads need not. Where there is no
+/// thread, or it is busy, the next sync or commit writes it.
 pub(crate) fn write_settled_soon(core: &Core) {
     core.data.rounds.wake();
 }
 
 fn write_settled(core: &Core) -> Result<()> {
     match core.store.write_settled() {
-        // The next commit tries again, and tells.
+        // The next commit tries again, and reports.
         Err(error) if error.is_device_full() => Ok(()),
         written => Ok(written?),
     }
 }
 
-/// Writes one batch of the oldest dirty files that nobody is editing.
+/// Writes one batch of the oldest dirty files that no other thread is editing.
 pub(crate) fn step(core: &Core) -> Result<Step> {
     if core.store.poisoned().is_some() {
         return Ok(Step::Done);
@@ -108,9 +108,9 @@ pub(crate) fn step(core: &Core) -> Result<Step> {
     Ok(if busy.len() < count { Step::More } else { Step::Done })
 }
 
-/// True where a program has the file open and wrote behind its end on disk, so that more is likely to follow: what is
-/// written of it now would lie apart from the rest. (Half as many runs again, and files beside each other in pieces, is
-/// what volumes came to on which files grew while one sync followed the other.) Much of it lies well on its own.
+/// True where a program has the file open and wrote behind its end on disk, so that more is likely to follow: data
+/// written now would be separate from the rest. (Otherwise volumes with growing files and frequent syncs had half as
+/// many runs again, and adjacent files in pieces.) Large amounts are written, since each makes a good extent.
 fn is_being_made(inode: &Inode) -> bool {
     let grows = {
         let state = inode.state();

@@ -1,4 +1,4 @@
-//! One file in a flush: what was taken of it, and what becomes of that.
+//! One file in a flush: the data taken from it, and its plan. A flush makes one for each file.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_store::{DataExtent, Hint};
 use vfs::{PageCache, Run};
 
-use super::out::Outgoing;
+use super::outgoing_data::Outgoing;
 use super::plan::{self, Request, Step};
-use super::{GROWTH_WINDOW_BYTES, encode, in_place, missing, need_for, pending};
+use super::{GROWTH_WINDOW_BYTES, encode, missing, need_for, overwrite, pending_extents};
 use crate::error::Result;
 use crate::inode::{Core, Flight, Inode, InodeFlags, Pending, Receipt, keeps_plain};
 use crate::locks::MutexGuard;
@@ -23,7 +23,7 @@ pub(super) struct Job<'a> {
     /// Size of the file when its data was taken.
     pub(super) size: u64,
     pub(super) flags: InodeFlags,
-    /// How it is to be compressed: as was asked for these data, or as the file is; that is known once it is planned.
+    /// Its compression: that requested for these data, or the file's, which is determined when it is planned.
     pub(super) out: Outgoing,
     /// The file may be stored in its item, if it is small enough.
     pub(super) may_inline: bool,
@@ -31,8 +31,8 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Takes what is dirty; `None` (and the lock is released) when nothing is. A size that is ahead
-    /// of the items is dirty too: the data it came with may be gone, cut off or punched out.
+    /// Takes the dirty data; `None` (and the lock is released) when there is none. A size that is ahead of the items is
+    /// dirty too: its data may have been cut off or punched out.
     pub(super) fn take(core: &Core, inode: &'a Arc<Inode>, editing: Option<MutexGuard<'a, ()>>) -> Option<Self> {
         let mut layers = inode.data.inner.write();
         let is_size_written = {
@@ -83,14 +83,14 @@ impl<'a> Job<'a> {
         pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
     }
 
-    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has. With room
-    /// for more, while somebody is writing it.
+    /// The preferred place of its bytes on disk, if they extend a growing file: behind its last extent. With a window
+    /// for more, while the file is open.
     pub(super) fn own_place(&self) -> Option<Hint> {
         let mut runs = self.flight.pages.iter().flat_map(PageCache::runs);
         let (first, is_only) = (runs.next()?, runs.next().is_none());
         let data = &self.inode.data;
         let at = match self.flight.pending.last() {
-            Some(last) => pending::hint(&self.flight.pending).filter(|_| last.end() == first.start),
+            Some(last) => pending_extents::hint(&self.flight.pending).filter(|_| last.end() == first.start),
             None => data.grows_at().filter(|_| is_only && first.end() >= self.size),
         };
         let is_growing = data.grows_at().is_some() && self.inode.is_open();
@@ -98,7 +98,7 @@ impl<'a> Job<'a> {
         at.map(|at| Hint { at: Some(at), window })
     }
 
-    /// Its data has places: what comes next goes behind the last.
+    /// Notes the place behind its data, for the next data of a growing file.
     pub(super) fn note_growth(&self) {
         let data = &self.inode.data;
         if data.grows_at().is_some() && self.flight.pages.is_some() {
@@ -107,8 +107,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Decides what becomes of each run, and asks for space that nobody promised: only after a
-    /// failed flush, or where data that was to be overwritten in place has become shared.
+    /// Plans each run, and reserves missing space: only after a failed flush, or where data that was to be overwritten
+    /// in place has become shared.
     pub(super) fn plan(&mut self, core: &Core) -> Result<()> {
         let runs: Vec<Run> = self.flight.pages.iter().flat_map(PageCache::runs).collect();
         let sizes = core.store.sizes();
@@ -126,12 +126,12 @@ impl<'a> Job<'a> {
             max_inline = self.size;
         }
         let request = Request { size: self.size, max_inline, sector: u64::from(sizes.sector) };
-        let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
+        let reusable = overwrite::find(core, self.inode, self.flags, &runs)?;
         self.steps = plan::plan(request, &runs, &reusable);
         let pending = &self.flight.pending;
         let runs = self.steps.len() + pending.len();
-        let mut wanted = need_for(to_u64(runs), self.dirty_bytes() + pending::total_bytes(pending));
-        wanted.data = pending::total_bytes(pending);
+        let mut wanted = need_for(to_u64(runs), self.dirty_bytes() + pending_extents::total_bytes(pending));
+        wanted.data = pending_extents::total_bytes(pending);
         for step in &self.steps {
             if let Step::Allocate(run) = step {
                 wanted.data = wanted.data.saturating_add(run.len);
@@ -144,8 +144,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The last sector that was put on disk, if the file went on in the middle of it: all of it is in `pages` now, and with
-/// what follows it can be where it was, once nobody reads it there any more.
+/// Splits off the last sector on disk, if the file went on in the middle of it: all of it is in `pages` now, and can be
+/// rewritten at its old place together with the following bytes, once no reader is left there.
 fn split_off_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pending>) -> Vec<DataExtent> {
     let sizes = core.store.sizes();
     let sector = u64::from(sizes.sector);
@@ -153,13 +153,13 @@ fn split_off_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pendi
     let last = end.saturating_sub(sector);
     let goes_on = |pages: &&PageCache| pages.page(last).is_some() && pages.page(end).is_some();
     match pages.filter(goes_on) {
-        Some(_) => pending::cut(pending, last..end, (sizes.sector, sizes.csum)),
+        Some(_) => pending_extents::cut(pending, last..end, (sizes.sector, sizes.csum)),
         None => Vec::new(),
     }
 }
 
 impl Job<'_> {
-    /// Compresses a file of one sector, if it is to be compressed; true when its item has room for it then.
+    /// Compresses a file of one sector, if it is to be compressed; true when it fits its item then.
     fn encode_small(&mut self, max_inline: u64, sector: u32) -> bool {
         let (Some(compression), Some(pages)) = (self.out.compression, self.flight.pages.as_ref()) else {
             return false;

@@ -1,19 +1,18 @@
-//! Dirty data on its way to the disk, and into the trees.
+//! Writeback: writing dirty data to disk, and inserting it into the trees.
 //!
-//! A flush takes what is dirty in one or many files (it becomes their `flight` layer, see
-//! `inode::data`), decides what becomes of each run ([`plan`], pure), allocates space for all of
-//! it in file order so that small files end up side by side and leave in large writes ([`run`], [`batch`]),
-//! after what is to be compressed has been, on the store's workers ([`encode`]),
-//! and then inserts extents, checksums and references, file by file, each with one handle on the
-//! running transaction ([`finish`]). Large writes take the same way ([`out`]) from the caller's bytes ([`direct`]), and
+//! A flush takes the dirty data of one or many files (it becomes their `flight` layer, see `inode::data`), plans each
+//! run ([`plan`], pure), compresses on the store's workers where asked for ([`encode`]), allocates space for all of it
+//! in file order, so that small files end up side by side and are written together ([`run`], [`batch`]), and then
+//! inserts extents, checksums and references, file by file, each with one handle on the running transaction
+//! ([`finish`]). Large writes take the same path ([`out`]) from the caller's bytes ([`direct`]), and
 //! leave [`pending`] extents that the next flush inserts.
 //!
 //! Invariants
 //! * data is on disk before an item points at it, in the same transaction as its checksums, its
 //!   reference, and the size and `nbytes` of its inode;
 //! * `disk_size` never covers bytes that were not inserted, so no commit shows stale data;
-//! * space for data and items was promised when the bytes became dirty, so a flush does not run
-//!   out of it; a flush that failed puts everything back and asks again next time;
+//! * space for data and items was reserved when the bytes became dirty, so a flush does not run out of it; a failed
+//!   flush puts everything back and reserves again next time;
 //! * memory is bounded: a writer over the volume's budget flushes until it is not.
 //!
 //! Failure: I/O errors and corruption met on the way; the data stays dirty. An error after the
@@ -23,15 +22,15 @@
 //! (fsync, sync, snapshot).
 
 mod batch;
-mod direct;
+mod completion;
+mod direct_write;
 mod disk;
 mod encode;
-mod finish;
 mod flusher;
-mod in_place;
 mod job;
-mod out;
-pub(crate) mod pending;
+mod outgoing_data;
+mod overwrite;
+pub(crate) mod pending_extents;
 mod plan;
 mod run;
 
@@ -44,9 +43,9 @@ use btrfs_store::Need;
 pub(crate) use flusher::step as flusher_step;
 pub(crate) use flusher::{Flusher, write_settled_soon};
 
-pub(crate) use direct::{DirectWrite, write_direct, write_encoded};
+pub(crate) use direct_write::{DirectWrite, write_direct, write_encoded};
 pub(crate) use disk::{give_up, is_in_one_group};
-pub(crate) use in_place::covers as may_write_in_place;
+pub(crate) use overwrite::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
 
 use crate::error::Result;
@@ -68,7 +67,7 @@ const DIRTY_FILES_MAX: usize = 512;
 const BATCH_FILES_MAX: usize = 256;
 /// Dirty bytes after which a batch takes no further file.
 const BATCH_BYTES: u64 = 8 << 20;
-/// Room that is left behind a file that grows in large writes, so that it lies in one piece beside others: bytes.
+/// Room that is left behind a growing file with large writes, so that it is contiguous: bytes.
 pub(crate) const GROWTH_WINDOW_BYTES: u64 = 8 << 20;
 /// A writer over budget flushes until this many eighths of the budget are left.
 const BUDGET_EIGHTHS_KEPT: usize = 6;
@@ -80,7 +79,7 @@ pub(crate) fn need_for(runs: u64, bytes: u64) -> Need {
     Need { items: u32::try_from(items).unwrap_or(u32::MAX), data: bytes }
 }
 
-/// What `wanted` asks for beyond what was promised; `None` when that is nothing.
+/// The part of `wanted` beyond `promised`; `None` when there is none.
 pub(crate) fn missing(wanted: Need, promised: Need) -> Option<Need> {
     let missing =
         Need { items: wanted.items.saturating_sub(promised.items), data: wanted.data.saturating_sub(promised.data) };
@@ -100,7 +99,7 @@ pub(crate) fn flush_inode(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     flush_held(core, inode)
 }
 
-/// As [`flush_inode`], for a caller who holds the inode's `editing` lock. Writers may make the
+/// As [`flush_inode`], with the inode's `editing` lock held. Writers may make the
 /// file dirty again at any time.
 ///
 /// # Errors
@@ -110,8 +109,7 @@ pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     run::run(core, &mut jobs)
 }
 
-/// As [`flush_held`], for a caller who is about to put extents behind the first sector: an inline
-/// extent cannot stand beside them.
+/// As [`flush_held`], before extents are put behind the first sector: an inline extent cannot stand beside them.
 ///
 /// # Errors
 /// See the module's text.
@@ -137,12 +135,12 @@ pub(crate) fn flush_tree(core: &Core, tree: TreeId) -> Result<()> {
     flush_where(core, |inode| inode.tree_id() == tree, Busy::Wait)
 }
 
-/// What to do about a file that another thread is editing.
+/// How to treat a file that another thread is editing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     Wait,
     Skip,
-    /// As `Skip`, for a caller who holds `editing` locks, and the guard that comes before them.
+    /// As `Skip`, for a caller with `editing` locks, and the guard that comes before them.
     SkipHeld,
 }
 
@@ -150,8 +148,8 @@ fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> R
     flush_places(core, core.data.next_place(), select, on_busy)
 }
 
-/// Writes what is dirty in files that became so before `last_place` was the next place in the list
-/// (`DataShared::next_place`) and that nobody is editing.
+/// Writes dirty files that became so before `last_place` was the next place in the list (`DataShared::next_place`),
+/// except those that another thread is editing.
 ///
 /// # Errors
 /// As [`flush_all`].
@@ -184,8 +182,8 @@ fn flush_places(core: &Core, last_place: u64, select: impl Fn(&Inode) -> bool, o
     result
 }
 
-/// Writes everything that is dirty in files which nobody is editing: for callers who hold `editing`
-/// locks, and must not wait for others'.
+/// Writes dirty files, except those that another thread is editing: for callers with `editing` locks, which must not
+/// wait for others.
 ///
 /// # Errors
 /// As [`flush_all`].
@@ -193,10 +191,10 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
     flush_where(core, |_| true, Busy::SkipHeld)
 }
 
-/// Has the oldest dirty files written in the background while there is room for more, if the writer's own is
-/// compressed, or the volume is to do so ([`crate::VolumeOptions::writes_ahead`]), or is synced all the time. Where
-/// that is not enough, or nobody does it, writes them: when the volume has too many, too many dirty bytes (until it is
-/// well below its budget), or promised them more than it has left. Called by every writer, without locks.
+/// Wakes the flusher, if the writer's data is compressed, or the volume writes ahead
+/// ([`crate::VolumeOptions::writes_ahead`]), or syncs are frequent. Where that is not enough, or there is no flusher,
+/// writes the oldest dirty files itself: when the volume has too many of them, too many dirty bytes (until it is well
+/// below its budget), or reserved more than it has left. Called by every writer, without locks.
 ///
 /// # Errors
 /// See the module's text.
@@ -218,8 +216,8 @@ pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
     Ok(())
 }
 
-/// Writes one batch of the oldest dirty files; false when others were writing all of them. Then
-/// there is nothing to do if they brought the dirty bytes down to `goal`.
+/// Writes one batch of the oldest dirty files; false when other threads are writing all of them. Then there is nothing
+/// to do if they bring the dirty bytes down to `goal`.
 fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
     let stay = core.data.stay();
@@ -234,8 +232,7 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     if !budget.is_exceeded() {
         return Ok(false);
     }
-    // The writer's own bytes are what is left to do, and waiting for its lock is waiting for
-    // whoever writes them.
+    // Only the writer's own bytes are left, and waiting for its lock is waiting for the thread that writes them.
     let _stay = core.data.stay();
     let _editing = writer.data.editing.lock();
     if core.data.budget.used_bytes() > goal {
@@ -244,8 +241,8 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes a prefix of `inodes` worth one batch, for a caller who has a guard of `DataShared::stay`; returns its length,
-/// those of them that another thread is editing, and how it went.
+/// Writes a prefix of `inodes` worth one batch, with a guard of `DataShared::stay` held by the caller; returns its
+/// length, those of them that another thread is editing, and the result.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
     let mut jobs = Vec::new();
     let mut busy = Vec::new();
@@ -265,21 +262,21 @@ fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc
     (count, busy, result)
 }
 
-/// Forgets everything that is dirty in a file whose items are gone, or about to go.
+/// Drops the dirty data of a file whose items have been removed, or are about to be.
 pub(crate) fn discard(core: &Core, inode: &Inode) {
     let _editing = inode.data.editing.lock();
     discard_held(core, inode);
 }
 
-/// As [`discard`], for a caller who holds the inode's `editing` lock.
+/// As [`discard`], with the inode's `editing` lock held.
 pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     let mut layers = inode.data.inner.write();
     layers.dirty = None;
     inode.data.note_moved();
     let unused = std::mem::take(&mut layers.pending);
     layers.receipt = crate::inode::Receipt::default();
-    // A thread that listed the file before and waits for its lock must find nothing to write: not even a
-    // size, once the items are gone.
+    // A thread that listed the file before and waits for its lock must find nothing to write, not even a size, once the
+    // items are gone.
     inode.change_in_memory(|state| state.size = state.size.min(state.disk_size));
     core.data.unlist(inode);
     inode.data.settle(layers);
@@ -288,7 +285,7 @@ pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     }
 }
 
-/// Keeps everybody from overwriting data in place: for as long as a snapshot is being made.
+/// Stops overwrites in place, while a snapshot is being made.
 pub(crate) fn stop_in_place_writes(core: &Core) -> WriteGuard<'_, ()> {
     core.data.in_place.write()
 }

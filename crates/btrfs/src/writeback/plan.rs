@@ -1,4 +1,4 @@
-//! What becomes of each dirty run: a pure decision.
+//! Planning of dirty runs: inline, in place, or to new space. A pure decision. Called by `job` and `direct_write`.
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::Run;
@@ -7,10 +7,10 @@ use crate::extents::FileExtent;
 
 /// Largest extent of data in bytes (`BTRFS_MAX_EXTENT_SIZE`).
 pub(crate) const EXTENT_BYTES_MAX: u64 = 128 << 20;
-/// Bytes of a leaf that an inline extent cannot have: header, item, and the extent's own head.
+/// Bytes of a leaf beside the data of an inline extent: header, item, and the extent's own head.
 const INLINE_OVERHEAD_BYTES: u32 = 101 + 25 + 21;
 
-/// What the decision depends on besides the runs.
+/// The parameters of the decision besides the runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) size: u64,
@@ -19,14 +19,14 @@ pub(super) struct Request {
     pub(super) sector: u64,
 }
 
-/// What to do with some dirty bytes.
+/// The decision about some dirty bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The file's `len` bytes go into its item.
     Inline { len: u64 },
     /// The run gets new space on disk.
     Allocate(Run),
-    /// The run is written where `old`, which covers it, has its bytes.
+    /// The run overwrites its bytes in `old`, which covers it.
     InPlace { run: Run, old: FileExtent },
 }
 
@@ -44,7 +44,7 @@ pub(super) fn max_inline(option: u32, node: u32, sector: u32) -> u64 {
     u64::from(option.min(sector.saturating_sub(1)).min(node.saturating_sub(INLINE_OVERHEAD_BYTES)))
 }
 
-/// The steps for `runs`, in file order. `in_place` are the extents, in file order, whose bytes may
+/// The steps for `runs`, in file order. `in_place` are the extents, in file order, that may
 /// be overwritten on disk.
 pub(super) fn plan(request: Request, runs: &[Run], in_place: &[FileExtent]) -> Vec<Step> {
     let Request { size, max_inline, sector } = request;

@@ -1,4 +1,4 @@
-//! Dirty bytes of many files, allocated side by side and written in large pieces.
+//! Running a flush: allocation side by side for many files, compression, and writing in large pieces.
 
 #![expect(
     clippy::indexing_slicing,
@@ -15,9 +15,9 @@ use vfs::{PageCache, Run};
 use super::batch::Batches;
 use super::disk::give_up;
 use super::job::Job;
-use super::out::{Outgoing, Source};
+use super::outgoing_data::{Outgoing, Source};
 use super::plan::{EXTENT_BYTES_MAX, Step};
-use super::{encode, finish};
+use super::{completion, encode};
 use crate::error::{Error, Result};
 use crate::extents::{FileExtent, Kind};
 use crate::inode::{Compression, Core, Flight, Receipt};
@@ -25,7 +25,7 @@ use crate::inode::{Compression, Core, Flight, Receipt};
 /// Bytes of files that are compressed together, before they are allocated.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// One thing to do with the data of one file.
+/// One task for the data of one file.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
     Inline {
@@ -35,14 +35,14 @@ pub(super) enum Task {
         run: Run,
         old: FileExtent,
     },
-    /// The run gets new space as it is.
+    /// The run gets new space, uncompressed.
     Plain(Run),
     /// The run gets one new extent if it can be compressed.
     Piece(Run, Compression),
 }
 
-/// Writes and inserts what the jobs took. A job that is done has given up its flight; after a
-/// failure the remaining ones have put everything back.
+/// Writes and inserts the data of the jobs. A finished job has given up its flight; after a failure the remaining ones
+/// have put everything back.
 pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let in_place = core.data.in_place.read();
     let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write_jobs(core, jobs));
@@ -50,7 +50,7 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let mut result = written;
     for job in jobs {
         if result.is_ok() {
-            result = finish::finish(core, job);
+            result = completion::finish(core, job);
             if result.is_err() {
                 // Items may point at the new extents already: they are not given back.
                 job.out.made.fresh.clear();
@@ -63,7 +63,7 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     result
 }
 
-/// Writes what the jobs' plans say.
+/// Writes the data of the jobs' plans.
 fn write_jobs(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
     let sources: Vec<_> = flights.iter().map(|flight| flight.pages.as_ref().map(Source::Pages)).collect();
@@ -78,10 +78,9 @@ fn write_jobs(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Allocates in the order of the tasks, the first best at `hint`, and writes what becomes adjacent on disk together.
-/// Nobody else allocates for data meanwhile, so that what one flush takes of free space is in as few pieces as can be,
-/// and its requests are not cut where another thread's data lies; writing is done beside others. Tasks name the
-/// sources, and what is noted of them, by their places in the lists.
+/// Allocates in the order of the tasks, preferably from `hint` on, and writes adjacent data together. No other thread
+/// allocates for data meanwhile, so that the space of one flush is in few pieces, and its requests are not cut by
+/// another thread's data; writing is concurrent. Tasks name the sources, and their results, by indices into the lists.
 ///
 /// # Errors
 /// `NoSpace`, the device's.
@@ -93,7 +92,7 @@ pub(super) fn write<'p>(
     hint: Hint,
 ) -> Result<()> {
     let mut writer = Writer { core, outs, sources, batches: Batches::default(), hint, plain: None };
-    // While one window goes to the disk, the next is compressed.
+    // While one window is written, the next is compressed.
     let mut before: (&[(usize, Task)], Vec<Encoded>) = (&[], Vec::new());
     let mut rest = tasks;
     while !rest.is_empty() {
@@ -109,7 +108,7 @@ pub(super) fn write<'p>(
     writer.batches.write_all(core, writer.outs)
 }
 
-/// What there is to do for one plan, each with the place of its owner in the list.
+/// The tasks of one plan, each with the index of its owner.
 pub(super) fn tasks_of(owner: usize, steps: Vec<Step>, compression: Option<Compression>) -> Vec<(usize, Task)> {
     let mut tasks = Vec::new();
     for step in steps {
@@ -138,10 +137,10 @@ fn window(tasks: &[(usize, Task)]) -> usize {
     fits.count()
 }
 
-/// What a task's data is on disk; `None` where it goes there as it is.
+/// The compressed bytes of a task; `None` where it is stored uncompressed.
 type Encoded = Option<Vec<u8>>;
 
-/// What each task's data is on disk, and what the caller did meanwhile.
+/// The compressed bytes of each task, and the result of `here`, which runs meanwhile.
 fn encode_beside<B>(
     core: &Core,
     sources: &[Option<Source<'_>>],
@@ -159,20 +158,20 @@ fn encode_beside<B>(
     core.store.work_on_beside(tasks.iter().collect(), encode, here)
 }
 
-/// Puts data on disk, in the order of its tasks.
+/// Writes data to disk, in the order of its tasks.
 struct Writer<'c, 'p, 'o, 'a> {
     core: &'c Core,
     outs: &'o mut [&'a mut Outgoing],
     sources: &'p [Option<Source<'p>>],
     batches: Batches<'p>,
-    /// Where the next extent had best begin.
+    /// Preferred place of the next extent.
     hint: Hint,
-    /// What goes to disk as it is, not yet allocated: pieces that could not be compressed become one extent.
+    /// Uncompressed bytes, not yet allocated: pieces that could not be compressed become one extent.
     plain: Option<(usize, Run)>,
 }
 
 impl Writer<'_, '_, '_, '_> {
-    /// Gives all tasks their places, and writes what makes up large requests.
+    /// Places all tasks, and writes full requests.
     fn place_all(&mut self, tasks: &[(usize, Task)], encoded: Vec<Encoded>) -> Result<()> {
         let mut tasks = tasks.iter().zip(encoded);
         if allocates_apart() {
@@ -209,7 +208,7 @@ impl Writer<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes that `run` goes to disk as it is, behind what was noted so.
+    /// Adds `run` to the uncompressed bytes.
     fn add_plain(&mut self, owner: usize, run: Run) -> Result<()> {
         match &mut self.plain {
             Some((last, before)) if *last == owner && before.end() == run.start => before.len += run.len,
@@ -221,7 +220,7 @@ impl Writer<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Puts on disk what was noted to go there as it is.
+    /// Writes the collected uncompressed bytes to disk.
     fn end_plain(&mut self) -> Result<()> {
         let Some((owner, mut rest)) = self.plain.take() else { return Ok(()) };
         while rest.len > 0 {
@@ -239,7 +238,7 @@ impl Writer<'_, '_, '_, '_> {
         self.batches.add_plain(self.core, self.outs, source, owner, (run, extent.at));
     }
 
-    /// Puts `bytes` on disk, which are `run` compressed.
+    /// Writes `bytes` to disk, which are `run` compressed.
     fn add_encoded(&mut self, owner: usize, run: Run, compression: Compression, bytes: Vec<u8>) -> Result<()> {
         let len = to_u64(bytes.len());
         let extent = self.outs[owner].allocate(self.core, len, &mut self.hint)?;
@@ -255,7 +254,7 @@ impl Writer<'_, '_, '_, '_> {
     }
 }
 
-/// Puts back what a job took and could not write: the next flush tries again.
+/// Puts back the data that a job could not write: the next flush tries again.
 fn restore(core: &Core, job: &mut Job<'_>, error: &Error) {
     let mut layers = job.inode.data.inner.write();
     layers.flight = None;

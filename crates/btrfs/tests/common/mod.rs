@@ -41,7 +41,7 @@ impl Image {
     }
 }
 
-/// Has `btrfs check` look at an image, where that program is installed.
+/// Runs `btrfs check` on an image, where that program is installed.
 pub fn check(image: &Path) {
     let Ok(output) = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(image).output() else {
         eprintln!("btrfs check is not installed: skipped");
@@ -51,12 +51,12 @@ pub fn check(image: &Path) {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// What the caller did wrong.
+/// The caller's mistake.
 pub fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-/// Writes files of `bytes` bytes until there is no space; says how many there are.
+/// Writes files of `bytes` bytes until there is no space; returns their number.
 pub fn fill(volume: &Volume, bytes: usize) -> usize {
     for number in 0..1_000_000 {
         let result = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]).and_then(|()| match bytes {

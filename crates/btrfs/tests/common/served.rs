@@ -1,4 +1,4 @@
-//! A volume as a server has it: nodes instead of paths.
+//! A volume as a server uses it: nodes instead of paths.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use vfs::file_system::{Caller, Entry, Handle, NewNode, NodeId, NodeKind, WriteFl
 
 use super::{Image, check};
 
-/// Who may do everything.
+/// The privileged caller.
 pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 
 /// An image and the file system on it.
@@ -29,7 +29,7 @@ impl Served {
         Self { image, volume, fs }
     }
 
-    /// Ends and checks what is left.
+    /// Ends and checks the image.
     pub fn finish(self) {
         self.fs.sync_fs().unwrap();
         drop(self.fs);

@@ -22,8 +22,8 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// One checksum for each sector that has a slot. As many sectors as the processor has lanes are
-/// hashed at once, which is worth a factor of 1.6.
+/// Computes one checksum for each sector that has a slot. Hashing as many sectors at once as the processor has lanes is
+/// 1.6 times faster.
 pub(super) fn checksum_many<'a>(sectors: impl Iterator<Item = &'a [u8]>, slots: impl Iterator<Item = &'a mut [u8]>) {
     let params = params();
     let mut pairs = sectors.zip(slots);

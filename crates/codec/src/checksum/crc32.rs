@@ -2,8 +2,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32 (reflected, polynomial 0x04c11db7) without its initial and final inversion: goes on from `seed`. The kernel's
-/// `crc32_le` does the same.
+/// CRC-32 (reflected, polynomial 0x04c11db7) without its initial and final inversion: continues from `seed`. The
+/// kernel's `crc32_le` does the same.
 #[must_use]
 #[expect(clippy::as_conversions, clippy::cast_possible_truncation, reason = "the state of a 32-bit CRC has 32 bits")]
 pub fn crc32_raw(seed: u32, bytes: &[u8]) -> u32 {

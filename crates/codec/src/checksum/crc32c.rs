@@ -7,7 +7,7 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; 4] {
     crc_fast::crc32_iscsi(bytes).to_le_bytes()
 }
 
-/// CRC-32C without its initial and final inversion: goes on from `seed`. Hashes of directory
+/// CRC-32C without its initial and final inversion: continues from `seed`. Hashes of directory
 /// names start from `!1`, those of long inode references from the parent's number.
 #[must_use]
 #[expect(clippy::as_conversions, clippy::cast_possible_truncation, reason = "the state of a 32-bit CRC has 32 bits")]

@@ -1,18 +1,17 @@
 //! The checksums of blocks and data.
 //!
-//! A volume uses one [`ChecksumType`] for everything: superblocks, tree blocks (all bytes after
-//! the checksum field, whose 32 bytes are zero padded) and data sectors (packed at
-//! [`ChecksumType::len`] bytes each in the checksum tree).
+//! A volume uses one [`ChecksumType`] for everything: superblocks, tree blocks (all bytes after the 32-byte,
+//! zero-padded checksum field) and data sectors (packed at [`ChecksumType::len`] bytes each in the checksum tree).
 //!
 //! Byte order on disk: CRC-32C and XXH64 are little-endian numbers; the other two are byte
 //! strings. CRC-32C here is the usual one (initial value and final xor all ones);
 //! [`crc32c_raw`] leaves both out, because the hashes of directory names are defined that way.
 //!
-//! These functions cannot fail. An output that is too short receives the first bytes, one that is
-//! too long is zero padded, so that no length of a caller can lead to a panic.
+//! These functions cannot fail. A short output receives the first bytes, a long one is zero-padded, so no length causes
+//! a panic.
 //!
-//! Who calls it: block verification and writing, data checksums on write, read and scrub. For
-//! many sectors [`checksum_many`] is the faster way: BLAKE2b works on several at once.
+//! Callers: block verification and writes, data checksums on write, read and scrub. For many sectors [`checksum_many`]
+//! is faster: BLAKE2b hashes several at once.
 
 mod blake2b;
 mod crc32;
@@ -27,7 +26,7 @@ use std::fmt;
 /// Bytes of the checksum field in superblocks and tree blocks, and of the longest checksum.
 pub const CHECKSUM_SIZE_MAX: usize = 32;
 
-/// Which checksum a volume uses; the numbers are those of the superblock.
+/// A checksum type, numbered as in the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ChecksumType {
     /// CRC-32C (Castagnoli), 4 bytes.
@@ -131,7 +130,7 @@ pub fn matches(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> bool {
 
 /// The checksums of all sectors of `data`, packed one after the other into `out`. The last
 /// sector may be shorter than `sector` bytes. Stops when `out` has no room for another; bytes of
-/// `out` behind the last checksum stay as they are.
+/// `out` after the last checksum stay as they are.
 pub fn checksum_many(kind: ChecksumType, data: &[u8], sector: usize, out: &mut [u8]) {
     let sectors = data.chunks(sector.max(1));
     let slots = out.chunks_exact_mut(kind.len());

@@ -1,17 +1,17 @@
-//! Bare compressed blocks: one stream without framing, whose length and decompressed length the caller knows.
+//! Bare compressed blocks: one stream without framing, whose compressed and decompressed lengths the caller knows.
 //!
-//! The output never exceeds the buffer that the caller gives. Who calls it: formats that keep lengths of their own.
+//! The output never exceeds the caller's buffer. Callers: file systems that store these lengths themselves.
 
 use std::fmt;
 
 use super::{lz4, lzo_rle};
 
-/// How a block is compressed.
+/// Codec of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockCodec {
     /// LZO1X, without the run-length extension of the kernel.
     Lzo,
-    /// LZO1X with it.
+    /// LZO1X with the run-length extension.
     LzoRle,
     /// An LZ4 block.
     Lz4,
@@ -32,13 +32,13 @@ impl BlockCodec {
     }
 }
 
-/// A block that does not decompress.
+/// Error for a block that does not decompress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{codec}: {what}")]
 pub struct BlockError {
     /// The codec.
     pub codec: BlockCodec,
-    /// What is wrong.
+    /// The problem.
     pub what: &'static str,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for BlockCodec {
     }
 }
 
-/// Decompresses `input`, which is a whole stream, to the start of `output`; returns how many bytes it has.
+/// Decompresses `input`, a complete stream, to the start of `output`. Returns the number of bytes written.
 ///
 /// # Errors
-/// [`BlockError`] for a damaged stream, and for one with more bytes than `output`.
+/// [`BlockError`] for a damaged stream, or if it exceeds `output`.
 pub fn decompress_block(codec: BlockCodec, input: &[u8], output: &mut [u8]) -> Result<usize, BlockError> {
     let done = match codec {
         BlockCodec::Lz4 => lz4::decompress(input, output),
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(output, data);
             let mut short = vec![0; data.len() - 1];
             assert!(decompress_block(codec, &packed, &mut short).is_err());
-            // Nothing at all is no frame of zstd, which is no error of it.
+            // zstd treats empty input as no frame, which is not an error.
             for cut in [1, packed.len() / 2] {
                 let error = decompress_block(codec, &packed[..cut], &mut output).unwrap_err();
                 assert!(error.to_string().starts_with(codec.name()), "{error}");

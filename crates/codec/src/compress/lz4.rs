@@ -5,14 +5,15 @@
 //!      high 4 bits: literals, low 4 bits: match length less 4; 15 means that bytes follow, up to one below 255
 //! ```
 //!
-//! The last sequence ends behind its literals. See the block format description of the LZ4 project.
+//! The last sequence ends after its literals. See the block format description of the LZ4 project. `block` calls
+//! [`decompress`].
 
-/// A match is at least this long, so the token counts from here.
+/// Minimum match length; the token stores the excess.
 const MATCH_LEN_MIN: usize = 4;
-/// A length of this value in a token goes on in the bytes behind it.
+/// A length of this value in a token continues in the following bytes.
 const LENGTH_GOES_ON: usize = 15;
 
-/// Fills `output` from its start and returns how many bytes the block has; what is wrong with it otherwise.
+/// Fills `output` from its start and returns the number of bytes, or a description of the damage.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, &'static str> {
     let mut rest = input;
     let mut done: usize = 0;
@@ -32,13 +33,13 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, &'sta
     }
 }
 
-/// Repeats `len` bytes that lie `offset` bytes before `done`; the two ranges may overlap.
+/// Repeats `len` bytes from `offset` bytes before `done`; the two ranges may overlap.
 fn copy_match(output: &mut [u8], done: usize, offset: usize, len: usize) -> Result<usize, &'static str> {
     let start = done.checked_sub(offset).filter(|_| offset != 0).ok_or("match before the start of the block")?;
     let end = done.checked_add(len).filter(|end| *end <= output.len()).ok_or("more output than expected")?;
     let mut at = done;
     while at < end {
-        // What was copied repeats with the period of the offset, so each round may take all of it.
+        // The copied bytes repeat with the period of the offset, so each round can copy all of them.
         let round = end.saturating_sub(at).min(at.saturating_sub(start));
         output.copy_within(start..start.saturating_add(round), at);
         at = at.saturating_add(round);
@@ -50,7 +51,7 @@ fn take(rest: &mut &[u8]) -> Result<u8, &'static str> {
     rest.split_off_first().copied().ok_or("the block is cut short")
 }
 
-/// A length that begins in a token.
+/// Reads the rest of a length that begins in a token.
 fn length(in_token: usize, rest: &mut &[u8]) -> Result<usize, &'static str> {
     let mut len = in_token;
     if in_token == LENGTH_GOES_ON {

@@ -19,7 +19,7 @@ const CODEC: CompressionType = CompressionType::Lzo;
 /// Bytes of the total length, and of each segment's.
 const LENGTH_SIZE: usize = 4;
 
-/// Bytes that a sector can take when it does not compress at all: what kernels accept.
+/// Largest size of an incompressible sector that kernels accept.
 const fn segment_size_max(sector_size: usize) -> usize {
     sector_size.saturating_add(sector_size / 16).saturating_add(64 + 3)
 }
@@ -35,7 +35,7 @@ pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) ->
         let limit = room.min(segment_size_max(sector_size));
         let size = read_length(input, at, "segment length", limit)?;
         at = at.saturating_add(LENGTH_SIZE);
-        // Within the input: the limit above says so.
+        // The limit above keeps this within the input.
         let segment = input.get(at..at.saturating_add(size)).unwrap_or_default();
         let rest = output.get_mut(done..).unwrap_or_default();
         done = done.saturating_add(one_segment(segment, at, sector_size, rest)?);
@@ -45,7 +45,7 @@ pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) ->
     Ok(done)
 }
 
-/// As [`decompress`], for an inline extent: one segment, whose two lengths must both be those of the item.
+/// Like [`decompress`], for an inline extent: one segment, whose two lengths must match the item.
 pub(super) fn decompress_inline(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
     let heads = LENGTH_SIZE.saturating_add(LENGTH_SIZE);
     for (at, what, expected) in
@@ -77,7 +77,7 @@ fn one_segment(segment: &[u8], at: usize, sector_size: usize, output: &mut [u8])
     Ok(len)
 }
 
-/// Bytes between `at` and the next place where a segment's length may stand.
+/// Bytes between `at` and the next possible position of a segment length.
 const fn skipped(at: usize, sector_size: usize) -> usize {
     match at.checked_rem(sector_size) {
         Some(within) => {

@@ -17,7 +17,7 @@ const LONG_MIN: usize = 4;
 /// Farthest match of the middle form, and of the longest.
 const MIDDLE_DISTANCE_MAX: usize = 0x4000;
 const FAR_DISTANCE_MAX: usize = 0xbfff;
-/// Longest matches whose length fits the instruction.
+/// Longest matches whose length fits into the instruction.
 const MIDDLE_LEN_MAX: usize = 33;
 const FAR_LEN_MAX: usize = 9;
 /// Most literals that the first byte of a stream can count.

@@ -1,21 +1,20 @@
 //! LZO1X with runs of zeros: the stream that kernels call `lzo-rle`.
 //!
-//! A byte 17 and the number of the version (1) stand before an LZO1X stream in which a match of the largest distance
-//! (0xbfff) is none: a byte follows, and with the instruction's low three bits says how many zeros there are, less
-//! four. Where the first byte is another, this is LZO1X without them. The facts are those of the kernel's
-//! `Documentation/staging/lzo.rst`.
+//! The bytes 17 and 1 (the version) precede an LZO1X stream in which a match of the largest distance (0xbfff) encodes
+//! zeros: the next byte and the instruction's low three bits give their number minus four. With any other first byte,
+//! this is plain LZO1X. The facts are from the kernel's `Documentation/staging/lzo.rst`.
 //!
-//! Fails with a sentence on streams that are damaged or longer than the output; there is nothing that could be read or
-//! written outside the two slices.
+//! Fails with a message on streams that are damaged or longer than the output; accesses stay within the two slices.
+//! `block` calls [`decompress`].
 
-/// Announces a version where a stream is at least [`VERSIONED_LEN_MIN`] long.
+/// Marks a version if the stream is at least [`VERSIONED_LEN_MIN`] long.
 const VERSION_MARK: u8 = 17;
 const VERSIONED_LEN_MIN: usize = 5;
-/// A run of zeros has at least this many.
+/// Minimum length of a run of zeros.
 const ZEROS_MIN: usize = 4;
 /// Distance of the match that ends a stream.
 const END_DISTANCE: usize = 0x4000;
-/// Distance that stands for zeros.
+/// Distance that encodes zeros.
 const ZEROS_DISTANCE: usize = 0xbfff;
 
 const CUT_SHORT: &str = "the block is cut short";
@@ -27,7 +26,7 @@ struct Streams<'a> {
     done: usize,
 }
 
-/// Decompresses the whole of `input` to the start of `output`; returns how many bytes it has.
+/// Decompresses all of `input` to the start of `output`. Returns the number of bytes written.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, &'static str> {
     let mut has_zeros = false;
     let mut streams = Streams { input: input.iter(), output, done: 0 };
@@ -41,8 +40,8 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, &'sta
         };
         streams.input = rest.iter();
     }
-    // Literals that the last instruction brought: one without any is followed by a run of them, and after one with
-    // four or more a short match has another length.
+    // Literals of the last instruction: if there were none, a run of literals follows, and after four or more, a short
+    // match has another length.
     let mut literals = 0;
     if let Some(first) = streams.input.as_slice().first().filter(|first| **first > VERSION_MARK) {
         literals = usize::from(first.saturating_sub(VERSION_MARK));
@@ -113,7 +112,7 @@ impl Streams<'_> {
         Ok(pair)
     }
 
-    /// A length of which the instruction has `low`; zero there means that bytes follow, and `base` is added to them.
+    /// A length with the bits `low` in the instruction; if they are zero, bytes follow, and `base` is added to them.
     fn length(&mut self, low: usize, base: usize) -> Result<usize, &'static str> {
         if low > 0 {
             return Ok(low);
@@ -149,7 +148,7 @@ impl Streams<'_> {
     fn matched(&mut self, len: usize, distance: usize) -> Result<(), &'static str> {
         let from = self.done.checked_sub(distance).ok_or("match before the start of the block")?;
         self.room(len)?;
-        // In steps, as a match may reach into what it writes.
+        // In steps, as a match may overlap its output.
         let mut copied = 0;
         while copied < len {
             let step = len.saturating_sub(copied).min(distance.saturating_add(copied));

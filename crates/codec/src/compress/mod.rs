@@ -10,17 +10,17 @@
 //! | a longer stream | is cut at the end of the extent | up to one sector, as Linux 7.1 writes |
 //!
 //! The kernel reads the same extents, with one exception: it reads a truncated zstd frame of at most one sector as if
-//! zeros followed, and this refuses it.
+//! zeros followed, and this crate refuses it.
 //!
 //! Bounds: the output never exceeds the length the caller states (take it from a verified item),
 //! and a decoder's own memory is fixed, except that a longer stream of zlib takes up to 1 MiB more; beyond that it is
 //! refused. A zstd frame with a window above 128 KiB is refused, as by the kernel.
 //!
-//! How it fails: [`Error`] names the codec, the place and the two lengths that disagree. Output
-//! buffers are unspecified after an error.
+//! Failures: [`Error`] has the codec, the position and the two lengths that disagree. Output buffers are undefined
+//! after an error.
 //!
-//! Who calls it: file reads, writeback and send. Extents have checksums over their compressed
-//! bytes, so that a failure here means damage before the checksum was made, or an attack.
+//! Callers: file reads, writeback, send and receive. Extents have checksums over their compressed bytes, so a failure
+//! here means damage before the checksum was computed, or an attack.
 //!
 //! Encoders and decoders are expensive to set up. Each thread keeps one of each kind.
 
@@ -80,12 +80,12 @@ pub fn decompress(codec: CompressionType, input: &[u8], form: Form, output_len: 
     Ok(output)
 }
 
-/// Decompresses `input` so that it fills `output`, with zeros behind the stream where the form
-/// allows it. Returns the bytes that came from the stream.
+/// Decompresses `input` so that it fills `output`, with zeros after the stream if the form allows it. Returns the
+/// number of bytes from the stream.
 ///
 /// # Errors
-/// [`Error::Invalid`] and [`Error::Length`] for damaged streams, [`Error::ShortOutput`] and [`Error::LongOutput`] as
-/// the form has it, [`Error::OutOfMemory`].
+/// [`Error::Invalid`] and [`Error::Length`] for damaged streams, [`Error::ShortOutput`] and [`Error::LongOutput`]
+/// depending on the form, [`Error::OutOfMemory`].
 pub fn decompress_into(codec: CompressionType, input: &[u8], form: Form, output: &mut [u8]) -> Result<usize> {
     let is_inline = form.layout == Layout::Inline;
     let len = match codec {
@@ -104,19 +104,19 @@ pub fn decompress_into(codec: CompressionType, input: &[u8], form: Form, output:
     Ok(len)
 }
 
-/// How to compress.
+/// Options of [`compress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressOptions {
-    /// The codec's level, 0 for its default. Levels outside its range are brought into it.
+    /// The codec's level, 0 for its default. Other levels are clamped to its range.
     pub level: i32,
     /// Bytes of a sector, the unit of LZO segments.
     pub sector_size: usize,
-    /// Largest result worth having, usually one sector less than the input.
+    /// Largest useful result, usually one sector less than the input.
     pub output_size_max: usize,
 }
 
-/// Compresses `input`. `None` where the result is longer than the options allow: then the data is
-/// better stored as it is. Padding to whole sectors is left to the caller.
+/// Compresses `input`. `None` if the result exceeds the limit in the options: then the data is better stored
+/// uncompressed. The caller pads to whole sectors.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].

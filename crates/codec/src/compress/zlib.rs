@@ -21,12 +21,12 @@ thread_local! {
 }
 
 /// Decompresses into `output` and returns the number of bytes written. A longer stream is cut at the end of `output`.
-/// Data after the stream is padding. The Adler-32 is not read, as by kernels, whose extents may end before it.
+/// Data after the stream is padding. Like in the kernel, whose extents may end before it, the Adler-32 is not read.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     let expected = output.len();
     match inflate(input, output)? {
         Some(len) => Ok(len),
-        // The decoder does not report how far it got when the output is too small, so it gets a larger buffer.
+        // If the output is too small, the decoder does not report its progress, so it gets a larger buffer.
         None => {
             let mut room = expected.saturating_add(MORE_MIN);
             while room <= expected.saturating_add(MORE_MAX) {
@@ -97,7 +97,7 @@ pub(super) fn compress(input: &[u8], level: i32, size_max: usize) -> Result<Opti
             let size = size_max.min(encoder.zlib_compress_bound(input.len()));
             output.try_reserve_exact(size).map_err(|_| Error::OutOfMemory { codec: CODEC })?;
             output.resize(size, 0);
-            // The encoder's one failure is that the output does not fit.
+            // The encoder fails only if the output does not fit.
             Ok(encoder.zlib_compress(input, &mut output).ok())
         })
         .map(|len| {

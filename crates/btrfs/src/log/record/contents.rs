@@ -1,4 +1,4 @@
-//! The contents of a file enter the log: extents, holes, checksums.
+//! Recording the contents of a file in the log: extents, holes, checksums. Called by `inode`.
 
 use btrfs_disk::Logical;
 use btrfs_store::ablation::{Mutation, mutated};
@@ -10,7 +10,7 @@ use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Inode, InodeFlags};
 use crate::notes::Note;
 
-/// What changed of a file's contents.
+/// The changes of a file's contents.
 #[derive(Default)]
 pub(super) struct Contents {
     stretches: Vec<Stretch>,
@@ -51,7 +51,7 @@ impl Recorder<'_> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut count = 0;
         for range in ranges {
-            // A stretch that was widened may have this one in it.
+            // A stretch that was widened may include this one.
             if stretches.last().is_some_and(|last| last.range.end >= range.end) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The part of a file's contents that an fsync puts into the log.
+//! The items of a file's contents that an fsync puts into the log. Called by `contents`.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::ITEMS_MAX;
 use super::recorder::{Result, Stop};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind};
 
-/// Times a range is widened before the file is committed instead.
+/// Times a range is widened before the transaction is committed instead.
 const WIDENINGS_MAX: usize = 64;
 
 /// An item as it is in a tree.
@@ -21,7 +21,7 @@ pub(super) struct Item {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What replaces the items of a range in the log.
+/// The replacement of the items of a range in the log.
 pub(super) struct Stretch {
     pub(super) range: Range<u64>,
     /// Keys of all items that may lie in the range.
@@ -30,7 +30,7 @@ pub(super) struct Stretch {
     pub(super) items: Vec<Item>,
 }
 
-/// Where a file's items are, and what is known of it.
+/// The trees that have a file's items, and the facts needed to read them.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) tree: &'a Tree,
@@ -41,7 +41,7 @@ pub(super) struct Source<'a> {
     pub(super) holes_below: u64,
 }
 
-/// Ranges in order, those that touch joined.
+/// Ranges in order, adjacent ones joined.
 pub(super) fn join(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
@@ -100,7 +100,7 @@ impl Source<'_> {
         if items.len() > ITEMS_MAX { Err(Stop::NeedsCommit) } else { Ok(items) }
     }
 
-    /// Without a word about it, a replay would keep what lies on disk where there is a gap now.
+    /// Adds hole items to gaps: without them a replay would keep older items there.
     fn with_holes(&self, range: &Range<u64>, items: Vec<Item>) -> Vec<Item> {
         let end = range.end.min(self.holes_below);
         let mut whole = Vec::with_capacity(items.len());
@@ -127,7 +127,7 @@ impl Source<'_> {
 }
 
 impl Item {
-    /// Where checksums of the item's data may be: address and bytes on disk.
+    /// Address and length on disk of the data that may have checksums.
     pub(super) fn data(&self) -> Option<(btrfs_disk::Logical, u64)> {
         let extent = &self.extent;
         if extent.kind != Kind::Regular || extent.is_hole() {

@@ -1,4 +1,4 @@
-//! One inode enters the log.
+//! Recording one inode in the log. Called by the recorder for each inode.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::inode::{FileType, Inode};
 use crate::notes::Note;
 
 impl Recorder<'_> {
-    /// Puts an inode into the log, with what has to exist for its names.
+    /// Puts an inode into the log, with the inodes that its names need.
     pub(super) fn record(mut self, inode: &Arc<Inode>, what: SyncWhat) -> Result<Recorded> {
         let change_count = inode.change_count();
         let note = self.note_of(inode.ino());
@@ -27,13 +27,13 @@ impl Recorder<'_> {
             FileType::Directory => Contents::default(),
             _ => self.contents(inode, &note)?,
         };
-        // Where the log has the names already, nobody else's matter.
+        // Where the log has the names already, those of other inodes are not needed.
         let has_names = note.is_logged && !note.names.has_new && !note.has_new_items;
         let _unchanging = (!has_names || inode.kind().is_dir()).then(|| self.names.stop_changes());
         if has_names {
             self.put_base(inode, Base::item_only(inode), &note);
         } else {
-            // What changed until now is in what is looked at now.
+            // The note includes all changes of the state that is read next.
             let note = self.note_of(inode.ino());
             let base = self.base(inode)?;
             self.place(inode, &base, &note)?;
@@ -52,15 +52,14 @@ impl Recorder<'_> {
         Ok(Recorded::New)
     }
 
-    /// True when there is something to say of the inode that neither the commit nor the log has.
+    /// True when the inode has a change that neither the commit nor the log has.
     fn has_news(&self, inode: &Inode, note: &Note, what: SyncWhat) -> bool {
         if !note.is_logged && self.is_new(inode) {
             return true;
         }
         let has_new_data = note.has_new_size || !note.ranges.is_empty();
         if what == SyncWhat::Data && inode.kind().is_file() {
-            // Times and owners are not needed to read it. A name is: a file that was committed before it had one
-            // (O_TMPFILE) is removed after a crash, with its data.
+            // Times and owners are not needed to read the data. A name is: a file that was committed before it had one
             return match (mutated(Mutation::SizeForgotten), mutated(Mutation::ExtentsForgotten)) {
                 (false, false) => has_new_data || note.names.has_new,
                 (true, _) => !note.ranges.is_empty(),
@@ -76,8 +75,8 @@ impl Recorder<'_> {
         is_changed || has_new_data || note.has_new_items || note.names.has_new || has_new_entries
     }
 
-    /// The entries that a directory got and lost since it was logged last. What it has from the
-    /// first position it got in this transaction on, the log has all of.
+    /// The entries that a directory got and lost since it was logged last. From the first position that it used in this
+    /// transaction on, the log has all of its entries.
     fn put_entries(&mut self, dir: &Inode) -> Result<()> {
         let note = self.note_of(dir.ino());
         let is_whole = self.is_new(dir) && !note.is_logged;
@@ -146,7 +145,7 @@ impl Recorder<'_> {
         })
     }
 
-    /// The inodes that a new entry leads to exist after a replay.
+    /// Puts the inodes that a new entry leads to into the log.
     pub(super) fn put_targets(&mut self, bytes: &[u8]) -> Result<()> {
         for entry in DiskEntry::iter(bytes) {
             let location = entry?.location();

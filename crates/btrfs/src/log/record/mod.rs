@@ -1,7 +1,7 @@
-//! Writing the log: what an fsync promises, without a commit.
+//! Writing the log: an fsync without a commit.
 //!
-//! What is to be durable is copied into the log tree of its subvolume, then the log is synced
-//! together with whatever others put into it meanwhile (`Store::sync_asked`).
+//! The state to be made durable is copied into the log tree of its subvolume, then the log is synced together with the
+//! changes that other threads put into it meanwhile (`Store::sync_asked`).
 //!
 //! ```text
 //! a file           its inode item, names, attributes, and the extents changed since it was logged last
@@ -12,19 +12,19 @@
 //!                  behind new entries with their own entries, and so on below
 //! ```
 //!
-//! Names follow rules of their own (`names`). What a log cannot say, or could only say at length,
-//! is committed instead: a directory of the last commit that was renamed, or lost from a directory
-//! that was logged; names of subvolumes, which were made or deleted; files with thousands of changed
-//! extents, directories with thousands of new names; names of a file that was synced before it had
-//! any; space for the log that had to be added. What happened in the transaction is in its notes ([`crate::notes`]).
+//! Names follow rules of their own (`names`). A change that a log cannot record, or only with too many items, is
+//! committed instead: a directory of the last commit that was renamed, or lost from a directory that was logged; names
+//! of subvolumes, which were made or deleted; files with thousands of changed extents, directories with thousands of
+//! new names; names of a file that was synced before it had any; space for the log that had to be added. The
+//! transaction's changes are in its notes ([`crate::notes`]).
 //!
-//! A sync of the data alone says nothing when neither extents nor size nor names changed since the inode was
-//! logged or committed last: what was overwritten in place is durable with a flush.
+//! A sync of the data alone writes nothing when neither extents nor size nor names changed since the inode was logged
+//! or committed last: data overwritten in place is durable with a flush.
 //!
 //! Invariants
 //! * Items are built completely before the log tree is touched, and copied in at once.
-//! * Who records holds the inode's `editing` lock (a file), so items and inode agree; and a handle,
-//!   so no commit comes in between.
+//! * The recording thread holds the inode's `editing` lock (a file), so items and inode agree; and a handle, so no
+//!   commit comes in between.
 //! * Items of one file in the log never overlap: a changed range takes its neighbours along.
 //!
 //! Failure: an insertion that fails makes the transaction's log useless, and the next fsync commits.
@@ -52,7 +52,7 @@ use recorder::{Recorder, Stop};
 
 /// Items that one fsync copies at most; a commit is cheaper from about here on.
 const ITEMS_MAX: usize = 4096;
-/// What is reserved for one fsync, in items: tree blocks for that many copies.
+/// Items for which one fsync reserves tree blocks.
 const RESERVED_ITEMS: u32 = 24;
 
 /// Makes a file or directory durable, with the names that lead to it.
@@ -66,8 +66,8 @@ pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) 
     }
 }
 
-/// Makes durable what just changed in an inode whose flags ask for that: `chattr +S` for anything,
-/// `+D` for the names in a directory. To be called after the change, without locks.
+/// Makes a change of an inode durable at once where its flags ask for that: `chattr +S` for any change, `+D` for the
+/// names in a directory. To be called after the change, without locks.
 ///
 /// Linux leaves this to the file system where names and attributes are concerned; btrfs of 6.18
 /// does it for data alone, ext4 for all of it.
@@ -85,8 +85,8 @@ pub(crate) fn sync_marked(names: &Namespace, inode: &Arc<Inode>) -> Result<()> {
     sync_inode(names, inode, SyncWhat::All)
 }
 
-/// Begins to make a file or directory durable: what is to be is in the log, which is to be synced
-/// ([`end_sync`]). `None` where all is done.
+/// Begins to make a file or directory durable: puts it into the log, which is then to be synced ([`end_sync`]). `None`
+/// where all is done.
 ///
 /// # Errors
 /// As [`sync_inode`].
@@ -106,7 +106,7 @@ pub(crate) fn begin_sync(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) 
     }
 }
 
-/// Makes durable what [`begin_sync`] began with, together with what others asked for meanwhile.
+/// Completes [`begin_sync`], together with the syncs that other threads request meanwhile.
 ///
 /// # Errors
 /// As [`sync_inode`].
@@ -123,7 +123,7 @@ fn commit(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     Ok(())
 }
 
-/// How far a sync came without waiting for others.
+/// The result of the part of a sync that waits for no other thread.
 enum Logged {
     Done,
     Asked(LogTicket),
@@ -143,12 +143,12 @@ fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> 
             None => return Ok(Logged::NeedsCommit),
         };
         if inode.root.is_deleted() {
-            // Nothing leads to its subvolume after a crash.
+            // Its subvolume cannot be reached after a crash.
             core.store.flush_devices()?;
             return Ok(Logged::Done);
         }
         if inode.state().nlink == 0 {
-            // Nothing leads to it after a crash, unless it gets a name and that is synced.
+            // It cannot be reached after a crash, unless it gets a name and that is synced.
             inode.note(&txn, |note| note.is_synced_unnamed = true);
             core.store.flush_devices()?;
             return Ok(Logged::Done);
@@ -179,12 +179,12 @@ fn begin(names: &Namespace) -> Result<Option<Txn>> {
     Ok((names.core.notes.ask(&txn) && !txn.needs_commit()).then_some(txn))
 }
 
-/// What became of an inode in the log.
+/// The result of recording an inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorded {
-    /// The log has something new.
+    /// The log has a new item.
     New,
-    /// There was nothing to say: what is durable already is the latest.
+    /// No change: the durable state is the latest.
     Nothing,
     NeedsCommit,
 }
@@ -200,7 +200,7 @@ fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>, what: SyncWhat) -> R
         return Ok(Recorded::Nothing);
     }
     if recorded == Recorded::NeedsCommit {
-        // Notes may say of inodes that the log has them, and a part of them may be there.
+        // Notes may claim that the log has inodes of which it has a part.
         txn.require_commit();
     }
     Ok(recorded)

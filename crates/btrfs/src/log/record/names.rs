@@ -1,26 +1,24 @@
 //! Names in the log: after a replay an inode has the names it has now, and no other.
 //!
-//! A replay starts from the last commit, so what a log says of one inode's names must agree with
-//! what the commit says of all the others. A thread that puts the names of an inode into the log
-//! therefore puts there as well
+//! A replay starts from the last commit, so the names of an inode in the log must agree with those of all other inodes
+//! in the commit. A thread that puts the names of an inode into the log therefore puts there as well
 //!
 //! ```text
-//! its directories     those that are new: that they exist, with their own names
+//! its directories     if they are new, with their own names
 //! names it lost       in the directory that had them, a range of one position without a name: the
-//!                     replay removes what the commit has there. The inode that has such a name now is there
-//!                     as well: a rename over it leaves the one or the other
-//! who had its names   a new name that was another inode's in this transaction: that inode's
+//!                     replay removes the commit's name there. If another inode has that name now (a
+//!                     rename over it), that inode is put there as well
+//! former owners       of a new name that another inode had in this transaction: that inode's
 //!                     names, if it lives on; if it is gone, nothing of it stays in the log
 //! ```
 //!
-//! and so on for each of those. An inode whose names changed after they were logged keeps its older
-//! state in the log, as if the change had not happened yet: until one of these rules, or an fsync,
-//! comes to it. The kernel takes another way (it edits the log with each unlink and rename, and
-//! commits where that is not enough), but writes the same items, and replays these alike.
+//! and so on for each of those. An inode whose names changed after they were logged keeps its older state in the log,
+//! as if the change had not happened yet: until one of these rules, or an fsync, reaches it. The kernel edits the log
+//! with each unlink and rename instead, and commits where that is not enough, but it writes the same items, and replays
+//! these alike.
 //!
-//! Not said but committed: a directory that was there before and got another name (what lies below
-//! it may have moved above it), names lost in a directory that is gone itself, names of
-//! subvolumes.
+//! Committed instead: a directory of the last commit that got another name (directories below it may have moved above
+//! it), names lost in a directory that is gone itself, names of subvolumes.
 //!
 //! Names must not change meanwhile (`Namespace::stop_changes`).
 
@@ -37,7 +35,7 @@ use crate::inode::Inode;
 use crate::notes::{Note, Removed};
 
 impl Recorder<'_> {
-    /// Puts everything into the log that has to be there with the names of an inode, which the caller puts there.
+    /// Puts all inodes into the log that the names of this inode need; the caller adds the names.
     pub(super) fn place(&mut self, inode: &Inode, base: &Base, note: &Note) -> Result<()> {
         let is_new = self.is_new(inode);
         if !is_new && !note.names.has_got && note.names.lost.is_empty() {
@@ -62,7 +60,7 @@ impl Recorder<'_> {
         })
     }
 
-    /// The directory of a name exists after a replay, and nothing else has the name.
+    /// Makes the directory of a name exist after a replay, and the name free.
     fn clear_way_to(&mut self, parent: InodeNo, name: &[u8]) -> Result<()> {
         if !mutated(Mutation::NoAncestors) {
             self.put_existing(parent)?;
@@ -76,7 +74,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// A name that a directory lost is gone after a replay, and what it led to is where it is now.
+    /// Makes a name that a directory lost disappear in a replay, and puts the inode that had it into the log.
     pub(super) fn settle(&mut self, dir: InodeNo, removed: Removed) -> Result<()> {
         self.forget_position(dir, removed.index)?;
         let target = removed.target.ok_or(Stop::NeedsCommit)?;
@@ -87,7 +85,7 @@ impl Recorder<'_> {
         if mutated(Mutation::FormerOwnerForgotten) {
             return Ok(());
         }
-        // One that lost a name and has another from before keeps that.
+        // An inode that lost a name and has another from the last commit keeps that.
         if !note.names.has_got && !note.is_in_log() {
             return Ok(());
         }
@@ -98,7 +96,7 @@ impl Recorder<'_> {
         self.put_with_names(&inode)
     }
 
-    /// Nothing of an inode that is gone stays in the log, and what was in it lives on elsewhere.
+    /// Removes an inode that is gone from the log, with the names that it had.
     fn drop_gone(&mut self, ino: InodeNo, note: &Note) -> Result<()> {
         if !self.visited.insert(ino) {
             return Ok(());
@@ -114,10 +112,10 @@ impl Recorder<'_> {
                 .notes
                 .change(self.txn, self.tree, ino, |note| (note.is_logged, note.is_known) = (false, false));
         }
-        // All of its names go with it: with one of them left, its older contents would be there.
+        // All of its names are removed with it: with one of them left, its older contents would be there.
         for (dir, index) in &note.names.lost {
             let dir = InodeNo(*dir);
-            // What lay in a directory that is gone goes with that.
+            // Names in a directory that is gone disappear with it.
             if !self.note_of(dir).is_gone {
                 self.forget_position(dir, *index)?;
             }
@@ -134,8 +132,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// After a replay each name that an inode lost in a directory exists again, if another inode took it over: a rename
-    /// replaced it.
+    /// Puts the inodes that took over names of `loser` in a directory into the log, so that these names exist after a
+    /// replay.
     fn put_heirs(&mut self, dir: InodeNo, loser: InodeNo) -> Result<()> {
         let hashes = |note: &Note| note.entries.removed.hashes_of(loser.0).to_vec();
         let hashes = self.noted(dir, hashes).unwrap_or_default();
@@ -147,10 +145,10 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// A directory has nothing at a position after a replay.
+    /// Makes a position of a directory free after a replay.
     fn forget_position(&mut self, dir: InodeNo, index: u64) -> Result<()> {
         let note = self.note_of(dir);
-        // What came in this transaction is in no commit.
+        // A position used in this transaction is in no commit.
         let is_fresh = note.entries.first_added.is_some_and(|first| index >= first);
         if is_fresh && !note.is_logged {
             return Ok(());
@@ -161,7 +159,7 @@ impl Recorder<'_> {
         let key = |item_type| Key::new(dir.0, item_type, index);
         self.plan.remove(key(DIR_INDEX), key(DIR_INDEX));
         if is_fresh {
-            // The range of all new positions has it.
+            // The range of all new positions includes it.
             return Ok(());
         }
         let inode = self.names.core.inode(self.tree, dir)?;
@@ -175,8 +173,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Says in the log that an inode exists, if the commit cannot know that, or does not know its
-    /// names.
+    /// Puts an inode into the log, if the commit does not have it, or not its names.
     pub(super) fn put_existing(&mut self, ino: InodeNo) -> Result<()> {
         let note = self.note_of(ino);
         let inode = self.names.core.inode(self.tree, ino)?;
@@ -186,20 +183,20 @@ impl Recorder<'_> {
         self.put_with_names(&inode)
     }
 
-    /// Puts the names of an inode into the log: an inode item of generation 0 and size 0 tells a
-    /// replay that nothing else of it was asked for. A symbolic link is put there whole.
+    /// Puts the names of an inode into the log: an inode item of generation 0 and size 0 marks for a replay that the
+    /// rest was not synced. A symbolic link is put there whole.
     fn put_with_names(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let note = self.note_of(inode.ino());
         if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.names.has_new) {
             return Ok(());
         }
         if note.is_synced_unnamed {
-            // Its contents were promised, and come with its first name.
+            // Its contents were synced, and have to appear with its first name.
             return Err(Stop::NeedsCommit);
         }
         if !note.is_in_log() && note.has_new_items && !self.is_new(inode) {
-            // A replay takes the attributes that come with the names, and leaves the mode as it was committed: an
-            // access list without the permission bits that belong to it.
+            // A replay takes the attributes that come with the names, and leaves the mode as committed: an access list
+            // would not match the permission bits.
             return Err(Stop::NeedsCommit);
         }
         let mut base = self.base(inode)?;
@@ -226,7 +223,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// The names alone: what the log has of the inode beside them is as it was asked for.
+    /// Puts the names alone: the log has the rest of the inode in the state of its last sync.
     fn put_names(&mut self, inode: &Inode, base: &Base) {
         let is_name = |key: &Key| matches!(key.item_type, INODE_REF | INODE_EXTREF);
         let items = base.items.iter().filter(|(key, _)| is_name(key)).cloned().collect();

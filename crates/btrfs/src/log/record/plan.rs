@@ -1,4 +1,4 @@
-//! What an fsync puts into the log, built before anything of the log is locked.
+//! The edits of an fsync to the log, built before the log is locked. The recorder fills a plan and carries it out.
 
 use btrfs_disk::{Key, Logical};
 use btrfs_store::LogEdit;
@@ -17,7 +17,7 @@ pub(super) struct Plan {
 
 enum Edit {
     Put(Key, Vec<u8>),
-    /// Items take the place of all that there are from the first key to the last.
+    /// Items replace all from the first key to the last.
     Replace {
         first: Key,
         last: Key,
@@ -27,27 +27,27 @@ enum Edit {
 }
 
 impl Plan {
-    /// Items that are to be written.
+    /// Number of items to write.
     pub(super) fn item_count(&self) -> usize {
         self.item_count
     }
 
-    /// One item, instead of the one it may have.
+    /// Puts one item, in place of one with the same key.
     pub(super) fn put(&mut self, key: Key, bytes: Vec<u8>) {
         self.add(1, Edit::Put(key, bytes));
     }
 
-    /// Items instead of all from `first` to `last`.
+    /// Puts items in place of all from `first` to `last`.
     pub(super) fn replace(&mut self, first: Key, last: Key, items: Items) {
         self.add(items.len(), Edit::Replace { first, last, items });
     }
 
-    /// No items from `first` to `last`.
+    /// Removes the items from `first` to `last`.
     pub(super) fn remove(&mut self, first: Key, last: Key) {
         self.replace(first, last, Items::new());
     }
 
-    /// Checksums of consecutive sectors.
+    /// Puts checksums of consecutive sectors.
     pub(super) fn put_csums(&mut self, at: Logical, csums: Vec<u8>) {
         self.add(1, Edit::Csums(at, csums));
     }

@@ -1,4 +1,4 @@
-//! What copies inodes of one subvolume into its log.
+//! The recorder, which copies inodes of one subvolume into its log. An fsync uses one.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::inode::{Inode, InodeState};
 use crate::notes::Note;
 
-/// Why an inode does not enter the log.
+/// Why an inode cannot be put into the log.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// A log cannot say it, or it would be more than a commit: the transaction is committed instead.
+    /// A log cannot record it, or it would cost more than a commit: the transaction is committed instead.
     NeedsCommit,
     /// A tree cannot be read.
     Failed(Error),
@@ -48,7 +48,7 @@ impl From<Corrupt> for Stop {
     }
 }
 
-/// Inodes that lead from one to the next: more, and a commit is cheaper.
+/// Length of a chain of inodes that lead to each other: beyond, a commit is cheaper.
 const DEPTH_MAX: usize = 128;
 
 /// Copies inodes of one subvolume into the log of the running transaction.
@@ -57,12 +57,12 @@ pub(super) struct Recorder<'a> {
     pub(super) txn: &'a Txn,
     pub(super) tree: TreeId,
     pub(super) plan: Plan,
-    /// Inodes whose names are in the plan, or being put there.
+    /// Inodes whose names are in the plan, or are being added.
     pub(super) visited: HashSet<InodeNo>,
     depth: usize,
 }
 
-/// What an inode has beside its contents and entries.
+/// The parts of an inode beside its contents and entries.
 pub(super) struct Base {
     /// Its item first.
     pub(super) items: Items,
@@ -75,7 +75,7 @@ impl<'a> Recorder<'a> {
         Self { names, txn, tree, plan: Plan::default(), visited: HashSet::new(), depth: 0 }
     }
 
-    /// Goes on to an inode that the present one leads to.
+    /// Runs `act` on an inode that the present one leads to, one level deeper.
     pub(super) fn deeper(&mut self, act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if self.depth >= DEPTH_MAX || self.plan.item_count() > ITEMS_MAX {
             return Err(Stop::NeedsCommit);
@@ -94,7 +94,7 @@ impl<'a> Recorder<'a> {
         inode.note(self.txn, |note| note.set_logged(change_count));
     }
 
-    /// The inode item as it is now, names and attributes.
+    /// The present inode item, names and attributes.
     pub(super) fn base(&self, inode: &Inode) -> Result<Base> {
         let ino = inode.ino().0;
         let mut items: Items = vec![item_of(inode, &inode.state())];

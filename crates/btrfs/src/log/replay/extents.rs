@@ -1,4 +1,4 @@
-//! File extents: what the log has takes the place of what is there.
+//! Replaying file extents: those of the log replace those of the file. Called by the replay for each file.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const STEP_EXTENTS: usize = 128;
 const CSUM_STEP_BYTES: u64 = 16 << 20;
 
 impl Replay<'_> {
-    /// An extent of a file in the log.
+    /// Replays an extent of a file in the log.
     pub(super) fn extent(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
         let inode = self.inode_of(InodeNo(key.objectid))?;
         let sector = self.namespace.core.store.sizes().sector;
@@ -63,7 +63,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Removes what the file has in a range of whole sectors.
+    /// Removes the file's extents in a range of whole sectors.
     pub(super) fn drop_extents(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
         let mut end = range.end;
         let items = STEP_EXTENTS / usize::try_from(DROPS_PER_ITEM).unwrap_or(1) + EXTENT_ITEMS;
@@ -90,8 +90,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Takes the checksums over that the log has of an extent: of all that is on disk where it is
-    /// compressed, else of the part that the file has.
+    /// Copies the checksums of an extent from the log: of all that is on disk where it is compressed, else of the part
+    /// that the file has.
     fn copy_csums(&self, extent: &FileExtent) -> Result<()> {
         let store = &self.namespace.core.store;
         let (start, len) = match extent.is_compressed() {

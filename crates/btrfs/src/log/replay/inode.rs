@@ -1,4 +1,4 @@
-//! Inode items and attributes.
+//! Replaying inode items and attributes. Called by the replay for each inode.
 
 use btrfs_disk::items::{DirEntry, OnDisk};
 use btrfs_disk::key::item_type;
@@ -19,7 +19,7 @@ const INODE_ITEMS: usize = 2;
 const ATTRIBUTES_PER_BATCH: usize = 64;
 
 impl Replay<'_> {
-    /// An inode that the log has: it exists afterwards, with what the log says of it.
+    /// Replays an inode item: the inode exists afterwards, with the fields in the log.
     pub(super) fn inode(&mut self, ino: InodeNo, bytes: &[u8]) -> Result<()> {
         let logged = InodeState::from_item(bytes)?;
         let Some(kind) = FileType::from_mode(logged.mode) else {
@@ -50,7 +50,7 @@ impl Replay<'_> {
         corrupt_inode(self.root.id, ino, "mode in the log", expected, found)
     }
 
-    /// What is counted from items (bytes of extents, length of names) is counted as they come.
+    /// Creates an inode; bytes of extents and length of names are counted when those are replayed.
     fn create(&self, ino: InodeNo, kind: FileType, logged: InodeState) -> Result<()> {
         self.change(INODE_ITEMS, |txn| {
             let mut state = logged;
@@ -67,8 +67,8 @@ impl Replay<'_> {
         })
     }
 
-    /// Generation 0 stands for an inode of which the log only says that it exists, and of a file
-    /// perhaps how long it is: then a size of 0 says nothing either.
+    /// Generation 0 marks an inode of which the log has only its existence, and of a file perhaps its size: a size of 0
+    /// means nothing then.
     fn overwrite(&self, inode: &Inode, logged: InodeState) -> Result<()> {
         self.change(INODE_ITEMS, |txn| {
             if logged.generation == Generation(0) {
@@ -93,7 +93,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Before extents come: those behind the end may have been preallocated there, and stay.
+    /// Cuts a file to its size before extents are replayed: extents beyond the end may be preallocated, and stay.
     fn cut_to_size(&self, ino: InodeNo) -> Result<()> {
         let inode = self.inode_of(ino)?;
         let sector = u64::from(self.namespace.core.store.sizes().sector);
@@ -105,7 +105,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Attributes that the log does not have: it always has all of an inode's.
+    /// Removes attributes that the log does not have: it always has all of an inode's.
     fn remove_attributes(&self, ino: InodeNo) -> Result<()> {
         let tree = &self.root.tree;
         let last = Key::new(ino.0, item_type::XATTR_ITEM, u64::MAX);
@@ -131,7 +131,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// An item of attributes, as the log has it.
+    /// Replays an item of attributes.
     pub(super) fn attribute(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.put_attributes(key, bytes)
     }

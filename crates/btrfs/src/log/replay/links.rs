@@ -1,4 +1,4 @@
-//! What replay leaves of inodes: links counted, and orphans noted.
+//! Finishing inodes after a replay: counting links, and adding orphan items. Called at the end of the replay of a log.
 
 use btrfs_disk::InodeNo;
 
@@ -10,9 +10,9 @@ use crate::error::Result;
 const INODE_ITEMS: usize = 2;
 
 impl Replay<'_> {
-    /// Counts the links of every inode that was touched. A directory without any loses its names,
-    /// which may leave others without any in turn. What has none becomes an orphan, which goes
-    /// when the volume has been opened.
+    /// Counts the links of every inode that was touched. A directory without any loses its names, which may leave other
+    /// inodes without any in turn. An inode without links becomes an orphan, which is removed when the volume has been
+    /// opened.
     pub(super) fn fix_links(&mut self) -> Result<()> {
         while let Some(ino) = self.touched.pop_last() {
             self.fix_link(ino)?;

@@ -1,4 +1,4 @@
-//! Looking things up in a log tree.
+//! Look-ups in a log tree. Called by the other modules of the replay.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -47,13 +47,13 @@ impl LogTree {
         self.look(&key, |bytes| Ok(InodeRefEntry::find(bytes, name)?.is_some()))
     }
 
-    /// Whether the inode has this name among those that found no room beside the others.
+    /// Whether the inode has this name in an `INODE_EXTREF` item.
     pub(super) fn has_extref(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<bool> {
         let key = Key::new(ino.0, item_type::INODE_EXTREF, extref_hash(dir.0, name));
         self.look(&key, |bytes| Ok(InodeExtrefEntry::find(bytes, dir, name)?.is_some()))
     }
 
-    /// The ranges of positions of which the log has all names.
+    /// The ranges of positions for which the log has all names.
     pub(super) fn ranges(&self, dir: InodeNo) -> Result<Vec<RangeInclusive<u64>>> {
         let end = |offset| Key::new(dir.0, item_type::DIR_LOG_INDEX, offset);
         let mut ranges = Vec::new();

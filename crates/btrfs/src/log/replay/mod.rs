@@ -1,6 +1,6 @@
 //! Replay: a log that a crash left behind becomes part of its subvolumes.
 //!
-//! Every subvolume's log is gone through three times, so that what an item refers to is there
+//! Every subvolume's log is read three times, so that objects an item refers to exist
 //! when its turn comes:
 //!
 //! ```text
@@ -8,21 +8,20 @@
 //!                  files cut to their size                                     (inode, names)
 //! 2  positions     names that the log's directories have                       (names)
 //! 3  the rest      attributes, back references with their names, extents       (refs, extents)
-//! then             link counts from the back references; what has no name left is an orphan,
-//!                  a directory among them loses its names first                (links)
+//! then             link counts from the back references; inodes without names become orphans,
+//!                  directories among them lose their names first               (links)
 //! ```
 //!
-//! The rules are those of the kernel's replay, also where another choice would do: an image is
-//! the same, whichever program replays it. Names come from `DIR_INDEX` items and `DIR_LOG_INDEX` ranges;
-//! `DIR_ITEM` and `DIR_LOG_ITEM`, which kernels before 5.17 logged beside them, say the same again
-//! and are passed over.
+//! The rules are those of the kernel's replay, also where another choice would do: the image is the same, whichever
+//! program replays it. Names come from `DIR_INDEX` items and `DIR_LOG_INDEX` ranges; `DIR_ITEM` and `DIR_LOG_ITEM`,
+//! which kernels before 5.17 logged beside them, are redundant and skipped.
 //!
 //! Invariants
 //! * Nothing is committed before all of it is done; then it is committed once, with a superblock
 //!   that leads to no log. A crash before that leaves the log, which is then replayed again.
 //! * Items of the log are looked at in batches, without any lock, since replay edits trees.
-//! * What the log leads to and does not exist (a name's inode, an inode's directory) was not asked
-//!   to be durable, and is passed over where the kernel passes over it.
+//! * An object that the log leads to and that does not exist (a name's inode, an inode's directory) was not synced, and
+//!   is skipped where the kernel skips it.
 //!
 //! Failure: whatever contradicts the subvolume is `Corrupt`, with the key in the log; the volume is
 //! not opened for writing then, and nothing on the device has changed.
@@ -51,7 +50,7 @@ use log_tree::LogTree;
 /// Replays the log of a volume that was opened for writing, if it has one, and commits.
 ///
 /// # Errors
-/// `Corrupt`, `NoSpace`; whatever reading and writing fails with.
+/// `Corrupt`, `NoSpace`; those of reading and writing.
 pub(crate) fn run(namespace: &Namespace) -> Result<()> {
     let store = &namespace.core.store;
     let Some(log) = store.read_log()? else {
@@ -79,7 +78,7 @@ pub(crate) fn run(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// One of the three times that a log is gone through.
+/// One of the three passes over a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Inodes,
@@ -95,7 +94,7 @@ struct Replay<'a> {
     root: Arc<Root>,
     /// Inodes whose links have to be counted in the end.
     touched: BTreeSet<InodeNo>,
-    /// Data that only the log knew and that has a reference now.
+    /// Data that only the log referred to and that has a reference now.
     used: &'a mut BTreeSet<Logical>,
 }
 
@@ -109,7 +108,7 @@ impl Replay<'_> {
 
     fn go_through(&mut self, pass: Pass) -> Result<()> {
         let mut next = Some(Key::MIN);
-        // An inode without names that a program had open: it goes with its last name.
+        // An inode without names that a program had open: it was removed with its last name.
         let mut passed_over = None;
         while let Some(from) = next {
             let batch = self.log.batch(&from)?;
@@ -130,7 +129,7 @@ impl Replay<'_> {
 
     fn item(&mut self, pass: Pass, key: &Key, bytes: &[u8]) -> Result<()> {
         if !is_inode_number(key.objectid) {
-            // Checksums: they are looked up with the extents.
+            // Checksums are looked up with the extents.
             return Ok(());
         }
         match (pass, key.item_type) {
@@ -143,7 +142,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The inode as it is now; `None` when there is none of that number.
+    /// The present inode; `None` when there is none of that number.
     fn find(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
         if !is_inode_number(ino.0) {
             return Ok(None);
@@ -155,7 +154,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The inode, which has to be there.
+    /// The inode, which must exist.
     fn inode_of(&self, ino: InodeNo) -> Result<Arc<Inode>> {
         match self.find(ino)? {
             Some(inode) => Ok(inode),
@@ -167,11 +166,11 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes a change that touches about so many items.
+    /// Makes a change of about `items` items.
     fn change<R>(&self, items: usize, change: impl FnOnce(&Txn) -> Result<R>) -> Result<R> {
         let items = u32::try_from(items).unwrap_or(u32::MAX);
         let reservation = match self.namespace.reserve(items) {
-            // What was promised to be durable comes before what is kept back for removals.
+            // A durable promise may use the reserve for removals.
             Err(Error::NoSpace(_)) => self.namespace.reserve_urgent(items)?,
             result => result?,
         };
@@ -183,7 +182,7 @@ fn is_inode_number(number: u64) -> bool {
     (objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&number)
 }
 
-/// Nobody called: what looks like a caller's mistake is the log's.
+/// Blames the log for errors that look like a caller's mistake: there is no caller.
 fn blame(error: Error, key: &Key) -> Error {
     let Some(what) = error.caller_error() else {
         return error;

@@ -1,5 +1,5 @@
-//! Names in directories: removed where the log knows better, added, and moved out of each other's
-//! way.
+//! Replaying names in directories: removes those missing in the log, adds others, and moves conflicting ones away.
+//! Called by the replay for each directory.
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::hash::name_hash;
@@ -14,12 +14,12 @@ use crate::dir::{Found, NewName, Stored};
 use crate::error::Result;
 use crate::inode::{DirState, Inode};
 
-/// Items that one name more or less changes: two entries, a reference, two inodes.
+/// Items that adding or removing a name changes: two entries, a reference, two inodes.
 const NAME_ITEMS: usize = 6;
 /// Names looked at with one search.
 const NAMES_PER_BATCH: usize = 256;
 
-/// Which names of a directory go.
+/// Which names of a directory to remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Removed {
     /// Those in the log's ranges that the log does not have.
@@ -28,12 +28,12 @@ pub(super) enum Removed {
     All,
 }
 
-/// Whether the name comes with a back reference.
+/// Whether the name is added with a back reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum BackRef {
     /// It is added too.
     Added,
-    /// The caller copies the item of the log that has it.
+    /// The caller copies it from the log's item.
     Logged,
 }
 
@@ -72,12 +72,12 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// One name of a directory in the log.
+    /// Replays one name of a directory in the log.
     pub(super) fn position(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
         let (dir, index) = (self.inode_of(InodeNo(key.objectid))?, key.offset);
         let new = Name::parse(bytes).map_err(|wrong| wrong.at(self.at(key)))?;
         let ino = InodeNo(new.stored.location.objectid);
-        // Names of subvolumes come and go with commits only.
+        // Names of subvolumes are changed by commits only.
         if new.stored.location.item_type != item_type::INODE_ITEM {
             return Ok(());
         }
@@ -93,10 +93,10 @@ impl Replay<'_> {
         if has_name && has_index {
             return Ok(());
         }
-        // With its back reference the name comes in the next pass.
+        // With its back reference the name is added in the next pass.
         let comes_later =
             self.log.has_ref(ino, dir.ino(), &new.name)? || self.log.has_extref(ino, dir.ino(), &new.name)?;
-        // A name stays at the position where it is.
+        // A name stays at its present position.
         let is_taken = comes_later || self.by_name(&dir, &new.name)?.is_some();
         let Some(target) = target.filter(|_| !is_taken) else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether `old` leads where `new` does. If not it goes, unless what `new` leads to is missing.
+    /// Whether `old` leads where `new` does. If not it is removed, unless the inode of `new` is missing.
     fn is_same_or_unlink(&mut self, dir: &Inode, old: &Name, new: &Name, exists: bool) -> Result<bool> {
         if old.stored.location == new.stored.location && old.stored.kind == new.stored.kind {
             return Ok(true);
@@ -125,7 +125,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes a name away from wherever it leads; the inode, whose links are to be counted.
+    /// Removes a name of any inode; returns the inode, whose links have to be counted.
     fn unlink(&self, txn: &Txn, dir: &Inode, name: &[u8], stored: &Stored) -> Result<InodeNo> {
         if stored.location.item_type != item_type::INODE_ITEM {
             let (expected, found) = (Detail::Text("an inode"), stored.location.into());
@@ -137,8 +137,8 @@ impl Replay<'_> {
         Ok(inode.ino())
     }
 
-    /// Takes a name of `inode` away, with the reference. The times of the directory stay: what
-    /// the log has of them, it has in the directory's inode.
+    /// Removes a name of `inode`, with the reference. The times of the directory stay: the log has them in the
+    /// directory's inode.
     pub(super) fn take(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
         let index = self.namespace.back_refs.remove(txn, inode, dir.ino(), name)?;
         self.namespace.remove_name(txn, dir, name, index)?;
@@ -150,7 +150,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes away whatever has this name in `dir`, and whatever has it at this position.
+    /// Removes the entry with this name in `dir`, and the one at this position.
     pub(super) fn clear_way(&self, txn: &Txn, dir: &Inode, name: &[u8], index: u64) -> Result<Vec<InodeNo>> {
         let mut unlinked = Vec::new();
         if let Some(old) = self.by_index(dir, index, name)? {
@@ -182,8 +182,8 @@ impl Replay<'_> {
         let location = Key::new(inode.ino().0, item_type::INODE_ITEM, 0);
         let found = Found { tree: self.root.id, ino: inode.ino(), kind };
         let new = NewName { name, stored: Stored { location, kind }, found };
-        // Nobody else is in the volume yet. Positions in a log are not the last ones of their directory, which does not
-        // learn of this one.
+        // No other thread uses the volume yet. Positions in a log are not the last ones of their directory, whose state
+        // is not updated.
         let mut names = DirState { next_index: Some(index) };
         if back_ref == BackRef::Added {
             self.namespace.back_refs.add(txn, inode, dir.ino(), name, index)?;

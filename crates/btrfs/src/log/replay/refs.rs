@@ -1,4 +1,4 @@
-//! Back references: each is a name that its directory has afterwards.
+//! Replaying back references: each name in them is in its directory afterwards. Called by the replay for each inode.
 
 use btrfs_disk::hash::extref_hash;
 use btrfs_disk::items::InodeExtrefEntry;
@@ -25,11 +25,11 @@ struct Ref {
 }
 
 impl Replay<'_> {
-    /// An item of references, of either kind: its names are in their directories afterwards, and
-    /// what else the subvolume has in the item of this key is gone.
+    /// Replays an item of references, of either kind: its names are in their directories afterwards, and other names of
+    /// the subvolume's item with this key are removed.
     pub(super) fn refs(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
         let refs = parse(key, bytes).map_err(|wrong| wrong.at(At::Key(self.log.tree.id(), *key)))?;
-        // A directory that was not logged does not exist: the name was not asked for.
+        // A directory that was not logged does not exist: the name was not synced.
         let Some(first) = refs.first() else {
             return Ok(());
         };
@@ -61,8 +61,8 @@ impl Replay<'_> {
         })
     }
 
-    /// Names that go before `new` can come: of the inode those in the same directory that the
-    /// log no longer has, of others those that are in its place.
+    /// Removes names that conflict with `new`: names of the inode in the same directory that the log no longer has, and
+    /// names of other inodes in its place.
     fn make_way(&self, txn: &Txn, dir: &Inode, inode: &Inode, new: &Ref) -> Result<Vec<InodeNo>> {
         let (ino, dir_ino) = (inode.ino(), dir.ino());
         let plain = Key::new(ino.0, item_type::INODE_REF, dir_ino.0);
@@ -103,7 +103,7 @@ impl Replay<'_> {
     }
 }
 
-/// The root directory of a subvolume is its own parent, whatever the log says.
+/// The root directory of a subvolume is its own parent, regardless of the log.
 fn is_of_root_dir(key: &Key) -> bool {
     key.item_type == item_type::INODE_REF && key.objectid == key.offset
 }

@@ -1,0 +1,56 @@
+//! Commits and flushes, and which transaction is durable. Called by the crate above.
+
+use btrfs_disk::Generation;
+
+use super::Store;
+use crate::{Error, Result};
+
+impl Store {
+    /// Makes earlier writes to the devices durable: data that was overwritten in place, which no transaction records.
+    ///
+    /// # Errors
+    /// The device's, after which nothing more is written.
+    pub fn flush_devices(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    /// The newest transaction that is durable.
+    #[must_use]
+    pub fn durable(&self) -> Generation {
+        self.0.gate.durable()
+    }
+
+    /// Makes everything durable that was changed before the call. Not to be called with an
+    /// open handle.
+    ///
+    /// # Errors
+    /// Whatever writing fails with; [`Error::Poisoned`] from then on.
+    pub fn commit(&self) -> Result<Generation> {
+        if self.0.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.0.commit()
+    }
+
+    /// Shortens the wait of the next [`Self::begin_exclusive`], so that the caller's locks are held for less: applies
+    /// the queued changes, in parts between which other operations continue, and waits for the running commit. Not to
+    /// be called with an open handle.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn make_way(&self) -> Result<()> {
+        if self.0.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.0.make_way().map(drop)
+    }
+
+    /// Writes the transaction that [`Self::begin_exclusive`] ended, unless another thread has begun to; then, and where
+    /// nothing is left to write, it returns at once. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn write_settled(&self) -> Result<()> {
+        self.0.write_settled()
+    }
+}

@@ -1,0 +1,44 @@
+//! Attributes that an inode is known not to have. Used by `vfs_impl` before it searches for capabilities and ACLs.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Attributes whose absence is cached, so that they are not searched for in the tree again. Noted
+/// under the shared `names` lock, and forgotten under the sole one, when any attribute changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// `security.capability`.
+    Capability,
+    /// `system.posix_acl_access`.
+    AccessAcl,
+    /// `system.posix_acl_default`.
+    DefaultAcl,
+}
+
+/// The attributes that one inode is known not to have.
+#[derive(Debug, Default)]
+pub(crate) struct AbsentSet(AtomicU8);
+
+impl AbsentSet {
+    /// True when the attribute is known to be missing.
+    pub(crate) fn contains(&self, what: Absent) -> bool {
+        self.0.load(Ordering::Relaxed) & bit(what) != 0
+    }
+
+    /// Notes that the attribute is missing. The caller holds the `names` lock.
+    pub(crate) fn insert(&self, what: Absent) {
+        self.0.fetch_or(bit(what), Ordering::Relaxed);
+    }
+
+    /// Forgets all: an attribute may have been added. The caller holds the sole `names` lock.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+const fn bit(what: Absent) -> u8 {
+    match what {
+        Absent::Capability => 1,
+        Absent::AccessAcl => 2,
+        Absent::DefaultAcl => 4,
+    }
+}

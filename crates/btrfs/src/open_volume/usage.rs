@@ -1,0 +1,161 @@
+//! The use of a volume's space: of an open volume, and as the text in which a mount's server reports it. Called by
+//! `volume/info` and `vfs_impl/xattr`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use btrfs_disk::flags::BlockGroupFlags;
+
+use super::OpenVolume;
+use super::lines::words_of;
+
+/// Most kinds of block groups that a text may have: there are three uses and a dozen profiles.
+const GROUPS_MAX: usize = 100;
+
+/// The use of the space of a volume, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// Of all devices.
+    pub device_bytes: u64,
+    /// Of all devices, in block groups; each copy counted.
+    pub allocated_bytes: u64,
+    /// Of all devices, in no block group. The first MiB of each is counted, as by the kernel, though no block group may
+    /// have it.
+    pub unallocated_bytes: u64,
+    /// How much more file data fits, estimated.
+    pub free_bytes: u64,
+    /// The intended size of the global reserve, with which a full volume can still be emptied.
+    pub reserve_bytes: u64,
+    /// Freed and held for views of an earlier state ([`crate::Volume::committed_view`]).
+    pub held_bytes: u64,
+    /// Block groups, those with the same flags together.
+    pub groups: Vec<GroupUsage>,
+}
+
+/// The block groups with the same flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupUsage {
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes in them, each copy once.
+    pub total_bytes: u64,
+    /// Of these, in extents, on disk or about to be.
+    pub used_bytes: u64,
+    /// Bytes that they use on the devices.
+    pub device_bytes: u64,
+}
+
+/// Not the text of a [`SpaceUsage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected lines of a name and numbers")]
+pub struct NotUsage;
+
+impl SpaceUsage {
+    /// The extended attribute of any file in which a mount's server reports this text. It is stored nowhere.
+    pub const XATTR: &str = "btrfs.usage";
+
+    /// The attribute by which a mount's server receives a new size of the volume: a number of bytes, `min` or `max`.
+    pub const RESIZE_XATTR: &str = "btrfs.resize";
+}
+
+impl OpenVolume {
+    pub(crate) fn usage(&self) -> SpaceUsage {
+        let store = &self.core().store;
+        let (report, chunks) = (store.space(), store.chunks());
+        let groups = report.profiles.iter().map(|profile| {
+            let same = || chunks.iter().filter(|chunk| chunk.flags() == profile.flags);
+            GroupUsage {
+                flags: profile.flags,
+                count: same().map(|_| 1).sum(),
+                total_bytes: same().map(|chunk| chunk.len_bytes()).sum(),
+                used_bytes: profile.used,
+                device_bytes: same().flat_map(|chunk| chunk.stripes().iter().map(|_| chunk.stripe_bytes())).sum(),
+            }
+        });
+        let groups: Vec<GroupUsage> = groups.collect();
+        let allocated_bytes = groups.iter().map(|group| group.device_bytes).sum();
+        SpaceUsage {
+            device_bytes: report.device_total,
+            allocated_bytes,
+            unallocated_bytes: report.device_total.saturating_sub(allocated_bytes),
+            free_bytes: report.free,
+            reserve_bytes: report.global_reserve.1,
+            held_bytes: report.held,
+            groups,
+        }
+    }
+}
+
+impl fmt::Display for SpaceUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, held_bytes, groups } =
+            self;
+        writeln!(f, "space {device_bytes} {allocated_bytes} {unallocated_bytes} {free_bytes} {reserve_bytes}")?;
+        writeln!(f, "held {held_bytes}")?;
+        for GroupUsage { flags, count, total_bytes, used_bytes, device_bytes } in groups {
+            writeln!(f, "groups {} {count} {total_bytes} {used_bytes} {device_bytes}", flags.bits())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for SpaceUsage {
+    type Err = NotUsage;
+
+    /// Lines with unknown names are skipped: a later version may report more.
+    fn from_str(text: &str) -> Result<Self, NotUsage> {
+        let mut found = None;
+        let (mut groups, mut held_bytes) = (Vec::new(), 0);
+        for line in text.lines().take(GROUPS_MAX) {
+            let (name, numbers) = words_of(line).ok_or(NotUsage)?;
+            match (name, numbers.as_slice()) {
+                ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
+                    found = Some(Self {
+                        device_bytes,
+                        allocated_bytes,
+                        unallocated_bytes,
+                        free_bytes,
+                        reserve_bytes,
+                        ..Self::default()
+                    });
+                }
+                ("groups", &[flags, count, total_bytes, used_bytes, device_bytes, ..]) => {
+                    let flags = BlockGroupFlags::from_bits_retain(flags);
+                    groups.push(GroupUsage { flags, count, total_bytes, used_bytes, device_bytes });
+                }
+                ("held", &[bytes, ..]) => held_bytes = bytes,
+                ("space" | "groups" | "held", _) => return Err(NotUsage),
+                _ => {}
+            }
+        }
+        found.map(|usage| Self { groups, held_bytes, ..usage }).ok_or(NotUsage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_all_of_it() {
+        let group = |flags, count| GroupUsage { flags, count, total_bytes: 8, used_bytes: 5, device_bytes: 16 };
+        let groups = vec![group(BlockGroupFlags::DATA, 1), group(BlockGroupFlags::METADATA | BlockGroupFlags::DUP, 2)];
+        let usage = SpaceUsage {
+            device_bytes: 1 << 40,
+            free_bytes: 7,
+            reserve_bytes: 9,
+            held_bytes: 3,
+            groups,
+            ..SpaceUsage::default()
+        };
+        assert_eq!(usage.to_string().parse(), Ok(usage.clone()));
+        assert_eq!(format!("{usage}news 1 2\n").parse(), Ok(usage));
+        for wrong in
+            ["", "groups 1 2 3 4 5\n", "space 1 2 3 4\n", "space 1 2 3 4 five\n", "space 1 2 3 4 5\ngroups 1\n"]
+        {
+            assert_eq!(wrong.parse::<SpaceUsage>(), Err(NotUsage), "{wrong:?}");
+        }
+    }
+}
