@@ -7,13 +7,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
-<<<<<<< HEAD
-use crate::commands::short;
-use crate::{btrfs, check, groups, manual, mkfs, version};
-=======
 use crate::commands::short_form;
-use crate::{btrfs, check, groups, manual, mkfs};
->>>>>>> wordsb
+use crate::{btrfs, check, groups, manual, mkfs, version};
 
 /// Make, read, change and mount btrfs and f2fs images, without root.
 #[derive(Debug, Parser)]
