@@ -62,10 +62,14 @@ impl fmt::Display for Range {
 }
 
 /// A failed device operation. Cheap to clone, because one failed request may end many waiters.
+///
+/// To do: see what the operating system says behind the colon, and whether the path is the one you mean.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system reported a failure.
+    ///
+    /// To do: read the system log for the device; copy what is readable to another one, then run `spinney check`.
     #[error("{device}: cannot {op}{}: {source}", Range(*offset, *len))]
     Io {
         /// The attempted operation.
@@ -80,6 +84,8 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// A read reaches past the end: the image is truncated, or it shrank while in use.
+    ///
+    /// To do: the image was cut short: get a whole copy, or save files with `spinney rescue get`.
     #[error("{device}: unexpected end at byte {size}, while reading {len} bytes at {offset}")]
     UnexpectedEnd {
         /// The device's name.
@@ -106,6 +112,8 @@ pub enum Error {
         size: u64,
     },
     /// A change was asked of a device that was opened for reading.
+    ///
+    /// To do: choose a command that only reads, or make the file writable.
     #[error("{device}: cannot {op}: opened read-only")]
     ReadOnly {
         /// The attempted operation.
@@ -114,12 +122,16 @@ pub enum Error {
         device: String,
     },
     /// Another process (or another handle of this one) has it open in a conflicting way.
+    ///
+    /// To do: wait for the other program; of an image that is mounted use the path below the mount.
     #[error("{device}: in use by another program")]
     Locked {
         /// The device's name.
         device: String,
     },
     /// The operating system itself uses it: mounted, or attached as a loop device.
+    ///
+    /// To do: unmount or detach it first.
     #[error("{device}: in use by the system ({holder})")]
     Busy {
         /// The device's name.
@@ -128,12 +140,16 @@ pub enum Error {
         holder: String,
     },
     /// The path is neither a regular file nor a block device.
+    ///
+    /// To do: give an image file or an unmounted block device.
     #[error("{device}: neither a regular file nor a block device")]
     NotADevice {
         /// The path.
         device: String,
     },
     /// The text after the `?` of a device name is not made of `offset=N` and `size=N`.
+    ///
+    /// To do: write `IMAGE?offset=BYTES`, quoted from the shell.
     #[error("{device}: `{pair}`: expected `?offset=N`, `?size=N` or `?offset=N&size=N`, in bytes without a unit")]
     NotALocator {
         /// The words that name the device.
@@ -158,6 +174,8 @@ pub enum Error {
         reason: &'static str,
     },
     /// The device has a fixed size.
+    ///
+    /// To do: use a file, or a larger device.
     #[error("{device}: cannot grow: its size is fixed at {size} bytes")]
     CannotGrow {
         /// The device's name.

@@ -5,6 +5,8 @@ use std::io;
 use btrfs_pool::MemberError;
 
 /// Errors that keep a check from being done.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No usable copy of the superblock, with the reason for the first.
@@ -14,6 +16,8 @@ pub enum Error {
     #[error(transparent)]
     Members(#[from] MemberError),
     /// A feature that is not supported well enough for a check.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("{0} is not supported")]
     Unsupported(String),
     /// A temporary file for sorting.

@@ -39,6 +39,8 @@ impl fmt::Display for QgroupId {
 }
 
 /// Error for a text that is not a quota group id such as `1/100`.
+///
+/// To do: write it as in `0/257`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quota group: it is written LEVEL/NUMBER, as in 0/257 or 1/100")]
 pub struct NotAQgroup;

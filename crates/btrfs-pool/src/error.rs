@@ -10,6 +10,8 @@ use btrfs_disk::{Corrupt, DevId, Generation, Logical, Uuid};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure of a pool operation.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file system contradicts itself.
@@ -21,6 +23,8 @@ pub enum Error {
     Device(#[from] blockdev::Error),
 
     /// The file system is valid but needs an unsupported feature.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("unsupported: {what}")]
     Unsupported {
         /// Names of the features.
@@ -32,6 +36,8 @@ pub enum Error {
     Members(Box<MemberError>),
 
     /// The pool, or one of its devices, was opened read-only.
+    ///
+    /// To do: open it for writing.
     #[error("the devices are open read-only")]
     ReadOnly,
 
@@ -56,12 +62,16 @@ impl Error {
 }
 
 /// A reason for which devices cannot be used together.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// No device was given.
     #[error("no device is given")]
     None,
     /// No superblock copy is usable.
+    ///
+    /// To do: is it a device of this file system? `spinney rescue` works without superblocks.
     #[error("{device}: no superblock: {why}")]
     Unreadable {
         /// Name of the device.
@@ -96,6 +106,8 @@ pub enum MemberError {
         other: String,
     },
     /// A device missed the last commits.
+    ///
+    /// To do: leave this device out; `spinney info` of each says its generation.
     #[error(
         "{device} (device {id}) is at generation {found}, {other} at {newest}: it missed commits, its data may be old"
     )]
@@ -112,6 +124,8 @@ pub enum MemberError {
         newest: Generation,
     },
     /// The file system no longer has this device.
+    ///
+    /// To do: leave this device out.
     #[error("{device} says that it is device {id}, which the file system does not have: it was removed or replaced")]
     Removed {
         /// Name of the device.
@@ -120,6 +134,8 @@ pub enum MemberError {
         id: DevId,
     },
     /// Devices are missing.
+    ///
+    /// To do: name the other devices too; with `-o ro,degraded` it is mounted without them.
     #[error("{present} of {count} devices are given{}: name all of them, with commas (A,B)", Named(missing))]
     Missing {
         /// Devices that were given.
@@ -170,6 +186,8 @@ impl fmt::Display for BadCopy {
 }
 
 /// The error of one copy.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Cause {
     /// Its checksum, header or key does not match.

@@ -6,6 +6,8 @@ use crate::path::BadPath;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure of a receipt.
+///
+/// To do: see the cause behind the colon; what was received before is kept with `--resume`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,6 +15,8 @@ pub enum Error {
     #[error(transparent)]
     Stream(#[from] btrfs_stream::Error),
     /// There is no stream at all.
+    ///
+    /// To do: look at the command that should have written the stream.
     #[error("the input is empty; expected a send stream")]
     Empty,
     /// The stream has no end command.
@@ -35,6 +39,8 @@ pub enum Error {
         cause: Cause,
     },
     /// Commands failed, and the options allowed the receipt to continue.
+    ///
+    /// To do: see each failure above; the subvolume is not complete.
     #[error("{0} commands of the stream failed")]
     Failures(u64),
     /// The target directory cannot be used.
@@ -55,11 +61,15 @@ pub enum Error {
     #[error("{0}")]
     Volume(#[from] btrfs::Error),
     /// The incomplete subvolume could not be deleted.
+    ///
+    /// To do: delete it with `spinney subvolume delete`.
     #[error("cannot delete the incomplete subvolume: {0}")]
     Discard(#[source] vfs::Error),
 }
 
 /// The cause for which a command failed.
+///
+/// To do: make the stream again with a command that fits this volume, or receive its parent first.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
@@ -76,6 +86,8 @@ pub enum Cause {
         point: btrfs_stream::ResumePoint,
     },
     /// The unfinished subvolume was changed since.
+    ///
+    /// To do: delete the unfinished subvolume, and receive from the beginning.
     #[error(
         "{name} was changed since its receipt was cut short: expected no change after transaction {expected}, found \
          one in {found}; delete it to begin again"

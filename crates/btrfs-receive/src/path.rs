@@ -5,6 +5,8 @@
 const NAME_BYTES_MAX: usize = 255;
 
 /// The reason for which a path of a stream is refused.
+///
+/// To do: do not trust this stream: no sender writes such paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPath {

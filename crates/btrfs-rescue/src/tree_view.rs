@@ -56,6 +56,8 @@ const EMPTY_NUMBER: u64 = 3;
 const LOST_OF_FIRST: u64 = 16;
 
 /// Error for a name whose inode is lost.
+///
+/// To do: try an older root: `spinney rescue roots IMAGE`, then `--root`.
 #[derive(Debug, thiserror::Error)]
 #[error("lost: a name leads to it, and no block with its inode can be read")]
 struct Gone;

@@ -16,6 +16,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why an operation of the store failed.
 ///
 /// Clones are cheap: a failure is kept as the reason why later writes fail.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file system contradicts itself.
@@ -27,6 +29,8 @@ pub enum Error {
     Device(#[from] blockdev::Error),
 
     /// The file system is sound as far as we know, but needs a feature that this build lacks.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("unsupported: {what}")]
     Unsupported {
         /// Names of the features.
@@ -38,6 +42,8 @@ pub enum Error {
     Members(Box<MemberError>),
 
     /// One of our own invariants does not hold: the file system may be sound, this program is not.
+    ///
+    /// To do: report it with `spinney version --verbose`; after that, open the volume again.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
         /// The broken invariant.
@@ -47,6 +53,8 @@ pub enum Error {
     },
 
     /// Not enough room. Nothing was changed.
+    ///
+    /// To do: delete files or snapshots, or `spinney resize`; `spinney usage` shows what takes the space.
     #[error("no space for {kind}: {needed} bytes needed, {available} available")]
     NoSpace {
         /// The kind of space that ran out.
@@ -59,6 +67,8 @@ pub enum Error {
 
     /// An earlier write failed in a way that leaves the disk's state unknown: reads continue,
     /// writes do not, until the next open.
+    ///
+    /// To do: see the first failure in the log; open the volume again when its cause is gone.
     #[error("writing stopped after an earlier failure: {reason}")]
     Poisoned {
         /// The first failure.
@@ -66,6 +76,8 @@ pub enum Error {
     },
 
     /// A subvolume may not take more. Nothing was changed.
+    ///
+    /// To do: raise the limit with `spinney qgroup limit`, or delete files of the subvolume.
     #[error("the limit of quota group {group} is reached")]
     QuotaExceeded {
         /// The group that reached its limit.
@@ -77,6 +89,8 @@ pub enum Error {
     Quota(#[from] QuotaError),
 
     /// The store was opened read-only.
+    ///
+    /// To do: open it for writing.
     #[error("the store is open read-only")]
     ReadOnly,
 
@@ -136,12 +150,16 @@ impl Error {
 }
 
 /// A request that contradicts the existing quota groups.
+///
+/// To do: see the groups with `spinney qgroup show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Nothing is counted.
     #[error("quotas are off")]
     Off,
     /// They were turned on before.
+    ///
+    /// To do: nothing.
     #[error("quotas are on already")]
     On,
     /// No such group.

@@ -8,6 +8,8 @@ use std::fmt;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failure of the encoder or the decoder. `at` is the byte of the stream where the command begins.
+///
+/// To do: get the stream again: it is damaged or was cut short on the way.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,6 +22,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The stream could not be written.
+    ///
+    /// To do: see the cause: a full disk, or a reader that ended.
     #[error("cannot write the stream: {0}")]
     Write(std::io::Error),
     /// The magic does not match.
@@ -42,6 +46,8 @@ pub enum Error {
         found: u64,
     },
     /// The version is unknown.
+    ///
+    /// To do: send with a version that is supported (`--proto 2`).
     #[error("the send stream has version {found}; versions 1 and 2 are supported")]
     Version {
         /// The version of the header.
@@ -94,6 +100,8 @@ pub enum Error {
         version: Version,
     },
     /// The command is known but not supported.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("the command {name} at byte {at} of the stream is not supported")]
     Unsupported {
         /// Position in the stream.

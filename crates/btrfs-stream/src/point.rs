@@ -102,6 +102,8 @@ impl fmt::Display for ResumePoint {
 }
 
 /// Error for a text that is not a token.
+///
+/// To do: give the token as the unfinished receipt printed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no token of an unfinished receipt; expected r1-VERSION-UUID-TRANSACTION-COMMANDS-DIGEST")]
 pub struct NotAToken;

@@ -14,6 +14,8 @@ use vfs::Shortage;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed, and which party is to blame.
+///
+/// To do: the operation is not possible here; nothing was changed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,6 +28,8 @@ pub enum Error {
         path: Option<Box<Path>>,
     },
     /// The device or the host failed.
+    ///
+    /// To do: see the cause behind the colon; read the system log for the device.
     #[error("{}{source}", path_prefix(.path))]
     Io {
         /// The device's failure, with its name and the place.
@@ -34,6 +38,8 @@ pub enum Error {
         path: Option<Box<Path>>,
     },
     /// The image is damaged.
+    ///
+    /// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
     #[error("{}{source}", path_prefix(.path))]
     Corrupt {
         /// The contradiction: where, expected and found.
@@ -42,12 +48,16 @@ pub enum Error {
         path: Option<Box<Path>>,
     },
     /// The image uses a feature that this program lacks.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("not supported: {0}")]
     Unsupported(Cow<'static, str>),
     /// The devices cannot be used together.
     #[error(transparent)]
     Members(Box<MemberError>),
     /// This program contradicts itself; the image may be sound.
+    ///
+    /// To do: report it with `spinney version --verbose`; after that, open the volume again.
     #[error("a bug in this program: {what}, in {place}")]
     Bug {
         /// The broken invariant.
@@ -56,12 +66,16 @@ pub enum Error {
         place: &'static str,
     },
     /// No space is left for the operation; how much is missing, where the store counted it.
+    ///
+    /// To do: delete files or snapshots, or `spinney resize`; `spinney usage` shows what takes the space.
     #[error("no space left on the volume")]
     NoSpace(Option<Shortage>),
     /// A request that contradicts the existing quota groups.
     #[error(transparent)]
     Quota(#[from] btrfs_store::QuotaError),
     /// An earlier write failed: nothing can be written until the volume is opened again.
+    ///
+    /// To do: see the first failure in the log; open the volume again when its cause is gone.
     #[error("writing stopped after an earlier failure: {reason}")]
     Poisoned {
         /// The first failure.
@@ -70,10 +84,14 @@ pub enum Error {
 }
 
 /// The mistake in a request.
+///
+/// To do: the operation is not possible here; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallerError {
     /// No such file or directory.
+    ///
+    /// To do: look at the path with `spinney ls`.
     #[error("no such file or directory")]
     NotFound,
     /// The name is already taken.
@@ -86,6 +104,8 @@ pub enum CallerError {
     #[error("is a directory")]
     IsADirectory,
     /// The directory is not empty.
+    ///
+    /// To do: remove with `-r`.
     #[error("directory not empty")]
     NotEmpty,
     /// A name of more than 255 bytes, or a symlink target that does not fit.
@@ -95,6 +115,8 @@ pub enum CallerError {
     #[error("invalid argument")]
     InvalidArgument,
     /// The volume or the subvolume is read-only.
+    ///
+    /// To do: open it for writing, or make the subvolume writable (`spinney subvolume read-only`).
     #[error("read-only")]
     ReadOnly,
     /// The operation does not cross subvolumes.
@@ -113,6 +135,8 @@ pub enum CallerError {
     #[error("attribute too large")]
     AttributeTooLarge,
     /// A balance would reduce the copies of metadata, without `force`.
+    ///
+    /// To do: repeat with `--force` if fewer copies are what you want.
     #[error("this conversion reduces metadata redundancy; repeat it with force")]
     FewerCopies,
     /// A directory or mount root that cannot be renamed or removed.
@@ -134,12 +158,16 @@ pub enum CallerError {
     #[error("no data or hole at or after the offset")]
     NoSuchOffset,
     /// A subvolume of that name or number does not exist.
+    ///
+    /// To do: see `spinney subvolume list`.
     #[error("no such subvolume")]
     NoSuchSubvolume,
     /// The handle's inode was removed.
     #[error("stale handle")]
     Stale,
     /// A quota group of the subvolume has reached its limit.
+    ///
+    /// To do: raise the limit with `spinney qgroup limit`, or delete files of the subvolume.
     #[error("disk quota exceeded")]
     QuotaExceeded,
     /// The operation is not defined for this kind of file.

@@ -6,6 +6,8 @@ use crate::kind::CompressionType;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failure of a codec. All but [`Error::OutOfMemory`] are caused by the input.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,6 +54,8 @@ pub enum Error {
         expected: usize,
     },
     /// The codec could not get its working memory.
+    ///
+    /// To do: give the program more memory.
     #[error("{codec}: out of memory")]
     OutOfMemory {
         /// The codec.

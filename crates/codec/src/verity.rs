@@ -28,6 +28,8 @@ const RESERVED_AT: usize = 112;
 const SALT_SIZE_MAX: u64 = 32;
 
 /// An invalid value in a descriptor.
+///
+/// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, found {found}")]
 pub struct WrongDescriptor {

@@ -1,6 +1,8 @@
 //! Errors that prevent a check.
 
 /// An error that prevents a check.
+///
+/// To do: is it f2fs at all? If it was, restore it from a copy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Neither copy of the superblock can be used; the reason for the first.
@@ -10,6 +12,8 @@ pub enum Error {
     #[error("no checkpoint: {0}")]
     NoCheckpoint(String),
     /// An unsupported feature.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("{0} is not supported")]
     Unsupported(String),
 }

@@ -9,6 +9,8 @@ use f2fs_disk::{BLOCK_SIZE, Corrupt, Detail, Nid};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why an operation failed.
+///
+/// To do: the operation is not possible here; nothing was changed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,6 +24,8 @@ pub enum Error {
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// A compressed cluster does not decompress: the image is damaged.
+    ///
+    /// To do: run `spinney check IMAGE`; the page on rescue says how to go on.
     #[error("corrupt compressed cluster in inode {ino}, its block {index}: {source}")]
     Cluster {
         /// Inode of the file.
@@ -32,6 +36,8 @@ pub enum Error {
         source: BlockError,
     },
     /// Contents differ from those that fs-verity protects: the image is damaged, or was changed.
+    ///
+    /// To do: restore the file from a copy.
     #[error("block {index} of inode {ino} does not match its fs-verity hash")]
     Verity {
         /// Inode of the file.
@@ -43,6 +49,8 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The volume is full.
+    ///
+    /// To do: delete files, or make a larger image.
     #[error("no space left on the volume: {needed} bytes needed, {available} available")]
     NoSpace {
         /// Requested bytes.
@@ -51,12 +59,16 @@ pub enum Error {
         available: u64,
     },
     /// An earlier write failed, so all later ones are refused.
+    ///
+    /// To do: see the first failure in the log; open the volume again when its cause is gone.
     #[error("the volume is read-only because of an earlier failure: {reason}")]
     Poisoned {
         /// The failure.
         reason: Box<Error>,
     },
     /// The engine refused to write inconsistent data of its own making.
+    ///
+    /// To do: report it with `spinney version --verbose`; after that, open the volume again.
     #[error("bug in this program: {0}; nothing was written")]
     Bug(Box<Corrupt>),
     /// An fsync had allocated blocks and panicked before it wrote them.
@@ -79,6 +91,8 @@ impl Error {
 }
 
 /// Errors in a request.
+///
+/// To do: the operation is not possible here; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallerError {
     /// The name does not exist.
@@ -109,6 +123,8 @@ pub enum CallerError {
     #[error("already exists")]
     Exists,
     /// Only empty directories can be removed.
+    ///
+    /// To do: remove with `-r`.
     #[error("directory not empty")]
     NotEmpty,
     /// The inode's flags forbid it, or the caller may not.
@@ -135,28 +151,38 @@ pub enum CallerError {
 }
 
 /// Formats and requests that this crate does not support.
+///
+/// To do: the operation is not possible here; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {
     /// Features of the volume.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("f2fs feature not supported: {}", _0.names().join(", "))]
     Features(Features),
     /// Blocks of another size than 4 KiB; the logarithm of the size.
     #[error("f2fs blocks of 2^{0} bytes are not supported, those of 4096 bytes are")]
     BlockSize(u32),
     /// A volume on several devices.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("f2fs volume on {0} devices: only a single device is supported")]
     Devices(usize),
     /// Features of a volume that is read-only in this version.
     #[error("f2fs volumes with these features are read-only in this version: {}", _0.names().join(", "))]
     WritingWith(Features),
     /// A file or directory that this crate reads and does not write.
+    ///
+    /// To do: change this file with the kernel.
     #[error(
         "inode {0} cannot be written: compressed, encrypted, fs-verity and case-insensitive files are read-only in \
          this version"
     )]
     Change(Nid),
     /// Contents that need a key to be read.
+    ///
+    /// To do: read it with the kernel, which has the key.
     #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
     Encrypted(Nid),
 }

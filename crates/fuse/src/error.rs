@@ -8,10 +8,14 @@ use vfs::Errno;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a mount could not be made, served or ended.
+///
+/// To do: see the cause behind the colon.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The caller's path cannot be mounted on.
+    ///
+    /// To do: give an empty directory of yours.
     #[error("{path}: {source}", path = .path.display())]
     MountPoint {
         /// The path.
@@ -39,6 +43,8 @@ pub enum Error {
         source: io::Error,
     },
     /// The program that mounts for unprivileged users cannot be run.
+    ///
+    /// To do: install the package `fuse3`.
     #[error("cannot run fusermount3: {0}")]
     Helper(io::Error),
     /// `fusermount3`, which mounts for unprivileged users, is in no directory of `PATH`.
@@ -48,6 +54,8 @@ pub enum Error {
         unreadable: Vec<PathBuf>,
     },
     /// The program that mounts for unprivileged users refused.
+    ///
+    /// To do: do as the message says; `allow_other` needs `user_allow_other` in /etc/fuse.conf.
     #[error("{text}{}", refusal_advice(.text, *.advice))]
     HelperRefused {
         /// Its messages.
@@ -56,6 +64,8 @@ pub enum Error {
         advice: Limit,
     },
     /// `/dev/fuse` cannot be opened.
+    ///
+    /// To do: load the module `fuse`, or give the container the device /dev/fuse.
     #[error("cannot open /dev/fuse: {source}; {}", device_advice(.source))]
     NoDevice {
         /// The error of `open(2)`.
@@ -65,6 +75,8 @@ pub enum Error {
     #[error("/dev/fuse: {0}")]
     Device(io::Error),
     /// The kernel's protocol is too old, or unknown.
+    ///
+    /// To do: use a kernel from 5.17 on.
     #[error("the kernel speaks FUSE {major}.{minor}, which is not supported")]
     Protocol {
         /// Major version, 0 if the message was no offer.
@@ -76,6 +88,8 @@ pub enum Error {
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     /// A worker ended unexpectedly.
+    ///
+    /// To do: report it with `spinney version --verbose`; after that, open the volume again.
     #[error("a worker of the server ended unexpectedly")]
     Worker,
     /// The file system could not make all data durable at the end.

@@ -11,6 +11,8 @@ use vfs::Blame;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a file or directory was not copied. Displays the path, where one is known, and the cause.
+///
+/// To do: see the cause behind the colon; what was copied before is there.
 #[derive(Debug, thiserror::Error)]
 pub struct Error {
     path: Option<PathBuf>,
@@ -21,6 +23,8 @@ pub struct Error {
 }
 
 /// The cause of a failure.
+///
+/// To do: see the cause behind the colon; what was copied before is there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
@@ -34,18 +38,24 @@ pub enum Cause {
     #[error("cancelled")]
     Cancelled,
     /// The source is damaged: a name that would lead out of its directory.
+    ///
+    /// To do: the source is damaged: check it.
     #[error("directory entry: expected a plain name, found `{0}`")]
     BadName(String),
     /// The source is damaged: a directory is below itself.
     #[error("the directory contains itself")]
     Cycle,
     /// The target has something else under the name.
+    ///
+    /// To do: overwrite with `-f`, or choose another name.
     #[error("exists already")]
     Exists,
     /// Source and target are one file.
     #[error("{} and {} are the same file", .0.display(), .1.display())]
     SameFile(PathBuf, PathBuf),
     /// This program was started under an emulator of system calls, which it would bypass.
+    ///
+    /// To do: use a build of the emulator for this program's C library, or run without it.
     #[error("started under {name}, but {library} is not loaded, so owners and device nodes would be the host's")]
     Emulator {
         /// Name of the emulator.

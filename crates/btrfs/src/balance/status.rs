@@ -20,6 +20,8 @@ pub struct BalanceStatus {
 }
 
 /// Not the text of a [`BalanceStatus`].
+///
+/// To do: use the same version of the program as the server of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected lines of a name and a value")]
 pub struct NotStatus;

@@ -26,6 +26,8 @@ pub struct QuotaPage {
 }
 
 /// Not the text of a [`QuotaPage`].
+///
+/// To do: use the same version of the program as the server of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected lines of quota groups")]
 pub struct NotQuotas;

@@ -21,6 +21,8 @@ pub struct FileSharing {
 }
 
 /// Not the text of a [`FileSharing`].
+///
+/// To do: use the same version of the program as the server of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected lines of a name and numbers")]
 pub struct NotSharing;

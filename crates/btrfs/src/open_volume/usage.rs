@@ -48,6 +48,8 @@ pub struct GroupUsage {
 }
 
 /// Not the text of a [`SpaceUsage`].
+///
+/// To do: use the same version of the program as the server of the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected lines of a name and numbers")]
 pub struct NotUsage;

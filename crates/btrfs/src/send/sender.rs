@@ -45,6 +45,8 @@ impl Default for SendOptions {
 }
 
 /// Why a stream could not be made.
+///
+/// To do: send a read-only snapshot that was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -52,6 +54,8 @@ pub enum SendError {
     #[error(transparent)]
     Volume(#[from] vfs::Error),
     /// The subvolume is not read-only, so it has no fixed state.
+    ///
+    /// To do: take a snapshot with `-r` and send that.
     #[error("the subvolume {path} can be changed: only read-only ones are sent")]
     Writable {
         /// Its path from the top level.
@@ -90,6 +94,8 @@ pub enum SendError {
         version: u32,
     },
     /// The stream cannot be written to its output.
+    ///
+    /// To do: see the cause: a full disk, or a reader that ended.
     #[error("the stream: {0}")]
     Output(#[source] io::Error),
     /// The stream cannot represent it.

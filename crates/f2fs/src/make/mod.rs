@@ -99,6 +99,8 @@ impl MakeOptions {
 }
 
 /// The reason why there is no new volume.
+///
+/// To do: choose another value; `spinney mkfs --help` has the limits.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {

@@ -59,10 +59,14 @@ impl std::fmt::Debug for Remote {
 }
 
 /// The other process is gone, or sent a malformed message.
+///
+/// To do: unmount and mount again; what was synced is in the image.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
+    /// The server ended.
     #[error("the server of the mount is gone")]
     Gone,
+    /// The connection to the server failed.
     #[error("the server of the mount: {0}")]
     Other(io::Error),
 }

@@ -12,7 +12,7 @@ use crate::system;
 
 /// Its name.
 const NAME: &str = "spinney-guide";
-/// What is copied into its home.
+/// Directories that are copied into its home.
 const HOME_FROM: &str = "/etc/skel /usr/share/doc/bash /usr/share/perl5";
 /// Directories with programs of the system.
 const PROGRAMS: [&str; 2] = ["/bin", "/usr/bin"];

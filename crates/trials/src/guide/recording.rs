@@ -1,7 +1,7 @@
 //! The recording of the README: a terminal in which the commands of one page are typed, as an SVG that plays by itself.
 //!
-//! It is drawn from `docs/guide/src/introduction.md`, whose output `guide` compares with that of the program; the picture
-//! in `docs/pictures` has to be the one drawn from it. Colours follow the reader's light or dark setting.
+//! It is drawn from `docs/guide/src/introduction.md`, whose output `guide` compares with that of the program. The
+//! picture in `docs/pictures` has to be the one drawn from it; `guide` calls [`compare`] at its end. Colours follow the reader's light or dark setting.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,11 +26,11 @@ const COMMAND_MS: usize = 1200;
 const OUTPUT_MS: usize = 120;
 
 const STYLE: &str = "\
-.window { fill: #f6f8fa; stroke: #d0d7de } .bar { fill: #d0d7de } text { font: 13px ui-monospace, Menlo, Consolas, \
-monospace; fill: #24292f; white-space: pre } .command { fill: #0550ae; font-weight: bold } @media \
-(prefers-color-scheme: dark) { .window { fill: #0d1117; stroke: #30363d } .bar { fill: #30363d } text { fill: #c9d1d9 } \
-.command { fill: #79c0ff } } @media (prefers-reduced-motion: no-preference) { text { opacity: 0; animation: appear 1ms \
-forwards } } @keyframes appear { to { opacity: 1 } }";
+.window { fill: #f6f8fa; stroke: #d0d7de } .bar { fill: #d0d7de } .command { fill: #0550ae; font-weight: bold } text { \
+font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #24292f; white-space: pre } text.command { fill: #0550ae } \
+@media (prefers-color-scheme: dark) { .window { fill: #0d1117; stroke: #30363d } .bar { fill: #30363d } text { fill: \
+#c9d1d9 } text.command { fill: #79c0ff } } @media (prefers-reduced-motion: no-preference) { text { opacity: 0; \
+animation: appear 1ms forwards } } @keyframes appear { to { opacity: 1 } }";
 
 /// Draws the recording and compares it with the picture; returns 1 where they differ. `bless` writes the picture.
 pub(super) fn compare(root: &Path, bless: bool) -> Result<usize> {
@@ -69,8 +69,8 @@ fn draw(page: &Page) -> String {
     let columns = lines.iter().map(|line| line.text.chars().count()).max().unwrap_or(0);
     let (width, height) = (columns * CHARACTER + 2 * MARGIN, lines.len() * LINE + BAR + 2 * MARGIN);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
-         role=\"img\" aria-label=\"A terminal\">\n<style>{STYLE}</style>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"A terminal\">\n<style>{STYLE}</style>\n\
          <rect class=\"window\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n\
          <rect class=\"bar\" x=\"1\" y=\"1\" width=\"{}\" height=\"{BAR}\" rx=\"6\"/>\n",
         width - 1,

@@ -12,6 +12,7 @@
 
 mod api;
 mod cycles;
+mod errors;
 mod facade;
 mod graph;
 mod layers;
@@ -71,6 +72,7 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
         problems.extend(cycles::check(name, &files));
     }
     problems.extend(api::check(root, &files, blesses)?);
+    problems.extend(errors::check(root, &files, blesses)?);
     let crates = files.iter().map(|file| file.crate_name.as_str()).collect();
     problems.extend(facade::check(&texts, &crates));
     let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
