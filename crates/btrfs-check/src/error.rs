@@ -10,6 +10,8 @@ use btrfs_pool::MemberError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No usable copy of the superblock, with the reason for the first.
+    ///
+    /// To do: is it btrfs at all? If it was: `spinney rescue get IMAGE DIR` needs no superblock.
     #[error("no superblock: {0}")]
     NoSuperblock(String),
     /// The devices cannot be used together.
@@ -21,6 +23,8 @@ pub enum Error {
     #[error("{0} is not supported")]
     Unsupported(String),
     /// A temporary file for sorting.
+    ///
+    /// To do: make room in the directory of temporary files, or set TMPDIR to another one.
     #[error("cannot write the temporary sort file: {0}")]
     Sorting(#[from] io::Error),
 }

@@ -67,6 +67,8 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// No device was given.
+    ///
+    /// To do: give all devices of the one file system, once each.
     #[error("no device is given")]
     None,
     /// No superblock copy is usable.
@@ -80,6 +82,8 @@ pub enum MemberError {
         why: String,
     },
     /// Two devices belong to different file systems.
+    ///
+    /// To do: give all devices of the one file system, once each.
     #[error(
         "{device} is of the file system {found}, but {other} is of {expected}: give the devices of one file system"
     )]
@@ -94,6 +98,8 @@ pub enum MemberError {
         expected: Uuid,
     },
     /// Two devices have the same id.
+    ///
+    /// To do: give all devices of the one file system, once each.
     #[error(
         "{device} and {other} are both device {id} of one file system: one is a copy of the other; give one of them"
     )]

@@ -20,6 +20,8 @@ pub enum Error {
     #[error("the input is empty; expected a send stream")]
     Empty,
     /// The stream has no end command.
+    ///
+    /// To do: send it again; with `--resume` only the rest.
     #[error("the stream ends at byte {at} without its end command; it was cut short")]
     NotWhole {
         /// The length of the stream in bytes.
@@ -44,6 +46,8 @@ pub enum Error {
     #[error("{0} commands of the stream failed")]
     Failures(u64),
     /// The target directory cannot be used.
+    ///
+    /// To do: give an existing directory of the volume.
     #[error("{path}: {source}")]
     Directory {
         /// The directory.

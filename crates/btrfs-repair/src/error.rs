@@ -34,6 +34,8 @@ pub enum Error {
     #[error("a repaired block would be refused ({0}); nothing was written")]
     Refused(Corrupt),
     /// The file system is on several devices.
+    ///
+    /// To do: save the files with `spinney rescue get`.
     #[error("a file system on {0} devices is not repaired, so far; `spinney rescue` and `spinney check` read it")]
     SeveralDevices(u64),
     /// The undo file cannot be written or read.
@@ -42,6 +44,8 @@ pub enum Error {
     #[error("undo file: {0}")]
     UndoFile(#[from] io::Error),
     /// The undo file is damaged, or not an undo file.
+    ///
+    /// To do: use the undo file that the repair wrote.
     #[error("undo file: {0}")]
     BadUndo(&'static str),
     /// The image is not in the state that the repair left.

@@ -155,6 +155,8 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Nothing is counted.
+    ///
+    /// To do: turn them on with `spinney quota enable`.
     #[error("quotas are off")]
     Off,
     /// They were turned on before.

@@ -27,6 +27,8 @@ pub enum Error {
     #[error("cannot write the stream: {0}")]
     Write(std::io::Error),
     /// The magic does not match.
+    ///
+    /// To do: give the output of `send`, uncompressed.
     #[error("no send stream at byte {at}: expected it to begin with \"btrfs-stream\"")]
     NotAStream {
         /// Position where the header should be.

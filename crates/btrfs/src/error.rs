@@ -95,6 +95,8 @@ pub enum CallerError {
     #[error("no such file or directory")]
     NotFound,
     /// The name is already taken.
+    ///
+    /// To do: choose another name, or overwrite with `-f` where the command has it.
     #[error("already exists")]
     Exists,
     /// A component of the path is not a directory.
@@ -120,6 +122,8 @@ pub enum CallerError {
     #[error("read-only")]
     ReadOnly,
     /// The operation does not cross subvolumes.
+    ///
+    /// To do: copy instead of linking or renaming.
     #[error("crosses a subvolume boundary")]
     CrossSubvolume,
     /// The inode has as many names as its format allows.
@@ -140,6 +144,8 @@ pub enum CallerError {
     #[error("this conversion reduces metadata redundancy; repeat it with force")]
     FewerCopies,
     /// A directory or mount root that cannot be renamed or removed.
+    ///
+    /// To do: end its use first; a subvolume is deleted with `spinney subvolume delete`.
     #[error("busy")]
     Busy,
     /// The file is immutable, append-only, or otherwise forbids it.

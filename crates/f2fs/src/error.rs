@@ -72,6 +72,8 @@ pub enum Error {
     #[error("bug in this program: {0}; nothing was written")]
     Bug(Box<Corrupt>),
     /// An fsync had allocated blocks and panicked before it wrote them.
+    ///
+    /// To do: report it with `spinney version --verbose`; after that, open the volume again.
     #[error("the fsync writer panicked before its blocks were written; the volume is read-only now")]
     LostBatch,
 }
@@ -96,6 +98,8 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallerError {
     /// The name does not exist.
+    ///
+    /// To do: look at the path with `spinney ls`.
     #[error("no such file or directory")]
     NotFound,
     /// Only directories have names.
@@ -162,6 +166,8 @@ pub enum Unsupported {
     #[error("f2fs feature not supported: {}", _0.names().join(", "))]
     Features(Features),
     /// Blocks of another size than 4 KiB; the logarithm of the size.
+    ///
+    /// To do: use the kernel or a newer version for this image; nothing was changed.
     #[error("f2fs blocks of 2^{0} bytes are not supported, those of 4096 bytes are")]
     BlockSize(u32),
     /// A volume on several devices.
@@ -170,6 +176,8 @@ pub enum Unsupported {
     #[error("f2fs volume on {0} devices: only a single device is supported")]
     Devices(usize),
     /// Features of a volume that is read-only in this version.
+    ///
+    /// To do: open it read-only, or write it with the kernel.
     #[error("f2fs volumes with these features are read-only in this version: {}", _0.names().join(", "))]
     WritingWith(Features),
     /// A file or directory that this crate reads and does not write.

@@ -48,6 +48,8 @@ pub enum Error {
     #[error("cannot run fusermount3: {0}")]
     Helper(io::Error),
     /// `fusermount3`, which mounts for unprivileged users, is in no directory of `PATH`.
+    ///
+    /// To do: install the package `fuse3`.
     #[error("fusermount3 is not installed: install the package fuse3{}", unreadable_note(.unreadable))]
     HelperMissing {
         /// Directories of the path that this user may not search.
@@ -93,6 +95,8 @@ pub enum Error {
     #[error("a worker of the server ended unexpectedly")]
     Worker,
     /// The file system could not make all data durable at the end.
+    ///
+    /// To do: the image has the last commit; see the cause, and copy again what you wrote after it.
     #[error("not everything could be written: {0}")]
     FinalSync(Errno),
 }

@@ -43,6 +43,8 @@ pub enum Cause {
     #[error("directory entry: expected a plain name, found `{0}`")]
     BadName(String),
     /// The source is damaged: a directory is below itself.
+    ///
+    /// To do: the source is damaged: check it.
     #[error("the directory contains itself")]
     Cycle,
     /// The target has something else under the name.
@@ -51,6 +53,8 @@ pub enum Cause {
     #[error("exists already")]
     Exists,
     /// Source and target are one file.
+    ///
+    /// To do: choose another target.
     #[error("{} and {} are the same file", .0.display(), .1.display())]
     SameFile(PathBuf, PathBuf),
     /// This program was started under an emulator of system calls, which it would bypass.
