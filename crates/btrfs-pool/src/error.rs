@@ -120,7 +120,7 @@ pub enum MemberError {
         id: DevId,
     },
     /// Devices are missing.
-    #[error("{present} of {count} devices are given{}: name all of them, with commas (A,B)", Named(missing))]
+    #[error("{present} of {count} devices are given{}", Named(missing))]
     Missing {
         /// Devices that were given.
         present: usize,

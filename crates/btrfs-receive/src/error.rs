@@ -54,6 +54,9 @@ pub enum Error {
     /// The volume cannot be read or written.
     #[error("{0}")]
     Volume(#[from] btrfs::Error),
+    /// The caller cancelled the receipt.
+    #[error("the receipt was cancelled")]
+    Cancelled,
     /// The incomplete subvolume could not be deleted.
     #[error("cannot delete the incomplete subvolume: {0}")]
     Discard(#[source] vfs::Error),
