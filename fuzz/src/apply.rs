@@ -15,7 +15,7 @@ use std::sync::Arc;
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs::{MakeOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{CloneRange, Command, Compression, EncodedWrite, Encoder, Special, Time, Version};
 use codec::checksum::crc32c_raw;
 
@@ -247,7 +247,7 @@ impl Applier {
             encoder.command(&command).expect("a vector takes everything");
         }
         let mut receiver = Receiver::new(&volume, Path::new("/"), Options::default()).expect("the root is there");
-        receiver.receive(&encoder.into_inner()[..], &mut Silent).expect("the stream is right");
+        receiver.receive(&encoder.into_inner()[..], &(), &mut ()).expect("the stream is right");
         drop(receiver);
         Self { device, volume }
     }
@@ -270,7 +270,7 @@ impl Applier {
 
     fn receive(&self, stream: &[u8], options: Options) -> String {
         let mut receiver = Receiver::new(&self.volume, Path::new("/"), options).expect("the root is there");
-        let result = receiver.receive(stream, &mut Silent);
+        let result = receiver.receive(stream, &(), &mut ());
         let report = receiver.report().clone();
         if !options.resumable {
             // What is left of a stream that failed can be deleted.

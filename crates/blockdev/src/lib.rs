@@ -31,6 +31,6 @@ pub mod trace;
 
 pub use device::{Device, Write};
 pub use error::{Error, Op, Result};
-pub use identity::Identity;
+pub use identity::{Holder, Identity};
 pub use locator::{Access, Locator, open};
 pub use tag::{Kind, Tag, tag, tagged};

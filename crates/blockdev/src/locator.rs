@@ -208,10 +208,12 @@ impl Locator {
     }
 
     /// The text that names it. [`Locator::parse`] gives the same locator back, unless a file has this text as its name,
-    /// or the path itself ends with `?offset=N` or begins with a scheme and does not exist: `file:` is not written.
+    /// or the path of a part (`?offset=N`) itself begins with a scheme.
     #[must_use]
     pub fn words(&self) -> OsString {
+        let target = self.target.as_os_str().as_bytes();
         let mut words = match self.scheme.as_deref() {
+            None if (self.offset, self.size) == (0, None) && is_special(target) => OsString::from(LITERAL),
             Some(QCOW2) => OsString::from("qcow2:"),
             Some(scheme) => OsString::from(format!("{scheme}://")),
             None => OsString::new(),
@@ -271,6 +273,13 @@ impl Part {
         }
         Ok(part)
     }
+}
+
+/// True for the name of a file that is taken for something else while there is no such file.
+fn is_special(name: &[u8]) -> bool {
+    let query = name.iter().rposition(|byte| *byte == b'?').map(|mark| name.get(mark + 1..).unwrap_or_default());
+    let has_part = query.is_some_and(|query| Part::parse(Some(query)).is_ok());
+    name.starts_with(LITERAL.as_bytes()) || split_scheme(name).0.is_some() || has_part
 }
 
 fn exists(path: &Path) -> bool {
@@ -389,5 +398,16 @@ mod tests {
             assert_eq!(Locator::parse(word).unwrap().path(), Some(Path::new(word)));
             assert_eq!(Locator::scheme_len(OsStr::new(word)), 0);
         }
+    }
+
+    /// The words of a file whose name looks like something else lost their `file:`, and named something else.
+    #[test]
+    fn the_words_of_a_literal_file_name_it_again() {
+        for name in ["nbd://host/a", "qcow2:a", "a?offset=512", "a?offset=1&size=2", "file:a", "a?", "plain", "a?b=1"] {
+            let literal = Locator::file(name);
+            assert_eq!(Locator::parse(literal.words()).unwrap(), literal, "{name}");
+        }
+        assert_eq!(Locator::file("plain").words(), "plain");
+        assert_eq!(Locator::file("qcow2:a").words(), "file:qcow2:a");
     }
 }

@@ -142,7 +142,7 @@ pub enum MemberError {
     /// Devices are missing.
     ///
     /// To do: name the other devices too; with `-o ro,degraded` it is mounted without them.
-    #[error("{present} of {count} devices are given{}: name all of them, with commas (A,B)", Named(missing))]
+    #[error("{present} of {count} devices are given{}", Named(missing))]
     Missing {
         /// Devices that were given.
         present: usize,

@@ -55,7 +55,7 @@ pub use members::{Member, Members, Mode};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
 pub use read::{BlockCheck, Expect, check_sector};
-pub use supers::{Access, FsSuper};
+pub use supers::{FsSuper, Intent};
 pub use workers::Workers;
 pub use write::DataRun;
 
@@ -73,7 +73,7 @@ pub enum TooShort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// For reading, or for writing as well.
-    pub access: Access,
+    pub access: Intent,
     /// The devices that must be present.
     pub mode: Mode,
     /// Index of the only superblock copy to read, from 0.
@@ -84,7 +84,7 @@ pub struct Opening {
 
 impl Default for Opening {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, mode: Mode::Strict, copy: None, too_short: TooShort::Refused }
+        Self { access: Intent::ReadOnly, mode: Mode::Strict, copy: None, too_short: TooShort::Refused }
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Pool {
     devices: Devices,
     chunks: ChunkMap,
     layout: Layout,
-    access: Access,
+    access: Intent,
     mode: Mode,
     workers: Arc<Workers>,
 }
@@ -118,7 +118,7 @@ impl Pool {
     /// `Unsupported` for features not supported with this access, `Corrupt`, `Device`, `Members` for devices that
     /// cannot be used together, `ReadOnly` for a read-only device.
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
-        if how.access == Access::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
+        if how.access == Intent::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
             return Err(Error::ReadOnly);
         }
         let members = Members::read(devices, how.access, how.copy, how.mode)?;
@@ -215,7 +215,7 @@ impl Pool {
     #[must_use]
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
-        Self { devices, chunks, layout, access: Access::ReadWrite, mode: Mode::Strict, workers }
+        Self { devices, chunks, layout, access: Intent::ReadWrite, mode: Mode::Strict, workers }
     }
 
     /// Adds a chunk; an existing equal one is ignored.
@@ -265,7 +265,7 @@ impl Pool {
     /// Whether it is writable, so that bad copies are repaired.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.access == Access::ReadWrite
+        self.access == Intent::ReadWrite
     }
 
     /// Worker threads for CPU-bound work.
@@ -324,8 +324,8 @@ fn size_in_use(device: &dyn Device, own: &Superblock, how: &Opening, members: us
     let total_bytes = fields.dev_item.total_bytes.get();
     match (how.access, how.too_short) {
         // A read beyond the end of the device fails.
-        (Access::ReadOnly, _) if members == 1 || how.mode == Mode::Degraded => Ok(total_bytes),
-        (Access::ReadWrite, TooShort::Cut) => {
+        (Intent::ReadOnly, _) if members == 1 || how.mode == Mode::Degraded => Ok(total_bytes),
+        (Intent::ReadWrite, TooShort::Cut) => {
             let sector = u64::from(fields.sectorsize.get()).max(1);
             Ok(total_bytes.min(device.size_bytes() - device.size_bytes() % sector))
         }

@@ -16,7 +16,7 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, Generation};
 
 use crate::error::{MemberError, Result};
-use crate::supers::{self, Access, Copies};
+use crate::supers::{self, Copies, Intent};
 
 /// The members required to open a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Members {
     /// # Errors
     /// For one device, the error of its superblock; for several, `Members` if one has none
     /// ([`MemberError::Unreadable`]) or if they cannot be used together.
-    pub fn read(devices: &[Arc<dyn Device>], access: Access, copy: Option<usize>, mode: Mode) -> Result<Self> {
+    pub fn read(devices: &[Arc<dyn Device>], access: Intent, copy: Option<usize>, mode: Mode) -> Result<Self> {
         let read = |device: &Arc<dyn Device>| {
             let found = match copy {
                 None => supers::read(&**device, access),

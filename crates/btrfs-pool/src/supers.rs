@@ -59,7 +59,7 @@ const STATE_WRITABLE: SuperFlags = SuperFlags::WRITTEN.union(SuperFlags::RELOC).
 
 /// The requested access to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum Intent {
     /// Read-only.
     ReadOnly,
     /// Read and write.
@@ -165,13 +165,13 @@ impl Copies {
 ///
 /// # Errors
 /// The error of the primary, if no copy is usable.
-pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
+pub fn read(device: &dyn Device, access: Intent) -> Result<Superblock> {
     let primary = read_copy(device, SUPERBLOCK_OFFSET);
     if primary.is_ok() {
         return primary;
     }
     match Copies::read(device).newest_mirror() {
-        Some(mirror) if access == Access::ReadOnly || is_torn(device, mirror)? => Ok(mirror.clone()),
+        Some(mirror) if access == Intent::ReadOnly || is_torn(device, mirror)? => Ok(mirror.clone()),
         _ => primary,
     }
 }
@@ -214,11 +214,11 @@ fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
 ///
 /// # Errors
 /// `Unsupported`.
-pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
+pub fn check_features(superblock: &Superblock, access: Intent) -> Result<()> {
     let fields = superblock.fields();
     let state = match access {
-        Access::ReadOnly => STATE_READABLE,
-        Access::ReadWrite => STATE_WRITABLE,
+        Intent::ReadOnly => STATE_READABLE,
+        Intent::ReadWrite => STATE_WRITABLE,
     };
     if let Some(beyond) = fields.incompat().beyond(INCOMPAT_SUPPORTED) {
         return Err(refusal(access, false, beyond));
@@ -229,7 +229,7 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     if fields.sectorsize.get() != SECTOR_BYTES {
         return Err(Error::unsupported(format!("sectors of {} bytes", fields.sectorsize)));
     }
-    if access == Access::ReadOnly {
+    if access == Intent::ReadOnly {
         return Ok(());
     }
     if fields.num_devices.get() != 1 {
@@ -292,9 +292,9 @@ pub fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
     Ok(UncheckedSuperblock::new(&bytes)?.verify(offset)?)
 }
 
-fn refusal(access: Access, is_readable: bool, what: impl std::fmt::Display) -> Error {
+fn refusal(access: Intent, is_readable: bool, what: impl std::fmt::Display) -> Error {
     match access {
-        Access::ReadWrite if is_readable => Error::unsupported(format!("writing with {what} (reading is possible)")),
+        Intent::ReadWrite if is_readable => Error::unsupported(format!("writing with {what} (reading is possible)")),
         _ => Error::unsupported(what.to_string()),
     }
 }

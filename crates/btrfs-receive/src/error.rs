@@ -64,6 +64,9 @@ pub enum Error {
     /// The volume cannot be read or written.
     #[error("{0}")]
     Volume(#[from] btrfs::Error),
+    /// The caller cancelled the receipt.
+    #[error("the receipt was cancelled")]
+    Cancelled,
     /// The incomplete subvolume could not be deleted.
     ///
     /// To do: delete it with `spinney subvolume delete`.

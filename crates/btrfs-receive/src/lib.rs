@@ -27,13 +27,13 @@ mod error;
 mod leftovers;
 mod node_ref;
 mod note;
+mod options;
 mod origins;
 mod path;
 mod receiver;
 mod subvolume;
-mod watch;
 
 pub use error::{Cause, Error, Result};
+pub use options::{Notices, Options};
 pub use path::BadPath;
 pub use receiver::{Left, ReceivedSubvolume, Receiver, Report};
-pub use watch::{Options, Silent, Watch};

@@ -10,7 +10,7 @@
 )]
 
 use btrfs::{MakeOptions, SendError, SendOptions, Volume};
-use btrfs_receive::{Cause, Error, Options, Receiver, Silent, Watch};
+use btrfs_receive::{Cause, Error, Notices, Options, Receiver};
 use std::path::Path;
 use vfs::SnapshotMode::{ReadOnly, ReadWrite};
 
@@ -50,7 +50,7 @@ fn pair(fates: &[Fate]) -> Pair {
     for (number, fate) in fates.iter().enumerate() {
         let place = format!("{number}");
         pair.dest.create_dir(&place).unwrap();
-        pair.receive(&pair.stream("one", None, &[]), &place, Options::default(), &mut Silent).unwrap();
+        pair.receive(&pair.stream("one", None, &[]), &place, Options::default(), &mut ()).unwrap();
         let path = format!("{number}/one");
         if *fate != Fate::Kept {
             pair.dest.set_subvolume_read_only(&path, false).unwrap();
@@ -75,9 +75,9 @@ impl Pair {
         stream: &[u8],
         place: &str,
         options: Options,
-        watch: &mut dyn Watch,
+        notices: &mut dyn Notices,
     ) -> btrfs_receive::Result<()> {
-        Receiver::new(&self.dest, Path::new(place), options).unwrap().receive(stream, watch)
+        Receiver::new(&self.dest, Path::new(place), options).unwrap().receive(stream, &(), notices)
     }
 }
 
@@ -98,7 +98,7 @@ fn sent(
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
-impl Watch for Warnings {
+impl Notices for Warnings {
     fn warned(&mut self, cause: &Cause) {
         self.0.push(cause.to_string());
     }
@@ -112,7 +112,7 @@ fn an_unchanged_one_is_preferred_wherever_it_lies() {
     {
         let pair = pair(&fates);
         let stream = pair.stream("two", Some("one"), &[]);
-        pair.receive(&stream, "/", Options::default(), &mut Silent).unwrap();
+        pair.receive(&stream, "/", Options::default(), &mut ()).unwrap();
         assert_eq!(pair.dest.read("two/f").unwrap(), [b'f'; 9000], "{fates:?}");
         assert_eq!(pair.dest.read("two/g").unwrap(), b"new", "{fates:?}");
     }
@@ -126,7 +126,7 @@ fn a_changed_one_alone_is_refused_by_name_unless_the_caller_takes_it() {
             (pair.stream("two", Some("one"), &[]), "parent"),
             (pair.stream("two", None, &["one"]), "source of a clone"),
         ] {
-            let error = pair.receive(&stream, "/", Options { errors_max: 1, ..Options::default() }, &mut Silent);
+            let error = pair.receive(&stream, "/", Options { errors_max: 1, ..Options::default() }, &mut ());
             let Err(Error::Command { cause: cause @ Cause::ChangedOrigin { .. }, .. }) = error else {
                 panic!("{fate:?} {role}: {error:?}")
             };
@@ -156,7 +156,7 @@ fn one_that_was_moved_or_shares_by_deduplication_counts_as_unchanged() {
     drop((copy, file));
     pair.dest.rename("0", "elsewhere").unwrap();
     pair.dest.sync().unwrap();
-    pair.receive(&pair.stream("two", Some("one"), &[]), "/", Options::default(), &mut Silent).unwrap();
+    pair.receive(&pair.stream("two", Some("one"), &[]), "/", Options::default(), &mut ()).unwrap();
     assert_eq!(pair.dest.read("two/f").unwrap(), [b'f'; 9000]);
 }
 
@@ -169,7 +169,7 @@ fn what_was_sent_from_here_and_changed_is_no_parent_either() {
     pair.dest.snapshot("work", "three", ReadOnly).unwrap();
     let stream = sent(&pair.dest, "three", Some("0/one"), &[], false).unwrap();
     let back = |volume: &Volume| {
-        Receiver::new(volume, Path::new("/"), Options::default()).unwrap().receive(&stream[..], &mut Silent)
+        Receiver::new(volume, Path::new("/"), Options::default()).unwrap().receive(&stream[..], &(), &mut ())
     };
     back(&pair.source).unwrap();
     assert_eq!(pair.source.read("three/h").unwrap(), b"back");
@@ -197,6 +197,6 @@ fn a_changed_one_is_not_sent_under_its_received_uuid() {
 fn a_resumable_receipt_does_not_take_a_changed_one_for_what_it_would_make() {
     let pair = pair(&[Fate::ChangedAndClosed]);
     let options = Options { resumable: true, ..Options::default() };
-    let error = pair.receive(&pair.stream("one", None, &[]), "0", options, &mut Silent).unwrap_err();
+    let error = pair.receive(&pair.stream("one", None, &[]), "0", options, &mut ()).unwrap_err();
     assert!(error.to_string().contains("already exists"), "{error}");
 }

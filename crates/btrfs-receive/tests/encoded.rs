@@ -9,7 +9,7 @@
 )]
 
 use btrfs::{MakeOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{Command, Compression, EncodedWrite, Encoder, Version};
 use codec::CompressionType;
 use codec::compress::{CompressOptions, compress};
@@ -49,7 +49,7 @@ fn receive(commands: &[Command<'_>], options: Options) -> (Vec<u8>, usize, usize
     encoder.command(&Command::End).unwrap();
     let stream = encoder.into_inner();
     let mut receiver = Receiver::new(&volume, Path::new("/"), options).unwrap();
-    receiver.receive(&stream[..], &mut Silent).unwrap();
+    receiver.receive(&stream[..], &(), &mut ()).unwrap();
     drop(receiver);
     volume.close().unwrap();
     println!("{:?}", testkit::reference::check(&image).unwrap());

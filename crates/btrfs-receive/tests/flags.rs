@@ -9,7 +9,7 @@
 )]
 
 use btrfs::{InodeFlags, MakeOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{Command, Encoder, Time, Version};
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn receive(volume: &Volume, first: Command<'_>, commands: &[Command<'_>]) {
     }
     let stream = encoder.into_inner();
     let mut receiver = Receiver::new(volume, Path::new("/"), Options::default()).unwrap();
-    receiver.receive(&stream[..], &mut Silent).unwrap();
+    receiver.receive(&stream[..], &(), &mut ()).unwrap();
 }
 
 fn utimes(path: &[u8]) -> Command<'_> {

@@ -10,7 +10,7 @@
 )]
 
 use btrfs::{MakeOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{CloneRange, Command, Compression, EncodedWrite, Encoder, Special, Time, Version};
 use codec::checksum::crc32c_raw;
 use std::path::Path;
@@ -343,7 +343,7 @@ fn volume(dir: &Path) -> Volume {
         .then(Command::Mkfile { path: b"inherited", ino: None })
         .end();
     let mut receiver = Receiver::new(&volume, Path::new("/"), Options::default()).unwrap();
-    receiver.receive(&stream[..], &mut Silent).unwrap();
+    receiver.receive(&stream[..], &(), &mut ()).unwrap();
     assert!(receiver.unfinished().is_none());
     drop(receiver);
     assert_untouched(&volume, "at the beginning");
@@ -381,7 +381,7 @@ fn hostile_streams_fail_and_change_nothing_else() {
         for options in [Options::default(), Options { errors_max: 0, ..Options::default() }] {
             let mut receiver = Receiver::new(&volume, Path::new("/"), options).unwrap();
             let mut failures = Failures::default();
-            let result = receiver.receive(&stream[..], &mut failures);
+            let result = receiver.receive(&stream[..], &(), &mut failures);
             // Garbage after a complete stream comes too late to affect its subvolume.
             let is_late = *case == "garbage behind the end";
             let error = result.expect_err(case).to_string();
@@ -411,7 +411,7 @@ fn hostile_streams_fail_and_change_nothing_else() {
 #[derive(Default)]
 struct Failures(Vec<String>);
 
-impl btrfs_receive::Watch for Failures {
+impl btrfs_receive::Notices for Failures {
     fn failed(&mut self, error: &btrfs_receive::Error) {
         self.0.push(error.to_string());
     }
@@ -437,14 +437,14 @@ fn a_stream_that_was_cut_anywhere_leaves_nothing_that_looks_whole() {
     let skips = |len: usize| (400..9000).contains(&len) && !len.is_multiple_of(512);
     for len in (0..stream.len()).filter(|len| !skips(*len)) {
         let mut receiver = Receiver::new(&volume, Path::new("/"), Options::default()).unwrap();
-        receiver.receive(&stream[..len], &mut Silent).expect_err("a part of a stream");
+        receiver.receive(&stream[..len], &(), &mut ()).expect_err("a part of a stream");
         assert_untouched(&volume, &format!("{len} bytes"));
         receiver.discard().unwrap();
         drop(receiver);
         assert!(!volume.exists("sub").unwrap(), "{len} bytes");
     }
     let mut receiver = Receiver::new(&volume, Path::new("/"), Options::default()).unwrap();
-    receiver.receive(&stream[..], &mut Silent).unwrap();
+    receiver.receive(&stream[..], &(), &mut ()).unwrap();
     drop(receiver);
     assert_eq!(volume.read("sub/dir/file").unwrap(), [3; 5]);
     assert!(volume.subvolumes().unwrap().iter().any(|found| found.received_uuid == UUID && found.read_only));

@@ -9,7 +9,7 @@
 )]
 
 use btrfs::{MakeOptions, SendOptions, Volume};
-use btrfs_receive::{Left, Options, Receiver, Report, Silent};
+use btrfs_receive::{Left, Options, Receiver, Report};
 use btrfs_stream::{Command, Decoder, Encoder, ResumePoint, Version};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -55,7 +55,7 @@ fn resumable() -> Options {
 
 fn receive(volume: &Volume, stream: impl Read, options: Options) -> (Result<(), String>, Report) {
     let mut receiver = Receiver::new(volume, Path::new("/"), options).unwrap();
-    let result = receiver.receive(stream, &mut Silent).map_err(|error| error.to_string());
+    let result = receiver.receive(stream, &(), &mut ()).map_err(|error| error.to_string());
     (result, receiver.report().clone())
 }
 

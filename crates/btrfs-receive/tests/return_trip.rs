@@ -11,7 +11,7 @@
 )]
 
 use btrfs::{MakeOptions, SendOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{Command, Decoder, Uuid};
 use std::path::Path;
 use vfs::{FileOptions, SnapshotMode};
@@ -41,7 +41,7 @@ fn sent(volume: &Volume, name: &str, parent: Option<&str>) -> Vec<u8> {
 
 fn receive(volume: &Volume, stream: &[u8]) {
     let mut receiver = Receiver::new(volume, Path::new("/"), Options::default()).unwrap();
-    receiver.receive(stream, &mut Silent).unwrap();
+    receiver.receive(stream, &(), &mut ()).unwrap();
 }
 
 /// Shares a range of a file with another, or with another part of itself.

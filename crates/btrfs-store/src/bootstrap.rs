@@ -18,7 +18,7 @@ use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
-use btrfs_pool::{Access, Chunk, FsSuper, Members, Opening, Pool, Workers};
+use btrfs_pool::{Chunk, FsSuper, Intent, Members, Opening, Pool, Workers};
 
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Result<Engine> {
@@ -34,13 +34,13 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Resul
 
 /// The newest backup root that can be opened.
 fn open_earlier(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Option<Engine> {
-    let members = Members::read(devices, Access::ReadOnly, None, options.mode).ok()?;
+    let members = Members::read(devices, Intent::ReadOnly, None, options.mode).ok()?;
     let mut earlier = generations(members.counting()?.1).into_iter().skip(1);
     earlier.find_map(|generation| open_state(devices, options, Some(generation)).ok())
 }
 
 fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
-    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let access = if options.read_only { Intent::ReadOnly } else { Intent::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
     let how = Opening { access, mode: options.mode, copy: options.superblock, too_short: options.too_short };
     let (pool, mut superblock) = Pool::open(devices, &how, workers)?;
@@ -52,7 +52,7 @@ fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: O
 
 /// Starts an engine on a pool that knows its system chunks.
 pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
-    let access = if pool.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
+    let access = if pool.is_writable() { Intent::ReadWrite } else { Intent::ReadOnly };
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
     parts.settle_members(&superblock)?;
     parts.add_chunks()?;
@@ -60,13 +60,13 @@ pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions)
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
     let is_mirror = superblock.fields().bytenr.get() != SUPERBLOCK_OFFSET;
-    if is_mirror && access == Access::ReadWrite && options.superblock.is_none() {
+    if is_mirror && access == Intent::ReadWrite && options.superblock.is_none() {
         // A power cut tore the primary. The kernel looks at no other copy, and there may be nothing to commit here.
         parts.pool.write_primary_superblock(&superblock)?;
     }
     superblock.fields_mut().cache_generation = cache_generation(&trees, &core, superblock.fields())?.into();
     let engine = parts.engine(trees, core, space, superblock, options);
-    if access == Access::ReadWrite {
+    if access == Intent::ReadWrite {
         engine.load_quotas()?;
     }
     let accounts_for = engine.commit_tree_bytes();

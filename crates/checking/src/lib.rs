@@ -1,4 +1,5 @@
-//! Common parts of the checkers of all formats: pass table, code table, findings and report.
+//! Common parts of the checkers of all formats: pass table, code table, findings and report; and the watch of every
+//! long operation ([`Watch`]: progress and cancellation).
 //!
 //! ```text
 //! format's checker: Pass (PassTable), Code (codes!), Place
@@ -21,4 +22,4 @@ mod watch;
 pub use code::{CodeInfo, CodeTable};
 pub use finding::{Collection, Finding, Report};
 pub use pass::{PassInfo, PassTable};
-pub use watch::Watch;
+pub use watch::{Cancelled, Watch, Watched};

@@ -11,7 +11,7 @@ use spinney::btrfs::check::Error as Cause;
 use spinney::{CheckOptions, Devices, Format, Meaning, PassRow};
 
 use crate::btrfs;
-use crate::check_report::{Checked, Ended, Shown, Wanted};
+use crate::check_report::{Checked, Ended, Wanted};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::format;
 use crate::commands::human;
@@ -173,7 +173,7 @@ impl Check {
         let options = CheckOptions { passes: self.passes.clone(), data: self.data, ..CheckOptions::default() };
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
-        let report = format.check(devices, &options, &Shown(Arc::clone(&progress)));
+        let report = format.check(devices, &options, &*progress);
         drop(bar);
         Ok(report.map(Checked).map_err(Error::from))
     }

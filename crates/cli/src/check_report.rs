@@ -5,19 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use spinney::checking::Watch;
 use spinney::{CheckReport, Finding};
 
 use crate::commands::human;
 use crate::commands::names::escaped_text;
 use crate::commands::output::Output;
-use crate::commands::progress::Progress;
 
 /// Findings of one code that are shown unless all are asked for.
 const SHOWN_PER_CODE: usize = 8;
@@ -60,23 +56,6 @@ impl fmt::Display for Ended {
 }
 
 impl std::error::Error for Ended {}
-
-/// Passes the progress of a check on to the progress bar.
-pub(crate) struct Shown(pub(crate) Arc<Progress>);
-
-impl Watch for Shown {
-    fn add_bytes(&self, bytes: u64) {
-        self.0.add_bytes(bytes);
-    }
-
-    fn add_inodes(&self, count: u64) {
-        self.0.names.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn set_total(&self, bytes: u64) {
-        self.0.bytes_total.store(bytes, Ordering::Relaxed);
-    }
-}
 
 /// How a report is to be shown.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,8 @@ use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::transfer::{
-    HostSource, Options, Rules, Totals, Transfer, VolumeOptions, VolumeSink, Watch, default_threads, measure_host,
+    HostSource, Observer, Options, Rules, Totals, Transfer, VolumeSink, VolumeSinkOptions, default_threads,
+    measure_host,
 };
 use spinney::vfs::Volume;
 
@@ -121,7 +122,7 @@ impl Common {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
-        let volume_options = VolumeOptions { keeps_ctime: true, ..VolumeOptions::default() };
+        let volume_options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
         let (source, sink) = (HostSource::open(rootdir)?, VolumeSink::new(volume, "/", volume_options));
         Ok(Transfer::new(&source, &sink, &options, &Copied(&progress)).contents()?)
     }
@@ -179,7 +180,7 @@ impl Common {
 /// Passes the progress of a copy on to the progress bar.
 struct Copied<'a>(&'a Progress);
 
-impl Watch for Copied<'_> {
+impl Observer for Copied<'_> {
     fn tried(&self) {
         self.0.add_name();
     }

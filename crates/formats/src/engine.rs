@@ -12,6 +12,7 @@ use vfs::{Blame, Errno, Error, FileSystem, Result};
 use crate::check::{CheckOptions, CheckReport, Meaning, PassRow};
 use crate::magic::Magic;
 use crate::options::{MakeOptions, OptionError, VolumeOptions};
+use crate::repair::{RepairOptions, RepairPlan};
 
 /// The devices of one volume.
 pub type Devices = Vec<Arc<dyn Device>>;
@@ -55,6 +56,15 @@ pub trait Format: Debug + Send + Sync {
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let _ = (devices, options, watch);
         Err(unsupported(self.name(), "checked"))
+    }
+
+    /// Works out a repair of the volume on these devices and writes nothing.
+    ///
+    /// # Errors
+    /// As [`Format::check`]; `EINVAL` for an unknown step. This default always fails with `EOPNOTSUPP`.
+    fn plan_repair(&self, devices: Devices, options: &RepairOptions, watch: &dyn Watch) -> Result<Box<dyn RepairPlan>> {
+        let _ = (devices, options, watch);
+        Err(unsupported(self.name(), "repaired"))
     }
 
     /// The passes of its check.

@@ -4,7 +4,7 @@
 //!   program, library, bindings
 //!        | recognise (magic numbers), then one of
 //!        v
-//!   Format: open | make | check          one static value for each format
+//!   Format: open | make | check | repair one static value for each format
 //!        |
 //!        v
 //!   Engine: volume by paths | file system for a server | info
@@ -15,7 +15,7 @@
 //!
 //! Invariants
 //! * an option that a format does not know is refused by its name ([`OptionError`]), before the image is touched;
-//! * [`Format::check`] writes nothing to the devices.
+//! * [`Format::check`] and [`Format::plan_repair`] write nothing to the devices.
 //!
 //! Failure: [`vfs::Error`]. Callers: the library `spinney`, which has the list of formats.
 
@@ -23,8 +23,10 @@ mod check;
 mod engine;
 pub mod magic;
 pub mod options;
+mod repair;
 pub mod size;
 
 pub use check::{CheckOptions, CheckReport, Finding, Meaning, PassRow, PlacePart, codes, passes};
 pub use engine::{Devices, Engine, Format, Info, single};
 pub use options::{MakeOptions, OptionError, VolumeOptions};
+pub use repair::{RepairOptions, RepairPlan};

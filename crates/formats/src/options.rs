@@ -122,6 +122,13 @@ impl MakeOptions {
         self
     }
 
+    /// Its UUID.
+    #[must_use]
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
+        self.uuid = Some(uuid);
+        self
+    }
+
     /// User and group of the root directory.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
@@ -129,7 +136,7 @@ impl MakeOptions {
         self
     }
 
-    /// An option of one format.
+    /// An option of one format, which documents it.
     #[must_use]
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.own.push((name.into(), value.into()));

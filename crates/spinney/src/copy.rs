@@ -1,63 +1,35 @@
 //! Trees copied between the host and a volume.
 
-use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use checking::Watch as _;
 use transfer::{
-    HostOptions, HostSink, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, VolumeSource, Watch,
+    HostOptions, HostSink, HostSource, Observer, Options, Rules, Sink, Source, Transfer, VolumeSink, VolumeSinkOptions,
+    VolumeSource, measure,
 };
 use vfs::Result;
 
-use crate::progress::{Progress, Reporter, Told};
+use crate::progress::{ProgressFn, Reporter};
 use crate::volume::Volume;
-
-/// Reports the progress of the copying threads to the caller.
-struct Watched<'a>(Reporter<'a>);
-
-impl Watch for Watched<'_> {
-    fn done(&self) {
-        self.0.add(0, 1);
-    }
-
-    fn copied(&self, bytes: u64) {
-        self.0.add(bytes, 0);
-    }
-
-    fn shared(&self, bytes: u64) {
-        self.0.add(bytes, 0);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-}
 
 impl Volume {
     /// Copies everything below the host directory `from` into the directory `to` of the volume, which is created with
     /// its parents if missing. Owners, permissions, times, extended attributes, hard links, device nodes and holes are
     /// kept; `to` itself gets those of `from`. Existing directories are merged. The copy is durable after
-    /// [`vfs::Volume::sync`]. [`crate::transfer`] has more choices.
-    ///
-    /// `watch` is called with the progress at most every 50 ms, by any thread but never by two at once;
-    /// [`ControlFlow::Break`] cancels the copy. Files that are complete stay, the one being copied is removed.
+    /// [`vfs::Volume::sync`]. [`crate::transfer`] has more choices. If `watch` cancels it, files that are complete
+    /// stay, the one being copied is removed.
     ///
     /// # Errors
     /// The first failure ends the copy and names the path: `EEXIST` for a file whose name is taken, `ENOSPC`, the
-    /// errors of the host and the volume. `ECANCELED` after `watch` returned [`ControlFlow::Break`].
-    pub fn import(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-    ) -> Result<()> {
+    /// errors of the host and the volume. `ECANCELED` after `watch` returned [`std::ops::ControlFlow::Break`].
+    pub fn import(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, watch: ProgressFn<'_>) -> Result<()> {
         let to = to.as_ref();
         self.create_dir_all(to)?;
         let source = HostSource::open(from)?;
-        let sink = VolumeSink::new(self, to, VolumeOptions::default());
-        let watched = watched(watch);
-        Transfer::new(&source, &sink, &Options::default(), &watched).contents()?;
-        watched.0.finish();
-        Ok(())
+        let sink = VolumeSink::new(self, to, VolumeSinkOptions::default());
+        copy(&source, &sink, &Options::default(), watch)
     }
 
     /// Copies everything below the directory `from` of the volume into the host directory `to`, which is created if
@@ -69,22 +41,38 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::import`].
-    pub fn export(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-    ) -> Result<()> {
+    pub fn export(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, watch: ProgressFn<'_>) -> Result<()> {
         let source = VolumeSource::new(self, from.as_ref());
         let sink = HostSink::create(to, HostOptions::default())?;
         let rules = Rules { makes_devices: false, keeps_setid: false, ..Rules::default() };
-        let watched = watched(watch);
-        Transfer::new(&source, &sink, &Options { rules, ..Options::default() }, &watched).contents()?;
-        watched.0.finish();
-        Ok(())
+        copy(&source, &sink, &Options { rules, ..Options::default() }, watch)
     }
 }
 
-fn watched(told: Told<'_>) -> Watched<'_> {
-    Watched(Reporter::new(told))
+/// Ends the estimate when the copy has ended.
+struct Estimate<'a>(&'a AtomicBool);
+
+impl Observer for Estimate<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Copies, and meanwhile counts the bytes to copy.
+fn copy<S: Source, K: Sink>(source: &S, sink: &K, options: &Options, watch: ProgressFn<'_>) -> Result<()> {
+    let (reporter, has_ended) = (Reporter::new(watch), AtomicBool::new(false));
+    let one_thread = Options { thread_count: 1, ..options.clone() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // A source that cannot be read fails the copy, which says where.
+            if let Ok(totals) = measure(source, &one_thread, &Estimate(&has_ended)) {
+                reporter.set_total(totals.bytes);
+            }
+        });
+        let copied = Transfer::new(source, sink, options, &reporter).contents();
+        has_ended.store(true, Ordering::Relaxed);
+        copied
+    })?;
+    reporter.finish();
+    Ok(())
 }

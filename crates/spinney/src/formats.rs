@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use vfs::{Blame, Errno, Error, Result};
 
 use crate::btrfs::Btrfs;
+use crate::device_errors::device_error;
 use crate::f2fs::F2fsFormat;
 
 /// The formats that the library has, in the order in which they are tried.
@@ -54,24 +55,29 @@ pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
     first.or_else(|| magic::foreign(head)).or_else(by_copy)
 }
 
-/// Recognises the format of the volume on a device by its magic numbers. Bytes that match no format give the first
-/// built-in format, btrfs: its open then fails with the reason (a damaged superblock, or none).
+/// Recognises the format of the volume on a device by its magic numbers; `None` for bytes that match no format.
 ///
 /// # Errors
 /// `EIO` with [`NotRecognised`] for a device of 0 bytes, and for a file system that the library cannot open (ext4,
 /// xfs, ...), which the message names; the error of the device if it cannot be read.
-pub fn recognise(device: &dyn Device) -> Result<&'static dyn Format> {
+pub fn recognise(device: &dyn Device) -> Result<Option<&'static dyn Format>> {
     if device.size_bytes() == 0 {
         return Err(not_ours(format!("no {} image: it is empty", format_names())));
     }
     let mut head = vec![0; usize::try_from(device.size_bytes().min(HEAD_BYTES)).unwrap_or_default()];
     device.read_at(0, &mut head).map_err(device_error)?;
-    let Some(name) = recognise_bytes(&head) else {
-        // The first format gives the best error for the missing superblock.
-        return Ok(BUILT_IN[0]);
-    };
+    let Some(name) = recognise_bytes(&head) else { return Ok(None) };
     let foreign = || not_ours(format!("file system: expected {}, found {name}", format_names()));
-    format_named(name).ok_or_else(foreign)
+    format_named(name).map(Some).ok_or_else(foreign)
+}
+
+/// The format of the volume on a device. Bytes that match no format are taken for btrfs, whose superblock may be
+/// damaged: its operations fail with the reason, and its check reports it.
+///
+/// # Errors
+/// As [`recognise`].
+pub(crate) fn assume(device: &dyn Device) -> Result<&'static dyn Format> {
+    Ok(recognise(device)?.unwrap_or(&Btrfs))
 }
 
 /// The device holds no volume that this library can open. The cause of an `EIO` of [`recognise`].
@@ -81,15 +87,4 @@ pub struct NotRecognised(String);
 
 fn not_ours(text: String) -> Error {
     Error::new(Errno::EIO, Blame::Image, NotRecognised(text))
-}
-
-/// The error of a device that cannot be opened or read.
-pub(crate) fn device_error(error: ::blockdev::Error) -> Error {
-    let errno = Errno(error.errno());
-    let blame = match errno {
-        Errno::EINVAL => Blame::Caller,
-        Errno::EOPNOTSUPP => Blame::Program,
-        _ => Blame::Device,
-    };
-    Error::new(errno, blame, error)
 }

@@ -77,6 +77,7 @@
 //! |---|---|
 //! | open or make a volume | [`open`], [`make`], [`VolumeOptions`], [`MakeOptions`] |
 //! | check one | [`check`], [`CheckOptions`], [`CheckReport`] |
+//! | repair one | [`plan_repair`], [`RepairOptions`], [`Repair`] |
 //! | use your own devices | [`open_devices`], [`make_devices`], [`check_devices`], [`Device`], [`MemoryDevice`] |
 //! | know formats | [`formats()`], [`add_format`], [`Format`], [`recognise`] |
 //! | use a volume by paths | [`Volume`], which derefs to [`Files`] |
@@ -85,8 +86,11 @@
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
 //! | look at and change metadata | [`Metadata`], [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | do what only btrfs can | [`Volume::btrfs`], [`btrfs`] |
+//! | scrub, balance, rescue | [`btrfs::scrub`], [`btrfs::balance`], [`btrfs::rescue()`] |
+//! | send, receive, back up | [`btrfs::send`], [`btrfs::receive()`], [`btrfs::back_up`], [`btrfs::restore`] |
 //! | do what only f2fs can | [`Volume::f2fs`], [`f2fs`] |
-//! | follow an operation, or end it | [`Progress`], [`std::ops::ControlFlow`] |
+//! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
+//! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //!
 //! # Parts
@@ -97,12 +101,15 @@
 
 pub mod btrfs;
 mod copy;
+mod device_errors;
 pub mod f2fs;
 mod formats;
+pub mod mounts;
 mod open;
 #[cfg(test)]
 mod option_list;
 mod progress;
+mod repair;
 mod volume;
 
 /// The kernel's permission rules over any [`FileSystem`].
@@ -155,7 +162,7 @@ pub use ::btrfs::MemoryDevice;
 pub use ::formats::magic::{self, Look, Magic};
 pub use ::formats::{
     CheckOptions, CheckReport, Devices, Engine, Finding, Format, Info, MakeOptions, Meaning, OptionError, PassRow,
-    VolumeOptions,
+    RepairOptions, RepairPlan, VolumeOptions,
 };
 pub use ::formats::{options, size};
 pub use ::host::Env;
@@ -169,5 +176,6 @@ pub use ::vfs::{
 };
 pub use formats::{NotRecognised, add_format, format_named, format_names, formats, recognise, recognise_bytes};
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
-pub use progress::Progress;
+pub use progress::{Progress, ProgressFn};
+pub use repair::{Repair, plan_repair, plan_repair_as};
 pub use volume::Volume;

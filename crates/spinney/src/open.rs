@@ -1,15 +1,15 @@
 //! Opening, making and checking a volume of any format.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use blockdev::{Access, Device, Locator};
 use formats::{CheckOptions, CheckReport, Devices, Format, MakeOptions, OptionError, VolumeOptions};
-use vfs::{Errno, Result};
+use vfs::Result;
 
-use crate::formats::{device_error, format_named, format_names, recognise};
-use crate::progress::{Cancellable, Progress, Reporter};
+use crate::device_errors::device_error;
+use crate::formats::{assume, format_named, format_names};
+use crate::progress::{Cancellable, ProgressFn, Reporter};
 use crate::volume::Volume;
 
 /// Opens the volume in an image file or on an unmounted block device, and recognises its format.
@@ -33,7 +33,7 @@ pub fn open(image: impl AsRef<Path>, options: &VolumeOptions) -> Result<Volume> 
 /// # Errors
 /// As [`open`].
 pub fn open_devices(devices: Devices, options: &VolumeOptions) -> Result<Volume> {
-    open_as(recognise(first(&devices)?)?, devices, options)
+    open_as(assume(first(&devices)?)?, devices, options)
 }
 
 /// Opens the volume on these devices as `format`, without recognising it first: for a volume whose primary superblock
@@ -47,7 +47,8 @@ pub fn open_as(format: &'static dyn Format, devices: Devices, options: &VolumeOp
 
 /// Makes a volume of the format named `format` (`"btrfs"`, `"f2fs"`) and opens it for writing. `image` is an unmounted
 /// block device or an image file, which [`MakeOptions::size()`] creates if there is none. Everything in it is
-/// overwritten, without asking whether it holds a file system.
+/// overwritten, without asking whether it holds a file system. Options by name ([`MakeOptions::option`]): btrfs has
+/// `csum` (`crc32c`, `xxhash64`, `sha256`, `blake2b`) and `nodesize` (`4K` to `64K`); f2fs has none.
 ///
 /// # Errors
 /// `EINVAL` for an unknown format or option; `ENOSPC` for a size that is too small for the format; else as [`open`].
@@ -70,19 +71,14 @@ pub fn make_devices(devices: Devices, format: &str, options: &MakeOptions) -> Re
     Ok(Volume::new(format, format.make(devices, options)?))
 }
 
-/// Checks the volume in an image file or on an unmounted block device, and writes nothing. `watch` is called with the
-/// progress at most every 50 ms, by any thread of the check but never by two at once; [`ControlFlow::Break`] cancels
-/// the check. The last call need not be the end: a short check may call it only once.
+/// Checks the volume in an image file or on an unmounted block device, and writes nothing. The last call of `watch`
+/// need not be the end: a short check may call it only once.
 ///
 /// A damaged volume is no error: the damage is in the report.
 ///
 /// # Errors
-/// As [`open`]; `ECANCELED` after `watch` returned [`ControlFlow::Break`].
-pub fn check(
-    image: impl AsRef<Path>,
-    options: &CheckOptions,
-    watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-) -> Result<CheckReport> {
+/// As [`open`]; `ECANCELED` after `watch` returned [`std::ops::ControlFlow::Break`].
+pub fn check(image: impl AsRef<Path>, options: &CheckOptions, watch: ProgressFn<'_>) -> Result<CheckReport> {
     let image = image.as_ref();
     check_devices(devices(image, Access::READ)?, options, watch).map_err(|error| error.during("check").at(image))
 }
@@ -91,12 +87,8 @@ pub fn check(
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_devices(
-    devices: Devices,
-    options: &CheckOptions,
-    watch: &mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send),
-) -> Result<CheckReport> {
-    let format = recognise(first(&devices)?)?;
+pub fn check_devices(devices: Devices, options: &CheckOptions, watch: ProgressFn<'_>) -> Result<CheckReport> {
+    let format = assume(first(&devices)?)?;
     let passes = format.passes();
     if let Some(unknown) = options.passes.iter().find(|id| !passes.iter().any(|pass| pass.id == **id)) {
         return Err(OptionError::wrong(format!("`{unknown}` is no pass of the check of {}", format.name())).into());
@@ -105,17 +97,16 @@ pub fn check_devices(
     // Once it is cancelled no device answers any more, so that the check comes to its end.
     let devices = devices.into_iter().map(|device| Cancellable::over(device, reporter.cancelled())).collect();
     let report = format.check(devices, options, &reporter);
-    reporter.finish();
-    if reporter.is_cancelled() { Err(Errno::ECANCELED.into()) } else { report }
+    reporter.end(report)
 }
 
 /// Opens the devices of a list.
-fn devices(list: &Path, access: Access) -> Result<Devices> {
+pub(crate) fn devices(list: &Path, access: Access) -> Result<Devices> {
     let found = Locator::parse_list(list);
     found.and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect()).map_err(device_error)
 }
 
-fn first(devices: &[Arc<dyn Device>]) -> Result<&dyn Device> {
+pub(crate) fn first(devices: &[Arc<dyn Device>]) -> Result<&dyn Device> {
     let none = || OptionError::wrong("devices of a volume: expected 1 or more, found none");
     Ok(&**devices.first().ok_or_else(none)?)
 }

@@ -9,35 +9,39 @@ use std::time::{Duration, Instant};
 use blockdev::{Device, Error, Op, Result};
 use checking::Watch;
 use parking_lot::Mutex;
+use transfer::Observer;
 
 /// The caller is told no more often than this.
-const INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// How far an operation has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes done: read from the devices by a check, copied or shared as file contents by a copy.
+    /// Bytes done: read from the devices by a check, a repair or a scrub, moved by a balance, copied or shared as file
+    /// contents by a copy, of the stream by a send or a receipt.
     pub bytes: u64,
-    /// Estimate of `bytes` at the end, which may change; 0 if unknown, and always 0 in a copy.
+    /// Estimate of `bytes` at the end, which may change; 0 if unknown.
     pub bytes_total: u64,
-    /// Inodes that were checked; in a copy, names that are done: files, directories, further hard links.
+    /// Inodes that were checked; in a copy or receipt, names that are done: files, directories, further hard links; in
+    /// a balance, block groups.
     pub inodes: u64,
 }
 
-/// Whom progress is told to.
-pub(crate) type Told<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
+/// The callback of an operation. It is called with the progress at most every 50 ms, by any thread of the operation but
+/// never by two at once; [`ControlFlow::Break`] cancels the operation.
+pub type ProgressFn<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
 
 /// Collects the progress of several threads and tells it to the caller, one call at a time.
 pub(crate) struct Reporter<'a> {
     bytes: AtomicU64,
     bytes_total: AtomicU64,
     inodes: AtomicU64,
-    told: Mutex<(Told<'a>, Option<Instant>)>,
+    told: Mutex<(ProgressFn<'a>, Option<Instant>)>,
     cancelled: Arc<AtomicBool>,
 }
 
 impl<'a> Reporter<'a> {
-    pub(crate) fn new(told: Told<'a>) -> Self {
+    pub(crate) fn new(told: ProgressFn<'a>) -> Self {
         Self {
             bytes: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
@@ -82,6 +86,21 @@ impl<'a> Reporter<'a> {
         }
     }
 
+    /// The result of the operation; `ECANCELED` if it was cancelled.
+    pub(crate) fn end<T>(&self, result: vfs::Result<T>) -> vfs::Result<T> {
+        self.finish();
+        if self.is_cancelled() { Err(vfs::Errno::ECANCELED.into()) } else { result }
+    }
+
+    /// Sets the progress of an operation that counts by itself; `Break` if it is cancelled.
+    pub(crate) fn set(&self, progress: Progress) -> ControlFlow<()> {
+        self.bytes.store(progress.bytes, Ordering::Relaxed);
+        self.bytes_total.store(progress.bytes_total, Ordering::Relaxed);
+        self.inodes.store(progress.inodes, Ordering::Relaxed);
+        self.tell();
+        if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
     fn progress(&self) -> Progress {
         Progress {
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -102,6 +121,28 @@ impl Watch for Reporter<'_> {
 
     fn set_total(&self, bytes: u64) {
         self.bytes_total.store(bytes, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Reporter::is_cancelled(self)
+    }
+}
+
+impl Observer for Reporter<'_> {
+    fn done(&self) {
+        self.add(0, 1);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.add(bytes, 0);
+    }
+
+    fn shared(&self, bytes: u64) {
+        self.add(bytes, 0);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Reporter::is_cancelled(self)
     }
 }
 

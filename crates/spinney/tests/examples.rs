@@ -139,3 +139,28 @@ fn an_example_without_arguments_says_how_to_use_it() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: "), "{name}");
     }
 }
+
+#[test]
+fn an_image_is_backed_up_damaged_rescued_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let [image, dest, undo, out] = ["image", "dest", "undo", "out"].map(|name| dir.path().join(name));
+    let volume = spinney::make(&image, "btrfs", &spinney::MakeOptions::new().size(128 << 20)).unwrap();
+    volume.create_subvolume("home").unwrap();
+    volume.write("home/letter", "Dear Ada,").unwrap();
+    volume.close().unwrap();
+    let backup = |path: &str| run("backup", &[&image, Path::new("/home"), &dest, Path::new(path)]);
+    let said = backup("/first");
+    assert!(said.contains("snapshot home.") && said.ends_with("restored to /first\n"), "{said}");
+    assert!(backup("/second").contains("verify home."));
+    let volume = spinney::open(&dest, &spinney::VolumeOptions::new().read_only(true)).unwrap();
+    assert_eq!(volume.read("second/letter").unwrap(), b"Dear Ada,");
+
+    assert!(run("repair", &[&image, &undo]).contains("nothing to repair"));
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[(64 << 20) + 200] ^= 1;
+    std::fs::write(&image, bytes).unwrap();
+    assert!(run("rescue", &[&image, &out]).ends_with("0 files are damaged or lost\n"));
+    assert_eq!(std::fs::read(out.join("home/letter")).unwrap(), b"Dear Ada,");
+    assert!(run("repair", &[&image, &undo]).contains("bytes written"));
+    assert!(run("repair", &[&image, &dir.path().join("again")]).contains("nothing to repair"));
+}

@@ -34,7 +34,7 @@ pub enum Cause {
     /// A volume refused a call, or it failed.
     #[error("{0}")]
     Volume(#[source] vfs::Error),
-    /// [`crate::Watch::is_cancelled`] asked for the end.
+    /// [`crate::Observer::is_cancelled`] asked for the end.
     #[error("cancelled")]
     Cancelled,
     /// The source is damaged: a name that would lead out of its directory.

@@ -8,11 +8,11 @@ use vfs::Metadata;
 use vfs::file_system::NodeKind;
 
 use crate::error::{Error, Result};
+use crate::observer::Observer;
 use crate::queue;
 use crate::rules::{FileId, file_id};
 use crate::source::{HostSource, Name, Source, host_metadata};
 use crate::walk::Options;
-use crate::watch::Watch;
 
 /// Files up to this size are counted apart: file systems may store them with their metadata.
 const SMALL_FILE_BYTES: u64 = 2048;
@@ -81,7 +81,7 @@ pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
 ///
 /// # Errors
 /// Those of the source; [`crate::Cause::Cancelled`].
-pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Watch) -> Result<Totals> {
+pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -> Result<Totals> {
     let root = source.top(Path::new(""))?.attr;
     let mut total = Totals { names: 1, ..Totals::default() };
     if !root.is_dir() {

@@ -3,7 +3,7 @@
 //! ```text
 //!  Source (host, volume) --walk--> rules --> Sink (host, volume)
 //!                                    |
-//!                              Watch (progress, failures, cancellation)
+//!                              Observer (progress, failures, cancellation)
 //! ```
 //!
 //! A [`Transfer`] walks a [`Source`] with a few threads. For each name [`Rules`] decide whether it is copied, and with
@@ -17,15 +17,15 @@
 //! * A directory gets its times after its last name was made, since every name changes them.
 //! * With one thread the sink sees the same calls in the same order for the same source.
 //!
-//! Failure: [`Watch::failed`] decides for each file and directory whether the others are copied; without it the first
-//! failure ends the transfer. Complete files stay. Callers: commands, and programs that fill or read images.
+//! Failure: [`Observer::failed`] decides for each file and directory whether the others are copied; without it the
+//! first failure ends the transfer. Complete files stay. Callers: commands, and programs that fill or read images.
 //!
 //! ```no_run
 //! # fn copy(volume: &vfs::Volume) -> transfer::Result<()> {
-//! use transfer::{HostSource, Options, Transfer, Sharing, VolumeOptions, VolumeSink};
+//! use transfer::{HostSource, Options, Transfer, Sharing, VolumeSinkOptions, VolumeSink};
 //!
 //! let source = HostSource::open("/srv/www")?;
-//! let sink = VolumeSink::new(volume, "/", VolumeOptions::default());
+//! let sink = VolumeSink::new(volume, "/", VolumeSinkOptions::default());
 //! Transfer::new(&source, &sink, &Options::default(), &()).contents()
 //! # }
 //! ```
@@ -34,22 +34,22 @@ mod contents;
 mod emulation;
 mod error;
 mod estimate;
+mod observer;
 mod queue;
 mod root_dirs;
 mod rules;
 mod sink;
 mod source;
 mod walk;
-mod watch;
 
 pub use contents::{Contents, CopyEnd, copy_data, data_bytes};
 pub use emulation::{Emulator, unloaded_emulator};
 pub use error::{Cause, Error, Result};
 pub use estimate::{Totals, measure, measure_host};
+pub use observer::{Loss, Observer};
 pub use queue::default_threads;
 pub use root_dirs::path_of;
 pub use rules::{FileId, Rules, SET_ID, file_id};
-pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeOptions, VolumeSink};
+pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeSink, VolumeSinkOptions};
 pub use source::{Found, HostSource, Name, Source, VolumeFile, VolumeSource};
 pub use walk::{Options, Transfer};
-pub use watch::{Loss, Watch};

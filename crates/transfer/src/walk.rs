@@ -22,11 +22,11 @@ use vfs::file_system::KnownNode;
 
 use crate::contents::{Contents, NO_CONTENTS};
 use crate::error::{Cause, Error, Result};
+use crate::observer::{Loss, Observer};
 use crate::queue::{self, Queue, default_threads};
 use crate::rules::{Decision, FileId, Rules, Taken, file_id};
 use crate::sink::{Item, Made, Sink};
 use crate::source::{Found, Name, Source};
-use crate::watch::{Loss, Watch};
 
 /// Names that one thread makes before another may take over. A directory's names share blocks of a tree, so short runs
 /// would make the threads wait for each other.
@@ -56,7 +56,7 @@ pub struct Transfer<'a, S, K> {
     source: &'a S,
     sink: &'a K,
     options: &'a Options,
-    watch: &'a dyn Watch,
+    watch: &'a dyn Observer,
     /// The first name in the sink of each file with several.
     links: Mutex<HashMap<FileId, PathBuf>>,
     /// The directory that is being made, where it may be below its own source.
@@ -123,7 +123,7 @@ struct Entry<'n, C> {
 }
 
 impl<C: Contents> Entry<'_, C> {
-    fn item<'a>(&'a self, watch: &'a dyn Watch) -> Item<'a> {
+    fn item<'a>(&'a self, watch: &'a dyn Observer) -> Item<'a> {
         let Self { name, from, to, found } = self;
         Item { name, from, to, node: &found.node, contents: &found.contents, watch }
     }
@@ -146,7 +146,7 @@ struct Waiting<'n> {
 }
 
 impl Waiting<'_> {
-    fn item<'a>(&'a self, watch: &'a dyn Watch) -> Item<'a> {
+    fn item<'a>(&'a self, watch: &'a dyn Observer) -> Item<'a> {
         let Self { name, from, to, node, .. } = self;
         Item { name, from, to, node, contents: &NO_CONTENTS, watch }
     }
@@ -175,7 +175,7 @@ impl<'n> Batch<'n> {
 
 impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     /// A copy from `source` to `sink`.
-    pub fn new(source: &'a S, sink: &'a K, options: &'a Options, watch: &'a dyn Watch) -> Self {
+    pub fn new(source: &'a S, sink: &'a K, options: &'a Options, watch: &'a dyn Observer) -> Self {
         Self { source, sink, options, watch, links: Mutex::default(), own: Mutex::default() }
     }
 
@@ -191,7 +191,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     /// gets its metadata.
     ///
     /// # Errors
-    /// The first failure for which [`Watch::failed`] does not continue.
+    /// The first failure for which [`Observer::failed`] does not continue.
     pub fn contents_of(&self, from: &Path, to: &Path) -> Result<()> {
         let begin = || {
             let mut node = self.source.top(from)?;
@@ -210,7 +210,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
     /// left it out. For a node that the target does not permit it returns true and reports [`Loss::Device`].
     ///
     /// # Errors
-    /// The failure of this name; below it, the first failure for which [`Watch::failed`] does not continue.
+    /// The failure of this name; below it, the first failure for which [`Observer::failed`] does not continue.
     pub fn one(&self, from: &Path, to: &Path) -> Result<bool> {
         let (is_made, sub) = self.top(from, to).map_err(|error| match self.source.display(from) {
             Some(shown) => error.about(shown),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use transfer::{
-    Cause, Error, Existing, HostOptions, HostSink, HostSource, Options, Origin, Rules, Sharing, Transfer,
-    VolumeOptions, VolumeSink, VolumeSource, Watch, measure, measure_host,
+    Cause, Error, Existing, HostOptions, HostSink, HostSource, Observer, Options, Origin, Rules, Sharing, Transfer,
+    VolumeSink, VolumeSinkOptions, VolumeSource, measure, measure_host,
 };
 use vfs::Volume;
 use vfs_conformance::MemoryFs;
@@ -66,10 +66,10 @@ fn a_tree_comes_back_as_it_was() {
         let options = Options { thread_count, ..Options::default() };
         let (first, second) = (volume(), volume());
         let host = HostSource::open(source.path()).unwrap();
-        let sink = VolumeSink::new(&first, "/", VolumeOptions::default());
+        let sink = VolumeSink::new(&first, "/", VolumeSinkOptions::default());
         Transfer::new(&host, &sink, &options, &()).contents().unwrap();
         let between = VolumeSource::new(&first, "/");
-        let sink = VolumeSink::new(&second, "/", VolumeOptions::default());
+        let sink = VolumeSink::new(&second, "/", VolumeSinkOptions::default());
         Transfer::new(&between, &sink, &options, &()).contents().unwrap();
         let out = target.path().join(thread_count.to_string());
         let (back, sink) = (VolumeSource::new(&second, "/"), HostSink::create(&out, HostOptions::default()).unwrap());
@@ -89,7 +89,7 @@ struct Counting {
     ends: AtomicBool,
 }
 
-impl Watch for Counting {
+impl Observer for Counting {
     fn done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -110,10 +110,10 @@ fn one_failure_hides_no_other_file_unless_it_is_to_end_the_copy() {
     fill(source.path());
     let host = HostSource::open(source.path()).unwrap();
     let options = Options { thread_count: 1, ..Options::default() };
-    let copy = |watch: &dyn Watch| {
+    let copy = |watch: &dyn Observer| {
         let volume = volume();
         volume.write("/small", "in the way").unwrap();
-        let sink = VolumeSink::new(&volume, "/", VolumeOptions::default());
+        let sink = VolumeSink::new(&volume, "/", VolumeSinkOptions::default());
         (Transfer::new(&host, &sink, &options, watch).contents(), volume)
     };
     let watch = Counting::default();
@@ -139,7 +139,7 @@ fn one_file_goes_to_another_name_with_another_owner() {
     fill(source.path());
     let (host, volume) = (HostSource::open(source.path()).unwrap(), volume());
     let options = Options { rules: Rules { owner: Some((7, 8)), ..Rules::default() }, ..Options::default() };
-    let sink = VolumeSink::new(&volume, "/", VolumeOptions::default());
+    let sink = VolumeSink::new(&volume, "/", VolumeSinkOptions::default());
     let transfer = Transfer::new(&host, &sink, &options, &());
     assert!(transfer.one(Path::new("small"), Path::new("renamed")).unwrap());
     assert!(transfer.one(Path::new("sub"), Path::new("dir")).unwrap());
@@ -157,7 +157,7 @@ fn many_threads_replace_files_by_complete_copies() {
     fill(source.path());
     let (host, first, second) = (HostSource::open(source.path()).unwrap(), volume(), volume());
     let options = Options { thread_count: 8, ..Options::default() };
-    let sink = VolumeSink::new(&first, "/", VolumeOptions::default());
+    let sink = VolumeSink::new(&first, "/", VolumeSinkOptions::default());
     Transfer::new(&host, &sink, &options, &()).contents().unwrap();
     second.create_dir_all("/sub/deep").unwrap();
     for number in 0..600 {
@@ -166,7 +166,8 @@ fn many_threads_replace_files_by_complete_copies() {
     let from = VolumeSource::new(&first, "/");
     let copy = |existing| {
         let origin = Origin::OtherVolume;
-        let sink = VolumeSink::new(&second, "/", VolumeOptions { existing, origin, ..VolumeOptions::default() });
+        let sink =
+            VolumeSink::new(&second, "/", VolumeSinkOptions { existing, origin, ..VolumeSinkOptions::default() });
         Transfer::new(&from, &sink, &options, &()).contents()
     };
     let error = copy(Existing::Fail).unwrap_err();
@@ -187,7 +188,7 @@ fn a_directory_goes_into_itself_once() {
     volume.write("/a/b/file", "text").unwrap();
     let (source, options) = (VolumeSource::new(&volume, ""), Options::default());
     let origin = Origin::ThisVolume(Sharing::Auto);
-    let sink = VolumeSink::new(&volume, "", VolumeOptions { origin, ..VolumeOptions::default() });
+    let sink = VolumeSink::new(&volume, "", VolumeSinkOptions { origin, ..VolumeSinkOptions::default() });
     let transfer = Transfer::new(&source, &sink, &options, &());
     assert!(transfer.one(Path::new("/a"), Path::new("/a/b/copy")).unwrap());
     assert_eq!(volume.read("/a/b/copy/b/file").unwrap(), b"text");

@@ -65,7 +65,7 @@ fn the_newest_member_counts_and_each_has_its_own_item() {
 fn superblocks_are_written_to_every_member_with_its_own_item() {
     let devices = [member(1, 2, |_| ()), member(2, 2, |_| ())];
     let (pool, mut superblock) = open(&devices, Mode::Strict).unwrap();
-    let pool = Pool { access: Access::ReadWrite, ..pool };
+    let pool = Pool { access: Intent::ReadWrite, ..pool };
     superblock.fields_mut().generation.set(9);
     superblock.change_item(DevId(2), |item| item.bytes_used.set(3 * M));
     superblock.change_item(DevId(1), |item| item.bytes_used.set(2 * M));
@@ -88,7 +88,7 @@ fn missing_members_are_named_with_their_numbers() {
     let known = pool.missing(3).unwrap();
     assert_eq!(known, MemberError::Missing { present: 1, count: 3, missing: vec![DevId(2)] });
     let Err(Error::Members(error)) = pool.settle_members(&superblock, &items(3)) else { panic!() };
-    let text = "1 of 3 devices are given, missing: device 2, 3: name all of them, with commas (A,B)";
+    let text = "1 of 3 devices are given, missing: device 2, 3";
     assert_eq!(error.to_string(), text);
 
     let (pool, superblock) = open(&devices, Mode::Degraded).unwrap();
@@ -158,7 +158,7 @@ fn superblocks_that_lie_about_devices_are_refused() {
 #[test]
 fn several_devices_are_not_written() {
     let devices = [member(1, 2, |_| ()), member(2, 2, |_| ())];
-    let how = Opening { access: Access::ReadWrite, ..Opening::default() };
+    let how = Opening { access: Intent::ReadWrite, ..Opening::default() };
     let error = Pool::open(&devices, &how, Arc::new(Workers::inline())).unwrap_err();
     let text = "unsupported: writing volumes of several devices; they can only be read so far";
     assert_eq!(error.to_string(), text);

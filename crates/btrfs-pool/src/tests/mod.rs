@@ -32,7 +32,7 @@ fn memory_devices(count: u64) -> Vec<Arc<MemoryDevice>> {
     (0..count).map(|_| Arc::new(MemoryDevice::new(80 * M))).collect()
 }
 
-fn pool_on(devices: &[Arc<MemoryDevice>], access: Access) -> Pool {
+fn pool_on(devices: &[Arc<MemoryDevice>], access: Intent) -> Pool {
     let devices = (1..)
         .zip(devices)
         .map(|(id, device)| {
@@ -49,7 +49,7 @@ fn add(pool: &Pool, start: u64, len: u64, flags: BlockGroupFlags, stripes: &[Str
 }
 
 /// One device, and a DUP chunk of 8 MiB at 1 GiB with copies at 10 MiB and 30 MiB.
-fn dup_pool(access: Access) -> (Arc<MemoryDevice>, Pool) {
+fn dup_pool(access: Intent) -> (Arc<MemoryDevice>, Pool) {
     let devices = memory_devices(1);
     let pool = pool_on(&devices, access);
     let flags = BlockGroupFlags::METADATA | BlockGroupFlags::DATA | BlockGroupFlags::DUP;
@@ -83,7 +83,7 @@ fn csums_of(pool: &Pool, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_bad_copy_of_a_block_is_mended_from_the_other() {
-    let (device, pool) = dup_pool(Access::ReadWrite);
+    let (device, pool) = dup_pool(Intent::ReadWrite);
     let good = pattern(16 << 10);
     pool.write(&[DataRun { at: AT, parts: &[&good[..100], &good[100..]] }]).unwrap();
     assert_eq!(on_device(&device, COPIES[1], good.len()), good);
@@ -100,7 +100,7 @@ fn a_bad_copy_of_a_block_is_mended_from_the_other() {
 
 #[test]
 fn a_read_only_pool_mends_nothing() {
-    let (device, pool) = dup_pool(Access::ReadOnly);
+    let (device, pool) = dup_pool(Intent::ReadOnly);
     let good = pattern(16 << 10);
     device.write_at(COPIES[1], &[&good]).unwrap();
     let mut found = vec![0; good.len()];
@@ -113,7 +113,7 @@ fn a_read_only_pool_mends_nothing() {
 
 #[test]
 fn two_copies_bad_in_different_sectors_give_good_data() {
-    let (device, pool) = dup_pool(Access::ReadWrite);
+    let (device, pool) = dup_pool(Intent::ReadWrite);
     let good = pattern(8 * 4096);
     let csums = csums_of(&pool, &good);
     pool.write(&[DataRun { at: AT, parts: &[&good] }]).unwrap();
@@ -131,7 +131,7 @@ fn two_copies_bad_in_different_sectors_give_good_data() {
 
 #[test]
 fn no_good_copy_is_an_error_and_no_bytes() {
-    let (device, pool) = dup_pool(Access::ReadWrite);
+    let (device, pool) = dup_pool(Intent::ReadWrite);
     let good = pattern(4 * 4096);
     let csums = csums_of(&pool, &good);
     pool.write(&[DataRun { at: AT, parts: &[&good] }]).unwrap();
@@ -154,7 +154,7 @@ fn no_good_copy_is_an_error_and_no_bytes() {
 
 #[test]
 fn too_few_checksums_are_a_mismatch() {
-    let (_, pool) = dup_pool(Access::ReadWrite);
+    let (_, pool) = dup_pool(Intent::ReadWrite);
     let mut found = vec![0; 8192];
     let csums = csums_of(&pool, &found[..4096]);
     assert!(matches!(pool.read(AT, &mut found, Expect::Csums(&csums)), Err(Error::NoGoodCopy { .. })));
@@ -226,7 +226,7 @@ fn a_mirror_on_another_device_stands_in_for_one_that_does_not_answer() {
 #[test]
 fn striped_data_comes_back_as_it_was_written() {
     let devices = memory_devices(4);
-    let pool = pool_on(&devices, Access::ReadWrite);
+    let pool = pool_on(&devices, Intent::ReadWrite);
     let data = BlockGroupFlags::DATA;
     let four = [stripe(1, M), stripe(2, 2 * M), stripe(3, 3 * M), stripe(4, 4 * M)];
     add(&pool, 0, 16 * M, data | BlockGroupFlags::RAID0, &four).unwrap();
@@ -273,7 +273,7 @@ fn a_batch_of_blocks_reaches_the_device_as_few_writes() {
 
 #[test]
 fn addresses_outside_every_chunk_are_corruption() {
-    let (_, pool) = dup_pool(Access::ReadWrite);
+    let (_, pool) = dup_pool(Intent::ReadWrite);
     let mut buf = vec![0; 4096];
     for at in [0, 1024 * M - 4096, 1024 * M - 1, 1032 * M - 1, 1032 * M, u64::MAX - 1, u64::MAX] {
         let read = pool.read(Logical(at), &mut buf, Expect::Unchecked);
@@ -285,7 +285,7 @@ fn addresses_outside_every_chunk_are_corruption() {
 
 #[test]
 fn chunk_maps_that_contradict_themselves_are_refused() {
-    let (_, pool) = dup_pool(Access::ReadWrite);
+    let (_, pool) = dup_pool(Intent::ReadWrite);
     let data = BlockGroupFlags::DATA;
     let dup = data | BlockGroupFlags::DUP;
     let foreign = Stripe { device_uuid: uuid(9), ..stripe(1, 50 * M) };

@@ -71,7 +71,7 @@ pub(super) fn put(device: &MemoryDevice, superblock: &Superblock, mirror: usize)
     device.write_at(offset, &[superblock.sealed(offset).unwrap().bytes()]).unwrap();
 }
 
-fn open(device: &Arc<MemoryDevice>, access: Access) -> Result<(Pool, FsSuper)> {
+fn open(device: &Arc<MemoryDevice>, access: Intent) -> Result<(Pool, FsSuper)> {
     let how = Opening { access, ..Opening::default() };
     Pool::open(&[Arc::clone(device) as Arc<dyn Device>], &how, Arc::new(Workers::inline()))
 }
@@ -83,13 +83,13 @@ fn on_disk(change: impl FnOnce(&mut DiskSuperblock)) -> Arc<MemoryDevice> {
 }
 
 /// The error message of an open, if it fails.
-fn refusal(access: Access, change: impl FnOnce(&mut DiskSuperblock)) -> Option<String> {
+fn refusal(access: Intent, change: impl FnOnce(&mut DiskSuperblock)) -> Option<String> {
     open(&on_disk(change), access).err().map(|error| error.to_string())
 }
 
 #[test]
 fn a_pool_knows_its_system_chunks_when_open() {
-    let (pool, superblock) = open(&on_disk(|_| ()), Access::ReadWrite).unwrap();
+    let (pool, superblock) = open(&on_disk(|_| ()), Intent::ReadWrite).unwrap();
     assert_eq!(superblock.generation(), btrfs_disk::Generation(8));
     assert_eq!(pool.node_bytes(), 16384);
     let chunks = pool.chunks().all();
@@ -100,7 +100,7 @@ fn a_pool_knows_its_system_chunks_when_open() {
 #[test]
 fn every_copy_that_fits_is_written() {
     let device = on_disk(|_| ());
-    let (pool, mut superblock) = open(&device, Access::ReadWrite).unwrap();
+    let (pool, mut superblock) = open(&device, Intent::ReadWrite).unwrap();
     superblock.fields_mut().generation.set(9);
     pool.write_superblock(&superblock).unwrap();
     let copies = supers::Copies::read(&*device);
@@ -120,11 +120,11 @@ fn a_damaged_primary_is_stood_in_for_only_when_reading() {
     let device = on_disk(|_| ());
     put(&device, &superblock(|fields| fields.generation.set(6)), 1);
     device.write_at(64 * K + 2000, &[b"rot"]).unwrap();
-    assert!(matches!(open(&device, Access::ReadWrite), Err(Error::Corrupt(_))));
-    let (_, found) = open(&device, Access::ReadOnly).unwrap();
+    assert!(matches!(open(&device, Intent::ReadWrite), Err(Error::Corrupt(_))));
+    let (_, found) = open(&device, Intent::ReadOnly).unwrap();
     assert_eq!(found.generation().0, 6);
     device.write_at(64 * M + 2000, &[b"rot"]).unwrap();
-    assert!(matches!(open(&device, Access::ReadOnly), Err(Error::Corrupt(_))));
+    assert!(matches!(open(&device, Intent::ReadOnly), Err(Error::Corrupt(_))));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_torn_primary_is_stood_in_for_when_writing_too() {
         put(&device, &next, 0);
         put(&device, &superblock(|fields| fields.generation.set(mirror)), 1);
         device.write_at(64 * K + 2000, &[b"old"]).unwrap();
-        let opened = open(&device, Access::ReadWrite);
+        let opened = open(&device, Intent::ReadWrite);
         assert_eq!(opened.is_ok(), is_opened, "mirror of commit {mirror}");
         if let Ok((_, found)) = opened {
             assert_eq!(found.generation().0, mirror);
@@ -148,17 +148,17 @@ fn devices_that_are_cut_off_are_read_and_not_written() {
     let small = MemoryDevice::new(70 * M);
     put(&small, &superblock(|_| ()), 0);
     let small = Arc::new(small);
-    assert!(open(&small, Access::ReadOnly).is_ok());
-    let error = open(&small, Access::ReadWrite).unwrap_err();
+    assert!(open(&small, Intent::ReadOnly).is_ok());
+    let error = open(&small, Intent::ReadWrite).unwrap_err();
     assert!(error.to_string().starts_with("corrupt size of the device"), "{error}");
     let tiny = Arc::new(MemoryDevice::new(65 * K));
-    assert!(matches!(open(&tiny, Access::ReadOnly), Err(Error::Device(_))));
-    assert!(matches!(open(&tiny, Access::ReadWrite), Err(Error::Device(_))));
+    assert!(matches!(open(&tiny, Intent::ReadOnly), Err(Error::Device(_))));
+    assert!(matches!(open(&tiny, Intent::ReadWrite), Err(Error::Device(_))));
 }
 
 #[test]
 fn features_beyond_the_store_are_refused_by_name() {
-    let both = [Access::ReadOnly, Access::ReadWrite];
+    let both = [Intent::ReadOnly, Intent::ReadWrite];
     for (bit, name) in [
         (Incompat::ZONED, "zoned"),
         (Incompat::EXTENT_TREE_V2, "extent_tree_v2"),
@@ -190,8 +190,8 @@ fn features_that_can_only_be_read_are_refused_for_writing() {
         (&seed, "unsupported: writing with seeding (reading is possible)"),
     ];
     for (change, message) in cases {
-        assert_eq!(refusal(Access::ReadOnly, change), None, "{message}");
-        assert_eq!(refusal(Access::ReadWrite, change).as_deref(), Some(message));
+        assert_eq!(refusal(Intent::ReadOnly, change), None, "{message}");
+        assert_eq!(refusal(Intent::ReadWrite, change).as_deref(), Some(message));
     }
 }
 
@@ -203,12 +203,12 @@ fn system_chunks_must_lie_on_the_device() {
             fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
             fields.sys_chunk_array_size.set(u32::try_from(array.len()).unwrap());
         });
-        assert!(matches!(open(&device, Access::ReadOnly), Err(Error::Corrupt(_))));
+        assert!(matches!(open(&device, Intent::ReadOnly), Err(Error::Corrupt(_))));
     }
 }
 
 #[test]
 fn a_device_that_is_only_read_is_not_opened_for_writing() {
     let read_only = Arc::new(MemoryDevice::new(80 * M).into_read_only());
-    assert!(matches!(open(&read_only, Access::ReadWrite), Err(Error::ReadOnly)));
+    assert!(matches!(open(&read_only, Intent::ReadWrite), Err(Error::ReadOnly)));
 }

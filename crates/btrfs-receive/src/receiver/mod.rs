@@ -11,12 +11,13 @@ mod resume;
 use crate::error::{Cause, Error, Result};
 use crate::node_ref::NodeRef;
 use crate::note;
+use crate::options::{Notices, Options};
 use crate::origins::{Origins, Wanted};
 use crate::path;
 use crate::subvolume::Target;
-use crate::watch::{Options, Watch};
 use btrfs::{Generation, Received, TreeId, Volume};
 use btrfs_stream::{Command, Decoder, Prefix, ResumePoint, Version};
+use checking::Watch;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
@@ -151,13 +152,14 @@ impl<'v> Receiver<'v> {
         self.subvolumes().and_then(|own| own.delete(self.dir.node(), &name)).map_err(Error::Discard)
     }
 
-    /// Receives the streams of `input`, which should be buffered. Complete subvolumes are durable on return, also after
-    /// a failure.
+    /// Receives the streams of `input`, which should be buffered. Complete subvolumes are durable when this returns,
+    /// also after a failure. `watch` gets the bytes of the stream and the nodes that were made; it may cancel the
+    /// receipt between two commands.
     ///
     /// # Errors
-    /// Any [`Error`]. The incomplete subvolume then stays: [`Receiver::unfinished`].
-    pub fn receive(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
-        let received = self.receive_all(input, watch);
+    /// Every [`Error`]. The subvolume that was being built then stays as it is: [`Receiver::unfinished`].
+    pub fn receive(&mut self, input: impl Read, watch: &dyn Watch, notices: &mut dyn Notices) -> Result<()> {
+        let received = self.receive_all(input, watch, notices);
         match received {
             Err(error) if self.options.resumable => {
                 self.leave(&error);
@@ -167,10 +169,10 @@ impl<'v> Receiver<'v> {
         }
     }
 
-    fn receive_all(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
+    fn receive_all(&mut self, input: impl Read, watch: &dyn Watch, notices: &mut dyn Notices) -> Result<()> {
         let mut decoder = Decoder::open(input)?.ok_or(Error::Empty)?;
         loop {
-            self.receive_one(&mut decoder, watch)?;
+            self.receive_one(&mut decoder, watch, notices)?;
             if self.options.stops_at_end || !decoder.next_stream()? {
                 break;
             }
@@ -179,7 +181,12 @@ impl<'v> Receiver<'v> {
     }
 
     /// Receives one stream up to its end command.
-    fn receive_one(&mut self, decoder: &mut Decoder<impl Read>, watch: &mut dyn Watch) -> Result<()> {
+    fn receive_one(
+        &mut self,
+        decoder: &mut Decoder<impl Read>,
+        watch: &dyn Watch,
+        notices: &mut dyn Notices,
+    ) -> Result<()> {
         let version = decoder.version();
         match decoder.rest_of() {
             Some(point) if self.options.resumable => self.go_on(point).map_err(Error::GoOn)?,
@@ -187,6 +194,9 @@ impl<'v> Receiver<'v> {
             None => {}
         }
         loop {
+            if watch.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
             let (at, before) = (decoder.position(), decoder.taken());
             let Some(command) = decoder.command()? else {
                 return Err(Error::NotWhole { at });
@@ -196,19 +206,21 @@ impl<'v> Receiver<'v> {
             // A stream may begin another subvolume without an end command (`send -e`).
             self.passes &= !begins;
             let skips = self.is_there_already(before, is_end)?;
-            let applied = if skips { Ok(()) } else { self.apply(&command, version, watch) };
+            let applied = if skips { Ok(()) } else { self.apply(&command, version, notices) };
             let applied = applied.map_err(|cause| Error::Command {
                 at,
                 name: command.name(),
                 path: command.path().unwrap_or_default().to_vec(),
                 cause,
             });
+            let is_made = !skips && applied.is_ok() && is_making(&command);
             self.report.bytes = decoder.position();
-            watch.position(self.report.bytes);
+            watch.add_bytes(self.report.bytes.saturating_sub(at));
+            watch.add_inodes(u64::from(is_made));
             match applied {
                 Ok(()) if skips => {}
                 Ok(()) => self.report.commands = self.report.commands.saturating_add(1),
-                Err(error) => self.failed(error, begins || is_end || self.options.resumable, watch)?,
+                Err(error) => self.failed(error, begins || is_end || self.options.resumable, notices)?,
             }
             if is_end {
                 self.passes = false;
@@ -222,7 +234,7 @@ impl<'v> Receiver<'v> {
 
     /// Counts a failure. Returns the error if the limit is reached, or if no later command makes sense without this
     /// one.
-    fn failed(&mut self, error: Error, is_fatal: bool, watch: &mut dyn Watch) -> Result<()> {
+    fn failed(&mut self, error: Error, is_fatal: bool, notices: &mut dyn Notices) -> Result<()> {
         let Some(building) = self.building.as_mut().filter(|_| !is_fatal) else {
             return Err(error);
         };
@@ -231,17 +243,17 @@ impl<'v> Receiver<'v> {
         if self.options.errors_max > 0 && self.failures >= self.options.errors_max {
             return Err(error);
         }
-        watch.failed(&error);
+        notices.failed(&error);
         Ok(())
     }
 
-    fn apply(&mut self, command: &Command<'_>, version: Version, watch: &mut dyn Watch) -> Result<(), Cause> {
+    fn apply(&mut self, command: &Command<'_>, version: Version, notices: &mut dyn Notices) -> Result<(), Cause> {
         match *command {
             Command::Subvol { path, uuid, ctransid } => {
                 self.complete()?;
                 let name = path::subvolume_name(path)?;
                 check_uuid(uuid)?;
-                watch.begun(name, false);
+                notices.begun(name, false);
                 if self.options.resumable {
                     return self.begin_resumable(name, (uuid, ctransid, version), None);
                 }
@@ -252,8 +264,9 @@ impl<'v> Receiver<'v> {
                 self.complete()?;
                 let name = path::subvolume_name(path)?;
                 check_uuid(uuid)?;
-                let parent = self.origin(Wanted { uuid: parent_uuid, sent: parent_ctransid, role: "parent" }, watch)?;
-                watch.begun(name, true);
+                let parent =
+                    self.origin(Wanted { uuid: parent_uuid, sent: parent_ctransid, role: "parent" }, notices)?;
+                notices.begun(name, true);
                 if self.options.resumable {
                     return self.begin_resumable(name, (uuid, ctransid, version), Some(&parent));
                 }
@@ -267,25 +280,21 @@ impl<'v> Receiver<'v> {
                 let (uuid, sent) = (range.from_uuid, range.from_ctransid);
                 let origin = match uuid == target.uuid {
                     true => Arc::clone(target.root()),
-                    false => self.origin(Wanted { uuid, sent, role: "source of a clone" }, watch)?,
+                    false => self.origin(Wanted { uuid, sent, role: "source of a clone" }, notices)?,
                 };
                 let target = &mut self.building.as_mut().ok_or(Cause::NoSubvolume)?.target;
                 target.with_flags_off(command, |target| target.share(range, &origin))
             }
             _ => {
                 let building = self.building.as_mut().ok_or(Cause::NoSubvolume)?;
-                building.target.apply(command)?;
-                if is_making(command) {
-                    watch.made();
-                }
-                Ok(())
+                building.target.apply(command)
             }
         }
     }
 
     /// Finds an origin of the stream.
-    fn origin(&mut self, wanted: Wanted, watch: &mut dyn Watch) -> Result<Arc<NodeRef>, Cause> {
-        let mut warn = |cause: &Cause| watch.warned(cause);
+    fn origin(&mut self, wanted: Wanted, notices: &mut dyn Notices) -> Result<Arc<NodeRef>, Cause> {
+        let mut warn = |cause: &Cause| notices.warned(cause);
         let warn: Option<&mut dyn FnMut(&Cause)> = if self.options.takes_changed { Some(&mut warn) } else { None };
         self.origins.find(self.volume, wanted, warn)
     }

@@ -5,14 +5,15 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use rustix::io::Errno;
 use serde::Serialize;
-use spinney::btrfs::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as Cause, Volume};
-use spinney::{Blame, Errno as Number, Error as VolumeError};
+use spinney::btrfs::{
+    BalanceEnd, BalanceSpec, BalanceStatus, CallerError, Error as Cause, Volume, balance as run_balance, resume_balance,
+};
+use spinney::{Blame, Errno as Number, Error as VolumeError, ProgressFn};
 
 use super::format;
 use super::server_report::{self, read_reply};
@@ -193,12 +194,12 @@ impl Balance {
                 let spec = self.spec()?;
                 match image.mounted_dir()? {
                     Some(dir) => order_and_watch(&dir, &format!("start {spec}"), *how, out),
-                    None => balance(image, *how, out, |volume, watch| volume.balance(spec, watch)),
+                    None => balance(image, *how, out, |volume, watch| run_balance(volume, spec, watch)),
                 }
             }
             Command::Resume { image, how } => match image.mounted_dir()? {
                 Some(dir) => order_and_watch(&dir, "resume", *how, out),
-                None => balance(image, *how, out, |volume, watch| volume.resume_balance(watch)),
+                None => balance(image, *how, out, resume_balance),
             },
             Command::Status { image, json } => {
                 let status = match image.mounted_dir()? {
@@ -263,15 +264,12 @@ fn name(image: &ImageArgs) -> String {
     names::escaped(image.image.as_os_str().as_bytes()).to_string()
 }
 
-/// Receives the progress of a balance that runs in this process.
-type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>;
-
 /// Balances an image.
 fn balance(
     image: &ImageArgs,
     how: How,
     out: &mut Output,
-    run: impl FnOnce(&Volume, Watch<'_>) -> Result<BalanceEnd, VolumeError>,
+    run: impl FnOnce(&Volume, ProgressFn<'_>) -> Result<BalanceEnd, VolumeError>,
 ) -> Result<()> {
     if how.background {
         return Err(Failure::usage(format!("{}: only a mount goes on in the background", name(image))).into());
@@ -280,11 +278,9 @@ fn balance(
     let interrupt = Interrupt::catch()?;
     let shown = Arc::new(Progress::default());
     let bar = Bar::new(&shown, !how.quiet);
-    let mut last = BalanceProgress::default();
     let ended = run(&volume, &mut |progress| {
-        last = *progress;
-        show(&shown, progress);
-        if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        shown.show(progress);
+        if interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     drop(bar);
     let progress = match ended {
@@ -298,12 +294,6 @@ fn balance(
     Ok(())
 }
 
-fn show(shown: &Progress, progress: &BalanceProgress) {
-    shown.names.store(progress.completed, Ordering::Relaxed);
-    shown.bytes.store(progress.moved_bytes.min(progress.bytes), Ordering::Relaxed);
-    shown.bytes_total.store(progress.bytes, Ordering::Relaxed);
-}
-
 /// Sends an order to the server of a mount, and shows the progress.
 fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result<()> {
     order(dir, text)?;
@@ -312,7 +302,7 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
     let mut status = of_mount(dir)?;
     let mut polling = Polling::default();
     while status.is_running && !how.background {
-        show(&shown, &status.progress);
+        shown.show(&(&status.progress).into());
         polling.wait();
         status = of_mount(dir)?;
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{Error, Result};
 use spinney::VolumeOptions;
 use spinney::blockdev::{Device, Locator};
+use spinney::btrfs::check::Error as CheckError;
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
 use spinney::btrfs::store::Error as StoreError;
 use spinney::btrfs::{
-    CallerError, Error as VolumeError, SHRINKS, Volume, VolumeOptions as Own, open_with as open_changed,
+    CallerError, Error as VolumeError, MemberError, SHRINKS, Volume, VolumeOptions as Own, open_with as open_changed,
 };
 
 use super::info;
@@ -108,6 +109,16 @@ pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
         return Some(of_store(error));
     }
     cause.is::<spinney::btrfs::disk::Corrupt>().then_some(Status::Corrupt)
+}
+
+/// The remedy for an error.
+pub(super) fn advice(cause: &(dyn StdError + 'static)) -> Option<&'static str> {
+    let member = match (cause.downcast_ref(), cause.downcast_ref()) {
+        (Some(VolumeError::Members(member)), _) => Some(&**member),
+        (_, Some(CheckError::Members(member))) => Some(member),
+        _ => cause.downcast_ref(),
+    };
+    matches!(member, Some(MemberError::Missing { .. })).then_some("name all of them, with commas (A,B)")
 }
 
 fn of_volume(error: &VolumeError) -> Status {

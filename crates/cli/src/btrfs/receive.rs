@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{BufReader, IsTerminal as _, Read, Write as _};
+use std::mem::take;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,10 +11,12 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::btrfs::Volume;
-use spinney::btrfs::receive::{Cause, Error, Options, Receiver, Watch};
+use spinney::ProgressFn;
+use spinney::btrfs::receive::{Cause, Error, Notices, Options, Receiver};
 use spinney::btrfs::stream::Decoder;
 use spinney::btrfs::stream::dump::Dump;
+use spinney::btrfs::{Volume, receive};
+use spinney::checking::Watched;
 
 use super::format;
 use crate::commands::failure::{Failure, Status, one_line};
@@ -151,13 +155,14 @@ impl Receive {
         let bar = Bar::new(&progress, !self.quiet);
         let (received, report) = match mount {
             Some(mount) => {
-                let passed = Passed { input, progress: Arc::clone(&progress) };
+                let passed = Watched::new(input, &*progress);
                 let report = mount.give(self.words(&mount)?, passed)?;
                 (Ok(()), serde_json::from_str(&report).context("what the server reports")?)
             }
             None => {
                 let volume = format::open_to_fill(&image)?;
-                let (received, report) = self.receive(&volume, input, &mut Shown(&progress))?;
+                let mut printed = Events::default();
+                let (received, report) = self.receive(&volume, input, &mut printed, &mut progress.follow())?;
                 // Complete subvolumes are kept even if a later one failed.
                 let closed = volume.close();
                 (received.and_then(|()| Ok(closed?)), serde_json::to_value(&report)?)
@@ -178,7 +183,13 @@ impl Receive {
 
     /// Receives the streams. The inner result is the outcome of the streams; a receive that cannot begin fails as a
     /// whole.
-    fn receive(&self, volume: &Volume, input: impl Read, watch: &mut dyn Watch) -> Result<(Result<()>, Report)> {
+    fn receive(
+        &self,
+        volume: &Volume,
+        input: impl Read,
+        events: &mut Events,
+        watch: ProgressFn<'_>,
+    ) -> Result<(Result<()>, Report)> {
         let options = Options {
             stops_at_end: self.end_cmd,
             errors_max: self.max_errors,
@@ -188,10 +199,9 @@ impl Receive {
             ..Options::default()
         };
         let mut receiver = Receiver::new(volume, &self.dir, options).map_err(failure)?;
-        let mut watch = Warned { inner: watch, warnings: Vec::new() };
-        let received = receiver.receive(input, &mut watch).map_err(failure);
+        let received = receive(&mut receiver, input, events, watch).map_err(failure);
         let received = received.or_else(|error| self.clear_up(&mut receiver, error));
-        Ok((received, Report { warnings: watch.warnings, ..shown(receiver.report()) }))
+        Ok((received, Report { warnings: take(&mut events.warnings), ..shown(receiver.report()) }))
     }
 
     /// The command line for the server of a mount.
@@ -216,15 +226,15 @@ impl Receive {
     pub(super) fn receive_from(&self, volume: &Volume, input: impl Read, changed: &mut Vec<Vec<u8>>) -> Result<String> {
         use std::os::unix::ffi::OsStrExt as _;
         let input = BufReader::with_capacity(READ_BYTES, input);
-        let mut failed = Noted(Vec::new());
-        let (received, report) = self.receive(volume, input, &mut failed)?;
+        let mut events = Events { failures: Some(Vec::new()), ..Events::default() };
+        let (received, report) = self.receive(volume, input, &mut events, &mut |_| ControlFlow::Continue(()))?;
         let made = report.subvolumes.iter().map(|made| &made.path).chain(&report.incomplete);
         changed.extend(made.map(|path| path.0.clone()));
         // A failure leaves an entry of unknown name.
         changed.push([self.dir.as_os_str().as_bytes(), b"/?"].concat());
         let synced = volume.sync();
         received.map_err(|error| {
-            let texts: Vec<String> = failed.0.drain(..).chain([one_line(&error)]).collect();
+            let texts: Vec<String> = events.failures.take().into_iter().flatten().chain([one_line(&error)]).collect();
             Failure::new(crate::commands::failure::status_of(&error), texts.join("; "))
         })?;
         synced?;
@@ -297,38 +307,14 @@ impl Receive {
     }
 }
 
-/// Shows progress in the bar, and failures on the standard error.
-struct Shown<'a>(&'a Progress);
-
-impl Watch for Shown<'_> {
-    fn position(&mut self, bytes: u64) {
-        self.0.bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    fn made(&mut self) {
-        self.0.add_name();
-    }
-
-    fn failed(&mut self, error: &Error) {
-        eprintln!("spinney: {error}");
-    }
-}
-
-/// Keeps warnings, and passes all other events on.
-struct Warned<'a> {
-    inner: &'a mut dyn Watch,
+/// The events of a receipt: warnings are kept, failed commands too if there is a list for them, else they are printed.
+#[derive(Default)]
+struct Events {
     warnings: Vec<String>,
+    failures: Option<Vec<String>>,
 }
 
-impl Watch for Warned<'_> {
-    fn position(&mut self, bytes: u64) {
-        self.inner.position(bytes);
-    }
-
-    fn made(&mut self) {
-        self.inner.made();
-    }
-
+impl Notices for Events {
     fn warned(&mut self, cause: &Cause) {
         if self.warnings.len() < NOTED_MAX {
             self.warnings.push(cause.to_string());
@@ -336,36 +322,11 @@ impl Watch for Warned<'_> {
     }
 
     fn failed(&mut self, error: &Error) {
-        self.inner.failed(error);
-    }
-}
-
-/// Keeps failures, for the answer.
-struct Noted(Vec<String>);
-
-impl Watch for Noted {
-    fn position(&mut self, _bytes: u64) {}
-
-    fn made(&mut self) {}
-
-    fn failed(&mut self, error: &Error) {
-        if self.0.len() < NOTED_MAX {
-            self.0.push(error.to_string());
+        match &mut self.failures {
+            None => eprintln!("spinney: {error}"),
+            Some(failures) if failures.len() < NOTED_MAX => failures.push(error.to_string()),
+            Some(_) => {}
         }
-    }
-}
-
-/// A reader that counts.
-struct Passed<R> {
-    input: R,
-    progress: Arc<Progress>,
-}
-
-impl<R: Read> Read for Passed<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.input.read(buffer)?;
-        self.progress.add_bytes(u64::try_from(count).unwrap_or(0));
-        Ok(count)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use clap::Args;
 use serde::Serialize;
 use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::check::{Code, CodeTable as _, Report};
-use spinney::btrfs::repair::{Older, Options, Plan, Step, Undo, plan};
+use spinney::btrfs::repair::{Older, Plan, Step, Undo};
+use spinney::{RepairOptions, plan_repair};
 
 use crate::commands::failure::one_line;
 use crate::commands::human;
@@ -20,7 +21,7 @@ use crate::commands::image::explain;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 
-use crate::check_report::{Ended, Shown};
+use crate::check_report::Ended;
 
 /// Repair an image that is not mounted: shows the plan, and carries it out with --apply
 ///
@@ -101,22 +102,24 @@ impl Repair {
             writeln!(out, "{}: as it was before the repair ({} restored)", image.display(), human::bytes(bytes))?;
             return Ok(());
         }
-        let plan = self.plan(image).map_err(failed)?;
+        let repair = self.plan(image).map_err(failed)?;
+        let no_plan = || Ended::failed(format!("{}: no repair of btrfs", image.display()));
+        let plan: &Plan = repair.own().ok_or_else(no_plan)?;
         let is_whole = plan.is_complete() && plan.older.is_none();
         let is_applied = self.apply && plan.has_changes() && (is_whole || self.partial);
         if !self.json {
-            print(out, image, &plan)?;
+            print(out, image, plan)?;
             out.finish()?;
         }
-        let file = if is_applied { Some(self.carry_out(image, &plan).map_err(failed)?) } else { None };
+        let file = if is_applied { Some(self.carry_out(image, &repair).map_err(failed)?) } else { None };
         if self.json {
-            out.json(&json(&plan, file.as_deref()))?;
+            out.json(&json(plan, file.as_deref()))?;
         } else if let Some(file) = &file {
             let (file, image) = (file.display(), image.display());
             writeln!(out, "Done, and durable. `spinney repair --undo {file} {image}` takes it back.")?;
         }
         out.finish()?;
-        self.status(image, &plan, is_applied)
+        self.status(image, plan, is_applied)
     }
 
     fn status(&self, image: &Path, plan: &Plan, is_applied: bool) -> Result<()> {
@@ -143,32 +146,23 @@ impl Repair {
         }
     }
 
-    fn plan(&self, image: &Path) -> Result<Plan> {
+    fn plan(&self, image: &Path) -> Result<spinney::Repair> {
         if image.is_dir() {
             let text = "a directory: the image itself is repaired, and must not be mounted";
             return Err(anyhow::anyhow!("{}: {text}", image.display()));
         }
-        let devices = Locator::parse_list(image)?;
-        if devices.len() > 1 {
-            return Err(spinney::btrfs::repair::Error::SeveralDevices(u64::try_from(devices.len())?).into());
-        }
-        let device = blockdev::open(&Locator::parse(image)?, Access::READ)?;
-        let options = Options {
-            steps: self.steps.clone(),
-            changes_bytes_max: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            check_memory_bytes: 256 << 20,
-            folder: std::env::temp_dir(),
-            threads: 0,
+        let options = RepairOptions {
+            steps: self.steps.iter().map(|step| step.id().to_owned()).collect(),
+            memory: Some(self.memory),
+            ..RepairOptions::default()
         };
         let progress = Arc::new(Progress::default());
-        let bar = Bar::new(&progress, !self.quiet);
-        let plan = plan(&device, &options, &Shown(Arc::clone(&progress)));
-        drop(bar);
-        Ok(plan?)
+        let _bar = Bar::new(&progress, !self.quiet);
+        Ok(plan_repair(image, &options, &mut progress.follow())?)
     }
 
     /// Writes the undo file, and then the image.
-    fn carry_out(&self, image: &Path, plan: &Plan) -> Result<PathBuf> {
+    fn carry_out(&self, image: &Path, repair: &spinney::Repair) -> Result<PathBuf> {
         let is_file = std::fs::metadata(image).is_ok_and(|about| about.is_file());
         if self.undo_file.is_none() && !is_file {
             // A device has no directory beside it for an undo file on disk.
@@ -179,18 +173,7 @@ impl Repair {
             name.push(".undo");
             PathBuf::from(name)
         });
-        let named = || format!("the undo file {}", path.display());
-        let device = blockdev::open(&Locator::parse(image)?, Access::WRITE)?;
-        let file = File::options().write(true).create_new(true).open(&path).with_context(named)?;
-        let saved = plan.write_undo(&mut BufWriter::new(&file)).map_err(Error::from);
-        if let Err(error) = saved.and_then(|()| Ok(file.sync_all()?)) {
-            // An incomplete undo file is of no use: the image has not been changed yet.
-            let _ = std::fs::remove_file(&path);
-            return Err(error.context(named()));
-        }
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        File::open(dir).and_then(|dir| dir.sync_all()).with_context(named)?;
-        plan.apply(&*device)?;
+        repair.apply(&path)?;
         Ok(path)
     }
 

@@ -11,6 +11,7 @@ pub(crate) const FACE: Face = Face {
     report: |volume, json, out| format::report(format::own(volume)?, json, out),
     warn: |volume| format::tell_of_cut(format::own(volume)?),
     status: format::status,
+    advice: format::advice,
     jobs: |volume| Some(Arc::new(jobs::OfVolume::new(volume.btrfs()?.clone()))),
     chooses: place::chooses,
     place: place::find,

@@ -3,13 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::marker;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::btrfs::stream::ResumePoint;
-use spinney::btrfs::{SendError, SendOptions, Volume};
+use spinney::btrfs::{SendError, SendOptions, Sending, Volume, send};
+use spinney::checking::Watched;
 
 use super::format;
 use crate::commands::failure::{Failure, Status};
@@ -80,24 +82,6 @@ enum Source {
     Mount(Box<OnMount>),
 }
 
-/// A writer that counts.
-struct Counted<W> {
-    inner: W,
-    progress: Arc<Progress>,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.inner.write(bytes)?;
-        self.progress.add_bytes(u64::try_from(count).unwrap_or(0));
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
 impl Send {
     pub(crate) fn run(&self) -> Result<()> {
         if self.compressed_data && self.proto < 2 {
@@ -123,13 +107,12 @@ impl Send {
         })
     }
 
-    fn send(&self, source: &Source, output: impl Write + marker::Send) -> Result<()> {
+    fn send(&self, source: &Source, mut output: impl Write + marker::Send) -> Result<()> {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
-        let mut output =
-            BufWriter::with_capacity(WRITE_BYTES, Counted { inner: output, progress: Arc::clone(&progress) });
         let volume = match source {
             Source::Mount(mount) => {
+                let output = BufWriter::with_capacity(WRITE_BYTES, Watched::new(output, &*progress));
                 let warnings = mount.take(self.words(mount)?, output)?;
                 warnings.lines().for_each(|text| eprintln!("spinney: warning: {text}"));
                 return Ok(());
@@ -144,7 +127,7 @@ impl Send {
         for text in self.warnings(volume)? {
             eprintln!("spinney: warning: {text}");
         }
-        self.write(volume, &mut output, || progress.add_name())
+        self.write(volume, &mut output, Some(&progress))
     }
 
     /// Warnings about subvolumes that are sent although the receiver may have them in another state.
@@ -182,13 +165,14 @@ impl Send {
     }
 
     /// As the server of a mount: writes the stream to the client. Returns warnings, one a line.
-    pub(super) fn send_to(&self, volume: &Volume, output: impl Write) -> Result<String> {
+    pub(super) fn send_to(&self, volume: &Volume, mut output: impl Write) -> Result<String> {
         let warnings = self.warnings(volume)?;
-        self.write(volume, &mut BufWriter::with_capacity(WRITE_BYTES, output), || {})?;
+        self.write(volume, &mut output, None)?;
         Ok(warnings.join("\n"))
     }
 
-    fn write(&self, volume: &Volume, output: &mut impl Write, mut sent: impl FnMut()) -> Result<()> {
+    fn write(&self, volume: &Volume, output: &mut impl Write, progress: Option<&Progress>) -> Result<()> {
+        let mut before = spinney::Progress::default();
         let mut options = SendOptions {
             version: self.proto,
             compressed_data: self.compressed_data,
@@ -202,10 +186,16 @@ impl Send {
                 None if !self.clones.is_empty() => volume.closest_parent(path, &clones)?,
                 parent => parent.as_deref(),
             };
-            let done = volume.send(path, parent, &clones, &options, &mut *output);
+            let sending = Sending { subvolume: path, parent, clones: &clones, options: options.clone() };
+            let mut last = before;
+            let done = send(volume, &sending, output, &mut |now| {
+                last = spinney::Progress { bytes: before.bytes.saturating_add(now.bytes), ..before };
+                progress.into_iter().for_each(|progress| progress.show(&last));
+                ControlFlow::Continue(())
+            });
             done.map_err(|error| explain(error, path))?;
             options.rest_from = None;
-            sent();
+            before = spinney::Progress { inodes: last.inodes.saturating_add(1), ..last };
             clones.push(path);
         }
         output.flush().context("the stream")

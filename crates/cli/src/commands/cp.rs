@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use spinney::transfer::{Existing, Options, Origin, Rules, Sharing, Transfer, VolumeOptions, VolumeSink, VolumeSource};
+use spinney::transfer::{
+    Existing, Options, Origin, Rules, Sharing, Transfer, VolumeSink, VolumeSinkOptions, VolumeSource,
+};
 use spinney::vfs::Volume;
 
 use super::dest::Dest;
@@ -325,6 +327,7 @@ impl Filling<'_> {
         report.bytes_shared = report.bytes_shared.saturating_add(shared);
         report.bytes_copied = report.bytes_copied.saturating_add(copied);
         let losses = &tally.losses;
+        tally.tell_shortened();
         let unkept = count(&losses.xattrs);
         if unkept > 0 {
             warn(&format!("{unkept} attributes and flags were not copied: the destination does not accept them"));
@@ -340,7 +343,7 @@ impl Filling<'_> {
     }
 
     /// How files of an image or a mount are copied.
-    fn settings(&self, is_within: bool, is_own: bool) -> (Options, VolumeOptions) {
+    fn settings(&self, is_within: bool, is_own: bool) -> (Options, VolumeSinkOptions) {
         let Allowed { devices, setid } = self.cp.trust.allowed(is_own);
         let owner = self.is_user.then(maker);
         let rules = Rules {
@@ -350,12 +353,12 @@ impl Filling<'_> {
             keeps_setid: setid,
             ..Rules::default()
         };
-        let volume_options = VolumeOptions {
+        let volume_options = VolumeSinkOptions {
             existing: if self.cp.force { Existing::Exchange } else { Existing::Fail },
             keeps_partial: self.cp.partial,
             origin: if is_within { Origin::ThisVolume(self.cp.reflink.into()) } else { Origin::OtherVolume },
             user: owner.map(|(uid, _)| uid),
-            ..VolumeOptions::default()
+            ..VolumeSinkOptions::default()
         };
         (Options { rules, ..Options::default() }, volume_options)
     }
@@ -365,7 +368,7 @@ impl Filling<'_> {
         &self,
         FromTo { volume: from, paths, to }: FromTo<'_>,
         dest: Dest<'_>,
-        (options, volume_options): (Options, VolumeOptions),
+        (options, volume_options): (Options, VolumeSinkOptions),
         tally: &Tally<'_>,
     ) -> Result<Vec<PathBuf>> {
         let is_within = volume_options.origin != Origin::OtherVolume;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use spinney::blockdev::{Device, Locator};
 use spinney::remote::Jobs;
@@ -29,6 +29,8 @@ pub(crate) struct Face {
     pub(crate) warn: fn(&Volume) -> Result<()>,
     /// The exit status of an error of the format; `None` for other errors.
     pub(crate) status: fn(&(dyn StdError + 'static)) -> Option<Status>,
+    /// The remedy for an error of the format's own, as the end of a message.
+    pub(crate) advice: fn(&(dyn StdError + 'static)) -> Option<&'static str>,
     /// Commands of the format that the server of a mount runs.
     pub(crate) jobs: fn(&Volume) -> Option<Arc<dyn Jobs>>,
     /// True for mount options that choose the visible part of an image.
@@ -58,6 +60,7 @@ impl Face {
         report,
         warn: |_| Ok(()),
         status: |_| None,
+        advice: |_| None,
         jobs: |_| None,
         chooses: |_| false,
         place: |_, _, _| Ok(PathBuf::new()),
@@ -99,23 +102,28 @@ fn known() -> &'static [Face] {
     KNOWN.get().copied().unwrap_or_default()
 }
 
+/// The remedy that a format knows for an error.
+pub(crate) fn advice(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(|cause| known().iter().find_map(|face| (face.advice)(cause)))
+}
+
 /// The face of a format.
 pub(crate) fn face(format: &dyn Format) -> &'static Face {
     known().iter().find(|face| face.name == format.name()).unwrap_or(&Face::PLAIN)
 }
 
-/// The format of the volume on a device. If a foreign format is recognised there, a superblock copy of ours may still
-/// exist: the first format is returned, and the message of its failed open names the foreign one.
+/// The format of the volume on a device. If none or a foreign one is recognised there, a superblock copy of ours may
+/// still exist: the first format is returned, and the message of its failed open says what is there.
 ///
 /// # Errors
 /// For a device that cannot be read.
 pub(crate) fn of(device: &dyn Device) -> Result<&'static dyn Format> {
-    match spinney::recognise(device) {
-        Err(error) if error.cause::<spinney::NotRecognised>().is_some() && device.size_bytes() > 0 => {
-            Ok(spinney::formats().into_iter().next().ok_or(error)?)
-        }
-        found => Ok(found?),
-    }
+    let first = || spinney::formats().into_iter().next();
+    let format = match spinney::recognise(device) {
+        Err(error) if error.cause::<spinney::NotRecognised>().is_some() && device.size_bytes() > 0 => first(),
+        found => found?.or_else(first),
+    };
+    format.context("no format is known")
 }
 
 /// The format of a volume on several devices, by the first one.

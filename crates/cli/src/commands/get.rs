@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::Serialize;
 use spinney::transfer::{
-    Existing, HostOptions, HostSink, Options, Rules, Transfer, VolumeSource, Watch, default_threads, measure,
+    Existing, HostOptions, HostSink, Observer, Options, Rules, Transfer, VolumeSource, default_threads, measure,
 };
 use spinney::vfs::Volume;
 
@@ -186,7 +186,7 @@ struct Copying<'a> {
 /// Ends an estimate that is no longer needed.
 struct Estimate<'a>(&'a AtomicBool);
 
-impl Watch for Estimate<'_> {
+impl Observer for Estimate<'_> {
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -253,6 +253,7 @@ impl CopyOut {
         });
         drop(bar);
         tell(&tally);
+        tally.tell_shortened();
         let losses = &tally.losses;
         let withheld = Withheld { devices: count(&losses.withheld_nodes), setid: count(&losses.withheld_setid) };
         self.trust.tell_withheld((image, is_own), withheld);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::blockdev::{Access, Device, Locator};
+use spinney::mounts;
 use spinney::remote::Remote;
 use spinney::{Devices, FileSystem as _, Files, Volume, VolumeOptions};
 
 use crate::commands::failure::{Failure, Status, one_line, status_of};
 use crate::commands::format;
 use crate::commands::magic::Look;
-use crate::commands::mounts;
 use crate::commands::socket::connect;
 use crate::commands::trace::watch::watched;
 
@@ -324,13 +324,11 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         error.context(path.display().to_string())
     };
     let Ok(list) = Locator::parse_list(path) else { return error };
-    let mounted = |part: &Locator| mounts::find_image(part.path()?).ok().flatten();
-    if status_of(&error) == Status::Busy
-        && let Some(mounts::Row { dir, .. }) = list.iter().find_map(mounted)
-    {
-        let (path, dir) = (path.display(), dir.display());
-        let text = format!("{path}: mounted at {dir}; unmount it first, or use the paths below {dir}");
-        return Failure::new(Status::Busy, text).into();
+    if status_of(&error) == Status::Busy {
+        return busy(path, &list, error);
+    }
+    if let Some(advice) = format::advice(&error) {
+        return Failure::new(status_of(&error), format!("{}; {advice}", one_line(&error))).into();
     }
     if status_of(&error) != Status::Corrupt {
         return error;
@@ -346,6 +344,23 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         Ok(None) => with_remedies(part, no_image(path, part, error)),
         _ => with_remedies(part, error),
     }
+}
+
+/// Says where an image in use is mounted, or which process has it open.
+fn busy(path: &Path, devices: &[Locator], error: Error) -> Error {
+    let path = path.display();
+    if let Ok(Some(mounts::Mount { dir, .. })) = mounts::serving_any(devices) {
+        let dir = dir.display();
+        let text = format!("{path}: mounted at {dir}; unmount it first, or use the paths below {dir}");
+        return Failure::new(Status::Busy, text).into();
+    }
+    let holders = devices.iter().filter_map(|device| device.identity().ok().flatten()?.holders().ok()).flatten();
+    let others = holders.filter(|holder| holder.process != std::process::id());
+    let holders: Vec<String> = others.map(|holder| format!("{} (process {})", holder.name, holder.process)).collect();
+    if holders.is_empty() {
+        return error;
+    }
+    Failure::new(Status::Busy, format!("{}: {}", one_line(&error), holders.join(", "))).into()
 }
 
 /// Reports that a file is no image, and the kind of file that it looks like.

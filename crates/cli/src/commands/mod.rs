@@ -33,7 +33,6 @@ pub(crate) mod ls;
 pub(crate) use spinney::magic;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
-mod mounts;
 pub(crate) mod mv;
 pub(crate) mod names;
 pub(crate) mod number;

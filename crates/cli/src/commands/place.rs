@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use spinney::blockdev::Locator;
 
 use crate::commands::format;
-use crate::commands::mounts::{self, Row};
+use spinney::mounts::{self, Mount as Row};
 
 /// The path that an argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! Progress of a long copy: counters that the copying threads add to, and a bar on the terminal.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spinney::checking::Watch;
 
 /// A bar appears only after this time.
 const QUIET_TIME: Duration = Duration::from_secs(2);
@@ -37,6 +39,39 @@ impl Progress {
     /// Adds copied bytes.
     pub(crate) fn add_bytes(&self, count: u64) {
         self.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Progress {
+    /// The callback for an operation of the library, which shows what it reports.
+    pub(crate) fn follow(&self) -> impl FnMut(&spinney::Progress) -> ControlFlow<()> + Send {
+        |now| {
+            self.show(now);
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Shows what an operation of the library reports. A total that is known already stays where the library has none.
+    pub(crate) fn show(&self, now: &spinney::Progress) {
+        self.names.store(now.inodes, Ordering::Relaxed);
+        self.bytes.store(now.bytes, Ordering::Relaxed);
+        if now.bytes_total > 0 {
+            self.bytes_total.store(now.bytes_total, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Watch for Progress {
+    fn add_bytes(&self, bytes: u64) {
+        Self::add_bytes(self, bytes);
+    }
+
+    fn add_inodes(&self, count: u64) {
+        self.names.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn set_total(&self, bytes: u64) {
+        self.bytes_total.store(bytes, Ordering::Relaxed);
     }
 }
 

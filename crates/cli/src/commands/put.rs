@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use spinney::blockdev::Locator;
 use spinney::transfer::{
-    Existing, HostSource, Options, Rules, Transfer, VolumeOptions, VolumeSink, default_threads, measure_host,
+    Existing, HostSource, Options, Rules, Transfer, VolumeSink, VolumeSinkOptions, default_threads, measure_host,
 };
 use spinney::vfs::Volume;
 
@@ -127,7 +127,7 @@ impl Put {
 /// Copies files of this machine into an image.
 pub(crate) struct CopyIn {
     pub(crate) options: Options,
-    pub(crate) volume: VolumeOptions,
+    pub(crate) volume: VolumeSinkOptions,
 }
 
 /// Destination of a source.
@@ -148,7 +148,7 @@ impl CopyIn {
             ..Rules::default()
         };
         let existing = if replaces { Existing::Replace } else { Existing::Fail };
-        let volume = VolumeOptions { existing, ..VolumeOptions::default() };
+        let volume = VolumeSinkOptions { existing, ..VolumeSinkOptions::default() };
         Self { options: Options { rules, ..Options::default() }, volume }
     }
 

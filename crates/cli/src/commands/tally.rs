@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spinney::transfer::{Error, Loss, Watch};
+use spinney::transfer::{Error, Loss, Observer};
 
 use crate::commands::failures::{Failures, ends};
 use crate::commands::interrupt::Interrupt;
+use crate::commands::output::warn;
 use crate::commands::progress::Progress;
 
 /// Counters of the losses of a copy, by kind.
@@ -21,6 +22,8 @@ pub(crate) struct Losses {
     pub(crate) withheld_nodes: AtomicU64,
     /// Files without set-user and set-group bits or capabilities that the options left out.
     pub(crate) withheld_setid: AtomicU64,
+    /// Files that became shorter while they were copied.
+    pub(crate) shortened: AtomicU64,
     /// Files without these, because their owner or group changed.
     pub(crate) disowned: AtomicU64,
 }
@@ -56,7 +59,17 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Watch for Tally<'_> {
+impl Tally<'_> {
+    /// Warns of files that became shorter while they were copied.
+    pub(crate) fn tell_shortened(&self) {
+        let shortened = count(&self.losses.shortened);
+        if shortened > 0 {
+            warn(&format!("{shortened} files became shorter while they were copied: the copies end where they ended"));
+        }
+    }
+}
+
+impl Observer for Tally<'_> {
     fn tried(&self) {
         if self.counted == Counted::Tried {
             self.progress.add_name();
@@ -89,6 +102,7 @@ impl Watch for Tally<'_> {
             Loss::Device => &losses.nodes,
             Loss::WithheldDevice => &losses.withheld_nodes,
             Loss::WithheldPower => &losses.withheld_setid,
+            Loss::Shortened => &losses.shortened,
             Loss::DisownedPower => &losses.disowned,
             _ => &losses.xattrs,
         };

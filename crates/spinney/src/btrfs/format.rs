@@ -9,14 +9,16 @@ use btrfs_check::{Code, Options, Pass, PassTable as _};
 use btrfs_disk::Uuid;
 use btrfs_pool::supers::Copies;
 use checking::Watch;
+use codec::checksum::ChecksumType;
 use formats::magic::{Magic, magic};
+use formats::options::{size, unknown};
 use formats::{
     CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, Meaning, OptionError, PassRow, PlacePart,
-    VolumeOptions, single,
+    RepairOptions, RepairPlan, VolumeOptions, single,
 };
-use vfs::{Blame, Errno, Error, FileSystem, Result};
+use vfs::{FileSystem, Result};
 
-use super::options;
+use super::{options, repairing};
 
 /// The name of the format.
 const NAME: &str = "btrfs";
@@ -57,15 +59,19 @@ impl Format for Btrfs {
     }
 
     fn make(&self, devices: Devices, options: &MakeOptions) -> Result<Arc<dyn Engine>> {
-        if let Some((name, _)) = options.own.first() {
-            return Err(OptionError::wrong(format!("option `{name}` is unknown")).into());
-        }
-        let own = Own {
+        let mut own = Own {
             label: options.label.clone().into_bytes(),
             fsid: options.uuid.map(Uuid),
             size: options.size,
             ..Own::default()
         };
+        for (name, value) in &options.own {
+            match name.as_str() {
+                "csum" => own.csum = checksum(value)?,
+                "nodesize" => own.nodesize = nodesize(value)?,
+                _ => return Err(unknown(name)),
+            }
+        }
         let (uid, gid) = options.owner;
         let volume = Volume::options().owner(uid, gid).make_device(single(devices, "new btrfs volumes")?, &own)?;
         Ok(Arc::new(BtrfsEngine { volume, served: FsOptions::default() }))
@@ -73,7 +79,11 @@ impl Format for Btrfs {
 
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let own = check_options(options);
-        Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(of_check)?))
+        Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(repairing::of_check)?))
+    }
+
+    fn plan_repair(&self, devices: Devices, options: &RepairOptions, watch: &dyn Watch) -> Result<Box<dyn RepairPlan>> {
+        repairing::plan(devices, options, watch)
     }
 
     fn passes(&self) -> Vec<PassRow> {
@@ -126,6 +136,29 @@ impl Engine for BtrfsEngine {
     fn own(&self) -> &dyn Any {
         &self.volume
     }
+}
+
+/// The checksum of this name (`crc32c`, `xxhash64` or `xxhash`, `sha256`, `blake2b` or `blake2`).
+///
+/// # Errors
+/// Another name.
+pub fn checksum(text: &str) -> Result<ChecksumType, OptionError> {
+    let name = match text {
+        "xxhash" => "xxhash64",
+        "blake2" => "blake2b",
+        name => name,
+    };
+    ChecksumType::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = ChecksumType::ALL.iter().map(|kind| kind.name()).collect();
+        OptionError::wrong(format!("`{text}` is no checksum; there are {}", known.join(", ")))
+    })
+}
+
+/// Bytes of a tree block, from a text such as `16K`.
+fn nodesize(text: &str) -> Result<u32> {
+    let bytes = size("nodesize", text, 4096..=65_536)?;
+    let wrong = || OptionError::wrong(format!("option `nodesize={text}`: expected a power of two"));
+    Ok(u32::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).ok_or_else(wrong)?)
 }
 
 /// The options of `btrfs-check` for a check that is asked for as of any format.
@@ -181,17 +214,6 @@ fn tree_name(tree: u64) -> String {
         number if number < 0 => number.to_string(),
         _ => tree.to_string(),
     }
-}
-
-/// The error of a check that could not be done.
-fn of_check(error: btrfs_check::Error) -> Error {
-    let (errno, blame) = match &error {
-        btrfs_check::Error::NoSuperblock(_) => (Errno::EIO, Blame::Image),
-        btrfs_check::Error::Members(_) => (Errno::EINVAL, Blame::Caller),
-        btrfs_check::Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
-        btrfs_check::Error::Sorting(_) => (Errno::EIO, Blame::Device),
-    };
-    Error::new(errno, blame, error)
 }
 
 /// Which copies of the superblock are right, where the primary is not.

@@ -7,11 +7,17 @@
 //! address space, the store of trees, the items on disk.
 
 mod format;
+mod operations;
 mod options;
+mod repairing;
+mod salvage;
 
 pub(crate) use format::Btrfs;
-pub use format::{SHRINKS, check_options, report_of};
+pub use format::{SHRINKS, check_options, checksum, report_of};
+pub use operations::{Sending, back_up, balance, receive, restore, resume_balance, scrub, send, verify_restored};
 pub use options::{compression, open_with, subvolume_id};
+
+pub use salvage::{RescueOptions, RescueReport, rescue};
 
 #[cfg(feature = "ablation")]
 pub use ::btrfs::ablation;
@@ -23,6 +29,11 @@ pub use ::btrfs::{
     ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent,
     SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
+
+/// Backups of subvolumes as differences, and restores.
+pub mod backup {
+    pub use btrfs_backup::*;
+}
 
 /// Checks a volume without writing to it.
 pub mod check {

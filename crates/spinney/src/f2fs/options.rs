@@ -23,8 +23,8 @@ pub(super) const OPTIONS_HELP: &str =
   inline_xattr        attributes lie in new inodes; noinline_xattr: they do not
   mode=MODE           adaptive: where free segments are few, blocks go to the holes of others (as if not given);
                       lfs: never
-  norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
-                      disable_roll_forward is the same
+  norecovery, disable_roll_forward, nologreplay
+                      with ro: shows the last checkpoint, without what was fsynced after it
   super=COPY          opens the volume by this copy of the superblock: 0 at byte 1024, 1 at byte 5120";
 
 /// Names of the options.
@@ -43,13 +43,14 @@ const NAMES: &[&str] = &[
     "mode",
     "norecovery",
     "disable_roll_forward",
+    "nologreplay",
     "super",
     #[cfg(feature = "ablation")]
     "older",
 ];
 
 /// Of these, those that choose the state that is shown.
-pub(crate) const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward"];
+pub(crate) const SKIPS_RECOVERY: &[&str] = &["norecovery", "disable_roll_forward", "nologreplay"];
 
 /// True for the name of an option that f2fs has.
 pub(super) fn is_option(name: &str) -> bool {
@@ -100,7 +101,6 @@ pub(super) fn wanted(request: &VolumeOptions) -> Result<OpenOptions> {
                 ::f2fs::ablation::set_places_in_turn(true);
                 options
             }
-            ("nologreplay", None) => options.skip_recovery(true),
             ("super", Some(copy)) => match copy {
                 "0" => options.superblock(Some(0)),
                 "1" => options.superblock(Some(1)),
@@ -109,6 +109,10 @@ pub(super) fn wanted(request: &VolumeOptions) -> Result<OpenOptions> {
             ("subvol" | "subvolid", _) => return Err(absent(name, "subvolumes")),
             ("generation", _) => return Err(absent(name, "earlier generations")),
             ("compress", _) => return Err(absent(name, "compression of new contents")),
+            (name, None) if SKIPS_RECOVERY.contains(&name) && !request.read_only => {
+                let text = format!("option `{name}` needs `ro`: the first checkpoint would discard what was fsynced");
+                return Err(OptionError::wrong(text).into());
+            }
             (name, None) if SKIPS_RECOVERY.contains(&name) => options.skip_recovery(true),
             (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
             (name, _) => return Err(unknown(name)),
@@ -139,6 +143,11 @@ mod tests {
     fn own_options_are_known_and_others_refused_by_name() {
         check("ro,norecovery").unwrap();
         check("ro,disable_roll_forward,noatime").unwrap();
+        check("ro,nologreplay").unwrap();
+        for name in SKIPS_RECOVERY {
+            assert!(is_option(name), "{name}");
+            assert!(check(name).unwrap_err().to_string().contains("needs `ro`"), "{name}");
+        }
         check("discard,nodiscard").unwrap();
         check("mode=lfs,mode=adaptive,background_gc=off,background_gc=sync").unwrap();
         check("active_logs=2,active_logs=4,active_logs=6,fsync_mode=strict,fsync_mode=nobarrier,fsync_mode=posix")

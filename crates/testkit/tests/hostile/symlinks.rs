@@ -8,7 +8,7 @@ use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::{EXTENT_DATA, INODE_ITEM};
 use btrfs_disk::{Generation, Key, TreeId};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use btrfs_stream::{Command, Decoder, Encoder, Version};
 use std::path::Path;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ fn a_stream_may_have_the_nul_behind_a_target() {
     let volume = image.open().unwrap();
     let received = |volume: &Volume, target: &[u8]| {
         let mut receiver = Receiver::new(volume, Path::new("/"), Options::default()).unwrap();
-        receiver.receive(&stream(target)[..], &mut Silent)
+        receiver.receive(&stream(target)[..], &(), &mut ())
     };
     received(&volume, b"target\0").unwrap();
     assert_eq!(volume.read_link("/s/link").unwrap(), Path::new("target"));

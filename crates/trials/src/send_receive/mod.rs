@@ -12,7 +12,7 @@ use crate::diff_walk::record::{self, Walk};
 use crate::system::{self, Mount, btrfs_program};
 use anyhow::{Context, Result, ensure};
 use btrfs::{MakeOptions, Volume};
-use btrfs_receive::{Options as ReceiveOptions, Receiver, Silent};
+use btrfs_receive::{Options as ReceiveOptions, Receiver};
 use history::History;
 use std::fs::File;
 use std::io::BufReader;
@@ -152,7 +152,7 @@ fn receive(chain: &Chain, image: &Path) -> Result<()> {
         let is_whole = stream.file_stem().is_some_and(|stem| stem == "whole");
         let dir = Path::new(if is_whole { "/whole" } else { "/" });
         let mut receiver = Receiver::new(&volume, dir, ReceiveOptions::default())?;
-        let received = receiver.receive(BufReader::new(File::open(stream)?), &mut Silent);
+        let received = receiver.receive(BufReader::new(File::open(stream)?), &(), &mut ());
         received.with_context(|| stream.display().to_string())?;
         ensure!(receiver.report().subvolumes.len() == 1, "not one subvolume in {}", stream.display());
     }

@@ -16,7 +16,7 @@ use spinney::blockdev::Device;
 use spinney::btrfs::check::{Marks, Options, check};
 use spinney::btrfs::{check_options, report_of};
 
-use crate::check_report::{Checked, Shown};
+use crate::check_report::Checked;
 use crate::commands::progress::{Bar, Progress};
 use marks::MarkFile;
 
@@ -61,10 +61,9 @@ pub(crate) fn run(wanted: &Wanted<'_>) -> Result<Checked> {
     let options = Options { marks, ..check_options(&asked) };
     let progress = Arc::new(Progress::default());
     let bar = Bar::new(&progress, !wanted.quiet);
-    let watch = Shown(Arc::clone(&progress));
     let report = match wanted.source {
-        Source::Devices(devices, _) => check(devices, &options, &watch).map_err(Error::from),
-        Source::Mount(dir) => mount::check_mount(dir, &options, &watch),
+        Source::Devices(devices, _) => check(devices, &options, &*progress).map_err(Error::from),
+        Source::Mount(dir) => mount::check_mount(dir, &options, &*progress),
     };
     drop(bar);
     Ok(Checked(report_of(report?)))

@@ -98,7 +98,7 @@ fn scrub_image(image: &ImageArgs, read_only: bool, before: ScrubStatus, how: How
     let scrubbed = volume.scrub(options, &mut |progress| {
         keeper.status.progress = sum(&before.progress, progress);
         keeper.status.took_ms = took(before.took_ms, begun.elapsed());
-        show(&shown, &keeper.status.progress);
+        shown.show(&(&keeper.status.progress).into());
         keeper.keep_sometimes();
         rest(how.limit, progress, begun);
         if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -205,7 +205,7 @@ fn watch_mount(dir: &Path, how: How, keeper: &mut Keeper, has_ended: &AtomicBool
     loop {
         let is_last = has_ended.load(Ordering::Acquire);
         keeper.status = of_mount(dir)?;
-        show(&shown, &keeper.status.progress);
+        shown.show(&(&keeper.status.progress).into());
         if is_last {
             match (&keeper.saved, keeper.status.state) {
                 // It was cancelled.
@@ -347,11 +347,6 @@ fn rest(limit: Option<u64>, progress: &ScrubProgress, begun: Instant) {
     if let Some(wait) = limit.and_then(ahead) {
         thread::sleep(wait);
     }
-}
-
-fn show(shown: &Progress, progress: &ScrubProgress) {
-    shown.bytes.store(progress.bytes.min(progress.bytes_total), Ordering::Relaxed);
-    shown.bytes_total.store(progress.bytes_total, Ordering::Relaxed);
 }
 
 /// The report of all parts of a scrub; its faults and files are those of the last part.

@@ -19,7 +19,7 @@ use spinney::transfer::path_of;
 use super::{Mount, Settings};
 use crate::commands::failure::{Failure, Status, one_line};
 use crate::commands::format::{self, Face};
-use crate::commands::mounts::{self as table, Row};
+use spinney::mounts::{self as table, Mount as Row};
 
 /// Flags of each mount by the option that sets them.
 const FLAGS: &[(&str, MountFlags)] = &[

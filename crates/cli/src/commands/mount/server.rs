@@ -23,8 +23,9 @@ use super::signals::{self, Signals};
 use super::{Mount, log, sandbox};
 use crate::commands::failure::{self, Status};
 use crate::commands::format;
+use crate::commands::image;
 use crate::commands::trace::watch;
-use crate::commands::{image, mounts};
+use spinney::mounts;
 
 /// Default bytes of cached metadata: the kernel caches names, attributes and data too, and the whole server has to stay
 /// below 384 MiB.

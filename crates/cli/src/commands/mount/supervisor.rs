@@ -28,7 +28,7 @@ use super::watchdog::{Due, Watchdog};
 use super::write_back::Writer;
 use super::{Mount, Role, log};
 use crate::commands::failure::{self, Failure, Status};
-use crate::commands::mounts::{self as table, Row};
+use spinney::mounts::{self as table, Mount as Row};
 
 /// Share in percent of the machine's dirty pages that a mount may fill, if the kernel collects writes: its default of 1
 /// makes them very slow.

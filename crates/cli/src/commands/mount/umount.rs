@@ -14,8 +14,8 @@ use spinney::blockdev::{Access, Locator};
 
 use super::holders::holders;
 use crate::commands::failure::{Failure, Status};
-use crate::commands::mounts::{self as table, Row};
 use crate::commands::output;
+use spinney::mounts::{self as table, Mount as Row};
 
 /// Longest wait for a server that writes its last data; then a message is printed.
 const WAIT_MAX: Duration = Duration::from_secs(60);

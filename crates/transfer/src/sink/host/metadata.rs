@@ -14,9 +14,9 @@ use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 use super::root::Place;
 use crate::emulation;
 use crate::error::Result;
+use crate::observer::{Loss, Observer};
 use crate::root_dirs::{path_of, set_mode, set_owner};
 use crate::rules::{SET_ID, is_device};
-use crate::watch::{Loss, Watch};
 
 /// The metadata of a file, and the watch that hears of those that the host does not permit.
 #[derive(Clone, Copy)]
@@ -25,13 +25,13 @@ pub(super) struct Given<'a> {
     pub(super) xattrs: &'a Xattrs,
     /// Files get the owner that the source says.
     pub(super) keeps_owners: bool,
-    pub(super) watch: &'a dyn Watch,
+    pub(super) watch: &'a dyn Observer,
 }
 
 static NO_XATTRS: Xattrs = Xattrs::new();
 
 impl<'a> Given<'a> {
-    pub(super) fn of(node: &'a KnownNode, keeps_owners: bool, watch: &'a dyn Watch) -> Self {
+    pub(super) fn of(node: &'a KnownNode, keeps_owners: bool, watch: &'a dyn Observer) -> Self {
         Self { attr: &node.attr, xattrs: node.xattrs.as_ref().unwrap_or(&NO_XATTRS), keeps_owners, watch }
     }
 

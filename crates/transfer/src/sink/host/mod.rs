@@ -37,8 +37,8 @@ use self::root::{Place, Root};
 use super::{Existing, Item, Made, Sink};
 use crate::contents::copy_data;
 use crate::error::{Error, Result};
+use crate::observer::{Loss, Observer};
 use crate::rules::{check_name, is_device};
-use crate::watch::{Loss, Watch};
 
 /// Mode of a file that is being made.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -177,13 +177,14 @@ fn fill_file(fd: &OwnedFd, item: &Item<'_>, buffer: &mut [u8]) -> Result<()> {
         return Ok(());
     }
     let end = copy_data(item.contents, size, buffer, |at, part| write_all(fd, item.watch, at, part))?;
-    if end.at < size {
-        rustix::fs::ftruncate(fd, size)?;
+    let len = item.copied_len(end)?;
+    if end.at < len {
+        rustix::fs::ftruncate(fd, len)?;
     }
     Ok(())
 }
 
-fn write_all(fd: &OwnedFd, watch: &dyn Watch, mut at: u64, mut part: &[u8]) -> Result<()> {
+fn write_all(fd: &OwnedFd, watch: &dyn Observer, mut at: u64, mut part: &[u8]) -> Result<()> {
     while !part.is_empty() {
         watch.check()?;
         match rustix::io::pwrite(fd, part, at) {
@@ -263,11 +264,11 @@ impl Sink for HostSink {
     }
 
     /// At the end: a directory without search permission would deny its children their metadata.
-    fn finish_dir(&self, _path: &Path, _attr: &Metadata, _watch: &dyn Watch) -> Result<()> {
+    fn finish_dir(&self, _path: &Path, _attr: &Metadata, _watch: &dyn Observer) -> Result<()> {
         Ok(())
     }
 
-    fn end(&self, watch: &dyn Watch, xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()> {
+    fn end(&self, watch: &dyn Observer, xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()> {
         let mut dirs = std::mem::take(&mut *self.dirs());
         dirs.sort_unstable_by(|a, b| b.to.cmp(&a.to));
         let mut end = Ok(());

@@ -13,9 +13,9 @@ use vfs::file_system::{SetAttr, XattrMode};
 use super::flags::is_refusal;
 use super::{Item, Made, Origin, VolumeSink};
 use crate::error::{Cause, Error, Result};
+use crate::observer::Loss;
 use crate::rules::file_id;
 use crate::sink::Existing;
-use crate::watch::Loss;
 
 impl VolumeSink<'_> {
     /// Makes a directory whose name exists: merges it, or replaces a file on request.

@@ -71,8 +71,7 @@ impl VolumeSink<'_> {
             item.watch.copied(bytes(part));
             Ok(())
         })?;
-        // The hole at the end, as far as the file still has it.
-        let len = if end.is_short { end.at } else { end.at.max(size.min(item.contents.size()?)) };
+        let len = item.copied_len(end)?;
         if file.metadata()?.size < len {
             file.set_len(len)?;
         }

@@ -9,7 +9,7 @@ use vfs::file_system::NodeFlags;
 use vfs::{Errno, Metadata, Volume};
 
 use crate::error::Result;
-use crate::watch::{Loss, Watch};
+use crate::observer::{Loss, Observer};
 
 /// Flags for the storage of contents: a new file needs them before it has data.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
@@ -29,7 +29,7 @@ pub(super) struct Flags<'a> {
     pub(super) volume: &'a Volume,
     /// They come from the same volume.
     pub(super) is_within: bool,
-    pub(super) watch: &'a dyn Watch,
+    pub(super) watch: &'a dyn Observer,
 }
 
 /// True if a new file with contents got another kind of storage from its directory than its source has.

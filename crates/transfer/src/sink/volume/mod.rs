@@ -1,8 +1,8 @@
 //! A directory of a volume as a sink.
 //!
 //! A name becomes an inode with all its metadata, and a small file with its contents, in one call of the volume; larger
-//! files are streamed, and get their times at the end. [`VolumeOptions`] select further properties kept from another
-//! volume: flags, and shared extents if it is the same one.
+//! files are streamed, and get their times at the end. [`VolumeSinkOptions`] select further properties kept from
+//! another volume: flags, and shared extents if it is the same one.
 //!
 //! Failure: a file that fails is removed, unless the copied part is to stay.
 
@@ -22,9 +22,9 @@ use vfs::{Errno, Metadata, Times, Volume};
 use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
 use crate::error::Result;
+use crate::observer::Observer;
 use crate::root_dirs::joined;
 use crate::rules::{FileId, file_id, is_device};
-use crate::watch::Watch;
 
 /// Origin of files, which decides the properties that can be kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Sharing {
 
 /// How a volume is written.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct VolumeOptions {
+pub struct VolumeSinkOptions {
     /// How a name that exists is treated: the copy fails, or replaces it.
     pub existing: Existing,
     /// The time of the last inode change is copied; otherwise it is the time of the transfer.
@@ -70,7 +70,7 @@ pub struct VolumeOptions {
 pub struct VolumeSink<'a> {
     volume: &'a Volume,
     path: PathBuf,
-    options: VolumeOptions,
+    options: VolumeSinkOptions,
     /// Existing directories of other users.
     left: Mutex<HashSet<PathBuf>>,
     /// Names that were given to copies before they replaced a file.
@@ -79,7 +79,7 @@ pub struct VolumeSink<'a> {
 
 impl<'a> VolumeSink<'a> {
     /// The directory at `path`.
-    pub fn new(volume: &'a Volume, path: impl Into<PathBuf>, options: VolumeOptions) -> Self {
+    pub fn new(volume: &'a Volume, path: impl Into<PathBuf>, options: VolumeSinkOptions) -> Self {
         Self { volume, path: path.into(), options, left: Mutex::default(), exchanged_count: AtomicU64::new(0) }
     }
 
@@ -91,7 +91,7 @@ impl<'a> VolumeSink<'a> {
         matches!(self.options.origin, Origin::ThisVolume(_))
     }
 
-    fn flags<'w>(&'w self, watch: &'w dyn Watch) -> Flags<'w> {
+    fn flags<'w>(&'w self, watch: &'w dyn Observer) -> Flags<'w> {
         Flags { volume: self.volume, is_within: self.is_source(), watch }
     }
 
@@ -226,7 +226,7 @@ impl Sink for VolumeSink<'_> {
         }
     }
 
-    fn finish_dir(&self, path: &Path, attr: &Metadata, watch: &dyn Watch) -> Result<()> {
+    fn finish_dir(&self, path: &Path, attr: &Metadata, watch: &dyn Observer) -> Result<()> {
         let target = joined(&self.path, path);
         if self.is_left(&target) {
             return Ok(());
@@ -238,7 +238,7 @@ impl Sink for VolumeSink<'_> {
         Ok(())
     }
 
-    fn end(&self, _watch: &dyn Watch, _xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()> {
+    fn end(&self, _watch: &dyn Observer, _xattrs: &dyn Fn(&Path) -> Result<Xattrs>) -> Result<()> {
         Ok(())
     }
 
@@ -280,7 +280,7 @@ mod tests {
         let node = KnownNode { attr, target: None, xattrs: None, data: None };
         let path = Path::new("copy");
         let item = Item { name: path.as_os_str(), from: path, to: path, node: &node, contents: &contents, watch: &() };
-        let sink = VolumeSink::new(&volume, "", VolumeOptions::default());
+        let sink = VolumeSink::new(&volume, "", VolumeSinkOptions::default());
         assert_eq!(sink.make(&PathBuf::new(), &item, &mut []).unwrap(), Made::Begun);
         sink.fill(&item, &mut vec![0; 1 << 20]).unwrap();
         volume.read("copy").unwrap()

@@ -7,7 +7,7 @@ use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs::SendOptions;
 use btrfs::{MakeOptions, Volume};
-use btrfs_receive::{Options, Receiver, Silent};
+use btrfs_receive::{Options, Receiver};
 use crash_explorer::{Form, Promises, Random, Script};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Receipt {
 
     fn receive(&self, volume: &Volume, stream: &[u8]) -> Result<()> {
         let mut receiver = Receiver::new(volume, Path::new("/"), self.options)?;
-        Ok(receiver.receive(stream, &mut Silent)?)
+        Ok(receiver.receive(stream, &(), &mut ())?)
     }
 
     /// Asserts that subvolumes that look complete are complete; returns the others.

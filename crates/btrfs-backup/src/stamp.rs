@@ -1,4 +1,4 @@
-//! When a state was made, as a part of its name: `2026-11-25T031500Z`.
+//! The time of a state, as a part of its name: `2026-11-25T031500Z`.
 
 use std::fmt;
 
@@ -8,37 +8,39 @@ const SECONDS_MAX: i64 = 253_402_300_799;
 
 /// Seconds since the beginning of 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Stamp(i64);
+pub struct Stamp(i64);
 
 /// A date and a time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Civil {
-    pub(super) year: i64,
-    pub(super) month: i64,
-    pub(super) day: i64,
-    pub(super) hour: i64,
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    pub(crate) month: i64,
+    pub(crate) day: i64,
+    pub(crate) hour: i64,
 }
 
 impl Stamp {
-    pub(super) fn new(seconds: i64) -> Option<Self> {
+    /// The time `seconds` after the beginning of 1970; `None` before it and after the year 9999.
+    #[must_use]
+    pub fn new(seconds: i64) -> Option<Self> {
         (0..=SECONDS_MAX).contains(&seconds).then_some(Self(seconds))
     }
 
-    pub(super) fn seconds(self) -> i64 {
+    pub(crate) fn seconds(self) -> i64 {
         self.0
     }
 
-    pub(super) fn next(self) -> Option<Self> {
+    pub(crate) fn next(self) -> Option<Self> {
         Self::new(self.0 + 1)
     }
 
     /// Days since 1970-01-01.
-    pub(super) fn day_number(self) -> i64 {
+    pub(crate) fn day_number(self) -> i64 {
         self.0 / DAY_SECONDS
     }
 
     /// The date, by counting years from the first of March, so that a leap day is the last of its year.
-    pub(super) fn civil(self) -> Civil {
+    pub(crate) fn civil(self) -> Civil {
         let days = self.day_number() + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -51,7 +53,7 @@ impl Stamp {
     }
 
     /// The stamp that a text is, written as [`fmt::Display`] writes it.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let part = |range| text.get(range).filter(|part: &&str| part.bytes().all(|byte| byte.is_ascii_digit()));
         let number = |range| part(range).and_then(|part| part.parse::<i64>().ok());
         let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -61,7 +63,7 @@ impl Stamp {
         let days = 365 * year_from_march + year_from_march / 4 - year_from_march / 100 + year_from_march / 400;
         let days = days + (from_march * 306 + 5) / 10 + day - 1 - 719_468;
         let stamp = Self::new(days * DAY_SECONDS + hour * 3600 + minute * 60 + second)?;
-        // Whatever is no date, or written otherwise, comes back as another text.
+        // A text that is no date, or is written differently, gives another text.
         (stamp.to_string() == text).then_some(stamp)
     }
 }

@@ -1,39 +1,30 @@
-//! Compares what two directories have in them, contents included: a backup with what it is of.
+//! Compares two directories with all their contents: a copy with its source.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use spinney::NodeKind;
-use spinney::vfs::Volume;
-use spinney::{File, Metadata};
+use checking::Watch;
+use vfs::file_system::NodeKind;
+use vfs::{File, Metadata, Volume};
 
-use crate::commands::progress::Progress;
+use crate::error::{Error, Result};
 
 /// Bytes of a file that are compared at once.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The number that a directory has in place of a subvolume inside of a snapshot. It is not sent.
 const EMPTY_SUBVOLUME_INO: u64 = 2;
 
-/// The first thing that differs.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Difference {
-    /// Below the two directories.
-    pub(super) path: PathBuf,
-    pub(super) what: String,
-}
-
 /// A directory of a volume.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Side<'a> {
-    pub(super) volume: &'a Volume,
-    pub(super) dir: &'a Path,
+pub(crate) struct Dir<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) path: &'a Path,
 }
 
-impl Side<'_> {
+impl Dir<'_> {
     fn at(&self, path: &Path) -> PathBuf {
-        if path.as_os_str().is_empty() { self.dir.to_owned() } else { self.dir.join(path) }
+        if path.as_os_str().is_empty() { self.path.to_owned() } else { self.path.join(path) }
     }
 
     fn names(&self, path: &Path) -> Result<BTreeMap<OsString, Metadata>> {
@@ -50,43 +41,47 @@ impl Side<'_> {
     }
 }
 
-/// Walks both and reads everything. `None` where nothing differs that a backup has to keep.
+/// Walks and reads both directories.
 ///
 /// # Errors
-/// Damage, I/O.
-pub(super) fn compare(source: Side<'_>, copy: Side<'_>, progress: &Progress) -> Result<Option<Difference>> {
+/// [`Error::Differs`] for the first difference that a backup has to keep; damage, I/O; [`Error::Cancelled`].
+pub(crate) fn compare(source: Dir<'_>, copy: Dir<'_>, watch: &dyn Watch) -> Result<()> {
+    let differs = |path: PathBuf, what: String| Error::Differs { copy: copy.path.to_owned(), path, what };
     let mut dirs = vec![PathBuf::new()];
     while let Some(dir) = dirs.pop() {
+        if watch.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         let found = [source.volume.metadata(source.at(&dir))?, copy.volume.metadata(copy.at(&dir))?];
-        if let Some(what) = node(source, copy, &dir, &found, progress)? {
-            return Ok(Some(Difference { path: dir, what }));
+        if let Some(what) = node(source, copy, &dir, &found, watch)? {
+            return Err(differs(dir, what));
         }
         let (names, mut others) = (source.names(&dir)?, copy.names(&dir)?);
         for (name, found) in names {
             let path = dir.join(&name);
             let Some(other) = others.remove(&name) else {
-                return Ok(Some(Difference { path, what: "is missing".to_owned() }));
+                return Err(differs(path, "is missing".to_owned()));
             };
             if found.is_dir() && other.is_dir() {
                 dirs.push(path);
-            } else if let Some(what) = node(source, copy, &path, &[found, other], progress)? {
-                return Ok(Some(Difference { path, what }));
+            } else if let Some(what) = node(source, copy, &path, &[found, other], watch)? {
+                return Err(differs(path, what));
             }
-            progress.add_name();
+            watch.add_inodes(1);
         }
         if let Some((name, _)) = others.pop_first() {
-            return Ok(Some(Difference { path: dir.join(name), what: "is not in the source".to_owned() }));
+            return Err(differs(dir.join(name), "is not in the source".to_owned()));
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 fn node(
-    source: Side<'_>,
-    copy: Side<'_>,
+    source: Dir<'_>,
+    copy: Dir<'_>,
     path: &Path,
     found: &[Metadata; 2],
-    progress: &Progress,
+    watch: &dyn Watch,
 ) -> Result<Option<String>> {
     if let Some(what) = metadata(found) {
         return Ok(Some(what));
@@ -100,7 +95,7 @@ fn node(
         NodeKind::Symlink if source.volume.read_link(&from)? != copy.volume.read_link(&to)? => {
             Ok(Some("it leads elsewhere".to_owned()))
         }
-        NodeKind::File => contents((source.volume, &from), (copy.volume, &to), progress),
+        NodeKind::File => contents((source.volume, &from), (copy.volume, &to), watch),
         _ => Ok(None),
     }
 }
@@ -129,7 +124,7 @@ fn xattrs(volume: &Volume, path: &Path) -> Result<BTreeMap<OsString, Option<Vec<
     Ok(found)
 }
 
-fn contents(source: (&Volume, &Path), copy: (&Volume, &Path), progress: &Progress) -> Result<Option<String>> {
+fn contents(source: (&Volume, &Path), copy: (&Volume, &Path), watch: &dyn Watch) -> Result<Option<String>> {
     let (source, copy) = (File::open(source.0, source.1)?, File::open(copy.0, copy.1)?);
     let (mut from, mut to) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     let mut at = 0u64;
@@ -140,8 +135,11 @@ fn contents(source: (&Volume, &Path), copy: (&Volume, &Path), progress: &Progres
             let at = at.saturating_add(u64::try_from(same).unwrap_or(0));
             return Ok(Some(format!("its contents differ from byte {at}")));
         }
+        if watch.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         let read = u64::try_from(len).unwrap_or(0);
-        progress.add_bytes(read);
+        watch.add_bytes(read);
         at = at.saturating_add(read);
         if len < CHUNK_BYTES {
             return Ok(None);

@@ -16,13 +16,15 @@ pub enum Loss {
     WithheldDevice,
     /// The rules left out the set-user and set-group bits or the capability of a file.
     WithheldPower,
+    /// A file became shorter while it was copied; its copy ends where it ended.
+    Shortened,
     /// A file has another owner or group than its source, so it got no set-user and set-group bits or capability.
     DisownedPower,
 }
 
 /// Called by all threads of a transfer. Every method has a default, so that `&()` watches nothing: the first failure
 /// ends the transfer then.
-pub trait Watch: Sync {
+pub trait Observer: Sync {
     /// A name is about to be copied.
     fn tried(&self) {}
 
@@ -69,4 +71,4 @@ pub trait Watch: Sync {
     }
 }
 
-impl Watch for () {}
+impl Observer for () {}

@@ -1,20 +1,27 @@
-//! Backups in another image: read-only subvolumes with the UUID of the state that they are of.
+//! Backups in another volume: read-only subvolumes with the UUID of the state that they are of.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use spinney::btrfs::Volume;
+use btrfs::Volume;
+use checking::Watch;
 
-use super::compare::{Side, compare};
-use super::rule::Rule;
-use super::stamp::Stamp;
-use super::state::{self, Name, State};
-use super::{Destination, Open, Sent, differs, transfer};
-use crate::commands::progress::Progress;
+use crate::compare::{Dir, compare};
+use crate::destination::{Destination, Sent};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::rule::Rule;
+use crate::stamp::Stamp;
+use crate::state::{self, State};
+use crate::transfer::{pipe, receive};
 
-pub(super) struct Image {
-    open: Open,
+/// Opens a volume, for writing if its argument is true.
+type Opener<'a> = Box<dyn Fn(bool) -> Result<Volume> + 'a>;
+
+/// A directory of a volume, in which each state is a read-only subvolume. The volume is open only while it is used.
+pub struct VolumeDestination<'a> {
+    open: Opener<'a>,
     dir: PathBuf,
     name: Name,
     states: Vec<State>,
@@ -24,12 +31,15 @@ pub(super) struct Image {
     changed: Vec<String>,
 }
 
-impl Image {
-    /// What an image has in a directory.
-    pub(super) fn open(open: Open, dir: &Path, name: &Name) -> Result<Self> {
+impl<'a> VolumeDestination<'a> {
+    /// The directory `dir` of the volume that `open` opens, for writing if its argument is true.
+    ///
+    /// # Errors
+    /// Those of `open` and of the volume.
+    pub fn open(open: impl Fn(bool) -> Result<Volume> + 'a, dir: &Path, name: &Name) -> Result<Self> {
         let volume = open(false)?;
         let mut image = Self {
-            open,
+            open: Box::new(open),
             dir: dir.to_owned(),
             name: name.clone(),
             states: Vec::new(),
@@ -67,7 +77,7 @@ fn received(states: Vec<State>) -> Vec<State> {
     states.into_iter().filter(State::is_received).collect()
 }
 
-impl Destination for Image {
+impl Destination for VolumeDestination<'_> {
     fn has(&self, state: &State) -> bool {
         self.copies.contains(&state.sent_uuid())
     }
@@ -93,13 +103,13 @@ impl Destination for Image {
         Ok(left)
     }
 
-    fn receive(&mut self, sent: &Sent<'_>, progress: &Progress) -> Result<u64> {
+    fn receive(&mut self, sent: &Sent<'_>, watch: &dyn Watch) -> Result<u64> {
         let volume = (self.open)(true)?;
         volume.create_dir_all(&self.dir)?;
-        let paths = (&*sent.path(), sent.parent_path());
-        let report = transfer::transfer(sent.source, (paths.0, paths.1.as_deref()), &volume, &self.dir, progress);
+        let received = |input: &mut (dyn Read + Send)| receive(&volume, &self.dir, true, input, watch);
+        let report = pipe(|output| sent.write(output), received);
         let read = self.read(&volume);
-        // What can be gone on with stays, whatever failed.
+        // An incomplete state stays also after a failure, to be resumed.
         let closed = volume.close();
         let bytes = report?.bytes;
         closed?;
@@ -107,24 +117,21 @@ impl Destination for Image {
         Ok(bytes)
     }
 
-    fn verify(&mut self, sent: &Sent<'_>, progress: &Progress) -> Result<()> {
+    fn verify(&mut self, sent: &Sent<'_>, watch: &dyn Watch) -> Result<()> {
         // Opened anew, so that it is read from where it was written to.
         let volume = (self.open)(false)?;
         let (from, copy) = (sent.path(), self.dir.join(&sent.state.name));
-        let source = Side { volume: sent.source.files(), dir: &from };
-        let found = compare(source, Side { volume: &volume, dir: &copy }, progress);
+        let source = Dir { volume: sent.source.files(), path: &from };
+        let compared = compare(source, Dir { volume: &volume, path: &copy }, watch);
         volume.close()?;
-        let Some(difference) = found? else { return Ok(()) };
-        self.delete(std::slice::from_ref(&sent.state.name))?;
-        Err(differs(&copy, &difference))
+        if matches!(compared, Err(Error::Differs { .. })) {
+            self.delete(std::slice::from_ref(&sent.state.name))?;
+        }
+        compared
     }
 
     fn prune(&mut self, rule: &Rule, newest: Stamp, is_trial: bool) -> Result<Vec<String>> {
-        let mut stamps: Vec<Stamp> = self.states.iter().map(|state| state.stamp).collect();
-        if !stamps.contains(&newest) {
-            stamps.push(newest);
-        }
-        let pruned = state::to_prune(&stamps, Some(rule), &BTreeSet::from([newest]));
+        let pruned = rule.dropped(self.states.iter().map(|state| state.stamp), newest);
         let names: Vec<String> = pruned.into_iter().map(|stamp| self.name.at(stamp)).collect();
         if !is_trial {
             self.delete(&names)?;

@@ -11,17 +11,17 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use btrfs_stream::{Command, Decoder};
+use checking::{Watch, Watched};
 use serde::{Deserialize, Serialize};
-use spinney::btrfs::stream::{Command, Decoder};
-use spinney::codec::checksum::{ChecksumType, checksum};
 
-use super::rule::Rule;
-use super::stamp::Stamp;
-use super::state::{self, Name, State};
-use super::{Destination, Sent};
-use crate::commands::failure::{Failure, Status};
-use crate::commands::progress::Progress;
+use crate::destination::{Destination, Sent};
+use crate::digest::{BLOCK_BYTES, DIGEST_BYTES, Digest, Digested, from_hex, hex};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::rule::Rule;
+use crate::stamp::Stamp;
+use crate::state::{self, State};
 
 const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "spinney-backup";
@@ -30,9 +30,6 @@ const VERSION: u32 = 1;
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Behind the name of a file that is being written.
 const PARTIAL: &str = ".partial";
-/// Bytes of a stream that are read or written at once, and that one link of a digest is of.
-const BLOCK_BYTES: usize = 1 << 20;
-const DIGEST_BYTES: usize = 32;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,18 +53,18 @@ struct Entry {
 
 /// A stream in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stream {
-    pub(super) name: Name,
-    pub(super) stamp: Stamp,
-    pub(super) uuid: [u8; 16],
+pub(crate) struct Stream {
+    pub(crate) name: Name,
+    pub(crate) stamp: Stamp,
+    pub(crate) uuid: [u8; 16],
     /// The state that it builds on.
-    pub(super) parent: Option<[u8; 16]>,
+    pub(crate) parent: Option<[u8; 16]>,
     bytes: u64,
     digest: [u8; DIGEST_BYTES],
 }
 
 impl Stream {
-    pub(super) fn file(&self) -> String {
+    pub(crate) fn file(&self) -> String {
         file_name(&self.name, self.stamp, self.uuid)
     }
 
@@ -109,102 +106,29 @@ fn parse_file_name(file: &str) -> Option<(Name, Stamp)> {
     state::parse(state)
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let is_hex = text.len() == 2 * N && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    let pairs = text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-    pairs.collect::<Option<Vec<u8>>>().filter(|_| is_hex)?.try_into().ok()
-}
-
-/// A digest of what passes through: of each MiB together with the digest of what was before.
-struct Digest {
-    sum: [u8; DIGEST_BYTES],
-    block: Vec<u8>,
-    bytes: u64,
-}
-
-impl Digest {
-    fn new() -> Self {
-        Self { sum: [0; DIGEST_BYTES], block: vec![0; DIGEST_BYTES], bytes: 0 }
-    }
-
-    fn add(&mut self, mut bytes: &[u8]) {
-        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(0));
-        while !bytes.is_empty() {
-            let room = (DIGEST_BYTES + BLOCK_BYTES).saturating_sub(self.block.len());
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.block.extend_from_slice(now);
-            bytes = later;
-            if self.block.len() == DIGEST_BYTES + BLOCK_BYTES {
-                self.link();
-            }
-        }
-    }
-
-    fn link(&mut self) {
-        self.sum = checksum(ChecksumType::Sha256, &self.block);
-        self.block.clear();
-        self.block.extend_from_slice(&self.sum);
-    }
-
-    fn finish(mut self) -> (u64, [u8; DIGEST_BYTES]) {
-        if self.block.len() > DIGEST_BYTES {
-            self.link();
-        }
-        (self.bytes, self.sum)
-    }
-}
-
-/// A reader or writer whose bytes are counted into a digest.
-struct Digested<'a, I> {
-    inner: I,
-    digest: &'a mut Digest,
-}
-
-impl<R: Read> Read for Digested<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.digest.add(buffer.get(..count).unwrap_or_default());
-        Ok(count)
-    }
-}
-
-impl<W: Write> Write for Digested<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let count = self.inner.write(bytes)?;
-        self.digest.add(bytes.get(..count).unwrap_or_default());
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-}
-
 /// The streams of a directory, with the directory locked against other backups.
-pub(super) struct Directory {
+#[derive(Debug)]
+pub struct Directory {
     path: PathBuf,
     /// Holds the lock.
     handle: File,
     name: Name,
     has_manifest: bool,
-    pub(super) streams: Vec<Stream>,
+    pub(crate) streams: Vec<Stream>,
     /// Of those that are there in their length, like all that they build on.
     whole: BTreeSet<[u8; 16]>,
 }
 
 impl Directory {
+    /// Opens a directory for the backups called `name`.
+    ///
     /// # Errors
-    /// Where the directory is in use, and where its manifest is not what a backup writes, or missing beside streams.
-    pub(super) fn open(path: &Path, name: &Name) -> Result<Self> {
-        let about = || path.display().to_string();
-        let handle = File::open(path).with_context(about)?;
+    /// [`Error::Busy`]; [`Error::Corrupt`] for a manifest that no backup writes, or streams without one;
+    /// [`Error::Host`].
+    pub fn open(path: &Path, name: &Name) -> Result<Self> {
+        let handle = File::open(path).map_err(Error::host(path))?;
         if handle.try_lock().is_err() {
-            let text = format!("{}: another backup uses the directory", path.display());
-            return Err(Failure::new(Status::Busy, text).into());
+            return Err(Error::Busy(path.to_owned()));
         }
         let read = read_manifest(&path.join(MANIFEST))?;
         let has_manifest = read.is_some();
@@ -212,12 +136,10 @@ impl Directory {
         let mut directory =
             Self { path: path.to_owned(), handle, name: name.clone(), has_manifest, streams, whole: BTreeSet::new() };
         if !has_manifest && let Some((file, ..)) = directory.unknown()?.first() {
-            let path = path.display();
-            let text = format!("{path}: {file} and maybe others are there, and no {MANIFEST} that tells of them");
-            return Err(Failure::new(Status::Corrupt, text).into());
+            return Err(Error::corrupt(path, format!("there is {file}, and no {MANIFEST} that lists it")));
         }
         for stream in &directory.streams {
-            let is_there = open(&directory.path.join(stream.file())).and_then(|file| Ok(file.metadata()?.len()));
+            let is_there = open(&directory.path.join(stream.file())).map(|(_, len)| len);
             if is_there.is_ok_and(|len| len == stream.bytes)
                 && stream.parent.is_none_or(|parent| directory.whole.contains(&parent))
             {
@@ -231,8 +153,7 @@ impl Directory {
     fn unknown(&self) -> Result<Vec<(String, Name, Stamp)>> {
         let known: BTreeSet<String> = self.streams.iter().map(Stream::file).collect();
         let mut unknown = Vec::new();
-        for entry in std::fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
-            let Ok(file) = entry?.file_name().into_string() else { continue };
+        for file in self.names()? {
             if let Some((name, stamp)) = parse_file_name(&file).filter(|_| !known.contains(&file)) {
                 unknown.push((file, name, stamp));
             }
@@ -241,36 +162,41 @@ impl Directory {
         Ok(unknown)
     }
 
+    /// The names in the directory that are UTF-8.
+    fn names(&self) -> Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let entries = entries.map_err(Error::host(&self.path))?;
+        Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+
     fn write_manifest(&self) -> Result<()> {
         let streams = self.streams.iter().map(Stream::entry).collect();
         let manifest = Manifest { format: FORMAT.to_owned(), version: VERSION, streams };
-        let mut bytes = serde_json::to_vec_pretty(&manifest)?;
-        bytes.push(b'\n');
         let path = self.path.join(MANIFEST);
+        let mut bytes =
+            serde_json::to_vec_pretty(&manifest).map_err(|error| Error::corrupt(&path, error.to_string()))?;
+        bytes.push(b'\n');
         let partial = self.path.join(format!("{MANIFEST}{PARTIAL}"));
-        let about = || path.display().to_string();
         let mut file = create(&partial)?;
-        file.write_all(&bytes).and_then(|()| file.sync_all()).with_context(about)?;
-        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).with_context(about)
+        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(Error::host(&partial))?;
+        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).map_err(Error::host(&path))
     }
 
     /// Reads a stream and compares it with what the manifest says of it.
     ///
     /// # Errors
     /// The file and what is wrong with it.
-    pub(super) fn check(&self, stream: &Stream, progress: &Progress) -> Result<()> {
+    pub(crate) fn check(&self, stream: &Stream, watch: &dyn Watch) -> Result<()> {
         let path = self.path.join(stream.file());
-        let wrong = |what: String| -> anyhow::Error {
-            Failure::new(Status::Corrupt, format!("{}: {what}", path.display())).into()
-        };
-        let file = open(&path)?;
-        let len = file.metadata().with_context(|| path.display().to_string())?.len();
+        let wrong = |what: String| Error::corrupt(&path, what);
+        let (file, len) = open(&path)?;
         if len != stream.bytes {
             return Err(wrong(format!("its length: expected {} bytes, found {len}", stream.bytes)));
         }
         let mut digest = Digest::new();
-        let input = BufReader::with_capacity(BLOCK_BYTES, Digested { inner: file, digest: &mut digest });
-        let broken = |error: spinney::btrfs::stream::Error| wrong(error.to_string());
+        let input = Digested { inner: Watched::new(file, watch), digest: &mut digest };
+        let input = BufReader::with_capacity(BLOCK_BYTES, input);
+        let broken = |error: btrfs_stream::Error| wrong(error.to_string());
         let mut decoder = Decoder::open(input).map_err(broken)?.ok_or_else(|| wrong("it is empty".to_owned()))?;
         if decoder.rest_of().is_some() {
             return Err(wrong("it is the rest of a stream, not a whole one".to_owned()));
@@ -289,7 +215,6 @@ impl Directory {
         }
         loop {
             let at = decoder.position();
-            progress.bytes.store(at, std::sync::atomic::Ordering::Relaxed);
             match decoder.command().map_err(broken)? {
                 None => return Err(wrong(format!("it ends at byte {at} without an end command"))),
                 Some(Command::End) => break,
@@ -314,7 +239,7 @@ impl Directory {
     ///
     /// # Errors
     /// Where one of them is missing.
-    pub(super) fn chain(&self, last: &Stream) -> Result<Vec<&Stream>> {
+    pub(crate) fn chain(&self, last: &Stream) -> Result<Vec<&Stream>> {
         let mut chain = Vec::new();
         let mut wanted = Some(last.uuid);
         // A parent stands in front of what builds on it, so this ends.
@@ -325,21 +250,16 @@ impl Directory {
             }
         }
         if let Some(missing) = wanted {
-            let text = format!(
-                "{}: {} needs a stream of {}, which is not there",
-                self.path.display(),
-                last.file(),
-                hex(&missing)
-            );
-            return Err(Failure::new(Status::Corrupt, text).into());
+            let what = format!("{} needs a stream of {}, which is not there", last.file(), hex(&missing));
+            return Err(Error::corrupt(&self.path, what));
         }
         chain.reverse();
         Ok(chain)
     }
 
     /// Opens the file of a stream.
-    pub(super) fn read(&self, stream: &Stream) -> Result<BufReader<File>> {
-        Ok(BufReader::with_capacity(BLOCK_BYTES, open(&self.path.join(stream.file()))?))
+    pub(crate) fn read(&self, stream: &Stream) -> Result<BufReader<File>> {
+        Ok(BufReader::with_capacity(BLOCK_BYTES, open(&self.path.join(stream.file()))?.0))
     }
 }
 
@@ -355,37 +275,38 @@ fn begins_one(command: &Command<'_>) -> bool {
     begins(command).is_some()
 }
 
-/// Opens a file of a directory that others may have written to: never through a link, and nothing that waits.
-fn open(path: &Path) -> Result<File> {
-    let about = || path.display().to_string();
+/// Opens a regular file of a directory that others may have written to, and returns its length. It follows no link and
+/// does not block on a pipe.
+fn open(path: &Path) -> Result<(File, u64)> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).with_context(about)?;
-    if !file.metadata().with_context(about)?.is_file() {
-        return Err(Failure::refused(format!("{}: no regular file", path.display())).into());
-    }
-    Ok(file)
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Error::host(path))?;
+    let found = file.metadata().map_err(Error::host(path))?;
+    if found.is_file() { Ok((file, found.len())) } else { Err(Error::NotAFile(path.to_owned())) }
 }
 
 /// Makes a file anew.
 fn create(path: &Path) -> Result<File> {
-    let about = || path.display().to_string();
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(about),
-        _ => {}
-    }
-    OpenOptions::new().write(true).create_new(true).open(path).with_context(about)
+    remove(path)?;
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(Error::host(path))
 }
 
-/// The streams that a manifest tells of; `None` where there is no manifest.
+/// Removes a file that may be missing.
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::host(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The streams that a manifest lists; `None` if there is no manifest.
 fn read_manifest(path: &Path) -> Result<Option<Vec<Stream>>> {
     if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);
     }
-    let wrong =
-        |what: String| -> anyhow::Error { Failure::new(Status::Corrupt, format!("{}: {what}", path.display())).into() };
+    let wrong = |what: String| Error::corrupt(path, what);
     let mut bytes = Vec::new();
-    open(path)?.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| path.display().to_string())?;
+    open(path)?.0.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::host(path))?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len > MANIFEST_BYTES_MAX) {
         return Err(wrong(format!("expected at most {MANIFEST_BYTES_MAX} bytes")));
     }
@@ -435,8 +356,7 @@ impl Destination for Directory {
 
     fn clear(&mut self) -> Result<Vec<String>> {
         let mut left = Vec::new();
-        for entry in std::fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
-            let Ok(file) = entry?.file_name().into_string() else { continue };
+        for file in self.names()? {
             let state = file.strip_suffix(PARTIAL).and_then(parse_file_name);
             left.extend(state.filter(|(name, _)| *name == self.name).map(|_| file));
         }
@@ -446,43 +366,41 @@ impl Destination for Directory {
         let mut unknown = unknown.into_iter().filter(|(_, name, _)| *name == self.name);
         if let Some((file, _, stamp)) = unknown.next() {
             if unknown.next().is_some() || newest.is_some_and(|newest| newest >= stamp) {
-                let path = self.path.display();
-                let text = format!("{path}: {MANIFEST} does not tell of {file}: is it an older one?");
-                return Err(Failure::new(Status::Corrupt, text).into());
+                let what = format!("{MANIFEST} does not tell of {file}: is it an older one?");
+                return Err(Error::corrupt(&self.path, what));
             }
             left.push(file);
         }
         for file in &left {
-            std::fs::remove_file(self.path.join(file)).with_context(|| file.clone())?;
+            remove(&self.path.join(file))?;
         }
         Ok(left)
     }
 
-    fn receive(&mut self, sent: &Sent<'_>, progress: &Progress) -> Result<u64> {
+    fn receive(&mut self, sent: &Sent<'_>, watch: &dyn Watch) -> Result<u64> {
         let uuid = sent.state.sent_uuid();
         let file = file_name(&self.name, sent.state.stamp, uuid);
         let (path, partial) = (self.path.join(&file), self.path.join(format!("{file}{PARTIAL}")));
-        let about = || path.display().to_string();
         let mut digest = Digest::new();
         let out = create(&partial)?;
-        let mut output = BufWriter::with_capacity(BLOCK_BYTES, Digested { inner: &out, digest: &mut digest });
-        let (from, parent) = (sent.path(), sent.parent_path());
-        sent.source.send(&from, parent.as_deref(), &mut output)?;
-        output.flush().with_context(about)?;
+        let digested = Digested { inner: Watched::new(&out, watch), digest: &mut digest };
+        let mut output = BufWriter::with_capacity(BLOCK_BYTES, digested);
+        sent.write(&mut output)?;
+        output.flush().map_err(Error::host(&partial))?;
         drop(output);
-        out.sync_all().with_context(about)?;
+        out.sync_all().map_err(Error::host(&partial))?;
         let (bytes, digest) = digest.finish();
         let parent = sent.parent.map(State::sent_uuid);
         let (name, stamp) = (self.name.clone(), sent.state.stamp);
-        // Streams without any manifest are taken for those of one that was lost.
+        // Without a manifest, a stream would look like the remains of a lost manifest.
         if !self.has_manifest {
             self.write_manifest()?;
             self.has_manifest = true;
         }
-        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).with_context(about)?;
+        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).map_err(Error::host(&path))?;
         let stream = Stream { name, stamp, uuid, parent, bytes, digest };
         // Before the manifest knows it, so that what it knows can be read.
-        if let Err(error) = self.check(&stream, progress) {
+        if let Err(error) = self.check(&stream, watch) {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
@@ -492,19 +410,14 @@ impl Destination for Directory {
         Ok(bytes)
     }
 
-    fn verify(&mut self, _sent: &Sent<'_>, _progress: &Progress) -> Result<()> {
+    fn verify(&mut self, _sent: &Sent<'_>, _watch: &dyn Watch) -> Result<()> {
         // What is in the manifest was read back.
         Ok(())
     }
 
     fn prune(&mut self, rule: &Rule, newest: Stamp, is_trial: bool) -> Result<Vec<String>> {
         let own = || self.streams.iter().filter(|stream| stream.name == self.name);
-        let mut stamps: Vec<Stamp> = own().map(|stream| stream.stamp).collect();
-        if !stamps.contains(&newest) {
-            stamps.push(newest);
-        }
-        let pruned: BTreeSet<Stamp> =
-            state::to_prune(&stamps, Some(rule), &BTreeSet::from([newest])).into_iter().collect();
+        let pruned = rule.dropped(own().map(|stream| stream.stamp), newest);
         // What stays needs what it builds on.
         let mut needed = BTreeSet::new();
         for stream in own().filter(|stream| !pruned.contains(&stream.stamp)) {
@@ -515,11 +428,7 @@ impl Destination for Directory {
             self.streams.retain(|stream| !gone.contains(stream));
             self.write_manifest()?;
             for stream in &gone {
-                let file = stream.file();
-                match std::fs::remove_file(self.path.join(&file)) {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    removed => removed.with_context(|| file.clone())?,
-                }
+                remove(&self.path.join(stream.file()))?;
             }
         }
         Ok(gone.iter().map(|stream| stream.name.at(stream.stamp)).collect())
@@ -574,17 +483,5 @@ mod tests {
             assert!(error.contains(expected), "{streams}: {error}");
             assert!(error.contains(MANIFEST), "{error}");
         }
-    }
-
-    #[test]
-    fn a_digest_does_not_depend_on_pieces() {
-        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 5).map(|at| u8::try_from(at % 251).unwrap()).collect();
-        let digest = |piece: usize| {
-            let mut digest = Digest::new();
-            bytes.chunks(piece).for_each(|piece| digest.add(piece));
-            digest.finish()
-        };
-        assert_eq!(digest(bytes.len()), digest(4097));
-        assert_ne!(digest(bytes.len()).1, Digest::new().finish().1);
     }
 }

@@ -1,9 +1,9 @@
-//! Which states are kept: `hourly=24,daily=7`.
+//! The rule that says which states are kept: `hourly=24,daily=7`.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use super::stamp::Stamp;
+use crate::stamp::Stamp;
 
 /// Most states of one period that can be asked for.
 const COUNT_MAX: usize = 100_000;
@@ -45,19 +45,24 @@ impl Period {
     }
 }
 
-/// How many periods keep their last state.
+/// The number of periods of each length that keep their last state. It is parsed from a list as `hourly=24,daily=7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rule(Vec<(Period, usize)>);
+pub struct Rule(Vec<(Period, usize)>);
 
 impl Rule {
-    /// Those of the states that stay: of the last periods that have any, the last state of each.
-    pub(super) fn kept(&self, stamps: &[Stamp]) -> BTreeSet<Stamp> {
-        let mut newest_first = stamps.to_vec();
-        newest_first.sort_unstable_by(|a, b| b.cmp(a));
+    /// The states that it drops. `newest`, which need not be among `stamps`, always stays.
+    pub(crate) fn dropped(&self, stamps: impl Iterator<Item = Stamp>, newest: Stamp) -> BTreeSet<Stamp> {
+        let all: BTreeSet<Stamp> = stamps.chain([newest]).collect();
+        let kept = self.kept(&all);
+        all.into_iter().filter(|stamp| *stamp != newest && !kept.contains(stamp)).collect()
+    }
+
+    /// The states that stay: of the last periods that have any, the last state of each.
+    fn kept(&self, stamps: &BTreeSet<Stamp>) -> BTreeSet<Stamp> {
         let mut kept = BTreeSet::new();
         for (period, count) in &self.0 {
             let mut periods = BTreeSet::new();
-            for stamp in &newest_first {
+            for stamp in stamps.iter().rev() {
                 if periods.len() >= *count {
                     break;
                 }
@@ -70,23 +75,31 @@ impl Rule {
     }
 }
 
-impl FromStr for Rule {
-    type Err = String;
+/// The text is no [`Rule`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRule(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Rule {
+    type Err = NotRule;
+
+    fn from_str(text: &str) -> Result<Self, NotRule> {
         let mut rule = Vec::new();
         for part in text.split(',') {
-            let wrong = || format!("{part:?}: expected last, hourly, daily, weekly, monthly or yearly, `=`, a number");
+            let wrong = || {
+                let text = "expected last, hourly, daily, weekly, monthly or yearly, `=`, a number";
+                NotRule(format!("{part:?}: {text}"))
+            };
             let (name, count) = part.trim().split_once('=').ok_or_else(wrong)?;
             let (_, period) = PERIODS.iter().find(|(known, _)| *known == name).ok_or_else(wrong)?;
             let count = count.parse::<usize>().ok().filter(|count| *count <= COUNT_MAX).ok_or_else(wrong)?;
             if rule.iter().any(|(known, _)| known == period) {
-                return Err(format!("{name} is there twice"));
+                return Err(NotRule(format!("{name} is there twice")));
             }
             rule.push((*period, count));
         }
         if rule.iter().all(|(_, count)| *count == 0) {
-            return Err("the rule keeps nothing".to_owned());
+            return Err(NotRule("the rule keeps nothing".to_owned()));
         }
         Ok(Self(rule))
     }
@@ -96,7 +109,7 @@ impl FromStr for Rule {
 mod tests {
     use super::*;
 
-    fn stamps(texts: &[&str]) -> Vec<Stamp> {
+    fn stamps(texts: &[&str]) -> BTreeSet<Stamp> {
         texts.iter().map(|text| Stamp::parse(text).unwrap()).collect()
     }
 
@@ -123,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_told() {
+    fn other_texts_are_no_rules() {
         for text in ["", "daily", "daily=", "daily=-1", "sometimes=3", "daily=1,daily=2", "daily=0", "daily=1000000"] {
             assert!(text.parse::<Rule>().is_err(), "{text}");
         }

@@ -1,5 +1,4 @@
-//! Options of a receipt, and the trait that receives its progress. The command line sets the options and implements the
-//! trait.
+//! The options of a receipt, and the trait that receives its events.
 
 use crate::error::{Cause, Error};
 
@@ -38,16 +37,9 @@ impl Default for Options {
     }
 }
 
-/// Receives the progress of a receipt. Every method does nothing by default.
-pub trait Watch {
-    /// The stream was applied up to this byte.
-    fn position(&mut self, bytes: u64) {
-        let _ = bytes;
-    }
-
-    /// A file, directory or other node was created.
-    fn made(&mut self) {}
-
+/// Called with the events of a receipt that its error or report does not hold. The default of every method does
+/// nothing, so that `&mut ()` ignores them.
+pub trait Notices {
     /// The receipt of a subvolume begins.
     fn begun(&mut self, name: &[u8], is_snapshot: bool) {
         let _ = (name, is_snapshot);
@@ -64,8 +56,4 @@ pub trait Watch {
     }
 }
 
-/// Ignores all progress.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Watch for Silent {}
+impl Notices for () {}

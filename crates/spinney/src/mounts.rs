@@ -1,5 +1,6 @@
-//! The kernel's table of mounts: which mount contains a directory, and which serves an image. Callers: commands that
-//! accept a mount in place of an image.
+//! Mounts of images: the kernel's table of mounts, and the servers of this program that have an image open.
+//!
+//! A mount is believed only as far as the user who asks made it: another user's server may hang, or lie.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -10,10 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use blockdev::{Identity, Locator};
+use fuse::ServedFile;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
-use spinney::blockdev::{Identity, Locator};
-use spinney::fuse::ServedFile;
 
 /// The types under which the kernel lists our mounts: those that it treats as any FUSE mount, and
 /// those on a block device, which it syncs as a whole.
@@ -31,53 +32,59 @@ const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
-    /// `major:minor` of the mounted file system; two mounts of it share the number.
-    pub(crate) device: String,
+pub struct Mount {
+    /// The device number of the file system, as `major:minor`; all mounts of one file system share it.
+    pub device: String,
     /// The mounted directory, from the root of the file system.
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// The mount point.
-    pub(crate) dir: PathBuf,
-    /// Type, as `tmpfs`.
-    pub(crate) kind: String,
-    /// The source: a device, an image or a name.
-    pub(crate) source: PathBuf,
-    /// True for a read-only mount.
-    pub(crate) read_only: bool,
-    /// User who made the mount, of FUSE mounts.
-    pub(crate) user: Option<u32>,
+    pub dir: PathBuf,
+    /// The type of file system, such as `tmpfs`.
+    pub kind: String,
+    /// The source: the image or device.
+    pub source: PathBuf,
+    /// True if it is mounted read-only.
+    pub read_only: bool,
+    /// The user who mounted it; only for FUSE.
+    pub user: Option<u32>,
 }
 
-impl Row {
-    /// Major and minor number of the device.
-    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
+impl Mount {
+    /// Major and minor number of the file system.
+    #[must_use]
+    pub fn device_numbers(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.device.split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
     /// True for a mount that this program serves.
-    pub(crate) fn is_ours(&self) -> bool {
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
         TYPES.contains(&self.kind.as_str())
     }
 
-    /// True for a mount made by this process's user. Another user chooses the name of his FUSE mounts, and his server
-    /// may block a caller for ever.
-    pub(crate) fn is_own(&self) -> bool {
+    /// True for a mount that this process's user made. Another user chose the source that the table shows for a FUSE
+    /// mount, and its server may never answer.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
         self.user == Some(rustix::process::geteuid().as_raw())
     }
 
-    /// True for a mount of ours whose unmounting waits for the server.
-    pub(crate) fn is_synced(&self) -> bool {
+    /// True for a mount of this program for which the kernel waits for the server when it unmounts.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
         self.kind == TYPE_SYNCED
     }
 
-    /// True for two existing mounts of one file system.
-    pub(crate) fn is_of_the_same(&self, other: &Self) -> bool {
+    /// True for two mounts of one file system, while both are there.
+    #[must_use]
+    pub fn is_of_the_same(&self, other: &Self) -> bool {
         (&self.device, &self.kind, &self.source) == (&other.device, &other.kind, &other.source)
     }
 
-    /// The image that the server reads: of a mount on a block device the file behind it.
-    pub(crate) fn image(&self) -> PathBuf {
+    /// The image that the server reads: for a mount on a loop device the file behind that.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
         if !self.is_synced() || !self.shows_anchor() {
             return self.source.clone();
         }
@@ -92,24 +99,28 @@ impl Row {
         })
     }
 
-    /// The kernel's directory of write-back settings of this mount.
-    pub(crate) fn backing_info(&self) -> PathBuf {
+    /// The directory in `/sys` with the settings of its writeback.
+    #[must_use]
+    pub fn backing_info(&self) -> PathBuf {
         let suffix = if self.is_synced() { "-fuseblk" } else { "" };
         Path::new("/sys/class/bdi").join(format!("{}{suffix}", self.device))
     }
 }
 
-/// A number that identifies the mount seen at `dir` among all others, earlier and later ones too, if the kernel has
-/// such numbers. The mounted file system is not asked.
-pub(crate) fn identity(dir: &Path) -> Option<u64> {
+/// The unique number of the mount seen at `dir`, which no earlier or later mount has; `None` on a kernel without such
+/// numbers. The server of the mount is not asked for it.
+#[must_use]
+pub fn identity(dir: &Path) -> Option<u64> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
     let has_it = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
     has_it.then_some(found.stx_mnt_id)
 }
 
-/// True if the server of the mount seen at `dir` is gone. No answer within `ANSWER_MAX` counts as alive.
-pub(crate) fn is_dead(dir: &Path) -> bool {
+/// True if the server of the mount at `dir` is gone: `statfs` fails with `ENOTCONN`. A server that does not answer
+/// within a second counts as alive.
+#[must_use]
+pub fn is_dead(dir: &Path) -> bool {
     let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
     matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
@@ -123,43 +134,70 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
     told.recv_timeout(ANSWER_MAX).ok()
 }
 
-/// Identity of an image independent of its name, as its server reports it.
-pub(crate) fn served_file(image: &std::fs::Metadata) -> ServedFile {
+/// The identity of an image, in the form in which its server answers.
+#[must_use]
+pub fn served_file(image: &std::fs::Metadata) -> ServedFile {
     let Identity { device, inode, number } = Identity::of(image);
     ServedFile { device, inode, number }
 }
 
-/// Whether the server of the mount at `dir` has `image` open; the name in the table of mounts may by now lead to
-/// another file. `None` if the server does not answer. The mount must be the user's own.
-pub(crate) fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
-    let served = spinney::fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
+/// True if the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
+/// by now. `None` if it does not answer. The mount has to be one that the user made.
+#[must_use]
+pub fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
+    let served = fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
     Some(served.is_same(&served_file(image)))
 }
 
-/// The mount of ours that contains a file.
-pub(crate) fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Row>> {
+/// The mount of this program that a file is in.
+///
+/// # Errors
+/// Those of the host.
+pub fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Mount>> {
     let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
     let text = std::fs::read(MOUNTINFO)?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
     Ok(rows.find(|row| row.is_ours() && row.device == device))
 }
 
-/// The mount that is seen at `dir`, which is absolute and free of links: the last of several.
-pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
+/// The mount that is seen at `dir`, which is absolute and free of links; the last one of several on top of each other.
+///
+/// # Errors
+/// Those of the host.
+pub fn find(dir: &Path) -> std::io::Result<Option<Mount>> {
     let text = std::fs::read(MOUNTINFO)?;
     Ok(find_in(&text, dir))
 }
 
-/// The last mount of ours, made by this user, for which `is_it` is true; those of others are not accessed.
-pub(crate) fn serving(is_it: impl Fn(&Row) -> bool) -> std::io::Result<Option<Row>> {
+/// The last mount of this program that the user made and for which `is_it` is true.
+///
+/// # Errors
+/// Those of the host.
+pub fn serving(is_it: impl Fn(&Mount) -> bool) -> std::io::Result<Option<Mount>> {
     let text = std::fs::read(MOUNTINFO)?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
     Ok(rows.rfind(|row| is_it(row)))
 }
 
-/// The last mount of ours, made by this user, whose image is `file`, a regular file or a block device. If a server does
-/// not answer, the name of its image decides.
-pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
+/// The last mount of this program, made by the user, that serves any of these devices of a volume. A server that does
+/// not answer is believed to serve the file that the name of its image leads to.
+///
+/// # Errors
+/// Those of the host.
+pub fn serving_any(devices: &[Locator]) -> std::io::Result<Option<Mount>> {
+    for path in devices.iter().filter_map(Locator::path) {
+        if let Some(mount) = find_image(path)? {
+            return Ok(Some(mount));
+        }
+    }
+    Ok(None)
+}
+
+/// As [`serving_any`], for the image `file`; `None` for a file that can be no image.
+///
+/// # Errors
+/// Those of the host.
+pub fn find_image(file: &Path) -> std::io::Result<Option<Mount>> {
     let wanted = std::fs::metadata(file)?;
     let kind = wanted.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -183,21 +221,27 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     })
 }
 
-/// The mount that contains the directory `dir`, which is absolute and free of links, of any program.
-pub(crate) fn with(dir: &Path) -> std::io::Result<Option<Row>> {
+/// The mount that has the directory `dir`, which is absolute and free of links, of any file system.
+///
+/// # Errors
+/// Those of the host.
+pub fn with(dir: &Path) -> std::io::Result<Option<Mount>> {
     let text = std::fs::read(MOUNTINFO)?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| dir.starts_with(&row.dir));
-    // Of several on the same directory, the last is visible.
+    // Of several on top of each other, the last one is seen.
     Ok(rows.max_by_key(|row| row.dir.as_os_str().len()))
 }
 
-/// A mount of the kernel's own file systems that may write to `file`: of the block device, or of a loop device over the
-/// regular file.
-pub(crate) fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Row>> {
+/// A writable mount of `file` by the kernel's own file system `kind`: of the block device, or through a loop device of
+/// the regular file.
+///
+/// # Errors
+/// Those of the host.
+pub fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Mount>> {
     let wanted = std::fs::metadata(file)?;
     let text = std::fs::read(MOUNTINFO)?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.kind == kind && !row.read_only);
-    let is_it = |row: &Row| {
+    let is_it = |row: &Mount| {
         let Ok(source) = std::fs::metadata(&row.source) else { return false };
         let is_block = source.file_type().is_block_device();
         if wanted.file_type().is_block_device() {
@@ -216,20 +260,23 @@ fn behind_loop(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())))
 }
 
-/// All mounts of the file system of `row`, in the order in which they were made.
-pub(crate) fn alike(row: &Row) -> std::io::Result<Vec<Row>> {
+/// All mounts of the file system of `row`, in the order in which they were mounted.
+///
+/// # Errors
+/// Those of the host.
+pub fn alike(row: &Mount) -> std::io::Result<Vec<Mount>> {
     let text = std::fs::read(MOUNTINFO)?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(self::row);
     Ok(rows.filter(|other| other.is_of_the_same(row)).collect())
 }
 
-fn find_in(text: &[u8], dir: &Path) -> Option<Row> {
+fn find_in(text: &[u8], dir: &Path) -> Option<Mount> {
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
     rows.rfind(|row| row.dir == dir)
 }
 
 /// `36 35 98:0 /root /dir rw,noatime shared:1 - type source options`
-fn row(line: &[u8]) -> Option<Row> {
+fn row(line: &[u8]) -> Option<Mount> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let dash = words.iter().position(|word| *word == b"-")?;
     let text = |index: usize| Some(String::from_utf8_lossy(words.get(index)?).into_owned());
@@ -239,7 +286,7 @@ fn row(line: &[u8]) -> Option<Row> {
     };
     let user = words.get(dash + 3).copied().unwrap_or_default();
     let user = user.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
-    Some(Row {
+    Some(Mount {
         device: text(2)?,
         root: unescape(words.get(3)?),
         dir: unescape(words.get(4)?),
