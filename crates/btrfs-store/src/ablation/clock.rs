@@ -12,7 +12,7 @@ pub struct HoldTimes {
 }
 
 #[cfg(feature = "ablation")]
-mod kept {
+mod state {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Instant;
 
@@ -57,7 +57,7 @@ mod kept {
 }
 
 #[cfg(not(feature = "ablation"))]
-mod kept {
+mod state {
     use super::HoldTimes;
 
     /// Measures nothing.
@@ -77,5 +77,5 @@ mod kept {
     }
 }
 
-pub(crate) use kept::LeafClock;
-pub use kept::take_hold_times;
+pub(crate) use state::LeafClock;
+pub use state::take_hold_times;

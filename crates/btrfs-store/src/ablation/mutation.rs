@@ -98,7 +98,7 @@ impl Mutation {
 }
 
 #[cfg(feature = "ablation")]
-mod kept {
+mod state {
     use std::sync::atomic::{AtomicU8, Ordering};
 
     use super::Mutation;
@@ -121,7 +121,7 @@ mod kept {
 }
 
 #[cfg(not(feature = "ablation"))]
-mod kept {
+mod state {
     use super::Mutation;
 
     /// Nothing to switch.
@@ -135,4 +135,4 @@ mod kept {
     }
 }
 
-pub use kept::{mutate, mutated};
+pub use state::{mutate, mutated};

@@ -1,4 +1,4 @@
-//! How sums are kept that many threads change: pinned bytes.
+//! The form of sums that many threads change (pinned bytes), which benchmarks choose.
 
 /// The way of every counter that is made from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Sums {
 }
 
 #[cfg(feature = "ablation")]
-mod kept {
+mod state {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::Sums;
@@ -43,7 +43,7 @@ mod kept {
 }
 
 #[cfg(not(feature = "ablation"))]
-mod kept {
+mod state {
     use super::Sums;
 
     /// As their owners chose.
@@ -57,4 +57,4 @@ mod kept {
     pub const fn set_sums(_way: Sums) {}
 }
 
-pub use kept::{set_sums, sums};
+pub use state::{set_sums, sums};

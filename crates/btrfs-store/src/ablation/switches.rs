@@ -1,7 +1,7 @@
 //! Older ways of doing things. Benchmarks turn them on to compare.
 
 #[cfg(feature = "ablation")]
-mod kept {
+mod state {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static IN_LEAF: AtomicBool = AtomicBool::new(false);
@@ -51,7 +51,7 @@ mod kept {
 }
 
 #[cfg(not(feature = "ablation"))]
-mod kept {
+mod state {
     /// Never.
     #[inline]
     #[must_use]
@@ -93,7 +93,7 @@ mod kept {
     pub const fn set_collects_csums(_is_on: bool) {}
 }
 
-pub use kept::{
+pub use state::{
     allocates_apart, collects_csums, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_collects_csums,
     set_commits_each_sync, set_makes_items_in_leaf,
 };

@@ -10,7 +10,7 @@ use btrfs_store::{Reservation, Store, Txn};
 
 use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 use super::{
-    Compression, DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp, orphan_key,
+    Compression, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp, VolumeData, orphan_key,
 };
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::locks::{Mutex, Rank, RwLock};
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) inodes: InodeTable,
     pub(crate) settings: Settings,
-    pub(crate) data: DataShared,
+    pub(crate) data: VolumeData,
     pub(crate) notes: Arc<Notes>,
     /// Number of the last subvolume made. Held by the thread that makes or deletes one, and taken before
     /// any `names` lock.
@@ -75,7 +75,7 @@ impl Core {
             store,
             inodes: InodeTable::default(),
             settings,
-            data: DataShared::new(settings.dirty_bytes),
+            data: VolumeData::new(settings.dirty_bytes),
             notes: Arc::default(),
             last_subvolume: Mutex::new(Rank::LastSubvolume, 0),
             late_accesses: Mutex::new(Rank::Lists, NumberMap::default()),

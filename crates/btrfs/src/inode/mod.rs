@@ -23,7 +23,6 @@ mod compression;
 mod compression_rules;
 mod core;
 mod data;
-mod data_shared;
 mod handle;
 mod item;
 mod name_locks;
@@ -36,6 +35,7 @@ mod sync_rate;
 mod table;
 mod usage;
 mod users;
+mod volume_data;
 
 pub(crate) use attr::{
     FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, NewTimes, Timestamp, kind_of,
@@ -53,9 +53,9 @@ pub(crate) use compression::{COMPRESSION_NAME, CompressionProperty, feature_of};
 pub(crate) use compression_rules::keeps_plain;
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
-pub(crate) use data_shared::DataShared;
 pub(crate) use handle::{Change, DirState, Move};
 pub(crate) use name_locks::{NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use rounds::Step;
 pub(crate) use table::InodeTable;
+pub(crate) use volume_data::VolumeData;

@@ -148,7 +148,7 @@ fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> R
     flush_places(core, core.data.next_place(), select, on_busy)
 }
 
-/// Writes dirty files that became so before `last_place` was the next place in the list (`DataShared::next_place`),
+/// Writes dirty files that became so before `last_place` was the next place in the list (`VolumeData::next_place`),
 /// except those that another thread is editing.
 ///
 /// # Errors
@@ -241,7 +241,7 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes a prefix of `inodes` worth one batch, with a guard of `DataShared::stay` held by the caller; returns its
+/// Writes a prefix of `inodes` worth one batch, with a guard of `VolumeData::stay` held by the caller; returns its
 /// length, those of them that another thread is editing, and the result.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
     let mut jobs = Vec::new();

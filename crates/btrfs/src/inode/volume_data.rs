@@ -21,7 +21,7 @@ type Decompressed = (Logical, Generation, Arc<[u8]>);
 
 /// The data side of a volume.
 #[derive(Debug)]
-pub(crate) struct DataShared {
+pub(crate) struct VolumeData {
     pub(crate) budget: Arc<Budget>,
     /// Inodes with dirty data, in the order they became dirty.
     dirty: Mutex<BTreeMap<u64, Arc<Inode>>>,
@@ -40,7 +40,7 @@ pub(crate) struct DataShared {
     decompressed: Mutex<VecDeque<Decompressed>>,
 }
 
-impl DataShared {
+impl VolumeData {
     pub(crate) fn new(dirty_bytes: usize) -> Self {
         Self {
             budget: Arc::new(Budget::new(dirty_bytes)),
