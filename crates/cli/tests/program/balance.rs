@@ -84,7 +84,7 @@ fn a_mount_changes_its_size_while_it_is_used() {
     let small = bench.json("resize --json min mnt")["total_bytes"].as_u64().unwrap();
     assert!(small < before && small > 20 << 20, "{small}");
     let run = bench.run("resize 16M mnt");
-    assert!(run.status != 0 && run.err.contains("no room"), "{}: {}", run.status, run.err);
+    assert!(run.status != 0 && run.err.contains("not enough free space"), "{}: {}", run.status, run.err);
     assert!(std::fs::read(&large).unwrap() == vec![9; 20 << 20]);
     bench.ok(&format!("resize -q {before} mnt"));
     std::fs::write(mounted.dir().join("more"), vec![7; 5 << 20]).unwrap();

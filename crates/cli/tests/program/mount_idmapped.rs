@@ -153,7 +153,7 @@ for user in (0, 2000, 2001, 1000, 3000):
     make(f"all/w{user}", 1000)
     as_user(user, "whiteout", lambda: whiteout(f"{mapped}/all/w{user}", f"{mapped}/all/v{user}"))
     row("  made", lambda: both(f"all/w{user}"))
-    # From a member of the group a server takes the bit too, whoever it is told of.
+    # A server clears the bit at writes of group members too, with any caller in the request.
     if user != 2000:
         as_user(user, "write to bare", lambda: append(f"{mapped}/bare"))
         row("  is", lambda: both("bare"))

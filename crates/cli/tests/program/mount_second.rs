@@ -122,7 +122,7 @@ fn a_further_mount_that_cannot_be_is_refused_by_name() {
         ("-o allow_other", "`allow_other`", 7),
         ("-o user_subvol_ioctls", "`user_subvol_ioctls`", 7),
         ("-o subvolid=256", "subvol=PATH", 7),
-        ("-o subvol=/plain", "no subvolume", 1),
+        ("-o subvol=/plain", "not a subvolume", 1),
         ("-o subvol=/none", "No such file", 1),
         ("-o subvol=/link", "/link", 1),
         ("-o subvol=../..", "/../..", 1),

@@ -34,7 +34,7 @@ fn an_image_grows_and_shrinks_with_all_that_is_in_it() {
     bench.ok("put a.img large /");
     let full = bench.run(&format!("resize {} a.img", before.0));
     assert_eq!(full.status, 5, "{}", full.err);
-    assert!(full.err.contains("has no room") && full.err.contains("a.img"), "{}", full.err);
+    assert!(full.err.contains("not enough free space") && full.err.contains("a.img"), "{}", full.err);
     assert_eq!(len(&bench), before.0 + (1 << 30));
     // Its space is returned.
     bench.ok("rm a.img /large");

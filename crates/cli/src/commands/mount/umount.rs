@@ -30,7 +30,7 @@ const WAIT_STEP: Duration = Duration::from_millis(5);
     after_help = "Examples:\n  spinney umount /mnt/site\n  spinney umount --lazy /mnt/site",
     after_long_help = "\
 This command waits until the image is complete and can be used by others. So does umount(8) where
-root mounted; of a mount of anybody else, it and fusermount3 -u return while the server still
+root mounted; of the mount of another user, it and fusermount3 -u return while the server still
 writes what it has in memory. Where not everything could be written (except to files that are gone
 by now) it says so, and ends with 1; the directory is unmounted all the same. Where the server does
 not end writing for a minute it stays mounted, which ends with 7.

@@ -58,7 +58,7 @@ pub(crate) enum Poller<'a> {
     /// Another worker.
     Another,
     /// None, during a pause.
-    Nobody,
+    Paused,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Pace {
     pub(crate) fn turn(&self, now: Instant) -> Poller<'_> {
         let Some(mut state) = self.state.try_lock() else { return Poller::Another };
         if state.rests_until.is_some_and(|until| now < until) {
-            return Poller::Nobody;
+            return Poller::Paused;
         }
         state.rests_until = None;
         Poller::Me(Turn { state, poll: self.poll, began: now, looked: now })
@@ -200,7 +200,7 @@ mod tests {
             now += AWAY_MAX + STEP;
             assert!(!turn.goes_on(now));
             drop(turn);
-            assert!(matches!(pace.turn(now + rest - STEP), Poller::Nobody), "{rest:?}");
+            assert!(matches!(pace.turn(now + rest - STEP), Poller::Paused), "{rest:?}");
             now += rest;
             rest = (rest * 2).min(REST_MAX);
         }

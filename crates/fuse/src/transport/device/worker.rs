@@ -150,7 +150,7 @@ impl Worker {
                 pace.stand_by();
                 return Some(Received::Nothing);
             }
-            Poller::Nobody => return None,
+            Poller::Paused => return None,
         };
         loop {
             match receive(&self.channel, &mut self.request) {
