@@ -12,6 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub type SideError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A failure of a backup or a restore.
+///
+/// To do: see the cause behind the colon; states that were complete before are kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,18 +21,28 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] NotName),
     /// Caller: the time is not between the years 1970 and 9999.
+    ///
+    /// To do: set the clock of the machine.
     #[error("the time is not between the years 1970 and 9999")]
     Time,
     /// The newest state has the last time that a name can hold.
+    ///
+    /// To do: set the clock of the machine, or back up under another name.
     #[error("there is no time after the last state")]
     NoLaterTime,
     /// Caller: there is no subvolume at the path.
+    ///
+    /// To do: see `spinney subvolume list`.
     #[error("{}: no subvolume", .0.display())]
     NotASubvolume(PathBuf),
     /// Caller: there is something at the path already.
+    ///
+    /// To do: choose another path.
     #[error("{}: already exists", .0.display())]
     Exists(PathBuf),
     /// Caller: the states of that name are snapshots of another subvolume, whose states the rule would delete.
+    ///
+    /// To do: back up under another name (`--name`).
     #[error(
         "{} cannot be backed up as {name}: {} is a snapshot of another subvolume",
         subvolume.display(), state.display()
@@ -44,6 +56,8 @@ pub enum Error {
         state: PathBuf,
     },
     /// Caller: the destination has states of that name, and the source has none of them.
+    ///
+    /// To do: back up under another name (`--name`), or to the source's own destination.
     #[error(
         "{} cannot be backed up as {name}: the destination has states of that name that the source lacks",
         subvolume.display()
@@ -55,18 +69,28 @@ pub enum Error {
         name: String,
     },
     /// Caller: the origin has no such state.
+    ///
+    /// To do: see `spinney restore --list`.
     #[error("no state {0}")]
     NoState(String),
     /// The state was changed after it was received.
+    ///
+    /// To do: delete it; the next backup is sent whole.
     #[error("{0} was changed after it was received; it is no longer a state of the backup")]
     Changed(String),
     /// The origin has no states at all.
+    ///
+    /// To do: is it the destination of a backup?
     #[error("no states of a backup")]
     NoStates,
     /// Caller: the origin has states of several names, and none was chosen.
+    ///
+    /// To do: choose one with `--name`.
     #[error("states of {0} and of {1}")]
     SeveralNames(String, String),
     /// Another backup uses the directory.
+    ///
+    /// To do: wait for the other backup.
     #[error("{}: another backup uses the directory", .0.display())]
     Busy(PathBuf),
     /// The path should be a regular file, and is something else.
@@ -81,6 +105,8 @@ pub enum Error {
         what: String,
     },
     /// The copy differs from its source.
+    ///
+    /// To do: check the destination; the state is not kept.
     #[error("{}: the copy differs from its source: {}: {what}", copy.display(), path.display())]
     Differs {
         /// The copy.
@@ -91,6 +117,8 @@ pub enum Error {
         what: String,
     },
     /// The stream made no subvolume.
+    ///
+    /// To do: check the destination, and run the backup again.
     #[error("the stream made no subvolume")]
     NothingReceived,
     /// The host refuses access to a path.

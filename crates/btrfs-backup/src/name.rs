@@ -44,6 +44,8 @@ impl Name {
 }
 
 /// The text is no [`Name`].
+///
+/// To do: use letters, digits and `-_.+@`, without a dot in front.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: a name of backups has 1 to {NAME_BYTES_MAX} letters, digits and any of - _ . + @")]
 pub struct NotName(String);
