@@ -99,7 +99,7 @@ fn file_name(name: &Name, stamp: Stamp, uuid: [u8; 16]) -> String {
     format!("{}.{}.stream", name.at(stamp), hex(&uuid))
 }
 
-/// What the name of a stream's file says.
+/// The name and time in the name of a stream's file.
 fn parse_file_name(file: &str) -> Option<(Name, Stamp)> {
     let (state, uuid) = file.strip_suffix(".stream")?.rsplit_once('.')?;
     from_hex::<16>(uuid)?;
@@ -411,14 +411,14 @@ impl Destination for Directory {
     }
 
     fn verify(&mut self, _sent: &Sent<'_>, _watch: &dyn Watch) -> Result<()> {
-        // What is in the manifest was read back.
+        // Each stream of the manifest was read back when it was written.
         Ok(())
     }
 
     fn prune(&mut self, rule: &Rule, newest: Stamp, is_trial: bool) -> Result<Vec<String>> {
         let own = || self.streams.iter().filter(|stream| stream.name == self.name);
         let pruned = rule.dropped(own().map(|stream| stream.stamp), newest);
-        // What stays needs what it builds on.
+        // A kept stream needs the streams that it is a difference to.
         let mut needed = BTreeSet::new();
         for stream in own().filter(|stream| !pruned.contains(&stream.stamp)) {
             needed.extend(self.chain(stream)?.iter().map(|stream| stream.uuid));

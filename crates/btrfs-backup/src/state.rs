@@ -54,7 +54,7 @@ impl State {
         lineage.contains(&self.parent_uuid)
     }
 
-    /// What a receiver knows it by.
+    /// The UUID by which a receiver knows the state.
     pub(crate) fn sent_uuid(&self) -> [u8; 16] {
         if self.is_received() { self.received_uuid } else { self.uuid }
     }

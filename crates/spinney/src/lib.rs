@@ -58,6 +58,61 @@
 //! # }
 //! ```
 //!
+//! # Copy a directory in and out, with progress
+//!
+//! Copies keep owners, permissions, times, links, holes and attributes. Every long operation takes a callback, which
+//! can cancel it.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//!
+//! use spinney::{MakeOptions, MemoryDevice, Progress};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let (source, target) = (dir.path().join("in"), dir.path().join("out"));
+//! # std::fs::create_dir(&source)?;
+//! # std::fs::write(source.join("page"), "hello")?;
+//! let volume = spinney::make_devices(vec![Arc::new(MemoryDevice::new(64 << 20))], "btrfs", &MakeOptions::new())?;
+//! let mut watch = |progress: &Progress| {
+//!     println!("{} of {} bytes", progress.bytes, progress.bytes_total);
+//!     ControlFlow::Continue(())
+//! };
+//! volume.import(&source, "site", &mut watch)?;
+//! volume.sync()?;
+//! volume.export("site", &target, &mut watch)?;
+//! assert_eq!(std::fs::read_to_string(target.join("page"))?, "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Check an image, and stop early
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//!
+//! use spinney::{CheckOptions, Errno, MakeOptions, MemoryDevice, Progress};
+//!
+//! # fn main() -> spinney::Result<()> {
+//! let device = Arc::new(MemoryDevice::new(128 << 20));
+//! spinney::make_devices(vec![device.clone()], "f2fs", &MakeOptions::new())?.close()?;
+//! let report = spinney::check_devices(vec![device], &CheckOptions::default(), &mut |_: &Progress| {
+//!     ControlFlow::Continue(()) // Break(()) ends the check with Errno::ECANCELED.
+//! })?;
+//! assert_eq!(report.errors(), 0);
+//! # let _ = Errno::ECANCELED;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Threads and untrusted images
+//!
+//! A [`Volume`] and its files may be used by many threads at once. Images may come from anybody: every block is verified
+//! before it is used, and damage is an error that names the block. It never panics, hangs or allocates without bound;
+//! nothing is written outside the image and the directory that you name.
+//!
 //! # When changes are durable
 //!
 //! All handles see a change at once. It is durable after [`Volume::close`], `volume.sync()` or, for one file,
@@ -98,6 +153,8 @@
 //! The crates below this one are re-exported as modules, for programs that need more than [`Volume`]: [`access`],
 //! [`blockdev`], [`checking`], [`codec`], [`fuse`], [`host`], [`remote`], [`transfer`], [`vfs`], and the crates of each
 //! format in [`btrfs`] and [`f2fs`]. A program needs no other crate of this workspace as a dependency.
+
+#![deny(missing_docs)]
 
 pub mod btrfs;
 mod copy;
