@@ -109,9 +109,9 @@
 //!
 //! # Threads and untrusted images
 //!
-//! A [`Volume`] and its files may be used by many threads at once. Images may come from anybody: every block is verified
-//! before it is used, and damage is an error that names the block. It never panics, hangs or allocates without bound;
-//! nothing is written outside the image and the directory that you name.
+//! A [`Volume`] and its files may be used by many threads at once. Images need not be trusted: every block is verified
+//! before it is used, and damage is an error that names the block. No image makes the library panic, hang or allocate
+//! without bound; nothing is written outside the image and the directory that you name.
 //!
 //! # When changes are durable
 //!
