@@ -4,7 +4,7 @@
 # Runs anywhere with Rust and a C compiler. As root it installs from Debian what it needs, and also runs what needs loop
 # devices and the kernel's btrfs; otherwise it names what is missing and skips that. With CI=true nothing may be
 # skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
-# five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 60) is the length of the property test. The
+# five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
 set -u
 cd "$(dirname "$0")"
@@ -14,7 +14,7 @@ needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup mo
 needed="$needed fusermount3 perl setpriv git groff mkfs.f2fs sload.f2fs dump.f2fs"
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo"
 images=${SPINNEY_IMAGES:-target/images}
-[ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-60} || seeds=${SPINNEY_SEEDS:-200}
+[ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
 
@@ -137,7 +137,8 @@ round_trip() {
 
 # The guide as a book. The tool is built without its server, in a profile that is fast to build.
 book() {
-  command -v mdbook > /dev/null || cargo install --quiet --debug --locked --no-default-features mdbook@0.5.4 || return 1
+  command -v mdbook > /dev/null ||
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --debug --locked --no-default-features mdbook@0.5.4 || return 1
   mdbook build docs/guide --dest-dir "$PWD/target/guide"
 }
 unit_tests() { cargo test --quiet $together --lib; }
