@@ -143,7 +143,9 @@ impl Members {
         if own != expected {
             return Err(MemberError::Foreign { device, found: own, other: other.name(), expected });
         }
-        let is_other = |other: &&Member| !std::ptr::eq(*other, member) && other.id() == Some(id);
+        // A device of another file system may have the same id: it is `Foreign`, not a copy.
+        let is_of_this = |other: &Member| other.superblock().is_some_and(|other| other.fields().fsid == own);
+        let is_other = |other: &&Member| !std::ptr::eq(*other, member) && other.id() == Some(id) && is_of_this(other);
         if let Some(other) = self.members.iter().find(is_other) {
             return Err(MemberError::Repeated { id, device, other: other.name() });
         }

@@ -119,6 +119,8 @@ fn foreign_repeated_stale_and_removed_members_are_refused() {
     for mode in modes {
         let error = refusal(&[first(), member(2, 2, foreign)], mode);
         assert!(matches!(&error, MemberError::Foreign { found, .. } if *found == uuid(78)), "{error}");
+        let error = refusal(&[first(), member(1, 2, foreign)], mode);
+        assert!(matches!(error, MemberError::Foreign { .. }), "the same id in another file system: {error}");
         let error = refusal(&[first(), member(1, 2, |_| ())], mode);
         assert!(matches!(error, MemberError::Repeated { id: DevId(1), .. }), "{error}");
         let error = refusal(&[member(2, 2, stale), first()], mode);
