@@ -1,4 +1,5 @@
-//! Rows of results: workloads, systems, numbers.
+//! The rows of the benchmark's table: workloads, systems and measurements; and helpers for images and numbers that the
+//! other benchmarks use. `main` runs the rows, `table` prints them.
 
 use std::path::PathBuf;
 
@@ -95,7 +96,7 @@ impl Row {
     }
 }
 
-/// Every row there is.
+/// All rows of the table.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     for workload in Workload::value_variants() {
@@ -124,7 +125,7 @@ impl Measure {
     }
 }
 
-/// One workload, once.
+/// The arguments of `bench one`: one run of one workload, in a process that `bench run` starts for it.
 #[derive(Args)]
 pub(crate) struct One {
     #[arg(long)]
@@ -149,12 +150,13 @@ impl One {
     }
 }
 
-/// Makes the image's pages exist: the first touch of memory costs several times a later one.
+/// Fills the image with zeros before the timed part, unless it is filled already: the first write to a page of memory
+/// takes several times as long as later ones.
 pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
     touch_bytes(image, IMAGE_BYTES)
 }
 
-/// As [`touch`], for an image of another size. The row before may have given pages back.
+/// As [`touch`], for an image of any size. The previous row may have freed parts of the image.
 pub(crate) fn touch_bytes(image: &std::path::Path, bytes: u64) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     if std::fs::metadata(image).is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes) {
@@ -176,7 +178,7 @@ pub(crate) fn as_u64(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// Amounts are far below the numbers that a float cannot hold.
+/// Converts an amount to a float; amounts are far below 2^53, so the result is exact.
 #[expect(clippy::as_conversions, reason = "exact below 2^53")]
 pub(crate) fn as_float(value: u64) -> f64 {
     value as f64

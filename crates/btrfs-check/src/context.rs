@@ -1,4 +1,4 @@
-//! The context of all passes: devices, findings, memory limits. Every pass takes it.
+//! The context of all passes: devices, findings, memory limits. `run` makes it, and every pass takes it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::media::Media;
 use crate::pass::Pass;
 use crate::sort::{Sorter, lock};
 
-/// The kinds of lost blocks, whose consequences are not reported as well.
+/// Which kinds of tree blocks are lost (unreadable or damaged). Findings that only follow from a loss are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     extents: AtomicBool,
@@ -39,7 +39,7 @@ impl Lost {
         self.extents.load(Ordering::Relaxed)
     }
 
-    /// References may be missing.
+    /// Part of the subvolumes or of the other trees is missing, and references with it.
     pub(crate) fn has_files(&self) -> bool {
         self.files.load(Ordering::Relaxed) || self.has_system()
     }
@@ -71,15 +71,15 @@ pub(crate) struct Context<'a> {
 pub(crate) struct LogFound {
     /// Addresses of its blocks.
     pub(crate) blocks: Vec<u64>,
-    /// Extents of files in it: start, end, the log's tree, inode. The commit does not have them.
+    /// Extents of files in it: start, end, the log's tree, inode. The committed trees do not have them.
     pub(crate) extents: Vec<[u64; 4]>,
-    /// Those that must have checksums.
+    /// The extents that must have checksums.
     pub(crate) needs: Vec<[u64; 4]>,
-    /// Ranges that its own checksums are for.
+    /// Ranges for which the log has checksums.
     pub(crate) csums: Vec<(u64, u64)>,
 }
 
-/// Counts for the report the progress that the caller gets.
+/// Passes progress on to the caller, and counts it for the report.
 pub(crate) struct Counted<'a> {
     watch: &'a dyn Watch,
     bytes: AtomicU64,

@@ -1,4 +1,6 @@
-//! btrfs as the crash explorer sees it: how a volume is made, opened, and seen to have a log tree.
+//! The crash explorer's [`Format`] for btrfs: makes and opens volumes, and tells whether they have a log tree.
+//!
+//! Callers: the explorer, to which trials and tests pass it; scripts of trials take the options ([`volume_options`]).
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use blockdev::backends::MemoryDevice;
 use btrfs::{Compression, CompressionType, Env, MakeOptions, Volume, VolumeOptions};
 use crash_explorer::{Access, CLOCK, Form, Format};
 
-/// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
+/// Small enough for many copies in memory, large enough for the kernel to mount, with one mirror of the superblock.
 const IMAGE_BYTES: u64 = 128 << 20;
 /// One block of a tree is a few KiB: the trees of a state are few.
 const CACHE_BYTES: usize = 4 << 20;
@@ -17,14 +19,14 @@ const SMALL_NODE_BYTES: u32 = 4096;
 /// Where the primary superblock has the address of the log tree's root.
 const LOG_ROOT_AT: u64 = (64 << 10) + 96;
 
-/// The fastest, which is in every kernel; all that becomes smaller is compressed.
+/// The fastest level of zlib, which every kernel has. All data that becomes smaller is compressed.
 const COMPRESSION: Compression = Compression { kind: CompressionType::Zlib, level: 1, is_forced: true };
 
-/// The format.
+/// The format btrfs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Btrfs;
 
-/// How volumes of a form are opened: on the calling thread, with a clock that stands still.
+/// Options to open a volume of a form: on the calling thread, with a clock that stands still.
 #[must_use]
 pub fn volume_options(form: Form) -> VolumeOptions {
     let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, CLOCK));
@@ -56,7 +58,7 @@ impl Format for Btrfs {
 
     fn has_log(&self, device: &dyn Device) -> bool {
         let mut log_root = [0; 8];
-        // Where the primary is torn, its mirror counts.
+        // If the primary superblock cannot be read, a mirror, which is not read here, may have a log: true is safe.
         device.read_at(LOG_ROOT_AT, &mut log_root).is_err() || log_root != [0; 8]
     }
 }

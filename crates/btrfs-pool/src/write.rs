@@ -1,8 +1,9 @@
-//! Writes to every copy.
+//! The writes of a pool, to every copy. The store calls them for data, commits, log syncs, discards and repairs; reads
+//! that repair a copy call them too.
 //!
 //! Writes are durable only after [`Pool::flush`] returns. A batch is tried as a whole even if parts fail; each failure
 //! is counted for its device, and any failure fails the batch, because fewer copies than the profile promises were
-//! written. The caller then stops writing.
+//! written. The store then stops writing, unless only the host of a sparse image was full.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,5 +1,5 @@
 //! The survey: a walk of all trees, every block once, level by level, that collects all references, and the data of
-//! files.
+//! files. `round` makes a survey before and after its changes; `mend`, `edit`, `extents` and `derive` read it.
 //!
 //! Whether the references of a block's pointers are counted by its own address ("full back references") follows from
 //! the references to it: they are, unless the tree that owns the block refers to it. The kernel maintains this, and
@@ -79,7 +79,7 @@ pub(crate) struct Survey {
     pub(crate) blocks: BTreeMap<u64, BlockFacts>,
     pub(crate) data: BTreeMap<u64, DataFacts>,
     pub(crate) old: BTreeMap<u64, OldExtent>,
-    /// Trees with unreadable blocks, and the block.
+    /// Unreadable blocks, each with its tree.
     pub(crate) lost: Vec<(TreeId, u64)>,
     /// Blocks that are read in spite of defects, by tree.
     pub(crate) damaged: BTreeMap<u64, TreeId>,
@@ -92,7 +92,7 @@ pub(crate) struct Survey {
     log: BTreeSet<u64>,
 }
 
-/// A superblock may be older than the blocks by this many commits.
+/// Limit on the commits by which a superblock may be older than the blocks.
 const GENERATIONS_LOST_MAX: u64 = 1 << 20;
 
 /// A pointer to a block.
@@ -274,7 +274,7 @@ impl Survey {
             item_type::METADATA_ITEM => image.media.node_len(),
             _ => return,
         };
-        // An item with a wrong place must not use all the room up.
+        // An item with a wrong address or length must not mark all space as used.
         if image.media.chunk(key.objectid, len).is_some() {
             self.used.add(key.objectid, len);
         }
@@ -343,7 +343,7 @@ fn roots(image: &Image) -> Vec<Root> {
             roots.push(Root { key: *key, item });
         }
     });
-    // Of two with the same number the first is used.
+    // Of two root items with the same tree number the first is used.
     let mut seen = BTreeSet::new();
     roots.retain(|root| root.key.objectid == TreeId::TREE_RELOC.0 || seen.insert(root.key.objectid));
     roots
@@ -354,7 +354,7 @@ pub(crate) fn items(image: &Image, (at, level): (u64, u8), mut each: impl FnMut(
     let mut todo = vec![(at, level)];
     let mut seen = BTreeSet::new();
     while let Some((at, level)) = todo.pop() {
-        // In a sound tree no block comes twice; in another one the walk would not end.
+        // In an intact tree no block comes twice; in a damaged one the walk might not end.
         if !seen.insert(at) {
             continue;
         }

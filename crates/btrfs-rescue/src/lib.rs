@@ -16,9 +16,10 @@
 //! - data is returned only if its checksum matches, or if it has none and is counted as unverified;
 //! - every list that an image could make long has a named limit.
 //!
-//! How it fails: losses go to reports. [`Error`] is for devices without a trace of a file system.
+//! How it fails: losses go to reports. [`Error`] is for devices that do not belong together or have no trace of a file
+//! system, for unsupported features, and for a requested root that does not exist.
 //!
-//! Callers: the command line.
+//! Callers: the `spinney` library, the command line through it, and trials.
 
 mod blocks;
 mod chunks;

@@ -1,4 +1,5 @@
-//! A state of the file system: the root tree of one commit and the trees that it lists.
+//! A state of the file system: the root tree of one commit and the trees that it lists. `rescue`, `roots` and
+//! `undelete` open states; `tree_view`, `listing`, `contents`, `data`, `inode` and `orphans` read them.
 //!
 //! If the root tree is damaged or replaced by an older one, newer tree roots come from the scan: a commit that changes
 //! a tree writes a new root block for it with its generation.
@@ -129,7 +130,7 @@ impl State {
         });
     }
 
-    /// Adds trees whose root items are lost, from blocks that the scan found.
+    /// Adds trees whose root items are lost, with roots from the blocks that the scan found.
     fn find_others(&mut self) {
         for owner in self.blocks.table().owners() {
             let tree = TreeId(owner);

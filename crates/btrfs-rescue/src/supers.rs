@@ -77,7 +77,7 @@ fn stale(member: &Member, newest_name: &str, newest: &Superblock) -> Option<Stri
     let name = member.device().name();
     (found != newest).then(|| {
         format!(
-            "{name} is at generation {}, {newest_name} at {}: it missed commits; contents without checksums may be older",
+            "{name} is at generation {}, {newest_name} at {}: it missed commits; data without checksums may be older",
             found.0, newest.0
         )
     })

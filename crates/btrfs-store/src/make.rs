@@ -1,8 +1,8 @@
-//! Making a file system: the trees of the store, through the code that changes them later.
+//! Makes a file system, with the code that later changes it.
 //!
-//! The parts that a transaction needs exist from the start, only empty: a pool with three chunks, their space, and
-//! trees without blocks. The first transaction then makes the root blocks and the items that describe the chunks, and
-//! its commit is the first state on the device. Called by `Store::make`.
+//! The parts that a transaction needs are made first, but empty: a pool with three chunks (two if data and metadata
+//! share one), their space, and trees without blocks. The first transaction then makes the root blocks and the items
+//! that describe the chunks, and its commit is the first state on the device. Called by `Store::make`.
 
 #![expect(clippy::indexing_slicing, reason = "the label and the first system chunk were made, and measured, here")]
 
@@ -27,7 +27,7 @@ use crate::txn::{CoreTrees, Engine, FundingSource, Trees, TxnHost};
 use crate::{Error, Result};
 use btrfs_pool::{FsSuper, Layout, Pool, PoolDevice, Workers};
 
-/// Bytes of a device below which nothing can be made.
+/// Bytes of the smallest device on which a file system can be made.
 pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
 
 /// The properties of a new file system.
@@ -155,7 +155,7 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
     fields.fsid = fsid;
     fields.flags = 1.into();
     fields.total_bytes = total.into();
-    // The first commit counts; a superblock has to claim at least the root blocks.
+    // The first commit sets the real number; until then a valid superblock must claim at least the root blocks.
     fields.bytes_used = (u64::from(make.nodesize) * ROOT_BLOCKS_MIN).into();
     fields.root_dir_objectid = TreeId::ROOT_DIR.0.into();
     fields.num_devices = 1.into();
@@ -239,7 +239,7 @@ fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<
     Ok(plans)
 }
 
-/// Root blocks, and the items of the chunks and the device.
+/// Makes the root blocks, and writes the items of the chunks and the device.
 fn write_trees(engine: &Engine, plans: &[ChunkPlan]) -> Result<()> {
     let generation = engine.gate.enter();
     let host = TxnHost { engine, generation, funding: FundingSource::Commit, keeps_freed: false };

@@ -12,7 +12,8 @@
 //! * names of passes and codes are stable across versions and unique within a table;
 //! * a bounded number of findings is kept per code, and all are counted.
 //!
-//! This crate reads no device and cannot fail. Callers: the checkers, and the command line.
+//! This crate reads no device and cannot fail. Callers: the checkers, the `spinney` library, and the command line; for
+//! [`Watch`] also receipts and backups.
 
 mod code;
 mod finding;

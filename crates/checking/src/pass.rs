@@ -1,5 +1,5 @@
-//! The passes of a check: their order, descriptions and dependencies. Checkers define the table; the command line
-//! selects passes by name.
+//! The passes of a check: their order, descriptions and dependencies. Each checker defines the table of its format; the
+//! `spinney` library looks up the passes that a caller names.
 
 /// Description of a pass.
 #[derive(Clone, Copy, Debug)]

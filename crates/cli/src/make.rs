@@ -1,13 +1,14 @@
-//! The options of `mkfs` that one format has.
+//! The trait for the `spinney mkfs` options of a single format. `btrfs::mkfs` and `f2fs::mkfs` implement it, and `mkfs`
+//! calls it.
 
 use anyhow::Result;
 
 use crate::commands::output::Output;
 use crate::target::Common;
 
-/// The options of one format, and how a file system is made with them.
+/// The `mkfs` options of one format. It makes a file system with them.
 pub(crate) trait Make {
-    /// Name of one of these options, if any was given.
+    /// The name of one of these options that the user gave; `None` if the user gave none of them.
     fn given(&self) -> Option<&'static str>;
 
     /// Makes the file system.

@@ -1,4 +1,4 @@
-//! Flags and feature bits, with the kernel's names.
+//! Flags and feature bits of f2fs, with the kernel's names. Used by all f2fs crates.
 
 use bitflags::bitflags;
 
@@ -54,15 +54,15 @@ bitflags! {
         const ERROR = 0x8;
         /// `fsck` is needed.
         const FSCK = 0x10;
-        /// The summaries of node segments are there though it was no unmount.
+        /// The checkpoint has the summaries of node segments, although no unmount wrote it.
         const FASTBOOT = 0x20;
         /// Nodes carry the checksum of their checkpoint with its version.
         const CRC_RECOVERY = 0x40;
-        /// The end of the pack's segment says which NAT blocks are full and empty.
+        /// The end of the pack's segment records which NAT blocks are full, and which are empty.
         const NAT_BITS = 0x80;
         /// All free blocks were discarded.
         const TRIMMED = 0x100;
-        /// Nodes carry the low half of their checkpoint's version alone: `fsck` wrote it.
+        /// Nodes carry only the low half of their checkpoint's version, without its checksum: `fsck` wrote it.
         const NOCRC_RECOVERY = 0x200;
         /// The version bitmaps lie behind the checksum.
         const LARGE_NAT_BITMAP = 0x400;
@@ -77,7 +77,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// How an inode keeps things within its block (`i_inline`).
+    /// The parts that an inode stores within its own block, and other flags (`i_inline`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct InlineFlags: u8 {
         /// Extended attributes.
@@ -148,7 +148,7 @@ bitflags! {
     }
 }
 
-/// Features and their names, as `mkfs.f2fs -O` has them.
+/// The features and their names in `mkfs.f2fs -O`.
 const NAMES: &[(Features, &str)] = &[
     (Features::ENCRYPT, "encrypt"),
     (Features::BLKZONED, "blkzoned"),
@@ -169,7 +169,7 @@ const NAMES: &[(Features, &str)] = &[
 ];
 
 impl Features {
-    /// Features that a reader supports, or that do not concern it.
+    /// Features that a reader supports or can ignore.
     pub const READABLE: Self = Self::ENCRYPT
         .union(Self::ATOMIC_WRITE)
         .union(Self::EXTRA_ATTR)
@@ -185,13 +185,13 @@ impl Features {
         .union(Self::COMPRESSION)
         .union(Self::RO);
 
-    /// The feature with a name, as `mkfs.f2fs -O` has them.
+    /// The feature with this name; the names are those of `mkfs.f2fs -O`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
     }
 
-    /// Names as `mkfs.f2fs -O` has them, those of unknown bits in hexadecimal.
+    /// The names of the features, as in `mkfs.f2fs -O`; unknown bits are one name in hexadecimal.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         let mut names: Vec<String> =

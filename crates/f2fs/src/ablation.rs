@@ -1,4 +1,5 @@
-//! The older way of writing back, for benchmarks; part of the program only with the feature `ablation`.
+//! A switch to the older way of writing back, for benchmarks; part of the program only with the feature `ablation`.
+//! `change/flush` reads it, and the mount option `older=apart` sets it.
 
 #[cfg(feature = "ablation")]
 mod kept {
@@ -11,7 +12,7 @@ mod kept {
         IN_TURN.load(Ordering::Relaxed)
     }
 
-    /// Switches to blocks in turn, or back.
+    /// Sets whether files that are written together get their blocks in turn.
     pub fn set_places_in_turn(is_on: bool) {
         IN_TURN.store(is_on, Ordering::Relaxed);
     }
@@ -19,7 +20,7 @@ mod kept {
 
 #[cfg(not(feature = "ablation"))]
 mod kept {
-    /// Never.
+    /// Always false without the feature.
     #[inline]
     pub(crate) const fn places_in_turn() -> bool {
         false

@@ -1,4 +1,5 @@
-//! Numbers for new nodes: the NAT is searched for free ones, a block at a time.
+//! Chooses the numbers of new nodes: searches the NAT for free ones, a block at a time. `WriteVolume` takes numbers
+//! here and returns those of removed nodes; `change::open`, `change::replay` and `change::commit` keep it current.
 //!
 //! Freed numbers are reused as late as possible, and never before the next checkpoint: until then the disk still has
 //! the old node under that number.
@@ -16,7 +17,7 @@ use f2fs_disk::{BlockAddr, Nid};
 use crate::error::{Error, Result};
 use crate::read_volume::ReadVolume;
 
-/// Numbers below this one are those of the format itself.
+/// The format reserves the numbers below this one.
 const NID_MIN: u32 = 4;
 
 /// Free node numbers.
@@ -26,14 +27,14 @@ pub(crate) struct Numbers {
     /// The next block of the NAT to search, and the number of unsearched blocks.
     next_block: u32,
     blocks_left: u32,
-    /// Numbers that are free with the next checkpoint; a later search finds them.
+    /// Numbers of nodes that were removed since the last checkpoint; a search after the next checkpoint finds them.
     freed: Vec<Nid>,
-    /// Numbers came free that a search may have passed.
+    /// A checkpoint freed numbers in blocks that the running search may have passed already.
     has_freed: bool,
 }
 
 impl Numbers {
-    /// Begins at the checkpoint's hint.
+    /// An empty list, whose first search begins at the number in the checkpoint (`next_free_nid`).
     pub(crate) fn of(volume: &ReadVolume) -> Self {
         Self {
             free: VecDeque::new(),
@@ -92,13 +93,13 @@ impl Numbers {
         self.freed.push(nid);
     }
 
-    /// Notes a checkpoint.
+    /// Notes that a checkpoint was written: a search may now return the numbers freed before it.
     pub(crate) fn committed(&mut self) {
         self.has_freed |= !self.freed.is_empty();
         self.freed.clear();
     }
 
-    /// The number at which the kernel would begin to search.
+    /// `next_free_nid` of the next checkpoint: the number at which the kernel begins to search.
     pub(crate) fn next_free(&self, volume: &ReadVolume) -> u32 {
         let geometry = volume.geometry();
         let known = self.free.front().map(|nid| nid.0);

@@ -1,9 +1,10 @@
-//! Trial of interrupted balances: Spinney resumes those of the kernel, and the kernel ours.
+//! Trial of interrupted balances: Spinney resumes balances that the kernel began, and the kernel those of Spinney.
 //!
-//! Copies of an image with snapshots ([`crate::interruption`]) are taken while the kernel balances it, mounted, and
-//! between the steps of our balance. Spinney opens each copy of the kernel's, which drops its unfinished relocation
-//! trees, and resumes the balance; the kernel mounts our copies, and resumes by itself. Afterwards `btrfs check` finds
-//! no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
+//! The trial copies an image with snapshots ([`crate::interruption`]) while the kernel balances it, mounted, and
+//! between the steps of Spinney's balance. Spinney opens each copy of the first kind, drops the kernel's unfinished
+//! relocation trees, and resumes the balance; the kernel mounts each copy of the second kind, and resumes by itself.
+//! Afterwards `btrfs check` finds no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
+//! Called by `cargo trials balance-resume`.
 
 use crate::diff_walk::record::Walk;
 use crate::interruption::{self, Options, check_same, copy, walk};
@@ -89,7 +90,7 @@ fn make(image: &Path, seed: u64) -> Result<Walk> {
     Ok(walk)
 }
 
-/// Copies taken while the kernel balances.
+/// Copies of the image, each taken in the middle of a balance by the kernel.
 fn cut_kernels(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
     let mut copies = Vec::new();
     while u64::try_from(copies.len())? < count {
@@ -141,7 +142,7 @@ fn resume_here(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies taken between the steps of a balance here.
+/// Copies of the image, each taken between two steps of a balance by Spinney.
 fn cut_ours(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
     let mut copies: Vec<PathBuf> = Vec::new();
     let image = top.join("ours.img");
@@ -167,7 +168,7 @@ fn cut_ours(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
     Ok(copies)
 }
 
-/// The kernel resumes a balance when it mounts the image.
+/// Mounts the image, so that the kernel resumes its balance, and waits for the end.
 fn resume_there(image: &Path) -> Result<()> {
     ensure!(is_paused(image)?, "there is no balance in {}", image.display());
     let mount = Mount::new(image, "noatime")?;

@@ -1,11 +1,11 @@
-//! Trial of a full f2fs volume that is overwritten at random: does it go on, what does cleaning cost, and is all data
-//! intact?
+//! Trial of a full f2fs volume that is overwritten at random: does every write succeed in time, how much more is
+//! written because of cleaning, and is all data intact?
 //!
-//! An image is filled with files, and random blocks of them are overwritten until the time is over, with syncs in
-//! between. A counting device measures writes. Then all data is compared with the last writes, before and after
-//! reopening the image, and `fsck.f2fs` checks it. The same blocks go through [`Simulation`]: segments cleaned by the
-//! kernel's greedy rule (the one with the fewest blocks in use), with data alone, without nodes, checkpoints, or
-//! writing into the gaps of segments, which the kernel does when it is short of free ones.
+//! The trial fills an image with files, and overwrites random blocks of them for `--seconds`, with syncs in between. A
+//! counting device measures writes. Then the trial compares all data with the last writes, before and after reopening
+//! the image, and `fsck.f2fs` checks it. For comparison, [`Simulation`] counts the blocks that the kernel's greedy rule
+//! (clean the segment with the fewest blocks in use) would move for the same writes. It simulates data only: no nodes,
+//! no checkpoints, and no writes into the gaps of segments, which the kernel does when few segments are free.
 //!
 //! Fails if data differs, an operation takes longer than [`SECONDS_MAX`], or `fsck.f2fs` finds an error. Needs no root.
 //! Called by `cargo trials f2fs-cleaning`.
@@ -24,7 +24,7 @@ use vfs::{File, FileOptions as Open, Volume};
 const BLOCK: u64 = 4096;
 const FILE_BLOCKS: u64 = 1024;
 const SEGMENT_BLOCKS: u64 = 512;
-/// An operation that takes longer hangs.
+/// The trial fails if an operation takes longer.
 const SECONDS_MAX: u64 = 60;
 
 /// Options of the trial.
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     image: PathBuf,
 }
 
-/// Fills, overwrites, compares.
+/// Runs the trial: fills the volume, overwrites blocks, compares the data, and prints the result.
 pub(crate) fn run(options: &Options) -> Result<()> {
     std::fs::File::create(&options.image)?.set_len(options.size)?;
     let features = Features::EXTRA_ATTR | Features::INODE_CHKSUM | Features::SB_CHKSUM;

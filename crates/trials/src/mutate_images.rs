@@ -1,8 +1,8 @@
-//! Mutated images: known fields get other values, checksums are corrected, and each image is read, changed and read
-//! again. No image may cause a panic, a hang or unbounded memory, and no change may destroy other data.
+//! Trial of mutated images: it gives known fields other values, corrects the checksums, and reads each image, changes
+//! it and reads it again. No image may cause a panic, a hang or unbounded memory, and no change may destroy other data.
 //!
-//! Child processes of a build with all checks of arithmetic work through the images; this process watches them. Image
-//! NUMBER of a seed is always the same.
+//! Child processes of a build with all checks of arithmetic try the images; this process watches them. The number of an
+//! image and the seed determine its contents. Called by `cargo trials mutate-images`.
 
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::{FileDevice, FileOptions};
@@ -18,11 +18,11 @@ use testkit::hostile::{Base, Outcome, bases, trial};
 
 /// Memory of a child: address space, so that asking for more fails at once.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// An image that takes longer hangs.
+/// An image that takes longer counts as a hang.
 const SECONDS_MAX: u64 = 30;
 /// Images that one child works through before the next takes over.
 const RUN_IMAGES: u64 = 2000;
-/// Most failures: then the search ends, since they are alike.
+/// The trial ends after this many failures: further ones are probably similar.
 const FAILURES_MAX: usize = 200;
 
 /// Message and place of the last panic.
@@ -187,7 +187,7 @@ fn watch(program: &Path, options: &Options, (from, to): (u64, u64), totals: &Mut
     told.map(|()| at)
 }
 
-/// The child has ended, or is killed: if it should have continued, that is a failure.
+/// Kills a child that hangs, and waits for its end. Records a failure if the child had images left to try.
 fn end(child: &mut Child, at: &mut u64, (ended, to): (&str, u64), totals: &Mutex<Totals>) -> Result<()> {
     if ended == "hang" {
         child.kill()?;
@@ -232,7 +232,7 @@ fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
     Ok(number.saturating_add(1))
 }
 
-/// Works through the images, and reports each.
+/// Runs in a child process: tries its images, and prints a line about each.
 fn child(options: &Options) -> Result<ExitCode> {
     let limit = rustix::process::Rlimit { current: Some(MEMORY_BYTES_MAX), maximum: Some(MEMORY_BYTES_MAX) };
     rustix::process::setrlimit(rustix::process::Resource::As, limit)?;

@@ -7,14 +7,15 @@
 //!   that are built and streamed out, and as the base of the simulated disk.
 //! - [`OverlayDevice`]: changes in memory over a device that is only read.
 //!
-//! Invariants all keep: a request is checked against the device's size before any byte moves,
+//! Invariants that all backends keep: a request is checked against the device's size before any byte is written,
 //! so a refused write has changed nothing; a change of a read-only device is refused here even
 //! when the operating system would have let it through; `size_bytes` never shrinks.
 //!
 //! How they fail: with an [`Error`](crate::Error) that names the device, the operation and the
 //! range. There is no retry, except for interrupted and short system calls.
 //!
-//! Callers: front ends open one and pass it on as `Arc<dyn Device>`.
+//! Callers: [`crate::open`] opens files for the library and the command line; the engines, repairs and tests make
+//! overlays and memory devices. They are passed on as `Arc<dyn Device>`.
 
 mod direct_io;
 pub mod file;

@@ -1,7 +1,8 @@
 //! [`Receiver`]: reads streams and builds their subvolumes.
 //!
-//! Invariant: only the end command of a stream marks its subvolume as received. A resumable subvolume is built under
-//! another name and renamed after that; if a crash comes in between, the next receipt of the stream renames it.
+//! Invariant: a subvolume is marked as received only when its stream ended (by the end command, or because the next
+//! subvolume begins) and no command failed. A resumable subvolume is built under another name and renamed after that;
+//! if a crash comes in between, the next receipt of the stream renames it.
 //!
 //! Failure: an [`Error`]; the unfinished subvolume stays for `discard` or for [`resume`]. Callers: the command
 //! `receive`, backups, programs.

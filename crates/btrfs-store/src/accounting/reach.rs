@@ -15,7 +15,7 @@ use crate::hash::NumberMap;
 use crate::quota::Roots;
 use crate::tree::{Tree, check_level_max, layout};
 
-/// Bytes of a file that one extent can stand for, where that is more than it has on disk: it is compressed.
+/// Most bytes of a file in a compressed extent, which has fewer bytes on disk.
 const COMPRESSED_BYTES_MAX: u64 = 1 << 20;
 
 /// A search for the subvolumes that reach extents, with the answers it has found.
@@ -23,9 +23,9 @@ pub(crate) struct Reach<'a> {
     state: State<'a>,
     /// The extent tree of that state.
     extents: &'a Tree,
-    /// Of tree blocks that were asked about, also on the way.
+    /// Results for tree blocks, including those that a search passed through.
     blocks: NumberMap<u64, Roots>,
-    /// Sets of one, which most are.
+    /// The sets with a single subvolume. Most results are such sets, and share them.
     single: NumberMap<TreeId, Roots>,
     no_roots: Roots,
 }
@@ -39,7 +39,7 @@ impl<'a> Reach<'a> {
     /// The subvolumes that reach the extent at `at`; none where there is no extent.
     ///
     /// # Errors
-    /// `Corrupt` where references lead nowhere; those of reading.
+    /// `Corrupt` where references lead nowhere; errors of reading.
     pub(crate) fn roots(&mut self, at: Logical, kind: ExtentKind) -> Result<Roots> {
         match kind {
             ExtentKind::Tree { level } => self.of_block(at, level),
@@ -146,7 +146,7 @@ impl<'a> Reach<'a> {
         offset: u64,
     ) -> Result<Vec<Logical>> {
         let root = self.subvolume(tree, at)?.root;
-        // An item stands at this offset in the file plus its own within the extent; the first may be "before" 0.
+        // A file item is at `offset` plus its own offset in the extent. `offset` may be negative; no item is before 0.
         let first = if offset.cast_signed() < 0 { 0 } else { offset };
         let last = offset.wrapping_add(len.max(COMPRESSED_BYTES_MAX));
         let (from, to) = (Key::new(inode.0, EXTENT_DATA, first), Key::new(inode.0, EXTENT_DATA, last.max(first)));

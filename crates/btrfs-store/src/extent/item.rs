@@ -1,9 +1,9 @@
-//! An extent item taken apart: the number of references and, as far as they fit, their holders.
+//! Parses, changes and rebuilds extent items: the number of references, and the references that stand in the item.
 //!
 //! References stand inside the item while there is room, and in items of their own beyond that. Inside they are ordered
 //! by type, ascending, and within a type by hash (data references) or number, descending; the kernel refuses anything
 //! else. Once a reference has an item of its own, further ones get items too, so that none ever stands in both places.
-//! Used by `apply`, `lookup` and `backrefs`.
+//! `apply` changes items with it, `backrefs` splits references; `lookup`, `free_check` and the engine use the sizes.
 
 use btrfs_disk::convert::usize_from;
 use btrfs_disk::error::{At, Detail};
@@ -30,7 +30,7 @@ pub struct ExtentSizes {
 }
 
 impl ExtentSizes {
-    /// Those of a file system with this superblock.
+    /// The parameters of a file system with this superblock.
     #[must_use]
     pub fn of(fields: &DiskSuperblock) -> Self {
         let is_skinny = fields.incompat().contains(Incompat::SKINNY_METADATA);
@@ -72,14 +72,14 @@ pub(super) struct ExtentRecord {
     pub(super) refs: u64,
     pub(super) generation: Generation,
     pub(super) flags: ExtentFlags,
-    /// First key and level of a tree block, in the old form. The kernel checks the level and
-    /// reads the key nowhere, so that the key may be that of any moment, or zeros.
+    /// First key and level of a tree block, in the old form. The kernel checks the level but never reads the key, so
+    /// the key may be outdated, or zero.
     pub(super) info: Option<TreeBlockInfo>,
     pub(super) inline: Vec<InlineRef>,
 }
 
 impl RefKey {
-    /// This reference, counted.
+    /// The entry for this reference with the given count.
     pub(super) fn counted(self, count: u32) -> InlineRef {
         match self {
             Self::TreeRef { owner } => InlineRef::TreeBlock { root: owner },
@@ -144,7 +144,7 @@ impl ExtentRecord {
         Self { refs: 0, generation, flags, info, inline: Vec::with_capacity(1) }
     }
 
-    /// Takes an item apart. `key` is the item's: it tells the two forms of tree blocks apart.
+    /// Parses an item. `key` is its key, which shows whether the item of a tree block has the old or the skinny form.
     pub(super) fn parse(key: &Key, bytes: &[u8]) -> Result<Self, Corrupt> {
         Self::parse_body(key, bytes).map_err(|error| error.at(At::Key(TreeId::EXTENT, *key)))
     }
@@ -160,8 +160,10 @@ impl ExtentRecord {
         })
     }
 
+    /// Checks that the item is of this kind.
+    ///
     /// # Errors
-    /// [`Corrupt`] when the item is of the other kind.
+    /// [`Corrupt`] when it is of the other kind.
     pub(super) fn check_kind(&self, key: &Key, kind: ExtentKind) -> Result<(), Corrupt> {
         let wanted = match kind {
             ExtentKind::Tree { .. } => ExtentFlags::TREE_BLOCK,
@@ -194,7 +196,7 @@ impl ExtentRecord {
         })
     }
 
-    /// References that stand inside; the others have items of their own.
+    /// The number of references that stand inside; the others have items of their own.
     pub(super) fn inline_refs(&self) -> u64 {
         self.inline.iter().fold(0, |sum, entry| sum.saturating_add(entry.count()))
     }

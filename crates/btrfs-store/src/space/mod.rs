@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is allocated without a reservation: an operation gets [`Error::NoSpace`] when it reserves (`reserve`, for
-//!   want in an `account`), before it takes any lock, and not in its middle.
+//! - Nothing is allocated without a reservation: an operation gets [`Error::NoSpace`] when it reserves (`reserve`),
+//!   because an `account` has too little left, before it takes any lock, and not in its middle.
 //! - Space that the last durable superblock can reach is never allocated: freed extents stay pinned until the next
 //!   superblock is durable.
 //! - Copies of the superblock that lie inside a group are never allocated, though the
@@ -28,8 +28,8 @@
 //! Failure: free space on disk that contradicts itself or the use that is recorded for its
 //! group is `Corrupt`; so is a range that is freed twice.
 //!
-//! Callers: the extent layer notes its changes, the transaction allocates tree blocks and drives the commit, the store
-//! grows the file system when a reservation asks for it.
+//! Callers: `extent` notes changes of the extent tree here; `txn` allocates tree blocks and drives the commit; `store`
+//! reserves space, and adds chunks when a reservation needs them.
 
 mod account;
 mod changes;
@@ -117,8 +117,8 @@ pub struct AllocRequest {
     pub kind: SpaceKind,
     /// Bytes wanted; a multiple of the sector size, and of the node size for tree blocks.
     pub len: u64,
-    /// Fewer bytes, down to this many, are taken rather than to fail; where the free space
-    /// is in smaller pieces still, one of those.
+    /// Where no run has `len` bytes, the allocation takes fewer, down to this many; where all free runs are smaller
+    /// still, it takes one of those.
     pub min_len: u64,
     /// Preferred place.
     pub hint: Option<Logical>,
@@ -179,9 +179,9 @@ pub struct Space {
     targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
     /// Most bytes of a new chunk, beside the limits of its kind.
     chunk_bytes_max: AtomicU64,
-    /// Bytes in chunks for data when there was no room for another one ahead (see `ahead`).
+    /// Bytes in chunks for data when there was last no room to add a chunk in advance (see `provision`).
     denied_ahead: AtomicU64,
-    /// The free space of a group could not be loaded ahead.
+    /// The free space of a group could not be loaded in advance (see `provision`).
     is_load_denied: AtomicBool,
 }
 
@@ -300,7 +300,7 @@ impl Space {
             .map(|(_, group)| group)
     }
 
-    /// Allocates in memory. Nothing on disk knows of it until the extent layer does.
+    /// Allocates in memory. The disk does not record it before `extent` adds the extent to its tree.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is no free run at all, which a caller that reserved
@@ -395,7 +395,7 @@ impl Space {
         Ok(())
     }
 
-    /// Ends the running transaction's part of the space: returns the extents pinned in it.
+    /// Ends the running transaction's accounting of space, and returns the extents that were pinned in it.
     pub fn take_pinned(&self) -> Pinned {
         let mut pinned = Vec::new();
         for group in self.touched_groups() {

@@ -1,9 +1,9 @@
-//! Emptying block groups that are almost empty: their few tree blocks are copied to groups in front of them, so that
-//! the groups become empty and can be removed. For volumes that were full.
+//! Removes block groups that are almost empty: copies their few tree blocks to groups in front of them, and removes the
+//! groups. For volumes that were full.
 //!
 //! A copy is an ordinary edit that changes nothing: the path from the root to the block is copied into the transaction.
-//! Blocks that several trees share stay where they are, as that would not move them. Failure: as of every edit. Called
-//! by the crate above, when a volume syncs to return space.
+//! Blocks that several trees share stay where they are, as an edit in one tree would not move them. Failure: as of
+//! every edit. `btrfs::open_volume` calls it when `vfs_impl` syncs a volume, and when a writable volume is closed.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ const BLOCKS_LEFT_MAX: u64 = 32;
 /// Blocks that have to be free at the destination, for each block: it is copied with the blocks above it, and those are
 /// freed only by a commit.
 const BLOCKS_FREE_MIN: u64 = 16;
-/// Rounds of one gathering: each is a commit or two, and the last one finds nothing.
+/// Limit on the rounds of one call: each takes a commit or two, and the last one finds nothing to remove.
 const ROUNDS_MAX: usize = 4;
-/// Items that one copy is charged as: a path of the deepest tree.
+/// Items that are reserved for one copy: it may copy a whole path of the deepest tree.
 const COPY_ITEMS: u32 = 2;
 
 /// The use bits of block group flags.
@@ -134,10 +134,10 @@ impl Store {
         })?;
         let mut stragglers = Vec::new();
         for expect in found.iter().filter(|_| is_movable) {
-            // A block that cannot be read is reported when it is needed.
+            // If a block cannot be read, the group stays; the next operation that needs the block reports the error.
             let Ok(bytes) = engine.reader.read_block(expect) else { return Ok(Vec::new()) };
             let view = BlockView::new(&bytes);
-            // Commits that change anything write these trees.
+            // A commit that changes anything also writes these two trees; an edit of the root tree makes it do so.
             stragglers.push(match view.owner {
                 TreeId::EXTENT | TreeId::FREE_SPACE => Straggler { owner: TreeId::ROOT, first: Key::MIN },
                 owner => Straggler { owner, first: view.first_key().unwrap_or(Key::MIN) },

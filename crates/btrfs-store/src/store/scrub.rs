@@ -1,11 +1,12 @@
-//! Scrubbing: all copies of a committed state are read and checked, and bad ones are rewritten from good ones.
+//! Scrubbing: reads and checks all copies of a committed state, and rewrites bad copies from good ones. `btrfs::scrub`
+//! calls it step by step.
 //!
 //! A scrub goes through the extents of one committed state (a view, which holds blocks that are freed meanwhile) by
 //! address, some megabytes at a time. A tree block is checked against its extent item (address, level, generation) and
 //! its own checksum; data against the state's checksum tree. Data without checksums is read, and not checked.
 //!
-//! Failure: a bad copy is no failure of the scrub, but a result in [`ScrubStep::bad`]. A view that was given up for
-//! want of space is a failure: the caller begins another scrub at [`Scrub::place`].
+//! Failure: a bad copy is not a failure of the scrub, but a result in [`ScrubStep::bad`]. If the volume needs the space
+//! that the view holds, the view is given up, and the scrub fails: the caller begins another one at [`Scrub::place`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ pub struct ScrubStep {
     pub tree_bytes: u64,
     /// Bytes of data, of all copies.
     pub data_bytes: u64,
-    /// Those among them without a checksum.
+    /// Bytes of data without a checksum, of all copies.
     pub unchecked_bytes: u64,
     /// Bad units, by address.
     pub bad: Vec<BadUnit>,
@@ -130,7 +131,7 @@ struct Found {
     block: Option<(u8, Generation)>,
 }
 
-/// Two extents of one kind that lie side by side.
+/// True for two extents of one kind that lie side by side.
 fn goes_on(a: &Found, b: &Found) -> bool {
     a.at.checked_add(a.len) == Some(b.at) && a.block.is_some() == b.block.is_some()
 }
@@ -160,7 +161,7 @@ impl Store {
             self.check_mends()?;
         }
         let engine = &self.0;
-        // With the gate held no commit writes one.
+        // While the gate is held, no commit writes a superblock.
         let _serial = engine.gate.serialize();
         let current = engine.log.lock_superblock();
         let pool = engine.pool();
@@ -207,8 +208,8 @@ impl Scrub {
         let Some(last) = found.last() else { return Ok(None) };
         let end = last.at.saturating_add(last.len.max(1));
         let pieces = self.pieces(&found)?;
-        // A device that is fast is so only with many requests at a time: it fetches the next step meanwhile.
-        // Defects of its extents are reported in its turn.
+        // Fast devices need many requests at a time, so they prefetch the extents of the next step meanwhile.
+        // The next step reports an error in looking these up.
         if let Ok(coming) = self.extents(end) {
             self.will_read(&coming);
             self.ahead = Some((end, coming));
@@ -340,7 +341,7 @@ impl Scrub {
             let part = buf.get_mut(unit.clone()).unwrap_or_default();
             match self.read_unit(piece, index, unit, mirror, part) {
                 Ok(()) => {}
-                // No copy is any better.
+                // The view was given up, so no other copy can be read either.
                 Err(Cause::Device(gone @ blockdev::Error::Gone { .. })) => return Err(gone.into()),
                 Err(cause) => bad.push((index, cause)),
             }
@@ -350,7 +351,7 @@ impl Scrub {
 
     /// Checks the bytes read from one copy of the whole piece.
     fn wrong(&self, piece: &Piece, units: &[Range<usize>], buf: &[u8]) -> Vec<(usize, Cause)> {
-        // All checksums at once, where they are right, take a fraction of the time.
+        // Computing all checksums at once takes a fraction of the time, and is enough if all of them are right.
         if let Content::Data(csums) = &piece.content
             && let Some(expected) = csums.all()
         {

@@ -102,7 +102,7 @@ pub struct RootPtr {
 pub enum TreeKind {
     /// Subvolumes: snapshots share blocks, so a copy must look at the reference count.
     Shareable,
-    /// Everything else: one owner.
+    /// All other trees: each block has one owner.
     Single,
 }
 
@@ -111,8 +111,8 @@ pub struct Tree {
     id: TreeId,
     kind: TreeKind,
     pub(crate) forest: Arc<Forest>,
-    // A root may be locked while blocks of a tree above it in the order of trees
-    // (subvolumes, then the extent tree) are, hence the rank of blocks.
+    // Has the lock rank of blocks: a thread may lock it while it has locked blocks of a tree that comes first in the
+    // order of trees (subvolumes, then the extent tree).
     pub(crate) root: RwLock<RootPtr>,
     last_snapshot: AtomicU64,
     is_changed: AtomicBool,
@@ -175,7 +175,7 @@ impl Tree {
         self.block_count.store(count, Ordering::Relaxed);
     }
 
-    /// Blocks in the tree, the root included; at least those added since the open.
+    /// Blocks in the tree, the root included. If the root item gave no number, only those added since the open.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.block_count.load(Ordering::Relaxed)
@@ -193,7 +193,7 @@ impl Tree {
         self.is_changed.store(true, Ordering::Release);
     }
 
-    /// True once after the root moved: the root item must be written.
+    /// Returns whether the root moved since the last call, so that the root item must be written.
     pub fn take_changed(&self) -> bool {
         self.is_changed.swap(false, Ordering::AcqRel)
     }

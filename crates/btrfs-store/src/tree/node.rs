@@ -1,4 +1,5 @@
-//! Edits of one node (a block above the leaves) in place. Called by edits, splits and merges.
+//! Reads and edits the child pointers of one node (a block above the leaves) in place. Called by the other modules of
+//! `tree`: reads, edits, splits and merges.
 
 #![expect(
     clippy::indexing_slicing,
@@ -42,7 +43,7 @@ pub(crate) fn set_key(block: &mut [u8], slot: usize, key: &Key) {
     put_key(block, ptr_at(slot), key);
 }
 
-/// Inserts a pointer; the caller made sure of the room.
+/// Inserts a pointer; the caller has checked that there is room.
 pub(crate) fn insert(block: &mut [u8], slot: usize, ptr: &Ptr) {
     let count = nritems(block);
     debug_assert!(count < max_ptrs(block), "room was checked");

@@ -1,12 +1,13 @@
-//! Applying queued reference changes ahead of the commit: a commit keeps all handles out while it applies them, and
-//! after a snapshot, when every leaf that is copied refers to all its extents once more, there are many.
+//! A drain applies queued reference changes before the commit does: a commit lets no handle begin while it applies
+//! them, and after a snapshot there are many, as each leaf that is copied refers to all its extents once more.
+//! Called by `store` when an operation reserves space, and by `commit` to shorten its critical section.
 //!
 //! A drain is an ordinary change of the running transaction, exclusive for some milliseconds. It pays from the charges
 //! of its changes, and from a reservation for the blocks that they may copy, never from the global reserve, which grows
 //! with the trees that it makes larger: the commit has as much left as if the changes had just been queued. Where
-//! metadata may become full there is none, since the commit uses the least space for the same changes.
+//! metadata may become full there is no drain, since the commit uses less space for the same changes.
 //!
-//! Failure: one in the middle ends all writing, as in a commit.
+//! Failure: an error in the middle of a drain ends all writing to the store, as in a commit.
 
 use btrfs_disk::Generation;
 use btrfs_disk::convert::to_u64;
@@ -36,8 +37,8 @@ impl Engine {
         self.drains_due() > 0
     }
 
-    /// Applies some of the queued changes, in the running transaction; nothing (false) while a commit is running, which
-    /// does it, or where metadata is not plentiful. Not to be called with an open handle.
+    /// Applies some of the queued changes, in the running transaction. Applies none, and returns false, while a commit
+    /// is running, which applies them itself, or where metadata may become full. The caller must have no open handle.
     ///
     /// # Errors
     /// As a commit; the store is poisoned then.

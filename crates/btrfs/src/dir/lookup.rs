@@ -111,7 +111,7 @@ impl Namespace {
         self.find_then((dir.tree_id(), dir.ino()), name, both)
     }
 
-    /// The same, under the directory's lock: waits for a running change.
+    /// As [`Namespace::find_inode`], under the directory's lock: waits for a running change.
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
@@ -119,7 +119,7 @@ impl Namespace {
         self.find_locked_then(dir, name, |found, inode| Ok((found, Arc::clone(inode))))
     }
 
-    /// The same under the directory's `names` lock, which the caller holds.
+    /// As [`Namespace::lookup`], with the directory's `names` lock held by the caller.
     pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         if let Some(found) = self.dentries.get(dir.tree_id(), dir.ino(), name) {
             return Ok(Some(found));
@@ -135,8 +135,8 @@ impl Namespace {
 
     /// The inode of a stored entry.
     ///
-    /// In a snapshot, the entry of a subvolume nested in the source leads nowhere, because
-    /// `ROOT_REF` names one place only: the kernel shows an empty directory there, and so do we.
+    /// In a snapshot, the entry of a subvolume that is nested in the source does not lead to that subvolume, because
+    /// its `ROOT_REF` names one place only. The kernel shows an empty directory there, and so does Spinney.
     pub(crate) fn resolve(&self, dir: &Inode, name: &[u8], stored: Stored) -> Result<Found> {
         let (tree, kind) = (dir.tree_id(), stored.kind);
         match stored.location.item_type {
@@ -197,7 +197,7 @@ impl Namespace {
     }
 }
 
-/// Refuses to look a name up that the inode cannot have.
+/// Refuses a look-up in an inode that is not a directory, and of a name that is too long.
 fn check_can_have(dir: &Inode, name: &[u8]) -> Result<()> {
     check_is_dir(dir)?;
     if name.len() > NAME_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! The core of an open volume: the store, the inodes in memory, and the settings that all operations use. All modules
-//! of the crate take it.
+//! The core of an open volume: the store, the inodes in memory, and the settings. The other modules of the crate
+//! share one [`Core`] per volume.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::notes::{Note, Notes};
 /// Permission bits of the stand-in for a nested subvolume.
 const STAND_IN_PERMISSIONS: u32 = 0o755;
 
-/// Inodes whose access times may wait to be staged; of more, the times may be lost.
+/// Limit on inodes whose access times wait to be staged; the access times of further inodes may be lost.
 const LATE_ACCESSES_MAX: usize = 4096;
 
 /// Options for how files are stored.
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) max_inline: u32,
     /// Dirty file data in memory before writers wait.
     pub(crate) dirty_bytes: usize,
-    /// How data is compressed that has no flag or property for it.
+    /// The compression of data whose file has neither a flag nor a property for it.
     pub(crate) compress: Option<Compression>,
     /// Flags that every new regular file gets.
     pub(crate) file_flags: InodeFlags,
@@ -50,7 +50,7 @@ pub(crate) struct Core {
     /// Number of the last subvolume made. Held by the thread that makes or deletes one, and taken before
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
-    /// Inodes whose access time was not staged when it changed.
+    /// Inodes whose access time changed and is not staged yet.
     late_accesses: Mutex<NumberMap<(TreeId, InodeNo), Arc<Inode>>>,
     /// Deleted subvolumes that are not in use any more.
     pub(crate) dead: Arc<DeadTrees>,
@@ -58,8 +58,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Runs `write`, and once more where the host of the image was full, after a commit, which frees deleted data for a
-    /// discard. The caller holds neither locks nor a handle.
+    /// Runs `write`. If that fails because the host of the image is full, commits, so that the space of deleted data
+    /// can be discarded, and runs `write` once more. The caller holds neither locks nor a handle.
     ///
     /// # Errors
     /// Those of `write`.
@@ -191,7 +191,7 @@ impl Core {
             let expected = Detail::Text("the type bits of a kind of file");
             return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
         };
-        // A link count of 0 without an orphan item is damage: a name may well lead here.
+        // A link count of 0 without an orphan item is damage: there may still be names of this inode.
         let has_lost_count = state.nlink == 0 && root.tree.get_with(&orphan_key(ino), |_| ())?.is_none();
         let inode = Inode::new(root, ino, kind, state);
         if has_lost_count {

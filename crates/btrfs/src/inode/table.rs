@@ -10,7 +10,7 @@ use super::Inode;
 use crate::error::{CallerError, Result};
 use crate::locks::{Rank, RwLock};
 
-/// Inodes kept in memory, as far as they can be forgotten.
+/// Inodes kept in memory; more are kept only if they cannot be forgotten.
 const INODES_MAX: usize = 1 << 16;
 /// With more inodes than this, files that a server refers to may be forgotten too: requests have their numbers, and
 /// they are read again. Only the count of the server's references is lost.
@@ -163,7 +163,8 @@ impl Shard {
     }
 
     /// Forgets clean inodes without references that were not looked up since the last sweep. The next sweep runs when
-    /// half as many again have been added, so a table full of inodes that cannot be forgotten costs little.
+    /// the shard has an eighth more than remain, and not before its share of [`INODES_MAX`], so a table full of inodes
+    /// that cannot be forgotten costs little.
     fn sweep(&mut self, running: Generation) {
         let before = self.inodes.len();
         let keeps_known = before < KNOWN_MAX / SHARD_COUNT;

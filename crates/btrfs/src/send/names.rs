@@ -17,7 +17,7 @@ const COMPRESSION: &[u8] = b"btrfs.compression";
 /// The head of an access list without entries.
 const NO_ACL: &[u8] = &[2, 0, 0, 0];
 
-/// Sets aside or removes an inode of the old tree, unless it keeps its place.
+/// Removes the old names of an inode, or sets it aside (renames it to a temporary name), unless it keeps its place.
 pub(super) fn clear(sender: &mut Sender<'_>, ino: u64) -> Result<()> {
     let Some(old) = sender.pair.old_facts(ino)?.filter(|_| ino != ROOT_DIR_INO.0) else { return Ok(()) };
     let new = sender.pair.new.facts(ino)?;

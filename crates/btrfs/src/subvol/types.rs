@@ -29,15 +29,15 @@ pub struct SubvolumeInfo {
     pub generation: Generation,
     /// Transaction that created it.
     pub created: Generation,
-    /// Transaction of the last change to a file of it.
+    /// Transaction of the last change to one of its files.
     pub changed: Generation,
     /// Transaction of the last change at the sender, or 0.
     pub sent: Generation,
-    /// Transaction that recorded what it was received from, or 0.
+    /// Transaction that recorded the UUID at the sender (`received_uuid`), or 0.
     pub received: Generation,
     /// When it was created.
     pub otime: Timestamp,
-    /// When it was sent, if that is known; else zero.
+    /// When it was sent, or zero if that is unknown.
     pub stime: Timestamp,
     /// When it was received, or zero.
     pub rtime: Timestamp,

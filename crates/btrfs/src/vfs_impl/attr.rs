@@ -1,4 +1,5 @@
-//! Setting attributes of an inode, and the changes that follow from it. Called by `file_system`.
+//! Setting attributes of an inode, and the changes that follow from it. Called by `file_system`. Other modules of
+//! `vfs_impl` use the helpers for times, access lists and extended attributes.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl BtrfsFs {
         Ok(attr_of(&inode.metadata(), self.nodes.shown(node)))
     }
 
-    /// Everything but the size, in one transaction.
+    /// Changes all attributes but the size, in one transaction.
     fn apply_attr(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttr, times: &NewTimes) -> Result<()> {
         let drops_capability =
             changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() || changes.clear_privileges;
@@ -94,7 +95,7 @@ impl BtrfsFs {
     }
 }
 
-/// The changes to make: all that were requested, but for deliberate mistakes.
+/// The requested changes, without those that a deliberate bug ([`Mutation`]) ignores. Tests turn such bugs on.
 fn heeded(changes: &SetAttr, times: &NewTimes) -> (SetAttr, NewTimes) {
     let (mut changes, mut times) = (*changes, *times);
     if mutated(Mutation::ModeIgnored) {

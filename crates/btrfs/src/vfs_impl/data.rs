@@ -1,4 +1,5 @@
-//! Contents of files. Called by `file_system`.
+//! Operations on the contents of files: opening, reading, writing, syncing, allocation, copies. Called by
+//! `file_system`; `control_change`, `list` and `names` use some of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,12 +120,12 @@ impl BtrfsFs {
         }
         let clears = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
         let bits = clears.then(|| BareSetGroup::for_write(flags));
-        // Data that the kernel had cached may be older than the privileges.
+        // Cached data may have been written before the privileges were set, so it does not clear them by itself.
         if clears || !is_cached {
             written.cleared_privileges = privileges::drop_for_write(self, &inode, bits)?;
         }
         if flags.contains(WriteFlags::APPEND) {
-            // Appends follow one another; others write at their offset.
+            // The lock makes appends take turns; other writes go to their offset.
             let _names = inode.lock_names();
             let end = inode.state().size;
             written.missing = data.len() - file::write_some(self.core(), &inode, end, data)?;

@@ -1,4 +1,5 @@
-//! Extended attributes: the families of names, and the effects of some of them. Called by `file_system`.
+//! Extended attributes: the families of names, and the effects of some of them. A list is an access control list.
+//! Called by `file_system`.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ enum Family {
     User,
     /// An access control list.
     List,
-    /// A property of the format's own.
+    /// A property of btrfs, or a value that is computed here.
     Property,
 }
 
@@ -52,8 +53,8 @@ impl Family {
     }
 }
 
-/// An attribute that is stored nowhere, not listed and not set: the number of the subvolume that a file is in, which
-/// `stat` does not tell.
+/// An attribute that is computed; it is not listed, and cannot be set: the number of the subvolume that a file is in,
+/// which `stat` does not tell.
 const SUBVOLUME_NAME: &[u8] = b"btrfs.subvolid";
 
 impl BtrfsFs {
@@ -193,7 +194,7 @@ impl BtrfsFs {
         }
         check_changeable(inode)?;
         let compression = CompressionProperty::parse(value).ok_or(CallerError::InvalidArgument)?;
-        // It has no effect elsewhere; the kernel accepts it, and stores nothing.
+        // The property affects files and directories only; for others the kernel accepts it and stores nothing.
         if !has_user_attributes(inode) {
             return Ok(());
         }

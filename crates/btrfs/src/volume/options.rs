@@ -1,4 +1,4 @@
-//! Options of opening a volume. Passed to `open`.
+//! Options for opening a volume. Callers outside the crate set them; `volume::open` reads them.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ impl VolumeOptions {
         Self::default()
     }
 
-    /// Writes nothing, not even repairs.
+    /// Opens the volume for reading only: nothing is written to the devices, not even repairs.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
@@ -111,17 +111,17 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether devices of a volume on several devices may be missing; read-only volumes only. Data on missing devices
-    /// alone cannot be read. The kernel's name is `degraded`.
+    /// Whether some devices of a volume may be missing; read-only volumes only. Data without a copy on the other
+    /// devices cannot be read. The kernel's name is `degraded`.
     #[must_use]
     pub fn degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
         self
     }
 
-    /// Uses this copy of the superblock, 0 for the primary, and no other. Without it the primary is used; where that is
-    /// damaged, a read-only volume uses the newest valid copy. The first commit of a writable volume replaces the
-    /// others by it.
+    /// Uses this copy of the superblock, 0 for the primary, and no other. Without this option the primary is used;
+    /// where that is damaged, a read-only volume uses the newest valid copy. The first commit of a writable volume
+    /// overwrites the other copies.
     #[must_use]
     pub fn superblock(mut self, copy: usize) -> Self {
         self.superblock = Some(copy);
@@ -181,7 +181,7 @@ impl VolumeOptions {
         self
     }
 
-    /// New files are overwritten in place unless their data is shared, and have no checksums.
+    /// New files have no checksums, and are overwritten in place unless their data is shared.
     #[must_use]
     pub fn nodatacow(mut self, on: bool) -> Self {
         self.file_flags.set(InodeFlags::NODATACOW, on);
@@ -199,7 +199,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Dirty file data kept in memory before writers have to wait for the device.
+    /// Bytes of dirty file data kept in memory before writers have to wait for the device.
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: usize) -> Self {
         self.dirty_bytes = bytes;
@@ -228,15 +228,15 @@ impl VolumeOptions {
         self
     }
 
-    /// Writes data back on a thread of its own from half of the dirty bytes on: for a caller that writes with one
-    /// thread. Several writing threads write it back themselves in less time.
+    /// Whether a background thread writes data back once half of the permitted dirty bytes are in use. Useful for a
+    /// caller that writes with one thread; with several threads it is faster when they write back themselves.
     #[must_use]
     pub fn writes_ahead(mut self, on: bool) -> Self {
         self.writes_ahead = on;
         self
     }
 
-    /// Clock and randomness.
+    /// The source of times and random numbers.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;

@@ -1,11 +1,11 @@
 //! Writeback: writing dirty data to disk, and inserting it into the trees.
 //!
 //! A flush takes the dirty data of one or many files (it becomes their `flight` layer, see `inode::data`), plans each
-//! run ([`plan`], pure), compresses on the store's workers where asked for ([`encode`]), allocates space for all of it
-//! in file order, so that small files end up side by side and are written together ([`run`], [`batch`]), and then
-//! inserts extents, checksums and references, file by file, each with one handle on the running transaction
-//! ([`finish`]). Large writes take the same path ([`out`]) from the caller's bytes ([`direct`]), and
-//! leave [`pending`] extents that the next flush inserts.
+//! run ([`plan`], a pure function), compresses on the store's workers where asked for ([`encode`]), allocates space for
+//! all of it in file order, so that small files end up side by side and are written together ([`run`], [`batch`]), and
+//! then inserts extents, checksums and references, file by file, each with one handle on the running transaction
+//! ([`completion`]). Large writes take the same path ([`outgoing_data`]) from the caller's bytes ([`direct_write`]),
+//! and leave pending extents ([`pending_extents`]) that the next flush inserts.
 //!
 //! Invariants
 //! * data is on disk before an item points at it, in the same transaction as its checksums, its
@@ -13,13 +13,14 @@
 //! * `disk_size` never covers bytes that were not inserted, so no commit shows stale data;
 //! * space for data and items was reserved when the bytes became dirty, so a flush does not run out of it; a failed
 //!   flush puts everything back and reserves again next time;
-//! * memory is bounded: a writer over the volume's budget flushes until it is not.
+//! * memory is bounded: a writer that takes the volume over its budget flushes until the volume is below it.
 //!
-//! Failure: I/O errors and corruption met on the way; the data stays dirty. An error after the
+//! Failure: I/O errors and corruption found while writing; the data stays dirty. An error after the
 //! first change of an item leaves the transaction to the store, which fails it.
 //!
-//! Callers: `file` (a writer over budget, truncate and the like), and `volume` and `subvol`
-//! (fsync, sync, snapshot).
+//! Callers: `file` (a writer over budget, truncate, clones and the like), `log` (fsync), `open_volume` (sync),
+//! `vfs_impl` (writeback of old data), `subvol` (snapshots, deletion), `dir` (removal, shortage of space), `balance`,
+//! and `volume` (quotas).
 
 mod batch;
 mod completion;
@@ -109,7 +110,8 @@ pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     run::run(core, &mut jobs)
 }
 
-/// As [`flush_held`], before extents are put behind the first sector: an inline extent cannot stand beside them.
+/// As [`flush_held`], but makes no inline extent. For a caller that is about to insert extents behind the first sector:
+/// a file cannot have both.
 ///
 /// # Errors
 /// See the module's text.

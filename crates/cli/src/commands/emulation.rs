@@ -1,4 +1,5 @@
-//! Emulators that answer system calls in the kernel's place (fakeroot, pseudo, fakechroot), and cannot do so here.
+//! Refuses to copy files under an emulator of system calls (fakeroot, pseudo, fakechroot) whose library is not loaded.
+//! `get`, `put` and `target` (a new image with the contents of a directory) call it before they copy.
 
 use anyhow::Result;
 use spinney::transfer::unloaded_emulator;

@@ -1,4 +1,5 @@
-//! One Zstandard frame (RFC 8878), then padding.
+//! Zstandard: compressed data is one frame (RFC 8878), then padding. Called by `compress`, with contexts that each
+//! thread reuses.
 
 use crate::{CompressionType, Error, Result};
 use std::cell::RefCell;
@@ -21,7 +22,7 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
         None => new_decoder().ok_or(Error::OutOfMemory { codec: CODEC })?,
     };
     let result = decompress_with(&mut decoder, input, output);
-    // A decoder that cannot be brought back to its start is dropped, not kept.
+    // A decoder that cannot be reset is dropped.
     if decoder.reset(ResetDirective::SessionOnly).is_ok() {
         DECODER.set(Some(decoder));
     }
@@ -54,7 +55,7 @@ fn decompress_with(decoder: &mut DCtx<'_>, input: &[u8], output: &mut [u8]) -> R
     }
 }
 
-/// `None` if the frame would be longer than `size_max`.
+/// Compresses `input` into one frame; `None` if the frame is longer than `size_max`.
 pub(super) fn compress(input: &[u8], level: i32, size_max: usize) -> Result<Option<Vec<u8>>> {
     let memory = || Error::OutOfMemory { codec: CODEC };
     let mut encoder = match ENCODER.take() {
@@ -64,7 +65,7 @@ pub(super) fn compress(input: &[u8], level: i32, size_max: usize) -> Result<Opti
     let mut output = Vec::new();
     let size = zstd_safe::compress_bound(input.len());
     output.try_reserve_exact(size).map_err(|_| memory())?;
-    // With room for the worst case and legal parameters, only a lack of memory is left to fail.
+    // The output has room for the worst case and the parameters are legal, so only a lack of memory can cause an error.
     encoder
         .set_parameter(CParameter::CompressionLevel(level))
         .and_then(|_| encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG_MAX)))

@@ -1,12 +1,13 @@
-//! Case folding: whether two names of a case-insensitive directory are equal, and how they are hashed.
+//! Case folding: the folded form and the hash of names in case-insensitive directories. Two names are equal if their
+//! folded forms are. Callers: `f2fs::dir` (look-up), `f2fs::make` (the constants) and `f2fs-check`.
 //!
-//! Names are compared as with the kernel's `utf8-12.1.0`: canonical decomposition, full case folding, without
-//! characters that are ignored by default. Marks are sorted between characters that are no marks; an ignored character
-//! separates them, too. A name that is not UTF-8, or has characters unknown to Unicode 12.1, is not text: it is
-//! compared byte by byte, and refused if the encoding is strict.
+//! Names are compared as with the kernel's `utf8-12.1.0`: canonical decomposition and full case folding; characters
+//! that Unicode ignores by default are left out. Successive marks are sorted by their class, but not across an ignored
+//! character. A name that is not UTF-8, or has characters unknown to Unicode 12.1, is not text: it is compared byte by
+//! byte, and refused if the encoding is strict.
 //!
-//! The tables are those of newer versions of Unicode, restricted by `assigned` to 12.1: characters assigned then are
-//! decomposed and folded in the same way for ever (the stability policies of Unicode).
+//! The tables are those of newer versions of Unicode, restricted by `assigned` to 12.1: the stability policies of
+//! Unicode guarantee that newer versions decompose and fold the characters of 12.1 as that version does.
 
 mod assigned;
 
@@ -18,9 +19,9 @@ use crate::kind::NAME_BYTES_MAX;
 
 /// `s_encoding` of names in UTF-8, version 12.1.
 pub const UTF8_12_1: u16 = 1;
-/// `s_encoding_flags`: names that are no text are refused.
+/// `s_encoding_flags`: names that are not text are refused.
 pub const STRICT: u16 = 1;
-/// `s_encoding_flags`: names are where their hashes say, and nowhere else.
+/// `s_encoding_flags`: a name is searched for by its hash only. Without this flag the whole directory is searched next.
 pub const NO_COMPAT_FALLBACK: u16 = 2;
 
 /// Ranges of characters that are ignored by default (`Default_Ignorable_Code_Point` of Unicode 12.1), as far as they
@@ -46,7 +47,7 @@ const IGNORED: &[(u32, u32)] = &[
     (0xe0020, 0xe007f),
     (0xe0100, 0xe01ef),
 ];
-/// Rounds until neither folding nor decomposing changes anything: two are needed, and one to see that.
+/// Limit on rounds of folding and decomposing: two rounds are enough, and a third shows that nothing changes any more.
 const ROUNDS_MAX: usize = 8;
 
 /// The folded form of a name; `None` if it is not text, or folds to nothing.
@@ -79,7 +80,7 @@ pub fn folded(name: &[u8]) -> Option<Vec<u8>> {
     Some(out.into_bytes()).filter(|folded| is_stored(folded))
 }
 
-/// The kernel has room for a name and a zero behind it.
+/// True if a folded name can be used: it is not empty, and the kernel's buffer has room for it and a zero byte.
 fn is_stored(folded: &[u8]) -> bool {
     !folded.is_empty() && folded.len() < NAME_BYTES_MAX
 }
@@ -114,7 +115,7 @@ fn is_ignored(character: char) -> bool {
     IGNORED.iter().any(|(first, last)| (*first..=*last).contains(&code))
 }
 
-/// Writes marks by their class; those of one class keep their order.
+/// Moves the collected marks to `out`, sorted by their class; those of one class keep their order.
 fn empty(marks: &mut Vec<(u8, char)>, out: &mut String) {
     marks.sort_by_key(|(class, _)| *class);
     out.extend(marks.drain(..).map(|(_, mark)| mark));

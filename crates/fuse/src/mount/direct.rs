@@ -1,4 +1,6 @@
-//! Mounting with the rights of this process.
+//! Mounts by system calls of this process, which needs the right to mount. Called by `mount`.
+//!
+//! An anchor is a small loop device that is only the source of a `fuseblk` mount; `sys/anchor` makes it.
 
 use super::MountOptions;
 use crate::error::{Error, Result};
@@ -14,15 +16,15 @@ use std::path::Path;
 /// Type bits of a mode.
 const TYPE_MASK: u32 = 0o170_000;
 
-/// Block size that is set on the anchor, which is never read.
+/// Block size of a mount on an anchor. The anchor itself is never read.
 const ANCHOR_BLOCK_BYTES: u32 = 4096;
 
-/// Mounts as any FUSE file system.
+/// Mounts as type `fuse`, without a block device.
 pub(super) fn mount(dir: &Path, metadata: &Metadata, options: &MountOptions) -> Result<OwnedFd> {
     mount_as("fuse", None, dir, metadata, options)
 }
 
-/// Mounts as a file system on a block device.
+/// Mounts as type `fuseblk` on an anchor made from `backing`, so that the kernel passes `sync` on to the server.
 pub(super) fn mount_synced(
     dir: &Path,
     metadata: &Metadata,
@@ -37,13 +39,14 @@ pub(super) fn mount_synced(
             mount_as("fuseblk", Some(&path), dir, metadata, options)?
         }
     };
-    // From here on only the mount holds it.
+    // The loop device now stays until the mount ends.
     drop(anchor);
     Ok(device)
 }
 
-/// Mounts an anchor under the name of the served block device, by which `umount(8)` then finds the mount. The kernel
-/// looks the device up by the name that it shows: for this look-up the anchor is put there.
+/// Mounts an anchor so that the mount table shows the name of the served block device, by which `umount(8)` finds the
+/// mount. The kernel opens the source by that same name, so this runs on a thread whose root directory has the anchor
+/// there.
 fn mount_named(anchor: &str, dir: &Path, metadata: &Metadata, options: &MountOptions) -> std::io::Result<OwnedFd> {
     let source = options.source.as_str();
     if !std::fs::metadata(source)?.file_type().is_block_device() {

@@ -1,5 +1,5 @@
-//! The anchor: a tiny loop device that serves only as the mount's source. The kernel trusts a FUSE
-//! server with syncing the whole file system only where a block device is mounted.
+//! Makes the anchor: a tiny loop device that serves only as the source of a `fuseblk` mount. The kernel passes `sync`
+//! and `syncfs` to a FUSE server only for mounts of a block device. Called by `mount/direct`.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -8,10 +8,10 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes of the device. The kernel reads none of them, and a device this small cannot be mistaken for
-/// the file system in the whole file.
+/// Bytes of the device. The kernel reads none of them, and no program can take a device this small for the file system
+/// in the file.
 const LEN: u32 = 4096;
-/// The same as the two words of a number of 64 bits.
+/// [`LEN`] as the two 32-bit words of a 64-bit number.
 const LEN_WORDS: [u32; 2] = if cfg!(target_endian = "little") { [LEN, 0] } else { [0, LEN] };
 /// Attempts to configure a free loop device, as another process may take it after its number was asked for.
 const TRIES_MAX: usize = 16;
@@ -57,8 +57,8 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// A block device on the first bytes of a file, and its path. The kernel detaches it when it is neither open nor
-/// mounted any more.
+/// Makes a loop device on the first bytes of a file; returns it with its path. The kernel detaches it when it is
+/// neither open nor mounted any more.
 pub(crate) fn make_anchor(file: BorrowedFd<'_>) -> io::Result<(OwnedFd, String)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;

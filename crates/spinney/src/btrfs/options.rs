@@ -1,4 +1,5 @@
-//! The options of btrfs by name, those of `mount -o`, and how a volume is opened with them.
+//! Parses the mount options of btrfs (`mount -o`), and opens a volume with them. Called by `format`; the command line
+//! also calls [`open_with`], [`subvolume_id`] and [`compression`].
 
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,7 @@ const NAMES: &[&str] = &[
     "nouser_subvol_ioctls",
 ];
 
-/// Options that only the kernel's btrfs has, which an `/etc/fstab` may bring along.
+/// Options that only the kernel's btrfs supports. An `/etc/fstab` may contain them; they are refused by name.
 const NOT_HERE: &[&str] = &[
     "autodefrag",
     "clear_cache",
@@ -121,7 +122,7 @@ const RESCUE_PARTS: &str =
 const SUPER_COPIES: &str = "give the number of a copy: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB";
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
-/// Percent; a group that is nearly full is not worth being moved.
+/// Highest permitted percentage of `bg_reclaim_threshold`: moving a group that is nearly full frees too little.
 const RECLAIM_MAX: u8 = 90;
 /// True for the name of an option that btrfs has.
 pub(super) fn is_option(name: &str) -> bool {
@@ -145,7 +146,7 @@ pub(super) fn check_options(request: &VolumeOptions) -> Result<()> {
     Wanted::of(request).map(drop)
 }
 
-/// Opens a volume, and says how it is served.
+/// Opens a volume; also returns the options with which it is served as a mount.
 pub(super) fn open(devices: Devices, request: &VolumeOptions) -> Result<(Volume, FsOptions)> {
     let wanted = Wanted::of(request)?;
     let served = wanted.served.clone();
@@ -161,7 +162,7 @@ pub fn open_with(devices: Devices, request: &VolumeOptions, change: impl FnOnce(
     Wanted::of(request)?.open(devices, change)
 }
 
-/// Switches to an older way, for benchmarks.
+/// Switches to an older algorithm, for benchmarks.
 #[cfg(feature = "ablation")]
 fn older(way: &str) -> Result<()> {
     use ::btrfs::ablation;
@@ -350,7 +351,7 @@ impl Wanted {
         };
         let (subvol, id) = (self.subvol.as_deref(), self.subvolid);
         let volume = change(options).open_devices(devices).map_err(|error| not_found(error, subvol, id))?;
-        // As the kernel, which shows both for every mount and so is given both.
+        // Users may give both options, as in the kernel, which lists both for every mount.
         if let (Some(path), Some(id)) = (subvol, id) {
             let found = TreeId(volume.metadata("/")?.home.subvolume);
             if found != id {
@@ -414,7 +415,7 @@ pub fn subvolume_id(text: &str) -> Result<TreeId> {
     }
 }
 
-/// Says which option it was that led nowhere.
+/// Adds the option that names a missing subvolume to the error.
 fn not_found(error: Error, subvol: Option<&Path>, id: Option<TreeId>) -> Error {
     let option = match (subvol, id) {
         (Some(path), _) => format!("option `subvol={}`", path.display()),

@@ -1,9 +1,9 @@
-//! A device that is only read, and perhaps ends early.
+//! A read-only view of a device, which may end before the device does. `hostile_image` returns its images as such.
 
 use blockdev::{Device, Error, Op, Result};
 use std::sync::Arc;
 
-/// Records reads of the first bytes of a device. A write is a bug of a reader, and panics.
+/// Passes reads of the first `size_bytes` of a device on. A write or discard is a bug of the tested code, and panics.
 #[derive(Debug)]
 pub(super) struct ReadWitness {
     below: Arc<dyn Device>,

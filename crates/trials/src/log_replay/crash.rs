@@ -1,4 +1,5 @@
-//! Crashes while a log is being replayed: the resulting image replays to the same state.
+//! Simulates crashes while Spinney replays a log, and checks that each image that results replays to the same state.
+//! Called by `log_replay` for each dirty image.
 
 use super::dirty_image::Dirty;
 use super::same;
@@ -45,14 +46,14 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
     Ok(count)
 }
 
-/// Numbers of events up to a write of the primary superblock.
+/// For each write of the primary superblock, the number of events up to and including it.
 fn superblock_writes(events: &[Event]) -> Vec<usize> {
     let is_super = |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == PRIMARY_AT);
     let writes = events.iter().enumerate().filter(|(_, event)| is_super(event));
     writes.map(|(index, _)| index.saturating_add(1)).collect()
 }
 
-/// The image in memory.
+/// Loads an image into memory. `hostile` calls it, too.
 pub(super) fn load(path: &Path) -> Result<MemoryDevice> {
     let mut file = std::fs::File::open(path)?;
     let device = MemoryDevice::new(file.metadata()?.len());

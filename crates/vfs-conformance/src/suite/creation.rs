@@ -1,4 +1,4 @@
-//! New nodes.
+//! Cases about new nodes: kinds, owners, permissions, times, numbers, and files without a name. `suite` runs them.
 
 use vfs::file_system::{Caller, Errno, NewNode, NodeKind, OpenFlags, Time};
 
@@ -156,7 +156,7 @@ fn starts_empty(s: &Subject) -> Outcome {
 fn starts_now(s: &Subject) -> Outcome {
     let attr = s.make(ROOT, b"file", &new(NodeKind::File, 0o644))?.attr;
     let times = [attr.atime, attr.mtime, attr.ctime];
-    // A volume may have no place for the birth.
+    // A format may not store the birth time.
     let now = if attr.btime == Time::default() { attr.ctime } else { attr.btime };
     equal("times", [now; 3], times)?;
     holds("after 2001", now.sec > 1_000_000_000)?;

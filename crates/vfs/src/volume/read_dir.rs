@@ -1,4 +1,4 @@
-//! The names of a directory, one after the other.
+//! [`ReadDir`], the iterator over the names of a directory. `Volume::read_dir` and the recursive removal open it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,7 +10,7 @@ use super::held::Held;
 use crate::error::Result;
 use crate::file_system::{self, DirSink, Entry, Handle, NodeId, NodeKind, OpenFlags};
 
-/// Names that are asked for at a time.
+/// Most names in a batch.
 const BATCH_NAMES: usize = 512;
 
 /// One name in a directory.
@@ -41,7 +41,7 @@ impl DirEntry {
         self.ino
     }
 
-    /// Kind of the file, as the directory says it.
+    /// Kind of the file, as the directory entry has it.
     #[must_use]
     pub fn file_type(&self) -> NodeKind {
         self.kind
@@ -55,7 +55,7 @@ impl DirEntry {
 }
 
 /// The names of a directory in the order of their positions, without `.` and `..`. Names that are added or removed
-/// meanwhile may or may not come; all others come exactly once.
+/// meanwhile may or may not be returned; each other name is returned exactly once.
 pub struct ReadDir {
     volume: Volume,
     node: NodeId,
@@ -128,7 +128,7 @@ impl DirSink for Batch {
     }
 
     fn add_with_node(&mut self, entry: &file_system::DirEntry<'_>, _node: Option<&Entry>) -> bool {
-        // Nodes were not asked for: a reference that is not taken is not counted.
+        // Not expected, as `ReadDir` asks for names without nodes. `false` takes no reference to the node.
         let _ = entry;
         false
     }

@@ -57,7 +57,7 @@ fn parse_tree(text: &str) -> Result<u64, String> {
         return Ok(id.0);
     }
     let wrong = || format!("`{text}` is no tree; write a number or a name such as fs");
-    // Some trees are numbered from the end: -9.
+    // Some trees have the last numbers below 2^64, which are written as negative numbers: -9.
     match text.strip_prefix('-') {
         Some(number) => Ok(0_u64.wrapping_sub(number.parse().map_err(|_| wrong())?)),
         None => text.parse().map_err(|_| wrong()),
@@ -89,7 +89,7 @@ struct JsonKey {
     offset: u64,
 }
 
-/// Writes blocks one after the other, so that a large tree needs no memory.
+/// Writes blocks one after the other, so that a large tree is never in memory as a whole.
 struct Writer<'a> {
     out: &'a mut Output,
     json: bool,
@@ -132,7 +132,7 @@ impl Tree {
 pub(crate) struct OneBlock {
     /// Image file or unmounted block device
     image: PathBuf,
-    /// Logical address of the block, as `dump tree` and messages have it
+    /// Logical address of the block, as `dump tree` and error messages show it
     #[arg(value_name = "ADDR")]
     at: u64,
     /// Report as JSON: {copies: [{device, offset, problem}], blocks: [{at, problem, level, ..., items: [{key, text}]}]}
@@ -213,7 +213,7 @@ impl Writer<'_> {
     /// All blocks of a tree that can be reached, each before those below it.
     fn tree(&mut self, medium: &Medium, root: Pointer) -> Result<()> {
         let mut todo = vec![root];
-        // Pointers of damaged nodes may form a cycle: each block is visited once.
+        // Pointers of damaged nodes may form a cycle, so each damaged block is visited only once.
         let mut seen = HashSet::new();
         while let Some(pointer) = todo.pop() {
             let found = medium.read(&pointer);

@@ -1,4 +1,4 @@
-//! The printed report of a scrub.
+//! The report of a finished scrub, as text (`print`) and for `--json` (`Report`). Called by `run`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,7 +13,7 @@ use crate::commands::human;
 use crate::commands::names;
 use crate::commands::output::Output;
 
-/// Most faults and lost ranges that are printed; `--json` has more.
+/// Limit on the faults, and on the lost ranges, that are printed; `--json` lists more.
 const LINES_MAX: usize = 50;
 
 #[derive(Serialize)]

@@ -1,9 +1,10 @@
-//! `spinney subvolume`: of an image, and of a mount through its server.
+//! `spinney subvolume`, for the subvolumes of an image, or of a mount through its server.
 //!
-//! [`args`] has the arguments, [`place`] the operations: the library changes an image, [`mount`] a mount, with the
-//! rights of the caller. The commands below work on either.
+//! [`args`] has the arguments, [`place`] the operations on an image (by the library), and [`mount`] those on a mount
+//! (with the rights of the caller). The commands below work on either.
 //!
-//! Failure: changes made before a failure stay; a recursive command reports them.
+//! Failure: changes made before a failure stay. The error of a recursive snapshot says that some may have been made; a
+//! recursive deletion does not list the subvolumes it deleted before the failure.
 
 mod args;
 mod argument;
@@ -135,7 +136,7 @@ impl List {
         }
         all.retain(|one| (!self.read_only || one.read_only) && (!self.snapshots || uuid(&one.parent_uuid).is_some()));
         if self.json {
-            // In a mount only some users may know it.
+            // In a mount some users may not read the default.
             let default_id = place.default().ok().map(|id| id.0);
             return out.json(&Report { default_id, subvolumes: all.iter().map(entry).collect() });
         }
@@ -178,7 +179,7 @@ impl Find {
         let place = argument::open_to_read(&self.image)?;
         let all = place.list()?;
         let mut found: Vec<SubvolumeInfo> = matching(&all, &self.what).cloned().collect();
-        // The top level is in no list.
+        // `Place::list` leaves out the top level.
         let top = place.of(TreeId::FS).ok();
         found.extend(
             top.filter(|top| self.what == "/" || matching(std::slice::from_ref(top), &self.what).next().is_some()),

@@ -1,4 +1,4 @@
-//! `dedupe` of an image: reads and shares files through the library.
+//! `dedupe` of an image: implements `Place`, so that `dedupe` reads and shares its files through the library.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl Place for Image {
     }
 }
 
-/// The first data on disk at `offset` or behind it.
+/// The first range of data on disk at or behind `offset`.
 fn next_data(extents: &[Extent], offset: u64) -> Option<Range<u64>> {
     let is_data = |extent: &&Extent| extent.kind == ExtentKind::Data;
     let from = extents.partition_point(|extent| extent.offset.saturating_add(extent.len) <= offset);

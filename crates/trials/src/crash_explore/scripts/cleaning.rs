@@ -1,4 +1,5 @@
-//! Script of deletions: subvolumes of many tree blocks, with snapshots that share some of them, are deleted one by one.
+//! Script of deletions: deletes a subvolume of many tree blocks, a snapshot of it and a snapshot of that, which share
+//! some of the blocks, one by one in a random order. `scripts` passes it to `crash_explorer`, which tries power cuts.
 
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +15,7 @@ use vfs::SnapshotMode;
 /// Files of the first one: some hundred tree blocks of 4 KiB, several steps of the deletion.
 const FILES: u64 = 900;
 const CHANGED: u64 = 120;
-/// Permitted growth of the trees of roots, extents and free space, in bytes.
+/// Bytes by which the root tree, the extent tree and the free-space tree may grow.
 const SLACK: u64 = 512 << 10;
 
 /// The script.

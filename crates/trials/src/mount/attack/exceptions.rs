@@ -1,4 +1,5 @@
-//! Accepted differences between the two sides, with reasons.
+//! The accepted differences between our mount and the kernel's btrfs, with reasons. The trial (`attack`) judges each
+//! difference by this list.
 
 use super::super::checks::Mode;
 use super::outcome::{Compared, Difference};
@@ -16,7 +17,7 @@ pub(super) enum Verdict {
     Stricter,
     /// Ours allows an operation that the manual lists for the option `user_subvol_ioctls`.
     GivenAway,
-    /// The kernel's FUSE client allows it, and does not tell the server the facts for a check.
+    /// The kernel's FUSE client allows it, and does not tell the server enough to refuse it.
     Fuse,
     /// A difference without a row in the list.
     Failed,
@@ -39,7 +40,7 @@ impl Verdict {
 struct Row {
     attempt: &'static str,
     identity: &'static str,
-    /// Of [`Difference::what`].
+    /// Pattern for [`Difference::what`].
     what: &'static str,
     verdict: Verdict,
     reason: &'static str,

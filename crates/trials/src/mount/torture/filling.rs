@@ -1,4 +1,5 @@
-//! Fills a volume until it has no space, and reads the data back.
+//! [`Filling`]: the state of a volume that is being filled until it has no space. `ways` writes stamped files through
+//! it; `enospc` makes it, and reads the files back with it.
 
 use super::stand::sync_of;
 use anyhow::{Context, Result, bail, ensure};
@@ -40,7 +41,7 @@ pub(super) fn room(done: io::Result<()>) -> io::Result<Room> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Taken {
     pub(super) bytes: u64,
-    /// Files, directories or attributes, depending on the way.
+    /// Files, directories or attributes, depending on the `Way` in which the volume is filled.
     pub(super) count: u64,
 }
 
@@ -57,7 +58,7 @@ struct Written {
 pub(super) struct Filling<'a> {
     dir: &'a Path,
     seed: u64,
-    /// True if a write may succeed without space: the limit is `bytes_max` then.
+    /// True if the kernel takes data before the server checks for space. The filling then ends at `bytes_max`.
     tells_late: bool,
     bytes_max: u64,
     piece: Vec<u8>,
@@ -120,12 +121,12 @@ impl<'a> Filling<'a> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// True if more was taken than can fit.
+    /// True if the volume took twice the available bytes: with late errors, writing then ends without ENOSPC.
     pub(super) fn is_endless(&self) -> bool {
         self.tells_late && self.taken().bytes >= self.bytes_max
     }
 
-    /// Makes the directory `name` for the first round; returns its path.
+    /// Makes the directory `name`, unless an earlier round did; returns its path.
     pub(super) fn folder(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.dir.join(name);
         match std::fs::create_dir(&path) {
@@ -134,8 +135,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Writes `len` bytes of the file's own at `at`, in one call if the volume takes them at once; returns the number
-    /// written, which is less than `len` without space.
+    /// Writes `len` bytes with the file's stamps at `at`, at most [`PIECE_BYTES`]; returns the number written, which is
+    /// less without space.
     pub(super) fn put(&self, file: &File, number: u64, at: u64, len: u64) -> io::Result<u64> {
         let len = len.min(PIECE_BYTES);
         let mut bytes = self.piece.get(..usize::try_from(len).unwrap_or_default()).unwrap_or_default().to_vec();
@@ -143,7 +144,7 @@ impl<'a> Filling<'a> {
         self.put_bytes(file, at, &bytes)
     }
 
-    /// The same with the given bytes.
+    /// Writes the given bytes at `at`; returns the number written, which is less without space.
     pub(super) fn put_bytes(&self, file: &File, at: u64, bytes: &[u8]) -> io::Result<u64> {
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -183,7 +184,7 @@ impl<'a> Filling<'a> {
         Ok(found)
     }
 
-    /// Notes that the file must have its stamps up to here.
+    /// Records that the first `bytes` bytes of the file must have its stamps.
     pub(super) fn remember(&self, path: PathBuf, number: u64, bytes: u64) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.push(Written { path, number, bytes });
@@ -198,7 +199,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Reads every file back, unless errors are late, when nothing is known of the data.
+    /// Reads every file back and checks its stamps. Not with late errors: data that the kernel took may be lost then.
     pub(super) fn verify(&self) -> Result<()> {
         if self.tells_late {
             return Ok(());

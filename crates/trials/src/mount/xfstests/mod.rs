@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Its name in the table of exclusions.
+/// Name of the suite in the table of exclusions.
 const SUITE: &str = "xfstests";
 /// The tests that concern no particular file system.
 const GROUP_FILE: &str = "tests/generic/group.list";
@@ -190,7 +190,7 @@ fn run_all(options: &Options, tests: &[String], is_excluded: &impl Fn(&str) -> b
     ran
 }
 
-/// Spinney first: the others repeat its failures.
+/// The systems to run on, Spinney first, because the others run only the tests that it fails.
 fn systems(options: &Options, has_passthrough: bool) -> Vec<System> {
     let mut systems = options.system.clone();
     if systems.is_empty() {
