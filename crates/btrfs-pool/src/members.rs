@@ -127,33 +127,24 @@ impl Members {
         let generations = generations.filter_map(|(index, member)| Some((index, member.superblock()?.generation())));
         let newest = generations.max_by(newer).map(|(index, _)| index);
         let set = Self { members, newest };
-        if let Some((counting, superblock)) = set.counting() {
-            for member in &set.members {
-                set.check(member, (counting, superblock), mode)?;
-            }
+        if let Some(newest) = set.counting() {
+            // First, since a device of another file system may have an id of this one.
+            set.members.iter().try_for_each(|member| foreign(member, newest).map_or(Ok(()), Err))?;
+            set.members.iter().try_for_each(|member| set.check(member, newest, mode))?;
         }
         Ok(set)
     }
 
     fn check(&self, member: &Member, newest: (&Member, &Superblock), mode: Mode) -> Result<(), MemberError> {
-        let Some(found) = member.superblock() else { return Ok(()) };
-        let (other, superblock) = newest;
-        let (device, id) = (member.name(), id_of(found));
-        let (own, expected) = (found.fields().fsid, superblock.fields().fsid);
-        if own != expected {
-            return Err(MemberError::Foreign { device, found: own, other: other.name(), expected });
-        }
-        // A device of another file system may have the same id: it is `Foreign`, not a copy.
-        let is_of_this = |other: &Member| other.superblock().is_some_and(|other| other.fields().fsid == own);
-        let is_other = |other: &&Member| !std::ptr::eq(*other, member) && other.id() == Some(id) && is_of_this(other);
+        let Some(id) = member.id() else { return Ok(()) };
+        let is_other = |other: &&Member| !std::ptr::eq(*other, member) && other.id() == Some(id);
         if let Some(other) = self.members.iter().find(is_other) {
-            return Err(MemberError::Repeated { id, device, other: other.name() });
+            return Err(MemberError::Repeated { id, device: member.name(), other: other.name() });
         }
-        let (found, newest) = (found.generation(), superblock.generation());
-        if mode != Mode::Salvage && found != newest {
-            return Err(MemberError::Stale { device, id, found, other: other.name(), newest });
+        match stale(member, newest) {
+            Some(stale) if mode != Mode::Salvage => Err(stale),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The member with the authoritative superblock, and that superblock; `None` if no device has one.
@@ -161,6 +152,11 @@ impl Members {
     pub fn counting(&self) -> Option<(&Member, &Superblock)> {
         let member = self.newest.and_then(|index| self.members.get(index))?;
         Some((member, member.superblock()?))
+    }
+
+    /// The members that missed commits, each as the error that refuses it when a volume is opened.
+    pub fn stale(&self) -> impl Iterator<Item = MemberError> + '_ {
+        self.counting().into_iter().flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
     }
 
     /// The members, in the order given.
@@ -179,4 +175,19 @@ impl Members {
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
+}
+
+/// The error for a member of another file system than the newest.
+fn foreign(member: &Member, (newest, expected): (&Member, &Superblock)) -> Option<MemberError> {
+    let (found, expected) = (member.superblock()?.fields().fsid, expected.fields().fsid);
+    let (device, other) = (member.name(), newest.name());
+    (found != expected).then_some(MemberError::Foreign { device, found, other, expected })
+}
+
+/// The error for a member with an older generation than the newest.
+fn stale(member: &Member, (other, newest): (&Member, &Superblock)) -> Option<MemberError> {
+    let superblock = member.superblock()?;
+    let (device, id, other) = (member.name(), id_of(superblock), other.name());
+    let (found, newest) = (superblock.generation(), newest.generation());
+    (found != newest).then_some(MemberError::Stale { device, id, found, other, newest })
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use blockdev::Device;
 use btrfs_check::{Disk, Media};
 use btrfs_disk::flags::Incompat;
-use btrfs_disk::superblock::{DiskSuperblock, Superblock};
+use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical, Uuid};
-use btrfs_pool::{Chunk, Member, Members};
+use btrfs_pool::{Chunk, Members};
 
 use crate::error::Error;
 use crate::scan::guess;
@@ -39,9 +39,7 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
             }
         }
     }
-    if let Some((newest, superblock)) = members.counting() {
-        notes.extend(members.iter().filter_map(|member| stale(member, newest.device().name(), superblock)));
-    }
+    notes.extend(members.stale().map(|stale| stale.to_string()));
     let chosen = members.counting().map(|(_, superblock)| superblock);
     let fields = chosen.map(|chosen| Box::new(*chosen.fields()));
     let disks = disks(&members);
@@ -69,18 +67,6 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
         }
     }
     Ok(Opened { media, fields, notes })
-}
-
-/// A note on a device that missed commits: contents without checksums may come from it.
-fn stale(member: &Member, newest_name: &str, newest: &Superblock) -> Option<String> {
-    let (found, newest) = (member.superblock()?.generation(), newest.generation());
-    let name = member.device().name();
-    (found != newest).then(|| {
-        format!(
-            "{name} is at generation {}, {newest_name} at {}: it missed commits; data without checksums may be older",
-            found.0, newest.0
-        )
-    })
 }
 
 /// The devices with their ids. A device without a superblock gets the next free id.

@@ -136,6 +136,10 @@ fn foreign_repeated_stale_and_removed_members_are_refused() {
     assert!(matches!(Members::salvage(&[first(), first()]), Err(MemberError::Repeated { .. })));
     assert!(Members::salvage(&[first(), Arc::new(MemoryDevice::new(80 * M))]).is_ok());
     assert!(matches!(Members::salvage(&[]), Err(MemberError::None)));
+    let salvaged = Members::salvage(&[member(2, 2, stale), first()]).unwrap();
+    let found: Vec<MemberError> = salvaged.stale().collect();
+    assert!(matches!(&found[..], [MemberError::Stale { id: DevId(2), .. }]), "{found:?}");
+    assert_eq!(Members::salvage(&[first(), member(2, 2, |_| ())]).unwrap().stale().count(), 0);
 
     let (pool, superblock) = open(&[first(), member(3, 2, |_| ())], Mode::Strict).unwrap();
     let Err(Error::Members(error)) = pool.settle_members(&superblock, &items(2)) else { panic!() };
