@@ -10,8 +10,6 @@ use crate::commands::output::Output;
 
 /// Says whether the kernel lets FUSE servers use io_uring.
 const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-/// Directories in which the helper of unprivileged mounts is looked for.
-const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"];
 
 /// Print the version, and with --verbose what a report of an error needs
 #[derive(Debug, Args)]
@@ -44,7 +42,6 @@ impl Report {
     fn new() -> Self {
         let system = rustix::system::uname();
         let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-        let helper = HELPER_DIRS.iter().map(|dir| format!("{dir}/fusermount3"));
         Self {
             version: env!("CARGO_PKG_VERSION"),
             formats: spinney::formats().iter().map(|format| format.name()).collect(),
@@ -56,10 +53,8 @@ impl Report {
             fuse_device: device.map_or_else(|error| error.to_string(), |_| "usable".to_owned()),
             fuse_io_uring: std::fs::read_to_string(RING_SWITCH)
                 .map_or_else(|_| "not in this kernel".to_owned(), |text| on_or_off(text.trim()).to_owned()),
-            fusermount3: helper
-                .into_iter()
-                .find(|path| std::path::Path::new(path).exists())
-                .unwrap_or_else(|| "not found".to_owned()),
+            fusermount3: spinney::fuse::mount_helper()
+                .map_or_else(|error| error.to_string(), |path| path.display().to_string()),
         }
     }
 }

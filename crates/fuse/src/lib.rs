@@ -37,7 +37,7 @@ mod transport;
 pub use activity::{Activity, Glance};
 pub use channel::Channel;
 pub use error::{Error, Limit, Result};
-pub use mount::{MountOptions, abort, unmount};
+pub use mount::{MountOptions, abort, mount_helper, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
 pub use session::{Session, SessionOptions};

@@ -11,7 +11,7 @@ use transfer::{
 };
 use vfs::Result;
 
-use crate::progress::{ProgressFn, Reporter};
+use crate::progress::{INTERVAL, ProgressFn, Reporter};
 use crate::volume::Volume;
 
 impl Volume {
@@ -44,9 +44,14 @@ impl Volume {
     pub fn export(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, watch: ProgressFn<'_>) -> Result<()> {
         let source = VolumeSource::new(self, from.as_ref());
         let sink = HostSink::create(to, HostOptions::default())?;
-        let rules = Rules { makes_devices: false, keeps_setid: false, ..Rules::default() };
-        copy(&source, &sink, &Options { rules, ..Options::default() }, watch)
+        copy(&source, &sink, &export_options(), watch)
     }
+}
+
+/// The options of copies to the host out of a volume that may be another user's.
+pub(crate) fn export_options() -> Options {
+    let rules = Rules { makes_devices: false, keeps_setid: false, ..Rules::default() };
+    Options { rules, ..Options::default() }
 }
 
 /// Ends the estimate when the copy has ended.
@@ -58,12 +63,16 @@ impl Observer for Estimate<'_> {
     }
 }
 
-/// Copies, and meanwhile counts the bytes to copy.
+/// Copies, and meanwhile counts the bytes to copy. A copy that ends before its first report is not worth the counting.
 fn copy<S: Source, K: Sink>(source: &S, sink: &K, options: &Options, watch: ProgressFn<'_>) -> Result<()> {
     let (reporter, has_ended) = (Reporter::new(watch), AtomicBool::new(false));
     let one_thread = Options { thread_count: 1, ..options.clone() };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let counting = scope.spawn(|| {
+            thread::park_timeout(INTERVAL);
+            if has_ended.load(Ordering::Relaxed) {
+                return;
+            }
             // A source that cannot be read fails the copy, which says where.
             if let Ok(totals) = measure(source, &one_thread, &Estimate(&has_ended)) {
                 reporter.set_total(totals.bytes);
@@ -71,6 +80,7 @@ fn copy<S: Source, K: Sink>(source: &S, sink: &K, options: &Options, watch: Prog
         });
         let copied = Transfer::new(source, sink, options, &reporter).contents();
         has_ended.store(true, Ordering::Relaxed);
+        counting.thread().unpark();
         copied
     })?;
     reporter.finish();

@@ -11,7 +11,7 @@ use checking::Watch;
 use parking_lot::Mutex;
 use transfer::Observer;
 
-/// The caller is told no more often than this.
+/// The shortest time between two calls of the callback.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// How far an operation has come.
@@ -31,22 +31,22 @@ pub struct Progress {
 /// never by two at once; [`ControlFlow::Break`] cancels the operation.
 pub type ProgressFn<'a> = &'a mut (dyn FnMut(&Progress) -> ControlFlow<()> + Send);
 
-/// Collects the progress of several threads and tells it to the caller, one call at a time.
+/// Collects the progress of several threads and passes it to the callback, one call at a time.
 pub(crate) struct Reporter<'a> {
     bytes: AtomicU64,
     bytes_total: AtomicU64,
     inodes: AtomicU64,
-    told: Mutex<(ProgressFn<'a>, Option<Instant>)>,
+    callback: Mutex<(ProgressFn<'a>, Option<Instant>)>,
     cancelled: Arc<AtomicBool>,
 }
 
 impl<'a> Reporter<'a> {
-    pub(crate) fn new(told: ProgressFn<'a>) -> Self {
+    pub(crate) fn new(callback: ProgressFn<'a>) -> Self {
         Self {
             bytes: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
             inodes: AtomicU64::new(0),
-            told: Mutex::new((told, None)),
+            callback: Mutex::new((callback, None)),
             cancelled: Arc::default(),
         }
     }
@@ -64,17 +64,17 @@ impl<'a> Reporter<'a> {
     pub(crate) fn add(&self, bytes: u64, inodes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.inodes.fetch_add(inodes, Ordering::Relaxed);
-        self.tell();
+        self.report();
     }
 
-    fn tell(&self) {
-        // Another thread that is telling tells enough.
-        let Some(mut told) = self.told.try_lock() else { return };
-        if self.is_cancelled() || told.1.is_some_and(|last| last.elapsed() < INTERVAL) {
+    fn report(&self) {
+        // The thread that holds it reports these counts too, now or with its next call.
+        let Some(mut callback) = self.callback.try_lock() else { return };
+        if self.is_cancelled() || callback.1.is_some_and(|last| last.elapsed() < INTERVAL) {
             return;
         }
-        told.1 = Some(Instant::now());
-        if (told.0)(&self.progress()).is_break() {
+        callback.1 = Some(Instant::now());
+        if (callback.0)(&self.progress()).is_break() {
             self.cancelled.store(true, Ordering::Release);
         }
     }
@@ -82,7 +82,7 @@ impl<'a> Reporter<'a> {
     /// Reports the end; the result of the callback is ignored.
     pub(crate) fn finish(&self) {
         if !self.is_cancelled() {
-            let _ = (self.told.lock().0)(&self.progress());
+            let _ = (self.callback.lock().0)(&self.progress());
         }
     }
 
@@ -97,7 +97,7 @@ impl<'a> Reporter<'a> {
         self.bytes.store(progress.bytes, Ordering::Relaxed);
         self.bytes_total.store(progress.bytes_total, Ordering::Relaxed);
         self.inodes.store(progress.inodes, Ordering::Relaxed);
-        self.tell();
+        self.report();
         if self.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

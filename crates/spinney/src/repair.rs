@@ -93,7 +93,8 @@ impl Repair {
     }
 }
 
+/// The error of the host about the undo file.
 fn of_host(path: &Path, error: io::Error) -> Error {
     let errno = error.raw_os_error().map_or(Errno::EIO, Errno);
-    Error::new(errno, Blame::Device, error).at(path)
+    Error::new(errno, Blame::Device, io::Error::other(format!("the undo file: {error}"))).at(path)
 }

@@ -22,7 +22,7 @@ pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
         .map_err(|error| Error::Helper(error.into()))?;
     // The socket is the standard input of `fusermount3`: so it is inherited without ever being inheritable in this
     // process, where other threads may start programs too.
-    let helper = Command::new(find()?)
+    let helper = Command::new(mount_helper()?)
         .arg0(PROGRAM)
         .arg("-o")
         .arg(options.helper_text())
@@ -43,7 +43,7 @@ pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
 }
 
 pub(super) fn unmount(dir: &Path, lazy: bool) -> Result<()> {
-    let mut command = Command::new(find()?);
+    let mut command = Command::new(mount_helper()?);
     command.arg0(PROGRAM);
     command.arg("-u");
     if lazy {
@@ -77,7 +77,10 @@ fn refusal(stderr: &[u8]) -> Error {
 
 /// The program, in the directories of `PATH` that this user may search. `execvp(3)` would say "permission denied" if
 /// one directory cannot be searched and no other has the program.
-fn find() -> Result<PathBuf> {
+///
+/// # Errors
+/// [`Error::HelperMissing`].
+pub fn mount_helper() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let mut unreadable = Vec::new();
     for dir in std::env::split_paths(&path) {

@@ -18,6 +18,7 @@ mod direct;
 mod helper;
 mod options;
 
+pub use helper::mount_helper;
 pub use options::MountOptions;
 
 use crate::error::{Error, Result};

@@ -7,9 +7,10 @@ use std::thread;
 
 use btrfs_rescue::{Error as Cause, LostFile, Rescue, Watch as ScanWatch};
 use formats::Devices;
-use transfer::{HostOptions, HostSink, Options, Rules, Transfer, VolumeSource};
+use transfer::{HostOptions, HostSink, Transfer, VolumeSource};
 use vfs::{Blame, Errno, Error, Result};
 
+use crate::copy::export_options;
 use crate::progress::{Cancellable, INTERVAL, ProgressFn, Reporter};
 
 /// The extent of a rescue.
@@ -85,8 +86,7 @@ fn copy(
     let volume = view.volume();
     let source = VolumeSource::new(&volume, Path::new("/"));
     let sink = HostSink::create(to, HostOptions::default())?;
-    let rules = Rules { makes_devices: false, keeps_setid: false, ..Rules::default() };
-    Transfer::new(&source, &sink, &Options { rules, ..Options::default() }, reporter).contents()?;
+    Transfer::new(&source, &sink, &export_options(), reporter).contents()?;
     Ok(RescueReport { losses: view.losses(), notes: found.notes() })
 }
 
