@@ -156,7 +156,9 @@ impl Members {
 
     /// The members that missed commits, each as the error that refuses it when a volume is opened.
     pub fn stale(&self) -> impl Iterator<Item = MemberError> + '_ {
-        self.counting().into_iter().flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
+        self.counting()
+            .into_iter()
+            .flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
     }
 
     /// The members, in the order given.
