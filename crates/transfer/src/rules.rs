@@ -57,6 +57,15 @@ impl Default for Rules {
     }
 }
 
+impl Rules {
+    /// The rules for copying out of an image that may be another user's: no device nodes, set-user bits, set-group bits
+    /// or capabilities.
+    #[must_use]
+    pub fn untrusted() -> Self {
+        Self { makes_devices: false, keeps_setid: false, ..Self::default() }
+    }
+}
+
 /// Whether a name is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {

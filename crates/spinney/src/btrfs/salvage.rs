@@ -7,10 +7,9 @@ use std::thread;
 
 use btrfs_rescue::{Error as Cause, LostFile, Rescue, Watch as ScanWatch};
 use formats::Devices;
-use transfer::{HostOptions, HostSink, Transfer, VolumeSource};
+use transfer::{HostOptions, HostSink, Options, Rules, Transfer, VolumeSource};
 use vfs::{Blame, Errno, Error, Result};
 
-use crate::copy::export_options;
 use crate::progress::{Cancellable, INTERVAL, ProgressFn, Reporter};
 
 /// The extent of a rescue.
@@ -86,7 +85,8 @@ fn copy(
     let volume = view.volume();
     let source = VolumeSource::new(&volume, Path::new("/"));
     let sink = HostSink::create(to, HostOptions::default())?;
-    Transfer::new(&source, &sink, &export_options(), reporter).contents()?;
+    let options = Options { rules: Rules::untrusted(), ..Options::default() };
+    Transfer::new(&source, &sink, &options, reporter).contents()?;
     Ok(RescueReport { losses: view.losses(), notes: found.notes() })
 }
 
