@@ -22,13 +22,15 @@ pub(super) struct LateSuper<D> {
 }
 
 impl<D: Device> LateSuper<D> {
-    /// Wraps a device and overwrites its superblocks.
+    /// Wraps a device and overwrites its superblocks, the first one last: where that is broken off, the old file system
+    /// is found by its first superblock and is whole, and once that one is gone no copy leads to it any more.
     ///
     /// # Errors
     /// When the device cannot be written.
     pub(super) fn new(device: D) -> Result<Self> {
         let nothing = [0; SUPERBLOCK_SIZE];
-        for offset in mirror_offsets(device.size_bytes()) {
+        let copies: Vec<u64> = mirror_offsets(device.size_bytes()).collect();
+        for offset in copies.into_iter().rev() {
             tagged(SUPERBLOCK, || device.write_at(offset, &[&nothing]))?;
         }
         device.flush()?;

@@ -147,7 +147,7 @@ fn an_image_that_is_not_finished_is_none() {
             .current_dir(&bench.dir)
             .spawn()
             .unwrap();
-        // The old superblock is overwritten first.
+        // The old superblocks are overwritten before anything else, the first of them last.
         let has_magic = || {
             let mut magic = [0; 8];
             let file = std::fs::File::open(bench.path(image)).unwrap();
@@ -163,7 +163,9 @@ fn an_image_that_is_not_finished_is_none() {
             continue;
         }
         let run = bench.run(&format!("ls {image}"));
-        assert_eq!(run.status, 3, "{line}: {} {}", run.out.len(), run.err);
+        // On a busy machine it may have written its last superblock before it was killed; then nothing is missing.
+        let is_whole = run.status == 0 && run.out.split(|byte| *byte == b'\n').count() == 401;
+        assert!(run.status == 3 || is_whole, "{line}: {} {} {}", run.status, run.out.len(), run.err);
     }
 }
 
