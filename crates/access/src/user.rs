@@ -1,4 +1,5 @@
-//! The user for whom a request is made.
+//! Describes the user for whom a request is made: user, groups, and whether it may act for others. The `mount` command
+//! makes it from the credentials of a client of its socket; `permissions` checks against it.
 
 /// A user, as the kernel reports it for a socket, or as a server maps it.
 #[derive(Debug, Clone, PartialEq, Eq)]

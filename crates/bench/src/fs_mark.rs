@@ -1,4 +1,5 @@
-//! `bench fs-mark`: many threads create files and fsync each of them, on mounts of several systems.
+//! `bench fs-mark` measures how fast many threads create files and fsync each of them, on mounts of several systems.
+//! `main` calls it.
 //!
 //! As the program fs_mark does with `-S 1`: each thread has a directory of its own, and creates, writes, fsyncs and
 //! closes its files one after the other. Every system is on a loop device over a file in memory, and so what the device

@@ -1,4 +1,5 @@
-//! The same workloads through the kernel's btrfs on a loop device, and `mkfs.btrfs`.
+//! Runs the workloads of `bench run` through the kernel's btrfs on a loop device, and `mkfs.btrfs`, for comparison with
+//! `spinney_side`. `main` calls it for `bench one`.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! The cost of an fsync: threads write at random offsets, each write followed by an fsync, on an image in memory,
-//! through the library.
+//! `bench log` measures the cost of an fsync: threads write at random offsets, each write followed by an fsync, on an
+//! image in memory, through the library. `main` calls it.
 //!
 //! With the feature `ablation` the ways of doing it are measured in turn, several times: file
 //! extent items that are prepared and copied into the log at once, items that are made in the

@@ -1,4 +1,5 @@
-//! Workloads, and side-by-side runs of Spinney and the kernel's file system.
+//! The program `bench`: workloads, and side-by-side runs of Spinney and the kernel's file systems. `cargo xtask bench`
+//! builds and starts it.
 //!
 //! `bench run` times every row on every system in turn, several times, each in a process
 //! of its own, so that load on the machine meets all of them and peak memory is one

@@ -1,4 +1,5 @@
-//! `bench mount`: the same workloads on mounts of several systems, one after the other.
+//! `bench mount` runs the same workloads on mounts of several systems, one after the other. `main` calls it; `seeds`,
+//! `latency` and `pinned` use its `Place` and `Run`.
 //!
 //! The workloads are scripts (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the systems to
 //! compare with (`systems.sh up|down NAME`); both list missing programs (`--lacks NAME`) before anything runs. Every

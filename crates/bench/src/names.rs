@@ -1,4 +1,5 @@
-//! Loops over the names of one directory, which a shell would be too slow for.
+//! `bench names` creates, stats, writes or removes the names of one directory in a loop, which a shell would be too
+//! slow for, and prints files per second. `workload.sh` runs it, through `main`.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,4 +1,5 @@
-//! Resources used by a process, from `/proc`. A process is named by its number, or `self`.
+//! Reads the resources that a process has used, peak memory and processor time, from `/proc`. A process is named by its
+//! number, or `self`. Called by `main`, `mounts`, `requests` and `log`.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,5 @@
-//! `bench requests`: processor time of single requests, Spinney's beside that of an empty server.
+//! `bench requests` measures the processor time of single requests, Spinney's beside that of an empty server. `main`
+//! calls it.
 //!
 //! The empty server (`cargo build --release -p spinney-fuse --example empty`) speaks the same protocol and answers
 //! from memory, so the difference is what the file system costs. Each operation is done many times by one thread;
@@ -120,11 +121,11 @@ impl Server {
             let mut make = Command::new(&options.program);
             ensure!(make.args(["mkfs", "-q", "--size", "2G"]).arg(&image).status()?.success(), "mkfs");
             let mut command = Command::new(&options.program);
-            command.args(["mount", "--foreground", "-o", "nopoll"]).arg(image).arg(&dir);
+            command.args(["mount", "--foreground", "-o", "nonear"]).arg(image).arg(&dir);
             command
         } else {
             let mut command = Command::new(&options.empty);
-            command.arg(&dir).arg("nopoll");
+            command.arg(&dir).arg("nonear");
             command
         };
         let child = command.stdin(Stdio::null()).spawn().context("the server")?;

@@ -1,5 +1,5 @@
-//! The rows of the benchmark's table: workloads, systems and measurements; and helpers for images and numbers that the
-//! other benchmarks use. `main` runs the rows, `table` prints them.
+//! Defines the rows of the benchmark's table (workloads, systems and measurements), and helpers for images and numbers
+//! that the other benchmarks use. `main` runs the rows, `table` prints them.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Neighbourhood of files on the device: many threads write files at once, more than memory may hold, and each request
-//! to the device is recorded. Flushes allocate space for a file at once, or, with the feature `ablation`, extent by
-//! extent.
+//! `bench runs` measures how contiguously files lie on the device: many threads write files at once, more than memory
+//! may hold, and each request to the device is recorded. Flushes allocate space for a file at once, or, with the
+//! feature `ablation`, extent by extent. `main` calls it.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,4 +1,5 @@
-//! `bench snapshots`: the cost of a snapshot, for small and large sources, and of a thousand of them.
+//! `bench snapshots` measures the cost of a snapshot, for small and large sources, and of a thousand of them. `main`
+//! calls it.
 //!
 //! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image, each
 //! with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a mount,

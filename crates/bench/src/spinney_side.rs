@@ -1,4 +1,5 @@
-//! The workloads through the library, and `spinney mkfs`.
+//! Runs the workloads of `bench run` through the library, and `spinney mkfs`; `kernel_side` does the same with the
+//! kernel. `main` calls it for `bench one`.
 
 use std::process::Command;
 use std::thread;

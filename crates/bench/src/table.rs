@@ -1,4 +1,5 @@
-//! Medians, ratios, and the history.
+//! Computes medians and ratios of measurements, prints them as a table, and appends the raw figures to the history
+//! file. `main` uses it for `bench run`; the other benchmarks use its helpers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

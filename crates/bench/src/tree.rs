@@ -1,4 +1,5 @@
-//! A source tree into a volume through the library, or into a directory through system calls, by the same threads.
+//! Copies a source tree into a volume through the library, or into a directory through system calls, with the same
+//! threads. `spinney_side`, `kernel_side` and `library` call it.
 
 use std::collections::HashMap;
 use std::fs::{File, FileTimes, Metadata, Permissions};

@@ -1,4 +1,4 @@
-//! Large reusable buffers, aligned to pages.
+//! Lends large reusable buffers, aligned to pages. Direct I/O uses them: `direct_io`, `read_ahead` and `ring`.
 //!
 //! Page alignment lets the system copy whole pages, and is what direct I/O needs. Reuse matters
 //! more: a fresh large allocation costs a page fault for each of its pages.

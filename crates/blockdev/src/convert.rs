@@ -1,4 +1,5 @@
-//! Named integer conversions, so that `as` is needed nowhere else in this crate.
+//! Converts between `usize` and `u64` by name, so that `as` is needed nowhere else in this crate. Called by all
+//! backends.
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "Spinney needs a 64-bit target");
 

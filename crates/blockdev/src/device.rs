@@ -1,4 +1,5 @@
-//! The one trait every device implements.
+//! Defines `Device`, the one trait that every device implements, and the checks of range and write access that
+//! implementations share. Everything above this crate works on `dyn Device`.
 
 use crate::convert::to_u64;
 use crate::{Error, Op, Result, Tag, tagged};

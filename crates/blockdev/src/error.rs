@@ -1,4 +1,4 @@
-//! Errors of a device, and the party that each blames.
+//! Defines the errors of a device, and the party that each blames. Every device returns them; the engines pass them on.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! The identity of a file or block device of the host, and the processes that have it locked.
+//! Identifies a file or block device of the host, and finds the processes that have it locked. Callers: `locator`, and
+//! the code that looks for existing mounts of an image (`spinney::mounts`, `second_mount`).
 
 use std::fs::Metadata;
 use std::io;

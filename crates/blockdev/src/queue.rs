@@ -1,8 +1,9 @@
-//! The request queue: many small requests become few large ones.
+//! Sorts and merges write requests: many small ones become few large ones.
 //!
-//! A commit writes thousands of tree blocks that lie next to each other on the device, but are
-//! found in the order of a tree. Sorted and merged, 4 KiB blocks are written about thirteen times
-//! as fast on a disk. Nothing is copied: a merged request is one vectored system call.
+//! A commit writes thousands of tree blocks that lie next to each other on the device, but are found in the order of a
+//! tree. Sorted and merged, 4 KiB blocks are written about thirteen times as fast on a disk. Nothing is copied: a
+//! merged request is one vectored system call. Called by the engine's pool of devices when a commit writes its tree
+//! blocks.
 
 use crate::convert::to_u64;
 use crate::{Device, Error, Result, Tag, Write};

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Times are microseconds since the beginning of the recording; threads are numbered in the order of their first
-//! requests.
+//! requests. Callers: `spinney trace` and `bench runs`.
 
 use std::collections::HashMap;
 use std::fmt;

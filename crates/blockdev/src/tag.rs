@@ -1,5 +1,5 @@
-//! The purpose of a request, for observers of the device. It changes nothing. Callers: set by the code that makes a
-//! request, read by `recording`.
+//! Describes the purpose of a request (data, metadata, log, ...), for observers of the device. It changes nothing. Set
+//! by the code that makes a request, read by `recording`.
 
 use std::cell::Cell;
 use std::fmt;

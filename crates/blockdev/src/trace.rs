@@ -1,5 +1,5 @@
-//! A wrapper that counts requests to a device, for tests that limit the I/O of an operation; [`crate::recording`]
-//! records them for pictures.
+//! Wraps a device and counts its requests, for tests and trials that limit the I/O of an operation;
+//! [`crate::recording`] records them for pictures.
 
 use crate::convert::to_u64;
 use crate::device::parts_len;

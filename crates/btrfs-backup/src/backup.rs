@@ -1,4 +1,5 @@
-//! One backup: finishes an interrupted one, takes a snapshot, sends it, and applies the rule.
+//! Carries out one backup of a subvolume: finishes an interrupted one, takes a snapshot, sends it, and deletes the
+//! states that the rule drops. Called by the command `backup`, through `spinney::btrfs::back_up`.
 
 use std::collections::BTreeSet;
 use std::fmt;

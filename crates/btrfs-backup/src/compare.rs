@@ -1,4 +1,5 @@
-//! Compares two directories with all their contents: a copy with its source.
+//! Compares a received or restored copy with its source: two directories with all their contents. Called by `image` and
+//! `restore` to verify a copy.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! The interface of the places that backups go to.
+//! Defines [`Destination`], the interface of the places that backups go to, which `image`, `directory` and `stream`
+//! implement. `backup` calls it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The digest of a stream in a directory: a chain of SHA-256 over MiBs of the file.
+//! Computes the digest of a stream in a file: a chain of SHA-256 over its MiBs. `directory` writes it to the manifest,
+//! and checks files against it.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,5 @@
-//! Backups in a directory: a file for each stream, and a manifest that says which builds on which.
+//! Keeps backups in a directory of the host: a file for each stream, and a manifest that says which builds on which.
+//! The command `backup` opens it as a destination, `restore` as an origin.
 //!
 //! The manifest is replaced at once, after the stream that it is about is on disk. What it says is checked before
 //! any of it is used: a name of a file is the one that its state has, so that no other file is read or deleted; a

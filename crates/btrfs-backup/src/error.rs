@@ -1,4 +1,4 @@
-//! Reasons why a backup or a restore fails.
+//! Defines the reasons why a backup or a restore fails: [`Error`], which every module of the crate returns.
 
 use std::io;
 use std::path::{Path, PathBuf};

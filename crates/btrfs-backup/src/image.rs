@@ -1,4 +1,5 @@
-//! Backups in another volume: read-only subvolumes with the UUID of the state that they are of.
+//! Keeps backups in another volume, as read-only subvolumes with the UUID of the state that they are copies of. The
+//! command `backup` opens it as a destination.
 
 use std::collections::BTreeSet;
 use std::io::Read;

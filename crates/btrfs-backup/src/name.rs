@@ -1,4 +1,4 @@
-//! The name of a backup: the first part of the names of its states.
+//! Checks the name of a backup, which begins the names of its states. Used by the commands, `state` and `directory`.
 
 use std::path::Path;
 

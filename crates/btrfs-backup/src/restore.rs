@@ -1,4 +1,4 @@
-//! Restoring: a state of a backup becomes a subvolume again.
+//! Restores a state of a backup as a subvolume. Called by the command `restore`, through `spinney::btrfs::restore`.
 //!
 //! The streams are received in a working directory NAME.restoring beside the subvolume, which is deleted at the end.
 //! One that an earlier attempt left is deleted first.

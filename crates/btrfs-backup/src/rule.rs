@@ -1,4 +1,4 @@
-//! The rule that says which states are kept: `hourly=24,daily=7`.
+//! Parses the rule `hourly=24,daily=7`, and decides which states it drops. The destinations and `backup` apply it.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! The side that is backed up.
+//! Defines [`Source`], the side that is backed up: a volume, or a mount through its server, as the command `backup` has
+//! it. `backup` calls it.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The time of a state, as a part of its name: `2026-11-25T031500Z`.
+//! Formats and parses the time of a state, a part of its name: `2026-11-25T031500Z`. Used by `state`, `rule` and
+//! `directory`.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! States of a subvolume that were kept: read-only snapshots whose names say what they are of and when they were made.
+//! Finds the states of a subvolume in a directory: read-only snapshots whose names say the backup and the time. Used by
+//! `backup`, `image` and `restore`.
 
 use std::collections::BTreeSet;
 use std::iter;

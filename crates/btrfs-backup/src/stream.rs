@@ -1,4 +1,5 @@
-//! Backups as one stream: the whole state, since it is unknown which states the reader has.
+//! Writes backups as one stream: always the whole state, since it is unknown which states the reader has. The command
+//! `backup` sends to it for a destination that is standard output.
 
 use std::io::{BufWriter, Write};
 

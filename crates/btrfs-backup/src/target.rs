@@ -1,4 +1,5 @@
-//! The side in which a state is restored.
+//! Defines [`Target`], the side in which a state is restored: a volume, or a mount through its server. `restore` calls
+//! it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A stream from a sender to a receiver, through a socket between two threads.
+//! Passes a stream from a sender to a receiver, through a socket between two threads. Called by `image`, `restore` and
+//! `target`.
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! The chunk pass: chunks, device extents, block groups and devices, compared with each other in both directions.
+//! Compares chunks, device extents, block groups and devices with each other, in both directions: the chunk pass.
 //! Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet};

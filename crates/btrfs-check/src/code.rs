@@ -1,4 +1,5 @@
-//! The table of findings: stable codes, the consequence of each for the user's data, and the advice.
+//! Lists the findings of a check: stable codes, the consequence of each for the user's data, and the advice. Every pass
+//! reports by these codes; the command line and `btrfs-repair` look them up.
 
 use crate::pass::Pass;
 

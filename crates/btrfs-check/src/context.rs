@@ -1,4 +1,4 @@
-//! The context of all passes: devices, findings, memory limits. `run` makes it, and every pass takes it.
+//! Holds the context of all passes: devices, findings, memory limits. `run` makes it, and every pass takes it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The checksum pass: each range of data that must have checksums has them, and no other has. Called by `sweep`.
+//! Compares checksum items with file extents: each range of data that must have checksums has them, and no other has
+//! (the checksum pass). Called by `sweep` and `run`; the file pass records the needs.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! The data pass: data against its checksums, on every mirror. Called by `run`, before the sweep.
+//! Reads all data and compares it with its checksums, on every mirror: the data pass. Called by `run`, before the
+//! sweep.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

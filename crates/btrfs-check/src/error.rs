@@ -1,4 +1,5 @@
-//! Errors that keep a check from being done.
+//! Defines the errors that keep a check from being done. `run` and `supers` return them; `btrfs-repair` and the
+//! `spinney` library pass them on.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The extent pass: extent items against the references that trees hold, in both directions. Called by `sweep`.
+//! Compares extent items with the references that trees hold, in both directions: the extent pass. Called by `sweep`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Findings of a check, and their places. Every pass adds findings.
+//! Holds the findings of a check, and their places (device, block, tree, inode, key). Every pass adds findings; `run`
+//! returns them in the report.
 
 use std::sync::Mutex;
 

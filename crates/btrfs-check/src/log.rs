@@ -1,5 +1,5 @@
-//! The log pass: its blocks are readable, each log tree is of an existing subvolume, and its data is recorded, to be
-//! compared with the checksums. Called by `run`.
+//! Checks log trees, the log pass: their blocks are readable, each log tree is of an existing subvolume, and its data
+//! is recorded, to be compared with the checksums. Called by `run`.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Marks: the progress in reading the data of a state, from which an interrupted check continues.
+//! Records the progress in reading the data of a state (marks), from which an interrupted check continues.
 //!
 //! Leaves of checksums are read by several threads, which end in any order: a mark counts those before the first
 //! unfinished one, and has their bad runs. Later leaves are read again.

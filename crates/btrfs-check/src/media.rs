@@ -1,4 +1,4 @@
-//! The devices, and the chunks that map logical addresses to them; reads that name a mirror.
+//! Reads devices by logical address, through the chunks that map it, from the mirror that the caller names.
 //!
 //! Unlike the store's pool it uses whatever is readable: an invalid chunk is skipped, a missing device makes its
 //! mirrors unreadable. Used by every pass, by repair and by rescue.

@@ -1,4 +1,5 @@
-//! Paths of findings: of an inode or a subvolume, from the top level. Called by `run` at the end.
+//! Finds the paths of findings: of an inode or a subvolume, from the top level. Called by `run` at the end, and by the
+//! data pass.
 
 use std::collections::HashMap;
 

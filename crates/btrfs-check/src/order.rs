@@ -1,5 +1,5 @@
-//! A tree in the order of its keys: its leaves, in runs that other trees may share, and searches. Called by the file
-//! and log passes, and for paths of findings.
+//! Reads a tree in the order of its keys: lists its leaves, in runs that other trees may share, and searches for keys.
+//! Called by the file and log passes, and for paths of findings.
 
 use std::collections::HashSet;
 use std::sync::Arc;

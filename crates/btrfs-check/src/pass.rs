@@ -1,4 +1,4 @@
-//! The table of passes, in their order, with the passes that each needs. Used by `run` and the command line.
+//! Lists the passes of a check, in their order, with the passes that each needs. Used by `run` and the command line.
 
 use checking::{PassInfo, PassTable};
 

@@ -1,4 +1,4 @@
-//! Pointers to tree blocks, with the properties that they claim. Used by `walk` and `collect`.
+//! Describes pointers to tree blocks, with the properties that they claim. Used by `walk` and `collect`.
 
 use btrfs_disk::Key;
 

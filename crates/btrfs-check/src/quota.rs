@@ -1,4 +1,4 @@
-//! The numbers of quota groups, against the extents that their subvolumes reach. Called by `run`.
+//! Compares the numbers of quota groups with the extents that their subvolumes reach: the quota pass. Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

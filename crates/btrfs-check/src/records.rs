@@ -1,4 +1,4 @@
-//! The records that extents and references are compared by, all of one size.
+//! Defines the records by which extents and references are compared, all of one size.
 //!
 //! After sorting, all records of one address are adjacent: the extent item, the block or data that a tree leads to, and
 //! each reference from both sides. Made by `collect`, compared by `sweep`.

@@ -1,4 +1,4 @@
-//! The root pass: subvolumes, their parents and directories, the UUID tree, and deletions. Called by `run`.
+//! Checks subvolumes, their parents and directories, the UUID tree, and deletions: the root pass. Called by `run`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

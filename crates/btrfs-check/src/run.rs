@@ -1,4 +1,5 @@
-//! Running a check: the order of reading and comparing. Called by repair and the command line.
+//! Runs a check: reads and compares, pass by pass. Called by `btrfs-repair`, and by the `spinney` library for the
+//! command line.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! External sorting of records: sorted runs in an unnamed temporary file, merged when they are read. Filled by
-//! `collect`, read by `sweep`.
+//! Sorts records externally: sorted runs in an unnamed temporary file, merged when they are read. Filled by `collect`,
+//! read by `sweep`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! The space pass: free space and usage, against the existing extents. Called by `sweep`.
+//! Compares free space and usage of block groups with the existing extents: the space pass. Called by `sweep`.
 
 use std::iter::Peekable;
 

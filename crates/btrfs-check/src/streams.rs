@@ -1,4 +1,4 @@
-//! Compressed extents: whether they decompress, by the rules of readers.
+//! Checks whether compressed extents decompress, by the rules of readers. Called by `files/scan` and `run`.
 //!
 //! An inline extent is decompressed when its inode is checked. Regular extents are read once each, in the order of
 //! their addresses, when all data is read; extents of which no copy has the right checksums are reported by `data`.

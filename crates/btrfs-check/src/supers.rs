@@ -1,4 +1,5 @@
-//! The super pass: choosing a superblock copy, and comparing it with the others and its backup roots. Called by `run`.
+//! Chooses a superblock copy, and compares it with the others and its backup roots: the super pass. Called by `run`;
+//! `btrfs-repair` opens devices with it.
 
 use std::sync::Arc;
 

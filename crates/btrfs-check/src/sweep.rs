@@ -1,4 +1,5 @@
-//! One pass over all records of extents, in the order of addresses, for the passes that compare them.
+//! Goes once over all sorted records of extents, in the order of addresses, and gives each to the passes that compare
+//! them (extents, space, checksums). Called by `run`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Work that several threads do at once. Called by `walk`, the file pass and the data pass.
+//! Runs the same work on several threads at once. Called by `walk`, the file pass and the data pass.
 
 /// Runs `work` in `count` threads, and returns when all have ended. One needs no thread of its own: starting threads
 /// would dominate a check of many small images.

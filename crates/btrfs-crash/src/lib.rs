@@ -1,4 +1,5 @@
-//! The crash explorer's [`Format`] for btrfs: makes and opens volumes, and tells whether they have a log tree.
+//! Makes and opens btrfs volumes for the crash explorer (its [`Format`] for btrfs), and tells whether they have a log
+//! tree.
 //!
 //! Callers: the explorer, to which trials and tests pass it; scripts of trials take the options ([`volume_options`]).
 

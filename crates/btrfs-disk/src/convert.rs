@@ -1,4 +1,4 @@
-//! Named integer conversions, so that `as` is needed nowhere else.
+//! Converts integers by name, so that `as` is needed nowhere else. Used by all crates of btrfs.
 //!
 //! Spinney runs on 64-bit targets only: `usize` and `u64` have the same range.
 

@@ -1,4 +1,5 @@
-//! The on-disk layout of a superblock, without verification. `superblock` verifies it.
+//! Defines the on-disk layout of a superblock, and the places of its copies, without verification. `superblock`
+//! verifies it; the pool, check and repair read its fields.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Corruption: the wrong value, its place, the expected value and the one found.
+//! Defines [`Corrupt`], the report of a corruption: the wrong value, its place, the expected value and the one found.
+//! `verify` and the item parsers return it; the errors of all btrfs crates carry it.
 //!
 //! A [`Corrupt`] is small, built without allocation and formats as one sentence. Item parsers do not know the block of
 //! an item: they leave the place [`At::Unknown`], and the caller adds it with [`Corrupt::at`].

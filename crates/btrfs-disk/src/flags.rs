@@ -1,4 +1,5 @@
-//! The bit sets of the format.
+//! Defines the bit sets of the format: features, block group types, inode and root flags. Used by `verify` and by all
+//! crates that read or write the items.
 //!
 //! A set keeps every bit read from disk, including unnamed ones, and writes them back. `Display` lists the names as the
 //! kernel's sysfs spells them, and `bit N` for unnamed bits.

@@ -1,4 +1,5 @@
-//! The hashes in keys: CRC-32C without its usual inversions, each with a seed of its own.
+//! Computes the hashes in keys of names and references: CRC-32C without its usual inversions, each with a seed of its
+//! own. Called by `btrfs` for directory entries, by the extent items here, and by repair.
 
 use codec::checksum::crc32c_raw;
 

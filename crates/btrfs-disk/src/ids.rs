@@ -1,4 +1,4 @@
-//! Identifiers: addresses, generations, trees, inodes and devices.
+//! Defines the identifiers as types: addresses, generations, trees, inodes and devices. Used by all btrfs crates.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Keys, which order the items of a tree.
+//! Defines keys, which order the items of a tree, with the numbers of the item types. Used by all btrfs crates.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Tree blocks: the header, a node's pointers and a leaf's items, read in place.
+//! Reads tree blocks in place: the header, a node's pointers and a leaf's items. Used by the tree code of
+//! `btrfs-store`, by check, rescue and repair.
 //!
 //! A tree block is `nodesize` bytes: a [`Header`], then either an array of [`KeyPtr`] (level above 0) or an array of
 //! [`Item`] whose data is packed from the end of the block, the first item's data last. The views borrow the bytes of a

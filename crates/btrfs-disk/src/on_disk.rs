@@ -1,4 +1,5 @@
-//! [`OnDisk`]: parsing and writing of on-disk structures with a fixed size. Every item and header implements it.
+//! [`OnDisk`]: parses and writes on-disk structures with a fixed size. Every item and header implements it; their
+//! readers in all btrfs crates call it.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Ids of quota groups: a level, and a number within it. Used by the store's quotas and the command line.
+//! Defines the ids of quota groups: a level, and a number within it. Used by the store's quotas, by check and by the
+//! command `qgroup`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! The superblock: the format of the file system and the roots of its trees.
+//! Parses, verifies and seals the superblock, which has the format of the file system and the roots of its trees.
+//! Called by the pool, which reads and writes the copies, by make, check and repair.
 //!
 //! Each device has up to three copies, at [`mirror_offset`]; [`DiskSuperblock::bytenr`] is the offset of a copy. The
 //! first is authoritative, the others serve repair.

@@ -1,4 +1,4 @@
-//! UUIDs as they lie on disk: 16 bytes, in the order they are printed.
+//! Defines UUIDs as they lie on disk: 16 bytes, in the order they are printed. Used by all btrfs crates.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! A chunk: a range of logical addresses and its stripes on devices. Used by the chunk map, by rescue and by repair.
+//! Defines a chunk: a range of logical addresses and its stripes on devices. Used by the chunk map, by rescue and by
+//! repair.
 
 use std::fmt;
 

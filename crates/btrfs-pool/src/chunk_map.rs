@@ -1,5 +1,5 @@
-//! The chunk map: chunks by logical address, and logical addresses by device offset. The pool, allocation and scrub
-//! look up here.
+//! Finds chunks by logical address, and logical addresses by device offset. The pool looks up here for each read and
+//! write; allocation and scrub of the store do too.
 //!
 //! Look-ups are hot and take a read lock for one search of a `BTreeMap`; chunks themselves
 //! are immutable and shared, so nothing is copied and no I/O happens under the lock.

@@ -1,4 +1,4 @@
-//! The devices of a pool, by id, with error counters. The pool owns them.
+//! Keeps the devices of a pool, by id, with error counters. The pool owns them; its reads and writes go through them.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

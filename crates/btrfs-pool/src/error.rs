@@ -1,4 +1,5 @@
-//! Errors of the pool. Each variant has one cause: the file system, a device, or the caller.
+//! Defines the errors of the pool; each variant has one cause: the file system, a device, or the caller. Every module
+//! of the crate returns them, and the store passes them on.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The ranks of the pool's locks, the innermost of btrfs: see `btrfs_store::locks` for the whole order.
+//! Ranks the pool's locks, the innermost of btrfs: see `btrfs_store::locks` for the whole order. `chunk_map` and
+//! `workers` use them.
 
 pub use host::locks::{Guard, RwLock};
 

@@ -1,4 +1,4 @@
-//! Members: the devices of one file system, identified by their superblocks.
+//! Reads the superblocks of the devices of one file system, its members, and checks that they belong together.
 //!
 //! A member's superblock records its file system (fsid), its device (devid, UUID), the number of devices, and the
 //! commit that wrote it (generation). The newest superblock is authoritative, as in the kernel; the first member wins a

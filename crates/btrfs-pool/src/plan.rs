@@ -1,4 +1,4 @@
-//! Mapping of logical ranges to device ranges, and back, as pure functions. Reads and writes of the pool use them.
+//! Maps logical ranges to device ranges, and back, as pure functions. `read`, `write` and `chunk_map` call it.
 //!
 //! The parts of one mirror cover the range once, in logical order; parts of different mirrors never overlap on a
 //! device, because the chunk map refuses overlapping stripes. A range is cut at the end of its chunk; callers check

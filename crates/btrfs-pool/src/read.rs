@@ -1,4 +1,5 @@
-//! Reading with verification: any mirror with a valid checksum is used; bad mirrors are repaired from it.
+//! Reads and verifies ranges: any mirror with a valid checksum is used, and bad mirrors are repaired from it. The store
+//! calls it for tree blocks, file data and scrub.
 //!
 //! Usually one copy is read and checked as a whole. If that fails, the copies are read in units (a tree block or data
 //! sector with its own checksum), so copies that are bad in different places still give good data. On a writable pool

@@ -1,4 +1,4 @@
-//! Superblocks: choice of the authoritative copy, feature checks, and writes.
+//! Chooses the authoritative copy of the superblock, checks features, and writes the copies.
 //!
 //! The primary copy, at 64 KiB, is authoritative, as for the kernel: a mirror may be left from an earlier file system.
 //! If the primary is damaged, a read-only open takes the newest mirror that verifies. A writable open takes it only if

@@ -1,4 +1,5 @@
-//! Worker threads for CPU-bound work: checksums of large ranges, compression, writeback.
+//! Runs CPU-bound work on worker threads: checksums of large ranges, compression, writeback. `bootstrap` and `make` of
+//! the store start them; the pool's checksums and `writeback` of `btrfs` use them.
 //!
 //! A job takes no store lock except those of devices, since the thread that waits for it may hold one.
 

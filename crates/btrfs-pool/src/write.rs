@@ -1,5 +1,5 @@
-//! The writes of a pool, to every copy. The store calls them for data, commits, log syncs, discards and repairs; reads
-//! that repair a copy call them too.
+//! Writes to every copy of a range. The store calls it for data, commits, log syncs, discards and repairs; reads that
+//! repair a copy call it too.
 //!
 //! Writes are durable only after [`Pool::flush`] returns. A batch is tried as a whole even if parts fail; each failure
 //! is counted for its device, and any failure fails the batch, because fewer copies than the profile promises were

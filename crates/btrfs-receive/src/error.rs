@@ -1,4 +1,5 @@
-//! Errors of a receipt. Each names the command by its byte in the stream and its path.
+//! Defines the errors of a receipt, each with the command's byte in the stream and its path. Every module of the crate
+//! returns them.
 
 use crate::path::BadPath;
 

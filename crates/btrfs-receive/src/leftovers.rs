@@ -1,4 +1,4 @@
-//! Leftovers of resumable receipts in the target directory, and the choice of the one to resume.
+//! Lists the leftovers of resumable receipts in the target directory, and chooses the one to resume.
 //!
 //! ```text
 //! NAME.receiving    the subvolume being built; never resumed after a break

@@ -1,4 +1,4 @@
-//! References to nodes that paths of a stream resolve to; dropping one releases the node. Used by `subvolume` and
+//! Resolves paths of a stream to references to nodes; dropping one releases the node. Used by `subvolume` and
 //! `receiver`.
 
 use crate::error::Cause;

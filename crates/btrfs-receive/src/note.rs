@@ -1,5 +1,5 @@
-//! The resume note: an xattr on the root of an unfinished subvolume that records how far the stream was applied. Used
-//! by `leftovers` and `receiver`.
+//! Reads and writes the resume note: an xattr on the root of an unfinished subvolume that records how far the stream
+//! was applied. Used by `leftovers` and `receiver`.
 
 use btrfs_stream::ResumePoint;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The options of a receipt, and the trait that receives its events.
+//! Defines the options of a receipt, and the trait that receives its events. Callers of [`crate::Receiver`], such as
+//! the command `receive`, set them.
 
 use crate::error::{Cause, Error};
 

@@ -1,4 +1,4 @@
-//! Origins of a stream: the parent of a snapshot, and the subvolumes from which data is cloned.
+//! Finds the origins of a stream: the parent of a snapshot, and the subvolumes from which data is cloned.
 //!
 //! A stream names them by UUID. Several received subvolumes can share a UUID, and one that was made writable keeps it
 //! although its contents change. Unchanged ones are preferred; if there is none, the receipt fails, or uses a changed

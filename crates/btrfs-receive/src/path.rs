@@ -1,5 +1,5 @@
-//! Paths in a stream: names relative to the root of the subvolume, without `.` and `..`. Called by `subvolume` and
-//! `receiver`.
+//! Checks and splits paths in a stream: names relative to the root of the subvolume, without `.` and `..`. Called by
+//! `subvolume` and `receiver`.
 
 /// Limit on a name, in bytes.
 const NAME_BYTES_MAX: usize = 255;

@@ -1,10 +1,10 @@
-//! Going back to an earlier commit, where the root of the root tree or of the chunk tree cannot be read: a superblock
+//! Goes back to an earlier commit, where the root of the root tree or of the chunk tree cannot be read: a superblock
 //! has the roots of the last four commits.
 //!
 //! Invariants: only superblocks are written, so the undo file has everything. The caller accepts a state only when a
 //! check of it finds nothing, its data included: freed blocks may have been overwritten since.
 //!
-//! Caller: the planner, as the last resort.
+//! Caller: the planner (`plan`), as the last resort.
 
 use btrfs_check::{Code, CodeTable as _, Report};
 use btrfs_disk::TreeId;

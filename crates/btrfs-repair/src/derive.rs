@@ -1,4 +1,4 @@
-//! Derived trees: extents, block groups, free space. They are rebuilt as a whole from the other trees.
+//! Rebuilds the derived trees (extents, block groups, free space) as a whole from the other trees. Called by `round`.
 //!
 //! They describe their own blocks too. So their size is found by trying: places are taken for as many leaves as the
 //! last attempt needed, never for fewer than before, until an attempt fits.

@@ -1,4 +1,5 @@
-//! Errors of a repair or an undo.
+//! Defines the errors of a repair or an undo. All modules of the crate return them; the `spinney` library passes them
+//! on.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Making extent items: one for each tree block and each data extent, with all references.
+//! Makes extent items: one for each tree block and each data extent, with all references. Called by `derive`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The image under repair: an overlay with the changes in memory, its chunks, and its superblock. Used by the planner
-//! and by each round.
+//! Holds the image under repair: an overlay with the changes in memory, its chunks, and its superblock. Used by the
+//! planner (`plan`) and by each `round`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The items of a damaged block that a repair trusts. Called by `edit` and `round`.
+//! Decides which items of a damaged block a repair trusts, and which it may drop. Called by `edit`, `round` and `mend`.
 
 use std::borrow::Cow;
 

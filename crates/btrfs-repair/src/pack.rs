@@ -1,4 +1,4 @@
-//! Packing items into tree blocks, and blocks into trees. Called by `edit` and `derive`.
+//! Packs items into tree blocks, and blocks into trees. Called by `edit` and `derive`.
 
 use std::ops::Range;
 

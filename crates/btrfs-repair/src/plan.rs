@@ -1,8 +1,8 @@
-//! A repair as a whole: planned on an overlay until a check finds no more that can be repaired, then written at once.
+//! Plans a repair as a whole, on an overlay until a check finds no more that can be repaired, and writes it at once.
 //!
 //! Order of the writes: everything but superblocks, flush, the primary superblock, flush, its mirrors, flush. Until the
-//! primary is written the old state is valid, of which only bad copies are overwritten; then the repaired one is.
-//! Called by the command line.
+//! primary is written the old state is valid, of which only bad copies are overwritten; then the repaired one is. The
+//! command line calls it, through the `spinney` library (`repairing`).
 
 use std::collections::BTreeSet;
 use std::io::Write;

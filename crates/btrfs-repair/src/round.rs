@@ -1,5 +1,5 @@
-//! One round of a repair, on the overlay: menders collect changes, trees are changed by copy on write, derived trees
-//! are rebuilt, and the superblock gets the new roots. Called by `plan`.
+//! Runs one round of a repair, on the overlay: menders collect changes, trees are changed by copy on write, derived
+//! trees are rebuilt, and the superblock gets the new roots. Called by `plan`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

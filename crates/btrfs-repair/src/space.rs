@@ -1,4 +1,5 @@
-//! Space for new blocks of a repair: ranges that neither the old state nor an earlier round uses.
+//! Allocates space for the new blocks of a repair, from ranges that neither the old state nor an earlier round uses.
+//! `round` makes the allocator; `edit` and `derive` take blocks from it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The table of repair steps: what each repairs, how, and what is lost by it. Used by `plan` and the command line.
+//! Lists the repair steps: what each repairs, how, and what is lost by it. Used by `plan` and the command line.
 
 use btrfs_check::{Code, CodeTable as _, Finding};
 use btrfs_disk::TreeId;

@@ -1,5 +1,5 @@
-//! The survey: a walk of all trees, every block once, level by level, that collects all references, and the data of
-//! files. `round` makes a survey before and after its changes; `mend`, `edit`, `extents` and `derive` read it.
+//! Walks all trees, every block once, level by level, and collects all references and the data of files: the survey.
+//! `round` makes a survey before and after its changes; `mend`, `edit`, `extents` and `derive` read it.
 //!
 //! Whether the references of a block's pointers are counted by its own address ("full back references") follows from
 //! the references to it: they are, unless the tree that owns the block refers to it. The kernel maintains this, and

@@ -1,4 +1,5 @@
-//! The undo file: the old contents of every page of the image that a repair changes.
+//! Writes and applies the undo file: the old contents of every page of the image that a repair changes. `plan` writes
+//! it; the command line undoes a repair with it.
 //!
 //! ```text
 //! magic 16 | image bytes 8 | pages 8 | primary superblock as it was 4096 | as the repair wrote it 4096

@@ -1,4 +1,4 @@
-//! Tree blocks by address: read from the mirrors of their chunk, and from any copy that the scan found if those fail.
+//! Reads tree blocks by address: from the mirrors of their chunk, and from any copy that the scan found if those fail.
 //! All modules of the crate read tree blocks here.
 
 use std::collections::{HashMap, HashSet};

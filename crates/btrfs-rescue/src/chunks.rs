@@ -1,4 +1,4 @@
-//! The chunk map: from the chunk tree, from its old leaves, and from device extents.
+//! Rebuilds the chunk map: from the chunk tree, from its old leaves, and from device extents.
 //!
 //! A device extent names the chunk it belongs to, so chunks whose stripes are full copies (single, DUP, RAID1) can be
 //! rebuilt from device extents alone. Tree blocks need no chunk: the scan knows their physical places. `rescue` calls

@@ -1,4 +1,4 @@
-//! File contents: the extent behind each byte, lost ranges, and reads. Called by `tree_view`.
+//! Reads the contents of a file: the extent behind each byte, and the ranges that are lost. Called by `tree_view`.
 
 use std::ops::Range;
 

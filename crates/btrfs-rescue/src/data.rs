@@ -1,4 +1,4 @@
-//! Data reads: tries every mirror, sector by sector, and accepts the one whose checksum matches. Called by `contents`.
+//! Reads data: tries every mirror, sector by sector, and accepts the one whose checksum matches. Called by `contents`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Errors of [`crate::Rescue`].
+//! Defines the errors of [`crate::Rescue`]. `rescue` and `supers` return them; the `spinney` library (`salvage`) passes
+//! them on.
 
 use btrfs_pool::MemberError;
 

@@ -1,4 +1,5 @@
-//! Inodes: their items, or defaults made up for lost items; names from back references; xattrs.
+//! Reads inodes: their items, or defaults made up for lost items; names from back references; xattrs. Called by
+//! `tree_view`, `listing` and `undelete`.
 
 use btrfs_disk::Key;
 use btrfs_disk::flags::InodeFlags;

@@ -1,4 +1,4 @@
-//! The leaves of a tree, found by its nodes, and for lost nodes from the scan.
+//! Lists the leaves of a tree, found by its nodes, and for lost nodes from the scan.
 //!
 //! ```text
 //! root --walk--> leaves with their ranges of keys

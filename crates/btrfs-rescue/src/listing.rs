@@ -1,4 +1,4 @@
-//! Directory listings: from directory items, and in damaged trees also from back references of inodes and subvolumes.
+//! Lists directories: from directory items, and in damaged trees also from back references of inodes and subvolumes.
 //!
 //! A directory is listed only in the parent that its own back reference names, so it has one place, and walks from the
 //! root end on hostile images too. `tree_view` and `undelete` read listings.

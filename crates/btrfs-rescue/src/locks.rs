@@ -1,4 +1,5 @@
-//! Locking of caches. A cache stays consistent if a thread panics while it holds the lock, so poisoning is ignored.
+//! Locks caches. A cache stays consistent if a thread panics while it holds the lock, so poisoning is ignored. All
+//! modules of the crate that cache something call it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

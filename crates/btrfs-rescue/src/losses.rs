@@ -1,5 +1,5 @@
-//! Losses of files, found as they are read. `contents` and `tree_view` record them, [`crate::View::losses`] returns
-//! them.
+//! Records the losses of files, found as they are read. `contents` and `tree_view` record them, [`crate::View::losses`]
+//! returns them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Names lost from the directories of a damaged tree, and inodes without a name. `listing` adds them to directories and
-//! `lost+found`.
+//! Finds the names lost from the directories of a damaged tree, and inodes without a name. `listing` adds them to
+//! directories and `lost+found`.
 
 use std::collections::{HashMap, HashSet};
 

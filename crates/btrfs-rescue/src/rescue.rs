@@ -1,4 +1,5 @@
-//! [`Rescue`], the public entry point: opens devices and presents states of their file system as volumes.
+//! Opens devices and presents states of their file system as volumes: [`Rescue`], the public entry point. The `spinney`
+//! library (`salvage`) and trials call it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Root trees of older states, from the superblock, its backup roots and the scan. `rescue` lists them and picks one.
+//! Finds the root trees of older states, from the superblock, its backup roots and the scan. `rescue` lists them and
+//! picks one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The scan: finds every tree block on the devices by its header and checksum.
+//! Finds every tree block on the devices by its header and checksum: the scan.
 //!
 //! A header records the file system, logical address, tree, level and generation, so an unreferenced block can serve as
 //! another mirror, as a leaf of a tree with lost nodes, or as the root of an older state. Holes of sparse images are

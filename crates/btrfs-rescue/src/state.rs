@@ -1,4 +1,4 @@
-//! A state of the file system: the root tree of one commit and the trees that it lists. `rescue`, `roots` and
+//! Opens a state of the file system: the root tree of one commit and the trees that it lists. `rescue`, `roots` and
 //! `undelete` open states; `tree_view`, `listing`, `contents`, `data`, `inode` and `orphans` read them.
 //!
 //! If the root tree is damaged or replaced by an older one, newer tree roots come from the scan: a commit that changes

@@ -1,4 +1,4 @@
-//! Superblocks: finds one on any device or mirror, or guesses the format if none is left. Called by `rescue`.
+//! Finds a superblock on any device or mirror, or guesses the format if none is left. Called by `rescue`.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! A state as a read-only file system, so that all reading commands work on it.
+//! Presents a state as a read-only file system ([`vfs::FileSystem`]), so that all reading commands work on it.
 //!
 //! Node numbers combine the index of the tree and the inode. `lost+found` at the top holds what has no path:
 //! `subvol-N/top` for a subvolume without a place, `subvol-N/inode-M` for a file without a name. It exists only if it
 //! has entries.
 //!
-//! Lost ranges read as zeros without an error, and [`Losses`] records them. Callers: `Rescue`, as a
-//! [`vfs::FileSystem`].
+//! Lost ranges read as zeros without an error, and [`Losses`] records them. Callers: `rescue` makes it for a volume,
+//! and `undelete`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};

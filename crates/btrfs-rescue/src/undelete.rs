@@ -1,4 +1,4 @@
-//! Deleted files: inodes in unreferenced leaves that the newest state does not have.
+//! Finds deleted files: inodes in unreferenced leaves that the newest state does not have.
 //!
 //! A leaf of generation G belonged to its tree at commit G, so its files are read from state G, as far as its blocks
 //! still exist. `Rescue::undelete` calls it.

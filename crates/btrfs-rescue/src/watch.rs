@@ -1,4 +1,5 @@
-//! Progress of a rescue. The command line implements it.
+//! Receives the progress of a rescue: a trait. The command line (`btrfs/rescue`) and the `spinney` library implement
+//! it; `blocks`, `scan` and `supers` call it.
 
 /// Receives the progress of the scan, from several threads.
 pub trait Watch: Send + Sync {

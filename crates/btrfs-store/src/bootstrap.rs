@@ -1,4 +1,4 @@
-//! Opening: from a superblock to a running engine. `Store::open` and `make` call it.
+//! Opens a store: from a superblock to a running engine. `Store::open`, views (`store/view`) and `make` call it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Errors of the store. Every variant blames one party.
+//! Defines the errors of the store; every variant blames one party. All modules return them; the crate `btrfs` turns
+//! them into its own.
 
 use std::borrow::Cow;
 use std::fmt;

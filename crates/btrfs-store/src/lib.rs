@@ -1,4 +1,5 @@
-//! A transactional, checksummed copy-on-write store of items and extents over block devices.
+//! Stores items and extents over block devices: a transactional, checksummed copy-on-write store. Caller: the crate
+//! `btrfs`.
 //!
 //! It knows trees, transactions, space and references, and has never heard of a file: that
 //! is the crate above. The way in is [`Store`]: reserve room, begin a transaction, edit

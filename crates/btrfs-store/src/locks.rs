@@ -1,4 +1,5 @@
-//! The ranks of the store's locks, outermost first: the whole order in which they may nest.
+//! Lists the ranks of the store's locks, outermost first: the whole order in which they may nest. All modules that make
+//! a lock name its rank here.
 //!
 //! Levels between 0 and 20, between 30 and 40, and 48 and 49, are for the crate above, whose locks are taken outside
 //! the store's or between them. Tree blocks nest among themselves: parent before child, left before right, which the

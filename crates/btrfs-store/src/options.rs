@@ -1,4 +1,4 @@
-//! How a store is opened. The crate above passes them to `Store::open`.
+//! Defines the options of opening a store. The crate `btrfs` passes them to `Store::open`.
 
 use btrfs_disk::Generation;
 use btrfs_pool::{Mode, TooShort};

@@ -1,4 +1,4 @@
-//! The attributes of commands: numbers and names. The encoder, decoder and errors use them.
+//! Defines the attributes of commands: their numbers and names. The encoder, decoder and errors use them.
 
 use std::fmt;
 

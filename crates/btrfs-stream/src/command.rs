@@ -1,4 +1,4 @@
-//! The commands of a stream, as typed values. The decoder returns them, the encoder takes them.
+//! Defines the commands of a stream as typed values. The decoder returns them, the encoder takes them.
 
 use crate::attribute::Attribute;
 use crate::error::Problem;

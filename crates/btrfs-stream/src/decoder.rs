@@ -1,4 +1,5 @@
-//! [`Decoder`]: reads a stream command by command.
+//! [`Decoder`]: reads a stream command by command. `btrfs-receive` reads streams with it, the command `receive --dump`,
+//! and backups that check their files.
 
 use crate::command::{self, Command};
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Formats commands as `btrfs receive --dump` does: one line each, with name, path and fields.
+//! Formats commands as `btrfs receive --dump` does: one line each, with name, path and fields. The command `receive
+//! --dump` calls it.
 //!
 //! Times are in UTC. Bytes that could break a line are escaped, in xattr names and values too.
 

@@ -1,4 +1,4 @@
-//! [`Encoder`]: writes a stream command by command.
+//! [`Encoder`]: writes a stream command by command. Called by `send` of `btrfs`.
 
 use crate::attribute::Attribute;
 use crate::command::{CloneRange, Command, EncodedWrite, Special};

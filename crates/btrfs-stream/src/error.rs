@@ -1,4 +1,5 @@
-//! Errors of the encoder and the decoder, each with the position in the stream.
+//! Defines the errors of the encoder and the decoder, each with the position in the stream. Senders and receivers pass
+//! them on.
 
 use crate::attribute::Attribute;
 use crate::version::Version;

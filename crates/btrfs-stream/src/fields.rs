@@ -1,4 +1,4 @@
-//! The parsed attributes of one command, which [`crate::Command`] is built from.
+//! Parses the attributes of one command, which [`crate::Command`] is built from. Called by the decoder.
 
 use crate::attribute::Attribute;
 use crate::error::Problem;

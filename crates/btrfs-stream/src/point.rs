@@ -1,4 +1,4 @@
-//! Resume points: positions in a stream, given by the number and digest of the commands applied.
+//! Defines resume points: positions in a stream, given by the number and digest of the commands applied.
 //!
 //! A resumed stream begins with a header of its own, so receivers that do not know it reject it. The original header
 //! and the commands after the point follow.

@@ -1,4 +1,5 @@
-//! Attribute values other than numbers: UUIDs, times and compression.
+//! Defines attribute values other than numbers: UUIDs, times and compression. Commands have them, the encoder and the
+//! decoder convert them.
 
 /// A UUID, in print order.
 pub type Uuid = [u8; 16];

@@ -1,4 +1,4 @@
-//! Versions of the stream format, and the sizes that each allows.
+//! Defines the versions of the stream format, and the sizes that each allows. The encoder and the decoder keep to them.
 
 use std::fmt;
 

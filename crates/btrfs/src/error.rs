@@ -1,5 +1,5 @@
-//! The one error type of the crate. Each variant blames one party: the caller, the
-//! device, the image, this program's limits, the size of the volume, or an earlier failure.
+//! Defines the one error type of the crate. Each variant blames one party: the caller, the device, the image, this
+//! program's limits, the size of the volume, or an earlier failure. `vfs_impl::errno` makes errnos of it.
 
 use std::borrow::Cow;
 use std::io;

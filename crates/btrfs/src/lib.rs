@@ -1,4 +1,11 @@
-//! Files, directories and subvolumes on the store.
+//! Implements btrfs volumes on the trees of `btrfs-store`: files, directories, subvolumes and snapshots.
+//!
+//! - `volume`: opening and making a volume, and the operations that only btrfs has
+//! - `vfs_impl`: a volume as a [`vfs::FileSystem`], for servers and for paths; below it `dir`, `file` and `subvol`
+//! - `inode`, `extents`, `writeback`, `log`: inodes in memory, their data on the way to disk, and fsync
+//! - `balance`, `scrub`, `send`: long operations
+//!
+//! Callers: the library `spinney`, and through it the command line; `btrfs-receive` and `btrfs-backup`.
 
 // An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
 #![deny(clippy::indexing_slicing)]

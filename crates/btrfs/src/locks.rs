@@ -1,5 +1,6 @@
-//! The ranks of this crate's locks, outermost first. With those of the store ([`btrfs_store::locks`]), whose levels lie
-//! between, this is the whole order; debug builds assert it ([`host::locks`]).
+//! Ranks this crate's locks, outermost first. With those of the store ([`btrfs_store::locks`]), whose levels lie
+//! between, this is the whole order; debug builds assert it ([`host::locks`]). Every module that has a lock names its
+//! rank.
 //!
 //! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between the
 //! locks up to `InPlace`, which are taken before a handle begins, and all the others. A thread

@@ -1,4 +1,4 @@
-//! Notes of the running transaction's changes to each inode, from which an fsync builds the log.
+//! Notes the running transaction's changes to each inode, from which an fsync builds the log.
 //!
 //! A note belongs to one transaction. No commit clears it: the first note of a later transaction empties every
 //! shard that still has older ones, and until then a lookup does not find them, because it names its transaction.

@@ -1,4 +1,5 @@
-//! Finding codes of a check, in one table: a stable name, the meaning for the user's data, and advice.
+//! Defines the table of a check's finding codes: for each a stable name, the meaning for the user's data, and advice.
+//! Each checker fills it with `codes!`; the `spinney` library and reports read it.
 
 use crate::pass::PassTable;
 

@@ -1,4 +1,4 @@
-//! Findings of a check, with a bounded number kept per code.
+//! Collects the findings of a check, with a bounded number kept per code. Each checker wraps [`Collection`].
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The passes of a check: their order, descriptions and dependencies. Each checker defines the table of its format; the
-//! `spinney` library looks up the passes that a caller names.
+//! Defines the passes of a check: their order, descriptions and dependencies. Each checker defines the table of its
+//! format; the `spinney` library looks up the passes that a caller names.
 
 /// Description of a pass.
 #[derive(Clone, Copy, Debug)]

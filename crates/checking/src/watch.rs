@@ -1,4 +1,5 @@
-//! Progress and cancellation: a long operation calls [`Watch`], which its caller implements.
+//! Defines [`Watch`], by which a long operation reports its progress and asks whether it is cancelled. Checkers,
+//! repairs, receipts and backups call it; the command line and the `spinney` library implement it.
 
 use std::fmt;
 use std::io::{self, Read, Write};

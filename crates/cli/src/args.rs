@@ -1,4 +1,5 @@
-//! The command line.
+//! Defines the command line with clap: one variant of `Command` for each command. `run` in `lib` parses with it and
+//! runs the command.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,4 +1,4 @@
-//! `spinney check`: the arguments, and which format checks the image.
+//! `spinney check` parses the arguments, opens the devices, and has the image's format check them. Called by `args`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

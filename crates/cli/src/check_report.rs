@@ -1,5 +1,5 @@
-//! The report of a check, of any format: how it is shown, and the exit status of a check or repair. Callers: `check`
-//! and `repair`.
+//! Prints the report of a check, of any format, and decides the exit status of a check or repair. Callers: `check` and
+//! `repair`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Whether a file or device holds any data: data that is not a known file system may still be precious.
+//! Finds out whether a file or device holds any data: data that is not a known file system may still be precious.
+//! `target` calls it before `mkfs` overwrites a file or device.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,5 @@
-//! The faces of the formats: the commands and texts that the program has for one format alone.
+//! Lists the `Face` of each format: the commands and texts that the program has for one format alone. `run` in `lib`
+//! registers the list.
 
 use crate::commands::format::Face;
 use crate::{btrfs, f2fs};

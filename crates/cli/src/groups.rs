@@ -1,4 +1,5 @@
-//! The list of commands in `spinney --help`, grouped by task and short enough for one screen.
+//! Writes the list of commands in `spinney --help`, grouped by task and short enough for one screen. `args` passes it
+//! to clap.
 
 /// A heading, and its rows: names of commands that belong together, and one line about them.
 type Group = (&'static str, &'static [(&'static str, &'static str)]);

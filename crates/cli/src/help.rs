@@ -1,4 +1,5 @@
-//! The texts behind the options in `--help` and in the manual, laid out for a terminal's width or as a page.
+//! Lays out the texts behind the options in `--help`, for a terminal's width, and in the manual, as a page. Called by
+//! `lib` for `--help`, by `manual` for pages.
 //!
 //! They are written as they read in a window of about 100 columns, and understood by their shape:
 //!
@@ -311,7 +312,7 @@ Commands:
             check(&mut program, width);
             let mount = program.find_subcommand_mut("mount").unwrap().render_long_help().to_string();
             assert!(mount.contains("\n  subvol=PATH         the subvolume"), "{mount}");
-            for name in ["poll, nopoll", "user_subvol_ioctls", "idmap"] {
+            for name in ["near, nonear", "user_subvol_ioctls", "idmap"] {
                 let mut rest = mount.lines().skip_while(|line| !line.starts_with(&format!("  {name}  ")));
                 assert!(rest.next().is_some(), "{name}: {mount}");
                 let column = " ".repeat(22);

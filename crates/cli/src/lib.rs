@@ -2,9 +2,9 @@
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each known format; `groups` lists the
 //! commands in the help; `help` and `manual` lay out their texts. `commands` has the commands that every format has,
-//! `btrfs` and `f2fs` those of one format. `mkfs` makes a file system of either format on a `target`, after `blank` has
-//! found it empty. A command gets its arguments and an output for its report, and fails with an `anyhow::Error`, which
-//! decides the exit status.
+//! `btrfs` and `f2fs` those of one format. `mkfs` makes a file system of either format on a `target`, after
+//! `existing_data` has found it empty. A command gets its arguments and an output for its report, and fails with an
+//! `anyhow::Error`, which decides the exit status. `main` calls `run`.
 
 mod args;
 mod btrfs;

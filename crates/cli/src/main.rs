@@ -1,4 +1,4 @@
-//! The `spinney` program.
+//! The `spinney` program: calls `run` of the library `spinney_cli`, and ends with its exit status.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The trait for the `spinney mkfs` options of a single format. `btrfs::mkfs` and `f2fs::mkfs` implement it, and `mkfs`
-//! calls it.
+//! Defines the trait of the `spinney mkfs` options of a single format. `btrfs::mkfs` and `f2fs::mkfs` implement it, and
+//! `mkfs` calls it.
 
 use anyhow::Result;
 

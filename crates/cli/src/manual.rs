@@ -1,4 +1,5 @@
-//! Shell completions and manual pages, from the definition of the command line.
+//! Writes shell completions and manual pages, from the definition of the command line: `spinney completions` and
+//! `spinney man`. Called by `args`; `cargo xtask deb` packages the results.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `spinney mkfs`: the options of all formats, and which format makes the file system.
+//! `spinney mkfs` parses the options of all formats, and has one format make the file system. Called by `args`.
 
 use anyhow::Result;
 use clap::Args;

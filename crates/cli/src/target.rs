@@ -1,4 +1,5 @@
-//! The target of `mkfs`: the options that every format has, and the file or device before and after.
+//! Prepares the target of `mkfs`: the options that every format has, the file or device before, and its contents and
+//! report after. `mkfs` of btrfs and of f2fs call it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

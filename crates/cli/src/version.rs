@@ -1,4 +1,4 @@
-//! `spinney version`: the version, and for reports of errors the machine that it runs on.
+//! `spinney version` prints the version, and for reports of errors the machine that it runs on. Called by `args`.
 
 use std::io::Write as _;
 

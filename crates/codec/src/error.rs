@@ -1,4 +1,4 @@
-//! Errors of decompression and compression.
+//! Defines the errors of decompression and compression. `compress` returns them; file reads and receipts pass them on.
 
 use crate::kind::CompressionType;
 

@@ -1,4 +1,5 @@
-//! [`CompressionType`]: names, numbers and levels of the compressions.
+//! [`CompressionType`]: the compressions of file extents, with their names, numbers and levels. `compress` and the
+//! options of a volume use it.
 
 use std::fmt;
 

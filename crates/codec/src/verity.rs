@@ -1,5 +1,5 @@
-//! Merkle trees of fs-verity (the kernel's `Documentation/filesystems/fsverity.rst`): verify the blocks of a file
-//! against a root hash. File reads and `check` use it.
+//! Verifies the blocks of a file against a root hash, by the Merkle trees of fs-verity (the kernel's
+//! `Documentation/filesystems/fsverity.rst`). File reads and `check` use it.
 //!
 //! ```text
 //!    root hash (of the descriptor) <- first block of the tree <- ... <- last level: a hash of each block of data

@@ -1,5 +1,6 @@
-//! The workloads of CrashMonkey's ACE (Mohan et al., OSDI 2018): all short sequences of operations that had exposed
-//! bugs, over a few files and directories, with a sync after each.
+//! Generates the workloads of CrashMonkey's ACE (Mohan et al., OSDI 2018): all short sequences of operations that had
+//! exposed bugs, over a few files and directories, with a sync after each. Called by `plan`; `random_workloads` draws
+//! from the same operations.
 //!
 //! [`variants`] are the operations with their arguments. Their prerequisites are made first ([`super::sketch`]). After
 //! each comes one of [`syncs`]: of the changed file, of its directory, of another name of the set, of everything;

@@ -1,4 +1,5 @@
-//! Compares a found state with the states that an oracle allows.
+//! Compares a state found after a crash with the states that an oracle allows, and gives the broken promise. Called by
+//! `explore` for each state.
 
 use super::history::{Floors, Ino, Names, Slot, Window, Xattrs};
 use super::oracle::{Oracle, Thing};

@@ -1,4 +1,5 @@
-//! The states that a power cut can leave, each with a name.
+//! Enumerates, draws and names the states that a power cut can leave of a recorded workload. `explore` chooses states
+//! here, `recording` makes their images.
 //!
 //! Between two flushes (an epoch) everything that the first one covered is durable, and of the writes that began since
 //! any part may be there, in units of 512 bytes. The names of cuts:

@@ -1,4 +1,5 @@
-//! Runs a workload on a volume, and tells the oracle.
+//! Runs the steps of a workload on a volume, and tells the oracle their effects and promises. Called by `workload` and
+//! `fault_runs`.
 
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::observe::{observe, with_flags};

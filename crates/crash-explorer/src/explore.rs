@@ -1,4 +1,5 @@
-//! Runs workloads, makes the states that a power cut can leave of each, and judges them.
+//! Runs workloads, makes the states that a power cut can leave of each, and judges them. Called by `plan` and
+//! `fault_runs`.
 
 use super::compare::broken;
 use super::cuts::{Chosen, Cut, choose, moments, named, systematic};

@@ -1,5 +1,5 @@
-//! Devices that fail while files are synced: each caller of a sync gets the error, and the device has the state of a
-//! crash at that moment.
+//! Runs workloads on devices that fail while files are synced: each caller of a sync must get the error, and the device
+//! must have a state of a crash at that moment. Called by the tests of `testkit`, through `explore_faults`.
 
 use super::ace::{ones, twos};
 use super::drive::Scene;

@@ -1,4 +1,5 @@
-//! The interface of a format for the explorer: how a volume is made and opened, and whether it has a log.
+//! Defines the interface of a format for the explorer: how a volume is made and opened, and whether it has a log.
+//! `btrfs-crash` and `f2fs-crash` implement it.
 
 use anyhow::Result;
 use blockdev::Device;

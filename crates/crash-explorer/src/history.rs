@@ -1,4 +1,5 @@
-//! Histories: the values of each property of the volume, one after the other, with the times of their changes.
+//! Records the values of each property of the volume, one after the other, with the times of their changes. `oracle`
+//! holds these histories, `drive` adds to them, `compare` reads them.
 
 use super::tape::Time;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Images with shared pages: the state of a device is a map of changed pages over an immutable base, and a copy of it
-//! costs one pointer a page.
+//! Holds images with shared pages: the state of a device is a map of changed pages over an immutable base, and a copy
+//! of it costs one pointer a page. `recording` makes one for each state, `explore` opens it.
 
 use crate::number::{to_u64, to_usize};
 use blockdev::{Device, Error, Op, Result};

@@ -1,4 +1,4 @@
-//! Saves images as files, for other programs.
+//! Saves images as files, for other programs. Called by `cargo trials crash-explore` and `power-cut`, and by `testkit`.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

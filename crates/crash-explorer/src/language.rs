@@ -1,4 +1,4 @@
-//! A workload as text: one operation a line.
+//! Parses a workload from text: one operation a line.
 //!
 //! ```text
 //! # anything behind a '#' is ignored
@@ -15,6 +15,8 @@
 //! hold PATH                      release                       defrag PATH [zlib | lzo | zstd]
 //! trim
 //! ```
+//!
+//! Callers of `parse`: `spinney verify-crash`, `cargo trials crash-explore`, and tests.
 
 use super::step::{CloneHow, Reserve, Step, WriteHow};
 use std::fmt;

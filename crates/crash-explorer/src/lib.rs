@@ -1,15 +1,15 @@
-//! Every state that a power cut can leave: the crash explorer.
+//! The crash explorer: tests every state that a power cut can leave.
 //!
 //! A workload runs on a device that records all writes and flushes (`tape`). Every state that `docs/media.md` allows is
 //! made from the record (`cuts`): after each flush, with any part of the later writes, in units of 512 bytes and in any
 //! order. Each state is opened, which replays its log, read whole, and compared with the promises (`oracle`,
 //! `compare`); some are changed, and some are shown to a [`Witness`].
 //!
-//! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`drawn`), random programs with
-//! copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). The result of
-//! `stat` is checked after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:CHOICE` or
-//! `WORKLOAD/drawn-N`, which with the seed reproduces it; threads run differently each time, and their failures are
-//! kept as images.
+//! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`random_workloads`), random
+//! programs with copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`).
+//! The result of `stat` is checked after each step (`observe`), and in each state. A state has a name,
+//! `WORKLOAD/EPOCH:CHOICE` or `WORKLOAD/drawn-N`, which with the seed reproduces it; threads run differently each time,
+//! and their failures are kept as images.
 //!
 //! Invariants
 //! * The clock of the volumes stands still, and their random numbers have a seed: one workload, one sequence of bytes.

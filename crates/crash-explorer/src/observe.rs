@@ -1,4 +1,4 @@
-//! Checks the result of `stat` after each step: the step's effect, and nothing else changed.
+//! Checks the result of `stat` after each step: the step's effect, and nothing else changed. Called by `drive`.
 //!
 //! The clock of a workload stands still. A time is therefore one that was set, the former one, or that of the clock.
 

@@ -1,5 +1,5 @@
-//! The oracle: the possible states after a crash. It has the tree of a workload, with the history of every property,
-//! and the promises.
+//! Holds the oracle, which knows the possible states after a crash: the tree of a workload, with the history of every
+//! property, and the promises. `drive` tells it each step, `compare` asks it about each state.
 //!
 //! Each property has a history of its own: the contents of a file, its attributes, the set of its names, and the node
 //! of each name of a directory. A promise is the first value of a history that still counts:

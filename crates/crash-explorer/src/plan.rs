@@ -1,4 +1,5 @@
-//! Which workloads are run, and how many states of each are looked at.
+//! Decides which workloads are run, and how many states of each are looked at, and runs them with `explore`. Called
+//! through the functions of the crate: by `spinney verify-crash`, `cargo trials crash-explore` and tests.
 
 use super::ace::{ones, threes, twos};
 use super::explore::Explorer;

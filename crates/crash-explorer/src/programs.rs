@@ -1,5 +1,5 @@
-//! Random programs: file operations of all kinds beside copies, snapshots, several subvolumes, several handles and
-//! syncs.
+//! Generates random programs: file operations of all kinds beside copies, snapshots, several subvolumes, several
+//! handles and syncs. Called by `plan`.
 //!
 //! Prerequisites of an operation are made first ([`super::sketch`]). The oracle computes each legal state: contents
 //! byte by byte, all names, all attributes, and of a snapshot the state of its source when it was made.

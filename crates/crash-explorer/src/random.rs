@@ -1,4 +1,5 @@
-//! Repeatable randomness: the same seed gives the same sequence on every machine and version.
+//! Generates random numbers that are the same for the same seed on every machine and version. Used here, and by tests
+//! and trials.
 
 /// A small generator (splitmix64). Not for secrets.
 #[derive(Debug, Clone)]

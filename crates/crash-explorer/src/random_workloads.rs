@@ -1,4 +1,5 @@
-//! Random workloads, those of eight threads that sync at the same time, and those of open files without names.
+//! Generates random workloads, those of eight threads that sync at the same time, and those of open files without
+//! names. Called by `plan` and `fault_runs`.
 
 use super::ace::{POPULATIONS, Population, form_of, more_variants, syncs, variants};
 use super::sketch::Sketch;

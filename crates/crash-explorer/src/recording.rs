@@ -1,4 +1,5 @@
-//! A workload that was run: its tape, its oracle, and the images and hashes that states begin with.
+//! Holds a workload that was run: its tape, its oracle, and the images and hashes that states begin with. `workload`
+//! makes it, `explore` makes states of it.
 
 use super::cuts::{Chosen, Epoch, Part, SECTOR_BYTES, epochs, sector_of, sector_range};
 use super::history::Floors;

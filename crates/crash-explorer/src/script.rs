@@ -1,5 +1,5 @@
-//! Scripts: workloads that are functions, for operations that the language of steps lacks because only one format has
-//! them.
+//! Defines scripts: workloads that are functions, for operations that the language of steps lacks because only one
+//! format has them. `cargo trials crash-explore` has some.
 //!
 //! A script works on a recording device, and reports the moments of its promises. Each state that a power cut can leave
 //! is shown to it again, with the number of promises made by then. [`explore_script`](crate::explore_script) explores

@@ -1,5 +1,5 @@
-//! Prerequisites of a workload's operations: existing files and directories, bytes to be overwritten, attributes to be
-//! removed.
+//! Makes the prerequisites of a workload's operations: existing files and directories, bytes to be overwritten,
+//! attributes to be removed. `ace`, `programs` and `random_workloads` call it.
 
 use super::step::{Reserve, Step, WriteHow};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! The contents of an opened state, as far as its oracle knows the directories.
+//! Reads the contents of an opened state, as far as its oracle knows the directories. Called by `explore` and
+//! `fault_runs`; `compare` judges the result.
 
 use super::history::{Attrs, Ino, Slot, Xattrs};
 use super::oracle::Oracle;

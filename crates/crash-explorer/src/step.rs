@@ -1,4 +1,5 @@
-//! The operations of a workload, and how they are written down.
+//! Defines the operations of a workload, and how they are written down. The generators (`ace`, `programs`, ...) and
+//! `language` make steps, `drive` runs them.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! A device that records all writes and flushes, with the times at which each began and returned.
+//! Implements a device that records all writes and flushes, with the times at which each began and returned. `workload`
+//! runs on it; `cuts` reads the tape.
 //!
 //! Time is a counter that every beginning and every return increments, so that a write concurrent with a flush is told
 //! from one that returned before it: only the latter is durable.

@@ -1,4 +1,5 @@
-//! How far an exploration has come, for a person at a terminal.
+//! Shows how far an exploration has come, to a person at a terminal. Called by `spinney verify-crash` and
+//! `cargo trials crash-explore`.
 
 use super::Progress;
 use indicatif::{ProgressBar, ProgressStyle};

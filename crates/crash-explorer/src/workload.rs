@@ -1,4 +1,5 @@
-//! A workload, the image it begins with, and how it is run.
+//! Describes a workload and the image it begins with, and records a run of it. `plan` and `explore` call it; the
+//! generators (`ace`, `programs`, ...) make workloads.
 
 use super::cuts::Epoch;
 use super::drive::Scene;

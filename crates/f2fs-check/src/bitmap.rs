@@ -1,4 +1,5 @@
-//! Bits for blocks and nodes: as many as the volume has, all of them clear at first.
+//! Holds one bit for each block or node of the volume, all of them clear at first. `tables` marks used ones, `files`
+//! claimed ones, `log` visited ones.
 
 use f2fs_disk::convert::usize_from;
 

@@ -1,4 +1,5 @@
-//! The table of findings: stable codes, their consequences for the user's data, and remedies.
+//! Lists the findings of a check: stable codes, their consequences for the user's data, and remedies. Every pass
+//! reports by these codes; the command line shows them.
 
 use crate::pass::Pass;
 

@@ -1,4 +1,5 @@
-//! Errors that prevent a check.
+//! Defines the errors that prevent a check. `supers`, `packs` and `run` return them; the `spinney` library passes them
+//! on.
 
 /// An error that prevents a check.
 ///

@@ -1,4 +1,5 @@
-//! Findings: their places, and how many are kept.
+//! Holds the findings of a check, with their places, up to a number that is kept. Every pass adds findings; `run`
+//! returns them in the report.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! Fsyncs after the checkpoint, which the next mount replays.
+//! Follows the fsyncs after the checkpoint, which the next mount replays, and checks their nodes. Called by `run`.
 
 use std::collections::BTreeSet;
 

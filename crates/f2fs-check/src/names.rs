@@ -1,4 +1,4 @@
-//! Paths of the inodes in findings, as far as inodes know their directories.
+//! Finds the paths of the inodes in findings, as far as inodes know their directories. Called by `run` at the end.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The checkpoint packs: the valid one of the two, its orphans, journals, and current segments.
+//! Reads the checkpoint packs: the valid one of the two, its orphans, journals, and current segments. Called by `run`,
+//! `space` and `summaries`.
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -1,4 +1,5 @@
-//! The passes: the structures that each checks, and the passes that it needs.
+//! Lists the passes of a check: the structures that each checks, and the passes that it needs. Used by `run` and the
+//! command line.
 
 use checking::{PassInfo, PassTable};
 

@@ -1,4 +1,5 @@
-//! The order of a check: reading and comparing.
+//! Runs a check: reads and compares, pass by pass. Called by the `spinney` library for the command line, and by
+//! `f2fs-crash`.
 
 use blockdev::Device;
 use checking::Watch;

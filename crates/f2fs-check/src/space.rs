@@ -1,4 +1,4 @@
-//! Compares used blocks with the SIT and the counters of the checkpoint.
+//! Compares used blocks with the SIT and the counters of the checkpoint. Called by `run`.
 
 use f2fs_disk::convert::usize_from;
 use f2fs_disk::flags::Features;

@@ -1,5 +1,5 @@
-//! Owners of blocks in the summaries of segments: those of the current segments are in the checkpoint pack, all others
-//! in an area of their own.
+//! Compares the owners of blocks with the summaries of segments: those of the current segments are in the checkpoint
+//! pack, all others in an area of their own. Called by `files` (`claims`).
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! Both superblocks.
+//! Reads both superblocks, compares them, and chooses one. Called by `run`.
 
 use f2fs_disk::flags::Features;
 use f2fs_disk::superblock::{COPIES, DiskSuperblock, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};

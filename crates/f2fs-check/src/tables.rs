@@ -1,4 +1,4 @@
-//! NAT and SIT: every entry, and the used numbers and blocks.
+//! Reads NAT and SIT, checks every entry, and records the used numbers and blocks. Called by `run`.
 
 use std::collections::HashMap;
 

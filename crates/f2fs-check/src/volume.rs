@@ -1,4 +1,4 @@
-//! Reads the blocks of a volume, with a cache for tables and summaries.
+//! Reads the blocks of a volume, with a cache for tables and summaries. All passes read through it; `run` makes it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

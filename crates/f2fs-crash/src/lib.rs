@@ -1,4 +1,5 @@
-//! f2fs for the crash explorer: how a volume is made and opened.
+//! Makes, opens and checks f2fs volumes for the crash explorer: its `Format` for f2fs. Trials (`crash_explore`,
+//! `formats`) and tests pass it to the explorer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! POSIX access control lists in the form of the format, which is shorter than that of Linux.
+//! Converts POSIX access control lists between the form of f2fs, which is shorter, and that of Linux. Called by `f2fs`
+//! (`xattrs`, `change/xattrs`).
 //!
 //! Version 1 in four bytes, then entries of tag and permissions, two bytes each; entries for named users and groups
 //! have four bytes with the number behind that.

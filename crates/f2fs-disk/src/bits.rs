@@ -1,4 +1,5 @@
-//! Bits of maps, in the two orders that the format has.
+//! Tests, sets and clears bits of maps, in the two orders that the format has. Called by `sit`, `dentry` and
+//! `geometry`, and by the commit of `f2fs`.
 //!
 //! The version bitmaps of NAT and SIT, and the maps of valid blocks, begin with the highest bit of their first byte.
 //! The slots of a dentry block and the NAT bits begin with the lowest one; the functions for these end in `_le`.

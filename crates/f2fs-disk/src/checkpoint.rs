@@ -1,4 +1,5 @@
-//! Checkpoints: the state of a volume that counts.
+//! Verifies and encodes checkpoints: the state of a volume that counts. Read by `f2fs::start` and `f2fs-check`, written
+//! by the commit of `f2fs` and by `f2fs::make`.
 //!
 //! There are two packs, written in turn. A pack is valid when its first and last block have right checksums and the
 //! same version; the newest valid one counts.

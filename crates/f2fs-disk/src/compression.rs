@@ -1,4 +1,4 @@
-//! Compressed clusters of a file.
+//! Parses compressed clusters of a file, and names the algorithms. `f2fs` reads clusters with it (`cluster`).
 //!
 //! A cluster is a power of two of blocks. Where it is compressed, its first address is [`BlockAddr::COMPRESS`], the
 //! addresses behind it are those of the compressed bytes, and the rest are none or reserved.

@@ -1,4 +1,4 @@
-//! Named integer conversions, so that `as` is needed nowhere else.
+//! Converts integers by named functions, so that `as` is needed nowhere else. Used by all f2fs crates.
 //!
 //! Spinney runs on 64-bit targets only: `usize` and `u64` have the same range.
 

@@ -1,4 +1,5 @@
-//! Names of directories: slots in blocks, or inline; and which blocks of a hashed directory a name can be in.
+//! Reads and edits names of directories: slots in blocks, or inline; and finds which blocks of a hashed directory a
+//! name can be in. Called by `f2fs` (`dir`, `change/names`, `make`) and `f2fs-check`.
 //!
 //! ```text
 //!    | bitmap of slots | reserved | entries of 11 bytes, one a slot | 8 bytes of a name, for each slot |

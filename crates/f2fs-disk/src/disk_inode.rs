@@ -1,4 +1,5 @@
-//! The block of an inode as it lies on disk, and its parts, to be changed; [`crate::inode`] reads it.
+//! Defines the block of an inode as it lies on disk, and its parts, to be changed; [`crate::inode`] reads it. `f2fs`
+//! edits inodes with it (`change`, `vfs_impl/attr`).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

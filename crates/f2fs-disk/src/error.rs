@@ -1,4 +1,5 @@
-//! Corruption: the wrong value, its place, the expected value and the one found.
+//! Describes corruption: the wrong value, its place, the expected value and the one found. All modules of the crate
+//! return it; `f2fs` and `f2fs-check` report it.
 //!
 //! A [`Corrupt`] is small, is built without allocating and reads as one sentence. Code that parses a structure may not
 //! know where it lies: it leaves the place open ([`At::Unknown`]) and its caller fills it in with [`Corrupt::at`].

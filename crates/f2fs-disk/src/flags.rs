@@ -1,4 +1,4 @@
-//! Flags and feature bits of f2fs, with the kernel's names. Used by all f2fs crates.
+//! Defines the flags and feature bits of f2fs, with the kernel's names. Used by all f2fs crates.
 
 use bitflags::bitflags;
 

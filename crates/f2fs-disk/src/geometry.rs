@@ -1,4 +1,5 @@
-//! Where the areas of a volume lie, and addresses of blocks within them.
+//! Computes where the areas of a volume lie, and addresses of blocks within them. The superblock makes it; `f2fs` and
+//! `f2fs-check` address all metadata by it.
 
 use crate::SEGMENT_BLOCKS;
 use crate::bits::test_bit;

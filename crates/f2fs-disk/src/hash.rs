@@ -1,4 +1,5 @@
-//! Checksums, and the hash of names.
+//! Computes checksums of metadata, and the hash of names. Called by `checkpoint`, `superblock` and `inode`, and for
+//! names by `f2fs` and `f2fs-check`.
 
 use codec::checksum::crc32_raw;
 

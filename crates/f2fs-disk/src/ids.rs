@@ -1,4 +1,4 @@
-//! Identifiers: numbers of nodes and addresses of blocks.
+//! Defines identifiers: numbers of nodes and addresses of blocks. Used by all f2fs crates.
 
 use std::fmt;
 

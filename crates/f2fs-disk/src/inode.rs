@@ -1,4 +1,5 @@
-//! Inodes: the attributes of a file, and the contents in the inode's own block.
+//! Verifies and parses inodes: the attributes of a file, and the contents in the inode's own block. Called by `f2fs`
+//! (`read_volume`) and `f2fs-check` for every inode that is read.
 //!
 //! ```text
 //!    0                 360            360 + extra                                      4052    4072

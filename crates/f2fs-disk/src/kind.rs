@@ -1,4 +1,5 @@
-//! Kinds of files.
+//! Defines the kinds of files, and converts them from and to modes and the types in directories. Used by `inode` and
+//! `dentry`, `f2fs` and `f2fs-check`.
 
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

@@ -1,4 +1,5 @@
-//! The f2fs on-disk format as types, and their verification.
+//! Defines the f2fs on-disk format as types, and verifies them. The crates `f2fs` and `f2fs-check` read and write with
+//! it.
 //!
 //! - [`superblock`]: positions of the areas of a volume; [`geometry`]: addresses of blocks within them
 //! - [`checkpoint`]: the committed state, with [`orphan`] and [`summary`] blocks beside it

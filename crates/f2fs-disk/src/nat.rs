@@ -1,4 +1,5 @@
-//! The node address table: where each node is, and which inode it belongs to.
+//! Reads and writes entries of the node address table (NAT): where each node is, and which inode it belongs to. Called
+//! by `f2fs` (`read_volume`, the commit) and `f2fs-check`.
 
 use std::fmt;
 

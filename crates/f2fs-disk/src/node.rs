@@ -1,4 +1,5 @@
-//! Nodes: blocks with the addresses of an inode's data, and which node has the address of which block of a file.
+//! Reads and makes nodes, blocks with the addresses of an inode's data, and finds which node has the address of which
+//! block of a file. Called by `f2fs` (`map`, `change`) and `f2fs-check`.
 //!
 //! An inode points at data directly, and by five numbers of further nodes at more:
 //!

@@ -1,4 +1,4 @@
-//! The trait of on-disk structures of fixed size.
+//! Defines the trait of on-disk structures of fixed size. The other modules of this crate implement it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

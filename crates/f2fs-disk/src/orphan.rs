@@ -1,4 +1,5 @@
-//! Orphans: inodes that lost their last name while they were open, and go when the volume is mounted.
+//! Reads and writes blocks of orphans: inodes that lost their last name while they were open, and go when the volume is
+//! mounted. Written by the commit of `f2fs`, read by `f2fs` (`read_volume`) and `f2fs-check`.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};

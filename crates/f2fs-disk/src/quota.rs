@@ -1,5 +1,5 @@
-//! Quota files: usage and limits of each user, group or project, in the form of the kernel's VFS ("vfsv1", revision 1
-//! of `quotaio_v2.h`).
+//! Reads and updates quota files: usage and limits of each user, group or project, in the form of the kernel's VFS
+//! ("vfsv1", revision 1 of `quotaio_v2.h`). Called by `f2fs` (`quotas`, `change/quotas`, `make`) and `f2fs-check`.
 //!
 //! ```text
 //!    block 0: header | block 1: root -> 256 -> 256 -> 256 -> leaf with 14 entries; each level takes one byte of an id

@@ -1,4 +1,5 @@
-//! The segment information table: which blocks of a segment are in use.
+//! Reads and writes entries of the segment information table (SIT): which blocks of a segment are in use. Called by
+//! `f2fs` (opening for writing, the commit) and `f2fs-check`.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Summaries: the owner of each block of a segment; and journals, changes of NAT and SIT that a checkpoint keeps beside
-//! them instead of writing whole blocks.
+//! Reads and writes summaries, the owner of each block of a segment; and journals, changes of NAT and SIT that a
+//! checkpoint keeps beside them instead of writing whole blocks. Called by `f2fs` (`start`, `space`, the commit) and
+//! `f2fs-check`.
 //!
 //! ```text
 //!    | 512 entries of 7 bytes | journal, 507 bytes | footer, 5 bytes |

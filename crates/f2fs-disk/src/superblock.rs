@@ -1,4 +1,5 @@
-//! The superblock: positions of the areas of a volume.
+//! Verifies the superblock: positions of the areas of a volume. Read by `f2fs::start` and `f2fs-check`, made by
+//! `f2fs::make`.
 //!
 //! There are two copies, at byte 1024 of the first two blocks ([`copy_offset`]). `mkfs` writes it, and it rarely
 //! changes after that; checkpoints record changes.

@@ -1,5 +1,5 @@
-//! Position of a file's fs-verity data: behind its contents, from the next multiple of 64 KiB on, first the Merkle tree
-//! and then the descriptor, whose position is in an attribute.
+//! Locates a file's fs-verity data: behind its contents, from the next multiple of 64 KiB on, first the Merkle tree and
+//! then the descriptor, whose position is in an attribute. Called by `f2fs` and `f2fs-check` (`verity`).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,4 +1,5 @@
-//! Extended attributes: a header, and entries one after the other up to one that begins with four zeros.
+//! Parses and encodes extended attributes: a header, and entries one after the other up to one that begins with four
+//! zeros. Called by `f2fs` (`xattrs`, `change/xattrs`) and `f2fs-check`.
 //!
 //! They lie in the inode, in a node of their own, or in both: then the entries go on in the node where the inode's
 //! room ends, in the middle of an entry if need be.

@@ -1,4 +1,4 @@
-//! A switch to the older way of writing back, for benchmarks; part of the program only with the feature `ablation`.
+//! Switches write-back to an older way, for benchmarks; part of the program only with the feature `ablation`.
 //! `change/flush` reads it, and the mount option `older=apart` sets it.
 
 #[cfg(feature = "ablation")]

@@ -1,4 +1,5 @@
-//! Writes in flight: submits placed blocks, flushes, then writes the commit block, without the volume's lock.
+//! Writes the blocks of fsyncs: submits placed blocks, flushes, then writes the commit block, without the volume's
+//! lock. Called by `change/fsync`.
 //!
 //! ```text
 //!    with the volume's lock: blocks are allocated, and readers find them (`in_flight`) -> the lock is released

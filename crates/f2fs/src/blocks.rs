@@ -1,4 +1,5 @@
-//! The device, a cache of blocks of metadata, and the writes in flight.
+//! Reads and writes blocks of the device, with a cache of blocks of metadata and the writes in flight. `read_volume`,
+//! `batch` and all of `change` read and write through it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

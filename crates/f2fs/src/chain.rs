@@ -1,8 +1,8 @@
-//! Changes since the last checkpoint that decide about an fsync: whether nodes in the log of warm nodes can record
-//! everything that it promises, or only a checkpoint can.
+//! Decides about an fsync, from the changes since the last checkpoint: whether nodes in the log of warm nodes can
+//! record everything that it promises, or only a checkpoint can.
 //!
 //! Nodes record contents, size and attributes of a file, and one name of a new file. They record neither removed names
-//! and nodes, nor changes of directories. Callers: `change`.
+//! and nodes, nor changes of directories. Callers: `change` notes changes here, and `change/fsync` asks.
 
 use std::collections::{HashMap, HashSet};
 

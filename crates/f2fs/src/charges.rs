@@ -1,4 +1,5 @@
-//! Charges of inodes to quotas before they changed: a commit adds the difference to the quota files.
+//! Records the charges of inodes to quotas before they changed: a commit adds the difference to the quota files.
+//! `write_volume` records them when an inode is edited; `change/quotas` takes them.
 //!
 //! An inode counts for its owner, group and project: one inode, and its blocks except the inode's own, as in the
 //! kernel.

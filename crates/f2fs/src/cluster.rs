@@ -1,4 +1,4 @@
-//! Compressed clusters of files.
+//! Reads and decompresses compressed clusters of files, and keeps the last one. Called by `file`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Numbers of blocks, nodes and inodes in use, for the next checkpoint.
+//! Counts blocks, nodes and inodes in use, for the next checkpoint. `write_volume` owns it; `change` counts, and
+//! `change/commit` writes the numbers.
 
 use f2fs_disk::checkpoint::DiskCheckpoint;
 

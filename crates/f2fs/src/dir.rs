@@ -1,4 +1,4 @@
-//! Directories: looks names up, and lists them.
+//! Looks names of directories up, and lists them. Called by `vfs_impl` for lookups and listings, and by `change/names`.
 
 use std::sync::Arc;
 

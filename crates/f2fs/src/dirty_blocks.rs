@@ -1,4 +1,5 @@
-//! Dirty nodes and pages: changed and not yet written. Readers look here before they read the device.
+//! Holds dirty nodes and pages: changed and not yet written. Readers look here before they read the device; `change`
+//! fills it, `change/flush` and `change/commit` write it.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of pages in memory")]
 

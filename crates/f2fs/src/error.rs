@@ -1,4 +1,5 @@
-//! Errors, divided by the party to blame.
+//! Defines the errors of the crate, divided by the party to blame. All modules return them; `vfs_impl/errno` turns them
+//! into errno.
 
 use codec::compress::BlockError;
 use f2fs_disk::convert::to_u64;

@@ -1,4 +1,5 @@
-//! Contents of files and targets of links, for reading.
+//! Reads contents of files and targets of links, and finds holes and extents. Called by `vfs_impl` (`data`,
+//! `file_system`).
 
 use f2fs_disk::convert::{to_u64, to_usize};
 use f2fs_disk::flags::InlineFlags;

@@ -1,5 +1,5 @@
-//! In-flight writes: blocks that were allocated and are not known to be on the device yet (`batch`). Readers find them
-//! here.
+//! Holds in-flight writes: blocks that were allocated and are not known to be on the device yet (`batch`). Readers find
+//! them here.
 //!
 //! Failure: blocks whose write failed stay readable here as long as the volume is open, and every later write is
 //! refused. Callers: `blocks` and `batch`.

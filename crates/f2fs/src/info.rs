@@ -1,4 +1,4 @@
-//! Properties of a volume, and how full it is, for `info`.
+//! Reports properties of a volume, and how full it is. The command `info` shows it (`F2fs::info`).
 
 use f2fs_disk::SEGMENT_BLOCKS;
 use f2fs_disk::flags::CheckpointFlags;

@@ -1,8 +1,8 @@
-//! f2fs images as a [`vfs::FileSystem`].
+//! Reads and writes f2fs images, as a [`vfs::FileSystem`].
 //!
 //! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes without the volume's lock
 //! - `start`: chooses superblock and checkpoint; `recovery` and `overlay`: fsyncs after it
-//! - `read_volume`: a readable volume, with nodes and inodes by their numbers; `dirty`: changed ones
+//! - `read_volume`: a readable volume, with nodes and inodes by their numbers; `dirty_blocks`: changed ones
 //! - `map`: positions of blocks of files; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents protected by fs-verity
 //! - `policy`: mount options of writing
@@ -24,7 +24,7 @@
 //! makes a checkpoint if nodes cannot record its promise (`change`). A block that the last checkpoint or a later fsync
 //! needs is never overwritten: a power cut leaves that state or the next.
 //!
-//! Failure: [`Error`]. Callers: programs by paths (`vfs::Volume`), and servers.
+//! Failure: [`Error`]. Callers: the `spinney` library, which opens volumes for programs and servers, and `f2fs-crash`.
 
 // Lengths and indexes on disk are untrusted (STYLE 19 and 30).
 #![deny(clippy::indexing_slicing)]

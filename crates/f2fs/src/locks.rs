@@ -1,4 +1,5 @@
-//! The ranks of this crate's locks, outermost first; debug builds assert the order ([`host::locks`]).
+//! Lists the ranks of this crate's locks, outermost first; debug builds assert the order ([`host::locks`]). All modules
+//! that make a lock name its rank here.
 
 pub(crate) use host::locks::{Condvar, Mutex, ReadGuard, RwLock};
 

@@ -1,4 +1,4 @@
-//! Addresses of the blocks of a file.
+//! Finds the addresses of the blocks of a file, for reading. Called by `file`, `cluster`, `dir` and `change/pages`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Nodes and names fsynced after the checkpoint, found by `recovery`: they replace those of the checkpoint.
+//! Holds the nodes and names fsynced after the checkpoint, found by `recovery`: they replace those of the checkpoint.
 //!
 //! Nodes are identified by inode and offset, as the indirect nodes that will lead to new ones may not be written yet.
-//! Callers: lookups of nodes and names, and the replay.
+//! Callers: lookups of nodes and names (`read_volume`), and the replay (`change/replay`).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

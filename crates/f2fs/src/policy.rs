@@ -1,4 +1,4 @@
-//! Mount options that decide how a volume is written.
+//! Defines the mount options that decide how a volume is written. `start` takes them; `space` and `change` read them.
 
 /// Logs: data hot, warm and cold, then nodes.
 pub(crate) const LOGS: usize = 6;

@@ -1,5 +1,5 @@
-//! Progress of changes: how many the last checkpoint has, whether an operation is half done, and whether a failure has
-//! ended all writing.
+//! Tracks the progress of changes: how many the last checkpoint has, whether an operation is half done, and whether a
+//! failure has ended all writing. `write_volume` owns it; `change` and `vfs_impl` ask.
 
 #![expect(clippy::arithmetic_side_effects, reason = "a count of changes in memory")]
 

@@ -1,4 +1,5 @@
-//! Reads quota files: usage and limits of each user, group or project.
+//! Reads quota files: usage and limits of each user, group or project. Called by `F2fs::quotas` (`vfs_impl`), and by
+//! `change/open` and `change/quotas`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The readable state of a volume: looks nodes and inodes up by number, first among the dirty ones in memory, then on
-//! the device.
+//! Reads a volume's state: looks nodes and inodes up by number, first among the dirty ones in memory, then on the
+//! device. All modules that read, `change` included, take it.
 //!
 //! A read-only volume consists of this alone; a writable one (`write_volume`) contains it.
 

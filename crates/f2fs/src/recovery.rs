@@ -1,4 +1,4 @@
-//! Roll-forward recovery: finds the nodes that fsyncs wrote after the checkpoint.
+//! Finds the nodes that fsyncs wrote after the checkpoint: roll-forward recovery.
 //!
 //! An fsync writes the nodes of a file to the log of warm nodes, and no checkpoint. Each node has the address of the
 //! next one of the log. The kernel follows them from the log's position in the checkpoint, as long as they carry the

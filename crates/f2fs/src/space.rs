@@ -1,4 +1,4 @@
-//! Space of a volume that is open for writing: blocks in use, and the logs that allocate new ones.
+//! Allocates blocks of a volume that is open for writing: tracks blocks in use, and the logs that give new ones.
 //!
 //! ```text
 //!    pages (of files and directories) --flush--> logs of data --.

@@ -1,4 +1,5 @@
-//! Opening: chooses superblock and checkpoint, and checks that all features of the volume are supported.
+//! Opens a volume: chooses superblock and checkpoint, and checks that all features are supported. The `spinney` library
+//! calls it, and `f2fs-crash`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files protected by fs-verity: contents are verified against the hash tree when they are read.
+//! Verifies contents of files protected by fs-verity against the hash tree when they are read. Called by `file`.
 
 use codec::verity::{BLOCK_SIZE, Tree, Verifier};
 use f2fs_disk::convert::{to_u64, to_usize, usize_from};

@@ -1,11 +1,11 @@
-//! A volume that is open for writing: the readable volume, and parts with the changes since the last checkpoint.
+//! Holds a volume that is open for writing: the readable volume, and parts with the changes since the last checkpoint.
 //!
-//! - `read`: the readable volume, with its dirty nodes and pages
+//! - `read_volume`: the readable volume, with its dirty nodes and pages
 //! - `space`: segments and logs; `numbers`: node numbers; `counters`: blocks, nodes and inodes in use
 //! - `chain`: whether an fsync needs a checkpoint; `charges`: changes that quota files have to count
 //! - `progress`: changes, and the failure that ended writing
 //!
-//! Callers: the functions of `change`, which take it or the parts that they need.
+//! Callers: `change/open` makes it; the functions of `change` take it or the parts that they need.
 //!
 //! Failure: an error in the middle of a change poisons the volume ([`Progress`]): all later writes are refused.
 

@@ -1,4 +1,4 @@
-//! Reads extended attributes.
+//! Reads extended attributes. Called by `vfs_impl` (`xattr`, `file_system`), `verity` and `change/xattrs`.
 
 use f2fs_disk::acl;
 use f2fs_disk::node::{self, XATTR_OFFSET};

@@ -1,4 +1,5 @@
-//! Options and report of a check, the same for every format.
+//! Defines the options and the report of a check, the same for every format. Each format fills the report; the
+//! `spinney` library and the command `check` show it.
 
 use checking::{CodeInfo, CodeTable, PassTable, Report};
 use serde::Serialize;

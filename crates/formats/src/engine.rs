@@ -1,4 +1,5 @@
-//! The traits of a format and of an open volume of it.
+//! Defines the traits of a format and of an open volume of it. The formats in `spinney` implement them; `spinney` and
+//! the command line call them.
 
 use std::any::Any;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! Magic numbers: of the formats of this program, and of others that must not be overwritten.
+//! Recognises formats by magic numbers: those of this program, and others that must not be overwritten. Called by the
+//! list of formats in `spinney` at open and make.
 
 use blockdev::{Access, Device, Locator};
 

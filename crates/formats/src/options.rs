@@ -1,4 +1,5 @@
-//! Options of opening and making a volume: those of every format, and by name those that one format has.
+//! Defines the options of opening and making a volume: those of every format, and by name those that one format has.
+//! Callers of the `spinney` library set them; each format reads its own.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

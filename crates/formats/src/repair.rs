@@ -1,4 +1,5 @@
-//! Options and plan of a repair, the same for every format.
+//! Defines the options and the plan of a repair, the same for every format. `spinney` plans repairs with them for the
+//! command `repair`.
 
 use std::any::Any;
 use std::fmt::Debug;

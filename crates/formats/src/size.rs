@@ -1,4 +1,4 @@
-//! Sizes in bytes as people write and read them.
+//! Formats and parses sizes in bytes as people write them. Used by `options` and by the commands.
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 

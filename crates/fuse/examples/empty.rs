@@ -4,7 +4,7 @@
 //! in memory. Mounts on the directory given, serves until it is unmounted:
 //!
 //! ```text
-//! cargo run --release -p spinney-fuse --example empty -- DIR [memory] [writeback] [zero_open] [nopoll] [ring]
+//! cargo run --release -p spinney-fuse --example empty -- DIR [memory] [writeback] [zero_open] [nonear] [ring]
 //!     [workers=N]
 //! ```
 
@@ -255,7 +255,7 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
         workers: workers.unwrap_or(0),
         writeback: has("writeback"),
         zero_open: has("zero_open"),
-        busy_poll: !has("nopoll"),
+        near: !has("nonear"),
         transport: if has("ring") { Transport::Ring } else { Transport::Device },
         ..ServerOptions::default()
     };
@@ -267,7 +267,7 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((dir, rest)) = arguments.split_first() else {
-        eprintln!("usage: empty DIR [memory] [writeback] [zero_open] [nopoll] [ring] [workers=N]");
+        eprintln!("usage: empty DIR [memory] [writeback] [zero_open] [nonear] [ring] [workers=N]");
         return ExitCode::from(2);
     };
     match serve(Path::new(dir), rest) {

@@ -1,7 +1,8 @@
-//! Whether a server makes progress: each thread that answers requests counts its beginnings and ends.
+//! Tells whether a server makes progress: each thread that answers requests counts its beginnings and ends.
 //!
 //! Two snapshots of these counts, some time apart, show the threads that were busy with one request all the time.
-//! Answering requests needs no clock for that.
+//! Answering requests needs no clock for that. The workers of `transport` count; the `mount` command's server looks,
+//! for its watchdog.
 
 use parking_lot::Mutex;
 use std::fmt;

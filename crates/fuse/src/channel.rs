@@ -1,4 +1,5 @@
-//! The channel between a kernel and a session: requests arrive, replies and notifications are sent.
+//! Defines the channel between a kernel and a session: requests arrive, replies and notifications are sent. `session`
+//! and `notify` use it.
 //!
 //! `/dev/fuse` is one (a descriptor); a queue of virtio-fs, or a test, brings its own. A message has a header, as in
 //! the kernel's protocol. Failure: a message that the other side refuses is lost; errors of the system.

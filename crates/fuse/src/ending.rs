@@ -1,5 +1,5 @@
-//! The end of a mount: passed from the worker that receives DESTROY to the thread that ends the server. Also starts and
-//! ends the steps of the background thread.
+//! Passes the end of a mount from the worker that receives DESTROY to the thread that ends the server. Also starts and
+//! ends the steps of the background thread. Callers: `server` and `session/service`.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;

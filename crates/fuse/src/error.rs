@@ -1,4 +1,5 @@
-//! Errors outside of requests: of mounting, serving and unmounting.
+//! Defines the errors outside of requests: of mounting, serving and unmounting. `mount`, `server` and `transport`
+//! return them.
 
 use std::io;
 use std::path::PathBuf;

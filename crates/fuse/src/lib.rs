@@ -20,7 +20,7 @@
 //!   attributes without limit.
 //!
 //! Failure: any message of the kernel is answered, if need be with an error number; a lost connection ends the server,
-//! which then makes everything durable.
+//! which then makes everything durable. Callers: `spinney`, and the `mount` command of the program.
 
 mod activity;
 mod channel;

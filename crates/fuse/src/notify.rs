@@ -1,4 +1,5 @@
-//! Notifications: messages to the kernel that answer no request.
+//! Sends notifications: messages to the kernel that answer no request, such as stale attributes and names. Front ends
+//! report changes through `Notifier`; transports send those that a request caused.
 
 use crate::channel::Channel;
 use crate::protocol::replies::{InvalEntryOut, InvalInodeOut, OutHeader, PruneOut, notify};

@@ -1,4 +1,5 @@
-//! A served mount: its threads, from the first request to the final sync. Caller: front ends.
+//! Serves a mount: its threads, from the first request to the final sync. Callers: front ends, as the server of the
+//! `mount` command.
 
 use crate::ServedFile;
 use crate::activity::Activity;
@@ -8,7 +9,7 @@ use crate::notify::Notifier;
 use crate::protocol::InitFlags;
 use crate::session::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, Service, ServiceOptions, SessionOptions, TIMEOUT};
 use crate::transport::connection::{Connection, open_spares};
-use crate::transport::device::{self, Pace, Worker};
+use crate::transport::device::{self, Intake, Worker};
 use crate::transport::ring::{self, Queue};
 
 pub use crate::session::WriteBack;
@@ -57,9 +58,9 @@ pub struct ServerOptions {
     pub tells_each_reader: bool,
     /// The transport of requests and replies.
     pub transport: Transport,
-    /// If requests follow each other quickly and a processor is idle, a worker polls for the next one for a while
-    /// before it sleeps.
-    pub busy_poll: bool,
+    /// While requests follow each other quickly, one thread takes them on the processor of the program that makes them,
+    /// as long as no other program wants that. Only with `/dev/fuse` and on more than one processor.
+    pub near: bool,
     /// Largest read or write in bytes.
     pub request_bytes_max: u32,
     /// How long the kernel may cache that a name leads to a node, or to none.
@@ -77,7 +78,7 @@ impl Default for ServerOptions {
             idmap: false,
             tells_each_reader: false,
             transport: Transport::default(),
-            busy_poll: true,
+            near: true,
             request_bytes_max: REQUEST_BYTES_MAX,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
@@ -121,13 +122,10 @@ impl ServerOptions {
         }
     }
 
-    /// How long a worker polls. With one processor, polling would delay the program that sends the next request.
-    fn poll(&self) -> Duration {
+    /// With one processor every thread is near.
+    fn has_near(&self) -> bool {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        match self.busy_poll && processors > 1 {
-            true => device::POLL,
-            false => Duration::ZERO,
-        }
+        self.near && processors > 1
     }
 
     fn data_bytes(&self) -> usize {
@@ -141,8 +139,8 @@ impl ServerOptions {
 pub struct Prepared {
     spares: Vec<OwnedFd>,
     queues: Vec<Queue>,
-    /// How long a worker polls: depends on the processors, and on limits read from files.
-    poll: Duration,
+    /// Whether there is a near thread: depends on the processors, and on limits read from files.
+    has_near: bool,
     write_back: Option<WriteBack>,
     writer: Arc<AtomicU32>,
     socket: Option<[u64; 2]>,
@@ -158,8 +156,9 @@ impl Prepared {
             Transport::Auto | Transport::Ring => ring::make_queues(options.data_bytes()),
         };
         Self {
-            spares: open_spares(options.worker_count().saturating_sub(1)),
-            poll: options.poll(),
+            // One for each worker but the first, and one for the near thread.
+            spares: open_spares(options.worker_count()),
+            has_near: options.has_near(),
             write_back: None,
             writer: Arc::default(),
             socket: None,
@@ -204,7 +203,7 @@ impl fmt::Debug for Prepared {
         f.debug_struct("Prepared")
             .field("spares", &self.spares.len())
             .field("queues", &self.queues.len())
-            .field("poll", &self.poll)
+            .field("has_near", &self.has_near)
             .finish()
     }
 }
@@ -241,9 +240,10 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues, poll, write_back, writer, socket, served } = prepared;
+        let Prepared { spares, queues, has_near, write_back, writer, socket, served } = prepared;
         let data_bytes = options.data_bytes();
-        let channels = connection.into_channels(spares, options.worker_count());
+        let worker_count = options.worker_count();
+        let channels = connection.into_channels(spares, worker_count + usize::from(has_near));
         let first = channels.first().cloned().ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
         let session_options = options.session();
         let wish = session_options.wish(&*fs, !queues.is_empty());
@@ -256,17 +256,24 @@ impl Server {
             ServiceOptions { write_back, writer, socket, served, ..ServiceOptions::new(&session_options, &agreement) },
         ));
         let activity = Arc::<Activity>::default();
-        let pace = Arc::new(Pace::new(poll));
+        let is_alone = |channel| channels.iter().filter(|other| Arc::ptr_eq(other, channel)).count() == 1;
+        let intake = Arc::new(Intake::new(has_near && channels.iter().all(is_alone)));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
-            let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
-            let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
+            let is_near = index == worker_count;
+            if is_near && !intake.has_near() {
+                break;
+            }
+            let own = Arc::clone(channel);
             let service = Arc::clone(&service);
-            let mut worker = Worker::new(own, is_alone, service, activity.pulse(), data_bytes)?;
-            let pace = Arc::clone(&pace);
+            let mut worker = Worker::new(own, is_alone(channel), service, activity.pulse(), data_bytes)?;
+            let intake = Arc::clone(&intake);
             let running = Running::new(&ending);
-            workers.push(spawn(format!("fuse-{index}"), move || {
-                worker.run(&pace);
+            let name = if is_near { "fuse-near".to_owned() } else { format!("fuse-{index}") };
+            workers.push(spawn(name, move || {
+                if !is_near || worker.become_near() {
+                    worker.run(&intake);
+                }
                 drop(running);
             })?);
         }

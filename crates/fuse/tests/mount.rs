@@ -31,7 +31,7 @@ fn all_ways() -> Vec<ServerOptions> {
     vec![
         plain.clone(),
         ServerOptions { writeback: true, ..plain.clone() },
-        ServerOptions { zero_open: true, busy_poll: false, workers: 3, ..plain.clone() },
+        ServerOptions { zero_open: true, near: false, workers: 3, ..plain.clone() },
         ServerOptions { request_bytes_max: 4096, workers: 1, ..plain },
         ServerOptions { writeback: true, ..ring.clone() },
         ring,

@@ -1,4 +1,5 @@
-//! Clock and randomness, given at open.
+//! Provides the clock and randomness that a volume was opened with. Engines take an [`Env`] in their options and ask
+//! it; tests and crash runs give a seeded one.
 //!
 //! Nothing below the front ends asks the operating system for the time or for random
 //! bytes: it asks the [`Env`] it was opened with, so that the same input can give the

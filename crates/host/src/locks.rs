@@ -1,4 +1,5 @@
-//! Locks with ranks: a thread may take a lock only when every lock it holds has a lower rank.
+//! Provides locks with ranks: a thread may take a lock only when every lock it holds has a lower rank. The engines use
+//! them for all their locks.
 //!
 //! An engine names its ranks with [`crate::ranks!`]. Levels are compared over all crates, so crates that work on top of
 //! each other share one order. A rank that is listed as nesting may be held several times by one thread, in an order

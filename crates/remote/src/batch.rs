@@ -1,4 +1,5 @@
-//! Several nodes in one message: most of the cost of a small file is the way to the server and back.
+//! Packs several nodes into one message: most of the cost of a small file is the way to the server and back. `client`
+//! and `serve` call it.
 
 use vfs::file_system::{Answer, Attr, Follow, KnownNode, NodeId, WholeNode};
 use vfs::{Error, FileSystem};

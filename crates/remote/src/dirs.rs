@@ -1,4 +1,4 @@
-//! Directories that were asked for lately, so that names made in them cost one message each.
+//! Caches directories that were asked for lately, so that names made in them cost one message each. Called by `client`.
 
 use vfs::file_system::{NodeAt, NodeId};
 

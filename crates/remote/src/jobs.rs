@@ -1,4 +1,5 @@
-//! Commands that belong to one format.
+//! Defines the jobs of a server: commands that belong to one format. The program implements them for each format;
+//! `serve` runs them.
 
 use std::os::unix::net::UnixStream;
 

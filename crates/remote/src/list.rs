@@ -1,4 +1,4 @@
-//! Listings of directories, in parts.
+//! Answers listings of directories, in parts. Called by `serve`.
 
 use vfs::file_system::{DirEntry, DirSink, Entry};
 

@@ -1,4 +1,5 @@
-//! References and openings of a client.
+//! Records the references and openings of a client, so that they can be checked, and released at its end. Called by
+//! `serve`.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Streams that are open, so that they can be ended.
+//! Counts and records the open streams of a server, so that they can be ended. Called by `serve`.
 
 use std::collections::HashMap;
 use std::io;

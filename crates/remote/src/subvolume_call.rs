@@ -1,4 +1,4 @@
-//! Requests of clients about subvolumes.
+//! Encodes requests of clients about subvolumes. `client/subvolumes` makes them, `serve/subvolumes` answers them.
 
 use serde::{Deserialize, Serialize};
 use vfs::NodeId;

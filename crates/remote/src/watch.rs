@@ -1,4 +1,5 @@
-//! Notifications to the kernel about changes that clients make without it.
+//! Defines notifications to the kernel about changes that clients make without it. The server of a mount implements
+//! `Watch` (`client_socket`); `serve` calls it.
 
 use vfs::NodeId;
 

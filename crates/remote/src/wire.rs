@@ -1,4 +1,5 @@
-//! Messages: eight bytes that say how long the rest is, a header, and contents of files behind it.
+//! Encodes and decodes messages: eight bytes that say how long the rest is, a header, and contents of files behind it.
+//! `client` and `serve` call it.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Trees copied between the host and a volume.
+//! Copies trees between the host and a volume, by the methods `import` and `export` of `Volume`, which programs call.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Errors of devices as errors of the library.
+//! Converts errors of devices to errors of the library. Called by `open`, `repair` and `formats`.
 
 use vfs::{Blame, Errno, Error};
 

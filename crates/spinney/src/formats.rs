@@ -1,4 +1,5 @@
-//! The formats of the library: one row for each.
+//! Lists the formats of the library, and recognises one by its magic number. Called by `open`, `repair` and the command
+//! line.
 
 use blockdev::Device;
 use formats::Format;

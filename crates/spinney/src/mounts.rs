@@ -1,4 +1,5 @@
-//! Mounts of images: the kernel's table of mounts, and the servers of this program that have an image open.
+//! Finds mounts of images: in the kernel's table of mounts, and among the servers of this program that have an image
+//! open. The commands call it to find the mount of an image, `umount` and benchmarks too.
 //!
 //! A mount is believed only as far as the user who asks made it: another user's server may hang, or lie.
 

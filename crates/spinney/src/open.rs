@@ -1,4 +1,4 @@
-//! Opening, making and checking a volume of any format.
+//! Opens, makes and checks a volume of any format. The commands and programs call it.
 
 use std::path::Path;
 use std::sync::Arc;

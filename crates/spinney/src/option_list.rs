@@ -1,4 +1,4 @@
-//! Lists of options as `mount -o` takes them, for tests.
+//! Parses lists of options as `mount -o` takes them, for the tests of the options of each format.
 
 use formats::VolumeOptions;
 

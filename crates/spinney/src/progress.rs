@@ -1,4 +1,5 @@
-//! How far an operation has come, and how its caller ends it.
+//! Reports how far an operation has come to its caller, who can end it. `open`, `repair`, `copy` and `btrfs/operations`
+//! use it.
 
 use std::io;
 use std::ops::ControlFlow;

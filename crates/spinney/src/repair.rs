@@ -1,4 +1,4 @@
-//! Repairing a volume of any format, with an undo file.
+//! Plans and applies the repair of a volume of any format, with an undo file. The command `repair` calls it.
 
 use std::any::Any;
 use std::fs::File;

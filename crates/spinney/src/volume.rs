@@ -1,4 +1,4 @@
-//! An open volume of any format.
+//! [`Volume`]: an open volume of any format, which `open` and `make` give to programs and commands.
 
 use std::fmt;
 use std::ops::Deref;

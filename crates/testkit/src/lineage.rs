@@ -1,4 +1,5 @@
-//! Random trees of subvolumes, snapshots of snapshots, and changes of their contents, compared with a model.
+//! Makes random trees of subvolumes, snapshots of snapshots, and changes of their contents, and compares them with a
+//! model. Called by `testkit/tests/subvolumes.rs` and `cargo trials subvolumes`.
 //!
 //! The property test of every format ([`crate::property`]) makes few subvolumes among many files. Here it is the other
 //! way round: subvolumes lie in subvolumes, are copied as a whole with those that they contain, closed, opened, moved,

@@ -1,4 +1,5 @@
-//! btrfs as the property test sees it: fresh images of many forms, ways to open them, and when a volume is full.
+//! Implements btrfs for the property test: fresh images of many forms, ways to open them, and when a volume is full.
+//! `testkit/tests/property.rs` runs it; `crash` makes its images here.
 
 use crate::Random;
 use crate::reference::{self, Checked};

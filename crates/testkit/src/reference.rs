@@ -1,4 +1,4 @@
-//! The reference tools: `btrfs check` and `mkfs.btrfs`.
+//! Runs the reference tools: `btrfs check` and `mkfs.btrfs`. Called by `property`, `crash`, `lineage` and other tests.
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;

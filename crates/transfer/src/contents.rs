@@ -1,4 +1,5 @@
-//! Contents of files, read without their holes.
+//! Reads the contents of files without their holes, and copies the data. The sinks call it; sources implement
+//! `Contents`, `cat` of the program uses it.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,13 +1,13 @@
-//! Emulators that answer system calls in the kernel's place: fakeroot, pseudo and fakechroot.
+//! Detects emulators that answer system calls in the kernel's place: fakeroot, pseudo and fakechroot.
 //!
 //! `LD_PRELOAD` loads them below this program. They keep a table of owners, modes and device nodes that an unprivileged
 //! user cannot set. All host files are read and written through the C library (the feature `use-libc` of `rustix`), so
 //! that emulators see the calls. `rustix` makes a few calls directly, without the C library: `fchown`, `fchmod`,
-//! `fchmodat` and `openat2`. `beneath` replaces these by others if [`is_there`].
+//! `fchmodat` and `openat2`. `root_dirs` replaces these by others if [`is_there`].
 //!
 //! Failure: [`check`] refuses if environment variables name an emulator whose library is not loaded, as in a statically
-//! linked program: owners and device nodes would be wrong without an error. Callers: beneath, and the source and the
-//! sink of the host.
+//! linked program: owners and device nodes would be wrong without an error. Callers: `root_dirs`, and the source and
+//! the sink of the host.
 
 use std::sync::OnceLock;
 

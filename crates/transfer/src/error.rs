@@ -1,4 +1,5 @@
-//! Failures of a transfer: the path that was being copied, and the cause.
+//! Defines the failure of a transfer: the path that was being copied, and the cause. Sources, sinks and `walk` return
+//! it.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! How much there is to copy: for a progress bar, and for the size of a new image.
+//! Measures how much there is to copy: for a progress bar, and for the size of a new image. Called by `put`, `get` and
+//! `mkfs` of the program.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Trees of files copied from one place to another: directories of the host, and directories of volumes.
+//! Copies trees of files from one place to another: directories of the host, and directories of volumes.
 //!
 //! ```text
 //!  Source (host, volume) --walk--> rules --> Sink (host, volume)

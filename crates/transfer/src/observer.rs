@@ -1,4 +1,5 @@
-//! The caller's side of a transfer while it runs: progress, failures, losses, cancellation.
+//! Defines the caller's side of a transfer while it runs: progress, failures, losses, cancellation. The commands
+//! implement it; `walk` and the sinks call it.
 
 use crate::error::{Cause, Error, Result};
 

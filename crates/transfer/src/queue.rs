@@ -1,4 +1,4 @@
-//! Jobs that make more jobs, done by a few threads: how trees are walked here.
+//! Does jobs that make more jobs with a few threads: how trees are walked here. Called by `walk` and `estimate`.
 //!
 //! The newest job is done first, so that a walk goes down before it goes on and the number of
 //! waiting jobs stays near the depth of the tree times the width of one directory. With one

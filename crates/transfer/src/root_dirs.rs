@@ -1,4 +1,4 @@
-//! Directories below a root, reached without following a symbolic link.
+//! Opens directories below a root without following a symbolic link. Called by `sink/host` and `source/host`.
 //!
 //! A transfer to the host writes untrusted data. Every directory on the way is opened from the root with symbolic links
 //! forbidden, so that neither the image nor an existing file in the target can lead outside.

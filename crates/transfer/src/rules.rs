@@ -1,5 +1,5 @@
-//! The decisions of a transfer, independent of source and target: omitted files, and owner, permissions and attributes
-//! of a copy.
+//! Makes the decisions of a transfer, independent of source and target: omitted files, and owner, permissions and
+//! attributes of a copy. `walk` asks for each name; callers of a transfer set the rules.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

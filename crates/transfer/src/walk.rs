@@ -1,4 +1,5 @@
-//! The walk: directories are read, their names dealt out in runs, and each name is decided on and made.
+//! Walks the source of a transfer: directories are read, their names dealt out in runs, and each name is decided on and
+//! made in the sink. `put`, `get`, `cp` and `mkfs` of the program run a `Transfer`.
 //!
 //! ```text
 //! Dir --names--> Run Run Run --each subdirectory--> Dir ...

@@ -1,4 +1,4 @@
-//! Trial of interrupted balances: Spinney resumes balances that the kernel began, and the kernel those of Spinney.
+//! Tests interrupted balances: Spinney resumes balances that the kernel began, and the kernel those of Spinney.
 //!
 //! The trial copies an image with snapshots ([`crate::interruption`]) while the kernel balances it, mounted, and
 //! between the steps of Spinney's balance. Spinney opens each copy of the first kind, drops the kernel's unfinished

@@ -1,4 +1,5 @@
-//! Trial of deletions of subvolumes that the kernel began, and Spinney has to finish.
+//! Tests deletions of subvolumes that the kernel began, and Spinney has to finish. Called by
+//! `cargo trials deletion-resume`.
 //!
 //! Copies of an image ([`crate::interruption`]) are taken while the kernel deletes snapshots that share most of their
 //! trees with each other and with some deleted before. Spinney opens each copy, which finishes the deletion. Afterwards

@@ -1,5 +1,5 @@
-//! Trial of a full f2fs volume that is overwritten at random: does every write succeed in time, how much more is
-//! written because of cleaning, and is all data intact?
+//! Tests a full f2fs volume that is overwritten at random: does every write succeed in time, how much more is written
+//! because of cleaning, and is all data intact?
 //!
 //! The trial fills an image with files, and overwrites random blocks of them for `--seconds`, with syncs in between. A
 //! counting device measures writes. Then the trial compares all data with the last writes, before and after reopening

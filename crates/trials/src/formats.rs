@@ -1,4 +1,5 @@
-//! The formats of the trials: how Spinney makes an image of each, and which program checks it.
+//! Lists the formats of the trials: how Spinney makes an image of each, and which program checks it. `mount`,
+//! `round_trip`, `guest` and others use it.
 
 use crate::system;
 use anyhow::Result;

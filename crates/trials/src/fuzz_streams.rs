@@ -1,6 +1,6 @@
 //! Applies many hostile send streams to a volume in memory: the fuzz target `apply`, without nightly and without
 //! coverage. An input with a new outcome is kept and mutated, so that outcomes multiply. Or gives many more streams to
-//! the decoder alone: the target `stream`.
+//! the decoder alone: the target `stream`. Called by `cargo trials fuzz-streams`.
 
 use std::collections::BTreeMap;
 use std::fs::File;

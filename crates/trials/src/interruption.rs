@@ -1,5 +1,6 @@
-//! Images as a power cut leaves them while they are written: the image lies on a file system that copies files
-//! instantly (XFS with reflinks, made in a file), and a copy is taken.
+//! Copies images as a power cut leaves them while they are written: the image lies on a file system that copies files
+//! instantly (XFS with reflinks, made in a file), and a copy is taken. Called by `balance_resume` and
+//! `deletion_resume`.
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Walk, differences};

@@ -1,5 +1,5 @@
-//! Trial of mutated images: it gives known fields other values, corrects the checksums, and reads each image, changes
-//! it and reads it again. No image may cause a panic, a hang or unbounded memory, and no change may destroy other data.
+//! Tests mutated images: gives known fields other values, corrects the checksums, and reads each image, changes it and
+//! reads it again. No image may cause a panic, a hang or unbounded memory, and no change may destroy other data.
 //!
 //! Child processes of a build with all checks of arithmetic try the images; this process watches them. The number of an
 //! image and the seed determine its contents. Called by `cargo trials mutate-images`.

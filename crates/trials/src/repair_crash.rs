@@ -1,6 +1,6 @@
 //! Cuts power during repairs and undos of planted damage, at many points: runs the crash test of `btrfs-repair` with
 //! more states than the test suite does. Each state must be the damaged one or the repaired one, and its undo must
-//! restore the damaged one to the last byte.
+//! restore the damaged one to the last byte. Called by `cargo trials repair-crash`.
 
 use anyhow::{Context, Result};
 use clap::Args;

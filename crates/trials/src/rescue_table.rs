@@ -1,5 +1,5 @@
-//! Files that `spinney rescue` and the tools of btrfs-progs save from the same damaged images: the share of files saved
-//! whole, as a table.
+//! Compares the files that `spinney rescue` and the tools of btrfs-progs save from the same damaged images: the share
+//! of files saved whole, as a table. Called by `cargo trials rescue-table`.
 //!
 //! The kernel makes the image: plain and compressed files, large ones, snapshots, deletions in between. Copies of it
 //! are damaged in several ways and never mounted. Of btrfs-progs each promising tool is tried on a copy of its own

@@ -1,4 +1,5 @@
-//! Trial of the main use: a large tree is copied into an image and changed there, with checks at each stage.
+//! Tests the main use: a large tree is copied into an image and changed there, with checks at each stage. Called by
+//! `cargo trials rework`.
 //!
 //! `spinney mkfs --rootdir` or `spinney put` copies the tree. Then, through the library, a snapshot is taken, a third
 //! of the files is removed, a third renamed, a third rewritten in place, and the snapshot is deleted. After each stage

@@ -1,4 +1,4 @@
-//! Trial of volumes on several devices: Spinney reads them as the kernel does.
+//! Tests volumes on several devices: Spinney reads them as the kernel does.
 //!
 //! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
 //! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of a

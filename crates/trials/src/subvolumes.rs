@@ -1,4 +1,5 @@
-//! Random trees of subvolumes, compared with a model at each commit: the tests do the same with a few seeds.
+//! Makes random trees of subvolumes, and compares them with a model at each commit: the tests do the same with a few
+//! seeds. Called by `cargo trials subvolumes`.
 
 use anyhow::{Result, ensure};
 use clap::Args;

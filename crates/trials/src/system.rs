@@ -1,4 +1,5 @@
-//! Commands of the system, loop devices and mounts. Everything here needs root.
+//! Runs commands of the system, and attaches loop devices and mounts. Everything here needs root. Called by nearly all
+//! trials.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;

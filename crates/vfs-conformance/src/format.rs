@@ -1,4 +1,5 @@
-//! The file system in memory that is kept on a device, as a format among others: the smallest one there can be.
+//! Registers the file system in memory that is kept on a device as a format among others: the smallest one there can
+//! be. The example `with_memory` of `cli` adds it to the program.
 
 use std::any::Any;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! The conformance suite of every [`vfs::FileSystem`], as named cases, and a file system in memory that passes it.
+//! Tests every [`vfs::FileSystem`] by a conformance suite of named cases, and has a file system in memory that passes
+//! it. Called by the tests of the crates that implement a file system.
 //!
 //! [`run`] gives each case a file system of its own and reports expected and found results. [`MemoryFs`] is the
 //! simplest complete implementation: the tests of a server run on it, and tests for all formats are developed on it.

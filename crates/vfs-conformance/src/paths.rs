@@ -1,4 +1,5 @@
-//! Test of a [`vfs::Volume`] over any format: one scenario through all of its methods.
+//! Tests a [`vfs::Volume`] over any format: one scenario through all of its methods. Called by a test of a format's
+//! crate (`tests/paths.rs`).
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

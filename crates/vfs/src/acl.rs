@@ -1,8 +1,8 @@
-//! POSIX access control lists, as Linux keeps them in `system.posix_acl_access` and
+//! Parses and encodes POSIX access control lists, as Linux keeps them in `system.posix_acl_access` and
 //! `system.posix_acl_default` (version 2, little endian).
 //!
 //! Pure functions: a file system stores the bytes, and asks here for the permission bits that a list implies. The
-//! kernel decides about access.
+//! kernel decides about access. Callers: the engines' `vfs_impl` modules, and `access`.
 //!
 //! Invariants of an [`Acl`]: exactly one entry each for the owner, the owning group and all
 //! others; entries for named users stand behind the owner's, those for named groups behind the

@@ -1,4 +1,4 @@
-//! Write-back from the kernel's page cache to append-only files.
+//! Judges writes from the kernel's page cache to append-only files. Called by the engines (`vfs_impl/data`).
 //!
 //! The kernel does not know which nodes of a server are append-only, so it lets a program that may append also store
 //! into a shared mapping, which Linux's own file systems refuse. Such bytes arrive later, as a write from the cache,

@@ -1,4 +1,5 @@
-//! When reading changes the time of the last access.
+//! Decides when reading changes the time of the last access. The engines ask it at each read; the `mount`
+//! command sets the mode.
 
 use crate::file_system::Time;
 

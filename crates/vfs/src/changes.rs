@@ -1,4 +1,5 @@
-//! Which changes of attributes a node's flags and its owner allow, whatever the format, and which times they set.
+//! Decides which changes of attributes a node's flags and its owner allow, whatever the format, and which times they
+//! set. Called by the engines (`vfs_impl/attr`).
 
 use crate::file_system::{Caller, NodeFlags, NodeKind, SetAttr, SetTime, Time};
 use crate::privileges::{BareSetGroup, cleared};

@@ -1,4 +1,5 @@
-//! Error numbers: the language that Linux and a file system speak to each other.
+//! Defines error numbers: the language that Linux and a file system speak to each other. Used by every format and by
+//! the FUSE server.
 
 use std::fmt;
 

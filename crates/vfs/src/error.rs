@@ -1,4 +1,5 @@
-//! Errors of a file system: number, party at fault, place, and the format's cause.
+//! Defines the error of a file system: number, party at fault, place, and the format's cause. The engines and the
+//! `spinney` library make it; servers and programs get it.
 
 use std::error::Error as StdError;
 use std::fmt;

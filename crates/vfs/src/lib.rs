@@ -1,4 +1,4 @@
-//! The common part of all file systems, independent of the format on disk.
+//! Defines the common part of all file systems, independent of the format on disk.
 //!
 //! The trait [`FileSystem`] is the interface between servers and formats; [`Volume`] and [`File`] use any of them by
 //! paths, like `std::fs`. Rules common to all formats are pure functions: access control lists, privileges that a write

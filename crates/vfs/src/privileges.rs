@@ -1,4 +1,5 @@
-//! The privileges that a node loses when it is written to or its owner changes.
+//! Decides which privileges a node loses when it is written to or its owner changes. Called by the engines
+//! (`vfs_impl`), and `access`.
 //!
 //! A program that runs with its owner's rights must lose them when another user changes it. Besides the set-user and
 //! set-group bits that is [`CAPABILITY_NAME`], which every write, change of size and change of owner removes.

@@ -1,4 +1,5 @@
-//! Builds the programs of a benchmark, and runs it; the benchmark installs the programs of its workloads.
+//! Builds the programs of a benchmark, and runs it; the benchmark installs the programs of its workloads. Called by
+//! `cargo xtask bench`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

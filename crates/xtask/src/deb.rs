@@ -1,5 +1,5 @@
-//! A Debian package of the program: manual, completions and the link for `fstab` with it, made by `dpkg-deb`. As root
-//! it is then installed into an empty folder and used from there.
+//! Makes a Debian package of the program: manual, completions and the link for `fstab` with it, by `dpkg-deb`. As root
+//! it is then installed into an empty folder and used from there. Called by `cargo xtask deb`.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};

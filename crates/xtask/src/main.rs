@@ -1,4 +1,4 @@
-//! Tasks on the source tree: `cargo xtask TASK`. The trials of the built program are `cargo trials`.
+//! Runs tasks on the source tree: `cargo xtask TASK`. The trials of the built program are `cargo trials`.
 
 mod bench;
 mod deb;

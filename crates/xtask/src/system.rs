@@ -1,4 +1,4 @@
-//! Commands of the system.
+//! Runs commands of the system. Called by `deb` and `bench`.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};

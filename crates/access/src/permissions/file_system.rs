@@ -1,4 +1,5 @@
-//! The calls of a file system, each permitted or refused before it is passed on.
+//! Implements `vfs::FileSystem` for `Permitted`: checks each call against the rules in `mod.rs`, then passes it on to
+//! the file system below or refuses it. The server of the mount's socket (`remote::serve`) makes the calls.
 
 use vfs::acl;
 use vfs::file_system::{

@@ -1,9 +1,11 @@
-//! A file system as one user may use it: the rules, which `file_system` and `subvolumes` apply to each call.
+//! Presents a file system to one user ([`Permitted`]), and holds the permission rules, which `file_system` and
+//! `subvolumes` apply to each call.
 //!
 //! They are those of `path_resolution(7)`, `acl(5)`, `chmod(2)`, `chown(2)`, `unlink(2)`, `rename(2)` and `xattr(7)`.
 //! Root may do everything that the file system does.
 //!
-//! Failure: the errno that the kernel would return, before anything changes.
+//! Failure: the errno that the kernel would return, before anything changes. The `mount` command makes one for each
+//! client of its socket (`client_socket`); `remote::serve` calls it.
 
 mod file_system;
 mod subvolumes;

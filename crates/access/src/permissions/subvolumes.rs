@@ -1,6 +1,6 @@
-//! Permissions on subvolumes: those of the kernel when a mount permits users to delete subvolumes
+//! Permits or refuses calls on subvolumes, as the kernel does on a mount that permits users to delete subvolumes
 //! (`user_subvol_rm_allowed`). One difference: the owner deletes a read-only subvolume in one step, which takes two
-//! there (make it writable, then delete it).
+//! there (make it writable, then delete it). `remote::serve` makes the calls.
 //!
 //! The user that the kernel reports decides. The user that a request names counts only if the caller may act for
 //! others.

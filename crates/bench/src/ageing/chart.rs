@@ -1,4 +1,5 @@
-//! A picture of ageing: curves over the rounds, and how the space for data is used at the end.
+//! Draws the picture of `bench ageing` as SVG: curves over the rounds, and how the space for data is used at the end.
+//! `ageing::run` calls it for `--chart`.
 
 use spinney_cli::picture::{Anchor, Axis, Svg, ticks};
 

@@ -1,6 +1,8 @@
-//! Layout of an image: read by the same code for every system.
+//! Measures the layout of an image after a round of `bench ageing`, with the same code for every system: the contiguous
+//! runs of its files, and the sizes of its free space.
 //!
-//! Files are read through a mount of the kernel's (FIEMAP), free space through the library.
+//! Files are read through a mount of the kernel's (FIEMAP), free space through the library. Called by `ageing`;
+//! `ageing/chart` draws the figures.
 
 use std::fs::File;
 use std::path::Path;

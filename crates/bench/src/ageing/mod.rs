@@ -1,4 +1,5 @@
-//! `bench ageing`: how data and free space lie after a file system was filled, halved and filled again, several times.
+//! `bench ageing` measures the layout of data and free space after a file system was filled, halved and filled again,
+//! several times. `main` calls it.
 //!
 //! Spinney, through its mount, and the kernel's btrfs do the same operations, drawn from a
 //! seed ([`plan`]). After each round the image is unmounted and looked at ([`layout`]): files by a read-only mount of

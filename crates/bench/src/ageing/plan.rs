@@ -1,4 +1,4 @@
-//! Changes that age a file system: the same for every system, from a seed.
+//! Draws from a seed the changes that age a file system, the same for every system. `ageing` carries them out.
 //!
 //! Files of mixed sizes in several directories fill it to a number of bytes; a random half of them goes, and others
 //! take its place, again and again. Some files come in pieces, while others grow beside them.

@@ -1,5 +1,5 @@
-//! Subvolumes and snapshots made through a mount, by a process that may call `ioctl(2)` with any argument, and which
-//! times the one call that counts.
+//! Makes, snapshots and removes subvolumes through a mount, in a helper process that may call `ioctl(2)` with any
+//! argument and times the one call that counts. The threads in `work` use it.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A picture of how long operations wait: for each kind, which share of them took longer than a time.
+//! Draws the picture of `bench latency` as SVG: for each kind of operation, which share of them took longer than a
+//! time. `latency::run` calls it for `--chart`.
 
 use spinney_cli::picture::{Anchor, Svg};
 

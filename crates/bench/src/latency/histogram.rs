@@ -1,4 +1,5 @@
-//! How long operations took: a count for each range of times, the ranges 3 % wide, as HdrHistogram has them.
+//! Counts how long operations took: a count for each range of times, the ranges 3 % wide, as HdrHistogram has them.
+//! `kind` has one for each kind of operation; `latency` prints its percentiles.
 
 /// Ranges in each doubling of the time: a power of two.
 const RANGES_PER_DOUBLING: u64 = 32;

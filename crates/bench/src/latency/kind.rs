@@ -1,4 +1,5 @@
-//! The kinds of operations, and the times of one thread.
+//! Names the kinds of operations, and times the operations of one thread: a histogram for each kind, and the slowest
+//! ones. The threads in `work` fill it; `latency` merges and prints it.
 
 use std::collections::BTreeMap;
 use std::io;

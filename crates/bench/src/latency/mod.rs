@@ -1,5 +1,6 @@
-//! `bench latency`: how long single operations wait while everything goes on at once on a mount: writes, new files,
-//! renames, reads, syncs of files and of all, snapshots and their deletion, and a balance that never ends.
+//! `bench latency` measures how long single operations wait while everything goes on at once on a mount: writes, new
+//! files, renames, reads, syncs of files and of all, snapshots and their deletion, and a balance that never ends.
+//! `main` calls it.
 //!
 //! Each system gets a fresh file system in memory, and the same threads ([`mod@work`]). Every operation is timed and
 //! counted in a histogram of its kind ([`histogram`]); the slowest are kept with the time at which they began, to be

@@ -1,4 +1,4 @@
-//! The threads that work at once, each with its own kind of load, until they are stopped.
+//! Runs the threads of `bench latency`, each with its own kind of load, until they are stopped. Started by `latency`.
 //!
 //! Each pauses between operations: the systems should be busy, but not measured by the length of their queues. (With
 //! pauses of 1 ms two processors are saturated, and the queue is measured.) Everything but the snapshots happens in one

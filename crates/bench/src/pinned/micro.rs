@@ -1,5 +1,5 @@
-//! The counter and reservations alone: nanoseconds of an operation with one to eight threads, and of a cache line's way
-//! from one processor to another.
+//! Times the counter of pinned bytes and reservations alone: nanoseconds of an operation with one to eight threads, and
+//! of a cache line's way from one processor to another. Called by `pinned`; `simulation` starts from its figures.
 //!
 //! A figure is the time from the first thread's start to the last one's end, by the operations of all: on a machine
 //! with two processors, what scales takes half with two threads and no less with more. The smallest of several runs

@@ -1,5 +1,6 @@
-//! `bench pinned`: how often the counter of pinned bytes is shared between threads, in the workload that the mechanism
-//! was published with: a file is allocated and snapshotted, then four jobs write 4 KiB at random places of it.
+//! `bench pinned` measures how often the counter of pinned bytes is shared between threads, in the workload that the
+//! mechanism was published with: a file is allocated and snapshotted, then four jobs write 4 KiB at random places of
+//! it. `main` calls it.
 //!
 //! It runs on Spinney's mount, of a program with the features `ablation` and `lock-statistics`, in three ways that
 //! follow each other in every round, in another order each: with our batch, with the kernel's default of 32, and with

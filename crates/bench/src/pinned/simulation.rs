@@ -1,4 +1,4 @@
-//! Simulates more processors than this machine has.
+//! Simulates the counter of pinned bytes on more processors than this machine has. Called by `pinned`.
 //!
 //! Each of N processors works for a time, and then adds to the counter. With one lock, every addition takes it; with
 //! shards, a fraction of them. The lock is held for the time of an addition (measured with one thread), and, if another

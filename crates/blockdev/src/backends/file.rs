@@ -1,4 +1,5 @@
-//! A device that is a regular file or a block device.
+//! Implements a device over a regular file or a block device: opening and locking it, positioned reads and writes,
+//! discards and flushes. `locator` opens it for a path; tests and benchmarks open it directly.
 
 use super::direct_io::{self, Direct};
 use super::holders::{SYS_BLOCK, loop_device_of};

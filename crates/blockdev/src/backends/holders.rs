@@ -1,4 +1,5 @@
-//! Whether the operating system itself uses a file: attached as a loop device.
+//! Finds out whether the operating system itself uses a file, attached as a loop device. `file` asks before it opens a
+//! file for writing.
 //!
 //! The kernel takes no lock on the file behind a loop device, so only `sysfs` tells.
 

@@ -1,4 +1,5 @@
-//! A device in memory, sparse: only chunks that were written take space.
+//! Implements a device in memory, sparse: only chunks that were written take space. Tests, simulated disks and images
+//! that are built in memory use it.
 
 use crate::convert::{to_u64, to_usize};
 use crate::device::{check_range, check_writable, parts_len};

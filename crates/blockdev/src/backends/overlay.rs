@@ -1,4 +1,5 @@
-//! A copy-on-write device: writes stay in memory, and the device below is only read.
+//! Implements a copy-on-write device: writes stay in memory, and the device below is only read. Used by repairs (to
+//! plan), by read-only opening with a log to replay, and by tests of hostile images.
 
 use crate::convert::{to_u64, to_usize};
 use crate::device::{check_range, parts_len};

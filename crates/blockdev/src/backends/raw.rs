@@ -1,4 +1,5 @@
-//! An open file, a byte of which is the first of a device: positioned system calls, and their errors.
+//! Reads, writes and flushes an open file by positioned system calls, with a start offset: a byte of the file is the
+//! first of the device; makes their errors. Called by `file`, `direct_io` and `ring`.
 
 use crate::convert::to_u64;
 use crate::{Error, Op, Result};

@@ -1,7 +1,7 @@
 //! Read-ahead for direct reads: a small read from a disk also fetches its surroundings, as the page cache would.
 //!
 //! A disk reads 64 KiB in hardly more time than 4. Tree blocks are often near those that are needed next, so their
-//! surroundings are read at once; those of other bytes only after two nearby reads. Caller: `direct`.
+//! surroundings are read at once; those of other bytes only after two nearby reads. Caller: `direct_io`.
 
 use crate::buffer::AlignedBuffer;
 use crate::convert::{to_u64, to_usize};

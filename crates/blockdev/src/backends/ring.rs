@@ -1,6 +1,7 @@
-//! Concurrent writes of one thread, by a ring shared with the kernel (io_uring).
+//! Writes several requests of one thread concurrently, by a ring shared with the kernel (io_uring).
 //!
-//! The kernel reads the buffers of a job until its completion: no function here returns before that. Caller: `direct`.
+//! The kernel reads the buffers of a job until its completion: no function here returns before that. Caller:
+//! `direct_io`.
 
 use crate::buffer::PooledBuffer;
 use crate::convert::to_usize;

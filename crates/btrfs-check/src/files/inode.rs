@@ -1,4 +1,4 @@
-//! One inode: collecting its items, and comparing them. Called by `scan`.
+//! Collects the items of one inode, and compares them with each other. Called by `scan`.
 
 use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeItem, LinkSizes};

@@ -1,4 +1,4 @@
-//! The file pass: inodes, in the order of their keys.
+//! Checks inodes and names, in the order of their keys: the file pass. Called by `run`.
 //!
 //! Nearly all items of an inode are adjacent: `inode` compares them as they are read. Only the other side of a name is
 //! elsewhere: an entry of a directory and the back reference of its inode. Both sides are added up as hashes of (inode,

@@ -1,4 +1,5 @@
-//! One pass over the leaves of a run. Called by the file pass.
+//! Reads the leaves of a run once, and gives the items to `inode` (in this folder), one inode after the other. Called
+//! by the file pass (`mod.rs`).
 
 use btrfs_disk::Key;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};

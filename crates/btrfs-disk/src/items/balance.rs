@@ -1,7 +1,7 @@
-//! TEMPORARY_ITEM of a balance: its arguments. Key: (BALANCE, TEMPORARY_ITEM, 0), in the root tree.
+//! Defines TEMPORARY_ITEM of a balance, which has its arguments. Key: (BALANCE, TEMPORARY_ITEM, 0), in the root tree.
 //!
 //! It exists while a balance runs, so that the balance can resume after a crash or in another program. It does not
-//! record progress.
+//! record progress. Read and written by `balance::run` of `btrfs`.
 
 use std::fmt;
 

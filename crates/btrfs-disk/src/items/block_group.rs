@@ -1,4 +1,5 @@
-//! BLOCK_GROUP_ITEM: how much of a chunk is in use.
+//! Defines BLOCK_GROUP_ITEM, which records how much of a chunk is in use. `btrfs-store` reads and writes it (`space`);
+//! check, rescue and repair use it too.
 //!
 //! Key: (first logical address, BLOCK_GROUP_ITEM, length), in the extent tree or, with the
 //! feature BLOCK_GROUP_TREE, in a tree of their own.

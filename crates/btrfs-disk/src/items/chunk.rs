@@ -1,4 +1,5 @@
-//! CHUNK_ITEM: a range of logical addresses and the device ranges it lies on.
+//! Defines CHUNK_ITEM, which maps a range of logical addresses to the device ranges it lies on. `btrfs-store` writes
+//! it, `btrfs-pool` makes chunks of it; check, rescue and repair read it.
 //!
 //! Key: ([`FIRST_CHUNK_TREE`](crate::key::objectid::FIRST_CHUNK_TREE), CHUNK_ITEM, first logical
 //! address). The superblock repeats the system chunks, each behind its key.

@@ -1,4 +1,5 @@
-//! EXTENT_CSUM: checksums of data, one a sector, packed.
+//! Computes the layout of EXTENT_CSUM, the packed checksums of data, one a sector. Used by `verify`, check, rescue and
+//! repair.
 //!
 //! Key: ([`EXTENT_CSUM`](crate::key::objectid::EXTENT_CSUM), EXTENT_CSUM, address of the first
 //! sector). Items cover no sector twice; a sector without a checksum lies in no item.

@@ -1,4 +1,5 @@
-//! DEV_ITEM and DEV_EXTENT: a device, and the ranges of it that chunks lie on.
+//! Defines DEV_ITEM and DEV_EXTENT: a device, and the ranges of it that chunks lie on. `btrfs-store` reads and writes
+//! them, `btrfs-pool` keeps the devices' items; check and repair read them.
 
 use std::fmt;
 

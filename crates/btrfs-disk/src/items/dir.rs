@@ -1,4 +1,5 @@
-//! DIR_ITEM, DIR_INDEX and XATTR_ITEM: names in a directory, and attributes.
+//! Parses and builds DIR_ITEM, DIR_INDEX and XATTR_ITEM: the names in a directory, and extended attributes. Used by
+//! `dir`, `log` and `subvol` of `btrfs`, by check, rescue and repair.
 //!
 //! All three hold [`DirItem`]s, each followed by its name and then its data (of an attribute).
 //! Keys: (directory, DIR_ITEM, hash of the name), (directory, DIR_INDEX, position),

@@ -1,4 +1,5 @@
-//! EXTENT_ITEM and METADATA_ITEM: allocated extents and their back references.
+//! Parses and builds EXTENT_ITEM and METADATA_ITEM: allocated extents and their back references. `btrfs-store` edits
+//! them (`extent`); check and repair read them.
 //!
 //! Keys: (address, EXTENT_ITEM, bytes) for data, and for tree blocks where the feature
 //! SKINNY_METADATA is off; (address, METADATA_ITEM, level) for tree blocks. An [`ExtentItem`]

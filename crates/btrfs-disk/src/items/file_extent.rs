@@ -1,4 +1,5 @@
-//! EXTENT_DATA: the extents of a file.
+//! Parses and builds EXTENT_DATA: the extents of a file. `extents` of `btrfs` edits them; the store, check, rescue and
+//! repair read them.
 //!
 //! Key: (inode, EXTENT_DATA, first byte in the file). The data of an inline extent follows a
 //! [`FileExtentHead`] in the item; all others are a [`FileExtentItem`].

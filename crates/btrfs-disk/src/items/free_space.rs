@@ -1,4 +1,5 @@
-//! The free-space tree, and the header of the older free space cache.
+//! Defines the items of the free-space tree, and the header of the older free space cache. `btrfs-store` reads and
+//! writes them (`space`); check and repair compare them with the extents.
 //!
 //! Each block group has (start, FREE_SPACE_INFO, length). After it comes either one (start, FREE_SPACE_EXTENT, length)
 //! without data per free range, or bitmaps (start, FREE_SPACE_BITMAP, length) with a set bit per free sector.

@@ -1,4 +1,5 @@
-//! INODE_ITEM: the attributes of stat() and others. Key: (inode number, INODE_ITEM, 0).
+//! Defines INODE_ITEM: the attributes of stat() and others. Key: (inode number, INODE_ITEM, 0). `inode::item` of
+//! `btrfs` reads and writes it; check, rescue and repair use it too.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! INODE_REF and INODE_EXTREF: the names of an inode, seen from the inode.
+//! Parses and builds INODE_REF and INODE_EXTREF: the names of an inode, seen from the inode. `dir::refs` of `btrfs`
+//! edits them; log replay, check, rescue and repair read them.
 //!
 //! Keys: (inode, INODE_REF, directory) holds all names in one directory while they fit;
 //! (inode, INODE_EXTREF, [hash of directory and name](crate::hash::extref_hash)) the others.

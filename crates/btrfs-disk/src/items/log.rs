@@ -1,5 +1,5 @@
-//! DIR_LOG_INDEX: in a log tree, the range of a directory's positions that the log describes in
-//! full. Key: (directory, DIR_LOG_INDEX, first position).
+//! Defines DIR_LOG_INDEX: in a log tree, the range of a directory's positions that the log describes in full. Key:
+//! (directory, DIR_LOG_INDEX, first position). Written by `log::record` of `btrfs`, read by `log::replay`.
 
 use std::fmt;
 

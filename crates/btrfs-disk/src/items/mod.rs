@@ -1,4 +1,4 @@
-//! The items of the trees, one file each.
+//! Defines the items of the trees, one file each.
 //!
 //! Every fixed part is a `#[repr(C)]` struct of little-endian fields that is read in place from
 //! an item's bytes and written with [`OnDisk::bytes`]; items that hold several entries (names,
@@ -11,7 +11,7 @@
 //! Failure: parsing checks bounds only, and fails with [`Corrupt`] at [`crate::error::At::Unknown`]. [`crate::verify`]
 //! checks the values of every item before a block is used.
 //!
-//! Callers: `btrfs-store` and `btrfs` for everything they read and write.
+//! Callers: `btrfs-store` and `btrfs` for everything they read and write; check, rescue and repair.
 
 use crate::error::{Corrupt, Detail};
 

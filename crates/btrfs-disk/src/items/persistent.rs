@@ -1,4 +1,5 @@
-//! PERSISTENT_ITEM: device statistics. Key: (0, PERSISTENT_ITEM, device number).
+//! Defines PERSISTENT_ITEM, the error counters of a device. Key: (0, PERSISTENT_ITEM, device number). `scrub::stats` of
+//! `btrfs` reads and writes it.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! QGROUP_STATUS, QGROUP_INFO, QGROUP_LIMIT and QGROUP_RELATION: quotas.
+//! Defines the items of quotas: QGROUP_STATUS, QGROUP_INFO, QGROUP_LIMIT and QGROUP_RELATION. `btrfs-store` reads and
+//! writes them (`quota`); check and repair compare them with the trees.
 //!
 //! Keys: (0, QGROUP_STATUS, 0), (0, QGROUP_INFO, group), (0, QGROUP_LIMIT, group), and
 //! (group, QGROUP_RELATION, group) in both directions without data.

@@ -1,4 +1,5 @@
-//! ROOT_ITEM: the root block of a tree, and the properties of a subvolume.
+//! Defines ROOT_ITEM: the root block of a tree, and the properties of a subvolume. Used by the store, by `subvol` of
+//! `btrfs`, by check, rescue and repair.
 //!
 //! Key: (tree, ROOT_ITEM, 0), or the generation that a snapshot was made in as offset. Until
 //! 2012 the item ended before [`RootItem::generation_v2`].

@@ -1,4 +1,5 @@
-//! ROOT_REF and ROOT_BACKREF: the directory entry of a subvolume in its parent.
+//! Parses and builds ROOT_REF and ROOT_BACKREF: the directory entry of a subvolume in its parent. `dir::root_refs` of
+//! `btrfs` edits them; check, rescue and repair read them.
 //!
 //! Keys: (parent, ROOT_REF, child) and (child, ROOT_BACKREF, parent), with the same data.
 

@@ -1,4 +1,4 @@
-//! Any item as one line of text: for dumps, checks and errors.
+//! Formats any item as one line of text, for the command `dump` and the example `verify_image`.
 
 use std::fmt;
 

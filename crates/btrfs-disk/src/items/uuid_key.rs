@@ -1,4 +1,5 @@
-//! UUID_KEY_SUBVOL and UUID_KEY_RECEIVED_SUBVOL: from a UUID to subvolumes.
+//! Computes the keys of UUID_KEY_SUBVOL and UUID_KEY_RECEIVED_SUBVOL, which lead from a UUID to subvolumes. Called by
+//! `subvol` of `btrfs`, by check and repair.
 //!
 //! Key: (first half of the UUID, type, second half), both read as little-endian numbers. The
 //! item is an array of subvolume numbers.

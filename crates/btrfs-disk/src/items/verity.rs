@@ -1,4 +1,5 @@
-//! VERITY_DESC_ITEM and VERITY_MERKLE_ITEM: fs-verity's own bytes, passed through.
+//! Defines VERITY_DESC_ITEM, and names VERITY_MERKLE_ITEM: fs-verity's own bytes, passed through. `verify::small` and
+//! the dump of items read the first.
 //!
 //! (inode, VERITY_DESC_ITEM, 0) is a [`VerityDescriptorItem`]; the descriptor itself follows in
 //! items from offset 1 on, the Merkle tree in VERITY_MERKLE_ITEMs from offset 0 on.

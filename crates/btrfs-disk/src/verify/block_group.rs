@@ -1,4 +1,4 @@
-//! The rules of block group items. `tree_block` applies them to each such item.
+//! Verifies block group items. `tree_block` calls it for each such item.
 
 use super::{Context, chunk, end, equal, require};
 use crate::error::{Corrupt, Detail};

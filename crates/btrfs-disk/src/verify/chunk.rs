@@ -1,4 +1,4 @@
-//! The rules of chunks. `tree_block` and `superblock` apply them.
+//! Verifies chunks. `tree_block` calls it for each chunk item, `superblock` for the chunks of the system array.
 
 use super::{Context, end, equal, require};
 use crate::error::{Corrupt, Detail};

@@ -1,4 +1,4 @@
-//! The rules of checksum items. `tree_block` applies them to each such item.
+//! Verifies checksum items. `tree_block` calls it for each such item.
 
 use super::{Context, end, equal, require};
 use crate::convert::{to_u64, u32_len};

@@ -1,4 +1,4 @@
-//! The rules of devices and device extents. `tree_block` applies them to each such item.
+//! Verifies devices and device extents. `tree_block` calls it for each such item.
 
 use super::{Context, end, equal, require};
 use crate::TreeId;

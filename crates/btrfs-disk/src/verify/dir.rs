@@ -1,4 +1,5 @@
-//! The rules of directory entries and extended attributes. `tree_block` applies them to each such item.
+//! Verifies directory entries and extended attributes. `tree_block` calls it for each such item; other rules use the
+//! checks of names and inode keys.
 
 use super::{Context, equal, require};
 use crate::convert::{to_u64, usize_from};

@@ -1,4 +1,4 @@
-//! The rules of extent items and of the references to extents. `tree_block` applies them to each such item.
+//! Verifies extent items and the references to extents. `tree_block` calls it for each such item.
 
 use super::{Context, end, equal, level, require};
 use crate::convert::to_u64;

@@ -1,4 +1,4 @@
-//! The rules of file extents. `tree_block` applies them to each such item.
+//! Verifies file extents. `tree_block` calls it for each such item.
 
 use super::{Context, end, equal, require};
 use crate::convert::to_u64;

@@ -1,4 +1,4 @@
-//! The rules of the free-space tree. `tree_block` applies them to each such item.
+//! Verifies the items of the free-space tree. `tree_block` calls it for each such item.
 
 use super::{Context, end, require};
 use crate::error::{Corrupt, Detail};

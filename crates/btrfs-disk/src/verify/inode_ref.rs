@@ -1,4 +1,4 @@
-//! The rules of back references from inodes to names. `tree_block` applies them to each such item.
+//! Verifies back references from inodes to names. `tree_block` calls it for each such item.
 
 use super::{Context, dir, require};
 use crate::error::{Corrupt, Detail};

@@ -1,4 +1,4 @@
-//! Verification of tree blocks and superblocks, before they are used and before they are written.
+//! Verifies tree blocks and superblocks, before they are used and before they are written.
 //!
 //! [`block`] runs on every tree block read, and [`content`] on every block before its checksum is computed and it is
 //! written; [`superblock`] and [`superblock_fields`] do the same for superblocks. They check a block by itself and

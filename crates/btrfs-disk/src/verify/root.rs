@@ -1,4 +1,4 @@
-//! The rules of roots and of the names of subvolumes. `tree_block` applies them to each such item.
+//! Verifies roots and the names of subvolumes. `tree_block` calls it for each such item.
 
 use super::{Context, dir, level, require};
 use crate::TreeId;

@@ -1,5 +1,5 @@
-//! The rules of items that are rare and simple. Types without a rule pass through. `tree_block` applies them to each
-//! such item.
+//! Verifies items that are rare and simple; types without a rule pass. `tree_block` calls it for each item that no
+//! other module verifies.
 
 use super::{Context, require};
 use crate::convert::to_u64;

@@ -1,4 +1,4 @@
-//! The rules of superblocks. Called when a superblock is read, and before it is written.
+//! Verifies superblocks. The module `superblock` of this crate calls it when one is read, and before one is written.
 
 use codec::ChecksumType;
 use zerocopy::IntoBytes;

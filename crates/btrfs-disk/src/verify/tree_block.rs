@@ -1,4 +1,5 @@
-//! The rules of a tree block as a whole, and the dispatch to the rules of its items.
+//! Verifies a tree block as a whole, and calls the module for each type of its items. The store calls [`block`] for
+//! each block read and [`content`] for each block it writes; check and repair call [`block`] too.
 
 use zerocopy::FromBytes;
 

@@ -1,4 +1,4 @@
-//! DUP: each stripe is a whole copy, usually on one device.
+//! Maps bytes of chunks with the profile DUP: each stripe is a whole copy, usually on one device. Called by `profile`.
 
 use super::{Place, Shape};
 

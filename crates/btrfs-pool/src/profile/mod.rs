@@ -1,4 +1,4 @@
-//! Profiles: the mapping of a chunk's bytes to its stripes, as pure functions, one file per profile.
+//! Maps a chunk's bytes to its stripes, as pure functions, one file per profile.
 //!
 //! Given the shape of a chunk, a profile computes the stripe and offset of a byte of a mirror, the length of the
 //! contiguous run there, and the byte of the chunk at an offset of a stripe. Profiles know no addresses or devices and

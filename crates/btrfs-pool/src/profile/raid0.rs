@@ -1,4 +1,4 @@
-//! RAID0: 64 KiB rows alternate between the stripes.
+//! Maps bytes of chunks with the profile RAID0: 64 KiB rows alternate between the stripes. Called by `profile`.
 //!
 //! ```text
 //! stripe 0: rows 0 3 6    stripe 1: rows 1 4 7    stripe 2: rows 2 5 8

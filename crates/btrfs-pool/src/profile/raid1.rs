@@ -1,4 +1,5 @@
-//! RAID1, RAID1C3, RAID1C4: each stripe is a whole copy, on a device of its own.
+//! Maps bytes of chunks with the profiles RAID1, RAID1C3 and RAID1C4: each stripe is a whole copy, on a device of its
+//! own. Called by `profile`.
 
 use super::{Place, Shape};
 

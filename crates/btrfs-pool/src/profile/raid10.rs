@@ -1,4 +1,5 @@
-//! RAID10: 64 KiB rows alternate between pairs of stripes; both stripes of a pair have the same contents.
+//! Maps bytes of chunks with the profile RAID10: 64 KiB rows alternate between pairs of stripes; both stripes of a pair
+//! have the same contents. Called by `profile`.
 //!
 //! ```text
 //! stripes 0 and 1: rows 0 2 4    stripes 2 and 3: rows 1 3 5

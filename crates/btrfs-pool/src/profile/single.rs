@@ -1,4 +1,4 @@
-//! Single: the chunk is its one stripe.
+//! Maps bytes of chunks with the profile single: the chunk is its one stripe. Called by `profile`.
 
 use super::{Place, Shape};
 

@@ -1,5 +1,4 @@
-//! Resumable receipts: continuing after a break, from the same stream or its rest. `Receiver` calls them for each
-//! stream.
+//! Continues receipts after a break, from the same stream or its rest. `Receiver` calls it for each stream.
 
 use super::{Building, Left, Receiver, Resumable};
 use crate::error::{Cause, Error, Result};

@@ -1,4 +1,5 @@
-//! Commands that change file contents: writes, encoded writes, allocation and clones. Called by `Target::apply`.
+//! Applies commands that change file contents: writes, encoded writes, allocation and clones. Called by
+//! `Target::apply`.
 
 use super::{SECTOR_SIZE, Target, codec_of};
 use crate::error::Cause;

@@ -1,4 +1,4 @@
-//! [`Target`]: the subvolume being built.
+//! [`Target`]: applies the commands of a stream to the subvolume being built.
 //!
 //! Commands follow the order in which the sender walked its files, so the directory of the last path and the last
 //! written file are cached for the next command. Commands that change names drop both.

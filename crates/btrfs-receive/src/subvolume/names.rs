@@ -1,4 +1,4 @@
-//! Commands that create, rename and remove directory entries. Called by `Target::apply`.
+//! Applies commands that create, rename and remove directory entries. Called by `Target::apply`.
 
 use super::Target;
 use crate::error::Cause;

@@ -1,4 +1,4 @@
-//! Writes the items of names in directories and inodes, as decided by `names`.
+//! Writes the items of names in directories and inodes, as decided by `names`. Called by `names` and `roots`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

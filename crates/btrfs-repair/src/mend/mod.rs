@@ -1,4 +1,5 @@
-//! The changes of each step: edits of items, as far as possible without touching the image.
+//! Collects the changes of each repair step as edits of items, as far as possible without touching the image: one
+//! mender for each kind of damage.
 //!
 //! A mender reads the trees, not the findings, of which a report keeps only some: so it repairs all damage of its kind
 //! at once. Items that the verifier refuses count as absent.

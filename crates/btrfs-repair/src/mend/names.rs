@@ -1,6 +1,6 @@
-//! Repairs names. Each is in three items: by name and by position in its directory, and in a back reference of its
-//! inode. A name in two of them is kept; a name in only one is kept where the inode would have none otherwise. An inode
-//! that still has none gets one in `lost+found`.
+//! Repairs the names of files. Each is in three items: by name and by position in its directory, and in a back
+//! reference of its inode. A name in two of them is kept; a name in only one is kept where the inode would have none
+//! otherwise. An inode that still has none gets one in `lost+found`. Called by `round`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! How long leaves of log trees are locked for writing.
+//! Measures how long leaves of log trees are locked for writing. `tree/write_path` starts the clock; the benchmark of
+//! the log takes the times.
 
 /// Locks of log-tree leaves since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! File extent items made in the locked leaf. Called by the tree layer in measurements.
+//! Makes file extent items in the locked leaf, as an earlier implementation did. Called by `tree/replace` in
+//! measurements.
 
 /// Bytes of the fields of a file extent item, in their order.
 const FIELDS: [usize; 10] = [8, 8, 1, 1, 2, 1, 8, 8, 8, 8];

@@ -1,4 +1,4 @@
-//! Switches for benchmarks and tests: earlier implementations, clocks, deliberate bugs.
+//! Holds switches for benchmarks and tests: earlier implementations, clocks, deliberate bugs.
 //!
 //! Everything here is decided by the feature `ablation`. Without it every question is answered
 //! by a constant, every clock is empty, and nothing of it is in the program. With it the switches

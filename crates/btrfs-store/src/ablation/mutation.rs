@@ -1,5 +1,5 @@
-//! Deliberate bugs: each is one line where it would be made by mistake. Tests turn them on to prove that a check finds
-//! them.
+//! Lists deliberate bugs: each is one line where it would be made by mistake. The mutation tests of `testkit` turn them
+//! on to prove that a check finds them; `log`, `txn` and the crate `btrfs` ask whether one is on.
 
 /// A mistake that a programmer could make in the log, or with what `stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

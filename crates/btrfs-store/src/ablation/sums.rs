@@ -1,4 +1,5 @@
-//! The form of sums that many threads change (pinned bytes), which benchmarks choose.
+//! Chooses the form of sums that many threads change (pinned bytes). The benchmark `pinned` sets it; `space/counters`
+//! reads it.
 
 /// The way of every counter that is made from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

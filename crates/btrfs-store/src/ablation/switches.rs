@@ -1,4 +1,5 @@
-//! Older ways of doing things. Benchmarks turn them on to compare.
+//! Switches older ways of doing things on and off. Benchmarks and mount options (`spinney`) set the switches to
+//! compare; `log/edit`, `extent/csum_tree` and the crate `btrfs` read them.
 
 #[cfg(feature = "ablation")]
 mod state {

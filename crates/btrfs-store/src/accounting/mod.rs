@@ -1,4 +1,4 @@
-//! The subvolumes that reach an extent, from which quotas are counted.
+//! Finds the subvolumes that reach an extent, from which quotas are counted.
 //!
 //! Back references name the tree that an extent was counted for, or the block that leads to it. A tree that shares that
 //! block, or one above it, reaches the extent too; so the search goes up, block by block, to the roots of trees. Most

@@ -1,4 +1,5 @@
-//! The subvolumes that reach an extent, in one state. Called by `txn/quotas`, before and after the changes of a commit.
+//! Finds the subvolumes that reach an extent, in one state. Called by `txn/quotas`, before and after the changes of a
+//! commit.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Reading the trees of one state of the file system by address. Called by `reach`.
+//! Reads the trees of one state of the file system by address. Called by `reach` and `txn/quotas`.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! Back references: the holders of an extent, queued changes included. Called by relocation, quotas and overwrites in
-//! place.
+//! Finds the holders of an extent from its back references, queued changes included. Called by relocation, quotas and
+//! overwrites in place.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! How reference counts change when a possibly shared tree block is copied or dropped.
+//! Decides how reference counts change when a possibly shared tree block is copied or dropped. Called by `txn/host` for
+//! copies and by `txn/drop_tree` for deletions.
 //!
 //! A block's pointers are counted in one of two ways. *Normal*: each child (or data extent)
 //! names the tree that owns the block. *Shared*: each names the block's address, and the

@@ -1,4 +1,5 @@
-//! Checksums of file data: one per sector, in runs.
+//! Reads, inserts and deletes checksums of file data in the checksum tree: one per sector, in runs. Called by
+//! `extent/apply` and `log`, and through `Store` by reads and writes of data.
 //!
 //! Key: (`EXTENT_CSUM`, `EXTENT_CSUM`, address of the first sector); the item is an array of
 //! checksums of consecutive sectors. Items never overlap and may end and start anywhere, also

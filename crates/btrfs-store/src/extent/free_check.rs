@@ -1,4 +1,5 @@
-//! Whether space that the free-space tree gave is really free, by the extent tree.
+//! Checks by the extent tree whether space that the free-space tree gave is really free. Called by the engine (for data
+//! and log blocks) and by `extent/apply`.
 //!
 //! The free-space tree and the extent tree agree about every byte, unless the image is damaged or hostile. Writing to
 //! space that was not looked up would then overwrite live data, so space for data and blocks of logs is looked up when

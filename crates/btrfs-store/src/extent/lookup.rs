@@ -1,5 +1,5 @@
-//! The current number of references to an extent: the extent tree plus queued changes. Called by the COW rules and by
-//! scrub.
+//! Finds the current number of references to an extent: the extent tree plus queued changes. Called when blocks are
+//! copied (`txn/host`), by relocation and by scrub.
 
 use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::ExtentFlags;

@@ -1,4 +1,4 @@
-//! Extents and their references: extent items, back references and checksums of data.
+//! Keeps extents and their references: extent items, back references and checksums of data.
 //!
 //! Every tree block and data extent has an item in the extent tree that counts its
 //! references and names their holders. Changes are not made there at once: they are values

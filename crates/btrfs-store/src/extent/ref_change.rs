@@ -1,4 +1,5 @@
-//! One change of the references to an extent, as a value. Tree edits and file operations push them to the queue.
+//! Describes one change of the references to an extent, as a value. Tree edits and file operations push them to the
+//! queue.
 
 use btrfs_disk::{Generation, InodeNo, Logical, TreeId};
 

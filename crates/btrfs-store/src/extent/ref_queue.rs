@@ -1,4 +1,5 @@
-//! The running transaction's reference changes, merged by extent ("delayed refs").
+//! Queues the running transaction's reference changes, merged by extent ("delayed refs"). `txn/host` pushes them; the
+//! commit and drains apply them.
 //!
 //! The extent tree describes its own blocks, so changing it at once for each change would
 //! recurse, and most changes are undone before the commit: a block copied twice in one transaction was freed once.

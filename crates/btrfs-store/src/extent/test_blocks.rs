@@ -1,4 +1,4 @@
-//! Tree blocks made by hand, as far as references are concerned.
+//! Makes tree blocks by hand, as far as references are concerned. The tests of `extent` use it.
 
 use btrfs_disk::items::OnDisk;
 use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, Item, KEY_PTR_SIZE, KeyPtr};

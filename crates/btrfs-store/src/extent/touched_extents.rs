@@ -1,4 +1,5 @@
-//! Extents whose holders changed in the running transaction, for quotas.
+//! Records the extents whose holders changed in the running transaction, for quotas. `txn/host` and `txn/quotas` fill
+//! it; the commit counts them (`txn/quotas`).
 //!
 //! The queue of reference changes cannot answer this: where a tree copies a shared leaf and then drops one of the
 //! references that the copy gained, the queue has no change left, though one tree less reaches the extent.

@@ -1,5 +1,5 @@
-//! The references that a tree block's pointers hold, as changes. Pure. Called by copies, snapshots and deletions of
-//! trees.
+//! Computes the references that a tree block's pointers hold, as changes. Pure. Called by copies, snapshots and
+//! deletions of trees.
 
 use btrfs_disk::error::At;
 use btrfs_disk::items::FileExtent;

@@ -1,4 +1,4 @@
-//! Insertions into log trees. Called by handles that record an fsync.
+//! Inserts items into log trees. Called by handles that record an fsync (`btrfs`, `log/record`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Log trees: the state that fsyncs made durable between two commits.
+//! Writes and reads log trees: the state that fsyncs made durable between two commits.
 //!
 //! ```text
 //! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume

@@ -1,4 +1,4 @@
-//! The log that a crash left behind: found, verified, and its space reserved until it is replayed.
+//! Finds and verifies the log that a crash left behind, and reserves its space until it is replayed.
 //!
 //! ```text
 //! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume

@@ -1,4 +1,4 @@
-//! Making a log durable.
+//! Makes a log durable. Called by the file system's fsync (`btrfs`, `log/record`).
 //!
 //! Threads sync as groups: a thread that finds no sync running leads one, waits for the threads that are inserting
 //! items to be synced, and makes the whole log durable; threads that come later wait for the next sync. A thread that

@@ -1,4 +1,4 @@
-//! Changes to quota groups on request: groups, members, limits. Called by `store/quotas`.
+//! Changes quota groups on request: groups, members, limits. Called by `store/quotas`.
 
 use btrfs_disk::flags::{QgroupLimitFlags, QgroupStatusFlags};
 use btrfs_disk::key::item_type::{QGROUP_LIMIT, QGROUP_RELATION};

@@ -1,4 +1,5 @@
-//! The groups and their numbers. The other modules of quotas work on them.
+//! Holds the quota groups and their numbers in memory. The other modules of `quota` and the commit (`txn/quotas`)
+//! change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

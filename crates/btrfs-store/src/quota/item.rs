@@ -1,4 +1,5 @@
-//! Groups as items of the quota tree. Read at open, written by the commit (`txn/quotas`).
+//! Reads quota groups from the items of the quota tree, and writes them back. Read at open, written by the commit
+//! (`txn/quotas`).
 
 use btrfs_disk::flags::QgroupStatusFlags;
 use btrfs_disk::items::{OnDisk, QgroupInfoItem, QgroupLimitItem, QgroupStatusItem};

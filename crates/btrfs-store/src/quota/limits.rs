@@ -1,4 +1,5 @@
-//! The limits of quota groups, checked before a subvolume takes more space. Called by reservations for data.
+//! Checks the limits of quota groups, before a subvolume takes more space. Called by `store/quotas`, for reservations
+//! of data.
 
 use std::sync::Arc;
 

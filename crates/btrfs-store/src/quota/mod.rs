@@ -1,4 +1,4 @@
-//! Quota groups ("qgroups") in memory: bytes that each refers to, bytes exclusive to it, and their limits.
+//! Keeps quota groups ("qgroups") in memory: bytes that each refers to, bytes exclusive to it, and their limits.
 //!
 //! A subvolume has a group of level 0; groups of higher levels have others as members. An extent that some of a
 //! group's subvolumes reach counts once for it (`rfer`), and as its own (`excl`) where no other subvolume reaches it.

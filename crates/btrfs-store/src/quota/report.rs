@@ -1,4 +1,4 @@
-//! Groups as they are shown. Called by `store/quotas`.
+//! Makes reports of quota groups. Called by `store/quotas`, for the command line and the ioctls of `btrfs`.
 
 use btrfs_disk::QgroupId;
 use btrfs_disk::flags::QgroupStatusFlags;

@@ -1,8 +1,9 @@
-//! The blocks that a move changes: those that move, and all that lead to them, up to the roots of their trees.
+//! Finds the blocks that a relocation changes: those that move, and all that lead to them, up to the roots of their
+//! trees.
 //!
 //! Found through the back references, so that the cost depends on the number of such blocks, however large the trees
-//! are. Called by the only handle of a fresh transaction: the extent tree is exact, and the queue of reference changes
-//! is empty.
+//! are. `store/relocation` calls it, with the only handle of a fresh transaction: the extent tree is exact, and the
+//! queue of reference changes is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Copies data extents to new places while nothing writes to them.
+//! Copies data extents to new places while nothing writes to them. Called by `store/relocation`.
 //!
 //! Data is never overwritten in place, except in NOCOW files, and the caller has stopped those writes in this group.
 

@@ -1,4 +1,5 @@
-//! The trees (`TREE_RELOC`) that an interrupted relocation of the kernel left, one for each subvolume.
+//! Finds the trees (`TREE_RELOC`) that an interrupted relocation of the kernel left, one for each subvolume, and what
+//! goes with them. Called by `store/relocation`, which deletes them.
 //!
 //! Each has the contents of its subvolume: moved blocks, blocks not moved yet, and blocks that both trees have.
 //! Deleting it loses nothing, whether or not its blocks were exchanged with those of the subvolume: the kernel

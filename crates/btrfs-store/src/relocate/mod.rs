@@ -1,4 +1,4 @@
-//! Relocation: the contents of a block group are moved out of it; shared blocks and extents stay shared.
+//! Moves the contents of a block group out of it (relocation); shared blocks and extents stay shared.
 //!
 //! ```text
 //! close   nothing more is allocated from the group

@@ -1,4 +1,4 @@
-//! The move itself: every block of a closure is made anew. Called by `store/relocation`.
+//! Makes every block of a closure anew, with pointers to the new places: the move itself. Called by `store/relocation`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

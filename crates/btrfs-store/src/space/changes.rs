@@ -1,5 +1,5 @@
-//! The changes of a block group since its items were written, and the device ranges of removed chunks. Recorded by
-//! `group`, taken by the commit.
+//! Records the changes of a block group since its items were written, and the device ranges of removed chunks. Filled
+//! by `group`, taken by the commit.
 
 use super::free_map::Run;
 

@@ -1,4 +1,5 @@
-//! Charges for queued changes of extent references, for which the commit copies blocks, and when that commit is due.
+//! Charges queued changes of extent references, for which the commit copies blocks, to metadata space, and says when
+//! that commit is due. `txn/host` and `txn/handle` charge; the commit and `txn/drain` return charges.
 //!
 //! A queued change is charged to `delayed` of metadata when it is queued, and the charge is returned when the change
 //! has been applied: by the commit, or before it by a drain, which uses a reservation of its own where there is plenty

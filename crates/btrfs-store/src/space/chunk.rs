@@ -1,4 +1,4 @@
-//! Growing: a new chunk, its ranges on devices, and its items.
+//! Plans and adds a new chunk: its ranges on devices, and its items. Called by `store/growth` and `make`.
 //!
 //! The plan is pure and follows the kernel (`btrfs_create_chunk`): a chunk is as long as
 //! its kind allows and no longer than a tenth of all devices, and shrinks to the longest

@@ -1,4 +1,4 @@
-//! A sum that many threads change and few read.
+//! Keeps a sum that many threads change and few read. `space/account` keeps the bytes of each kind of space in it.
 //!
 //! Every thread adds to a shard of its own; a shard that has gathered a batch moves it to the total. Reading the total
 //! costs one load and is wrong by at most `shards * batch`; the exact sum visits every shard. [`compare_sum`] asks for

@@ -1,4 +1,4 @@
-//! The free space of one block group, or of one device, as a set of runs in memory.
+//! Keeps the free space of one block group, or of one device, as a set of runs in memory.
 //!
 //! Runs are keyed by their *end*: an allocation from the front of a run, as nearly all allocations are, then changes
 //! one value in place and moves no key. A second index sorts the runs into classes by the power of two of their length;

@@ -1,5 +1,5 @@
-//! Whether the free space of a group is kept as extents or as bitmaps: the smaller form is used, as in the kernel.
-//! Pure. Called by `free_space_tree`.
+//! Decides whether the free space of a group is kept as extents or as bitmaps: the smaller form is used, as in the
+//! kernel. Pure. Called by `free_space_tree`.
 
 use btrfs_disk::Key;
 use btrfs_disk::convert::{to_u64, to_usize};

@@ -1,4 +1,4 @@
-//! The free-space tree: the free runs of every block group, on disk.
+//! Reads and writes the free-space tree: the free runs of every block group, on disk.
 //!
 //! A commit's changes are applied group by group in ascending order. Changes that lie close together are planned on one
 //! piece of the tree that is read once; of old and new runs only those items are touched that differ, and where a run

@@ -1,4 +1,5 @@
-//! The size of the global reserve: metadata space for commits, and for removals on a full volume. Called by `reserve`.
+//! Computes the size of the global reserve: metadata space for commits, and for removals on a full volume. Called by
+//! `reserve`.
 
 /// The largest global reserve (the kernel's limit too).
 const GLOBAL_MAX: u64 = 512 << 20;

@@ -1,5 +1,5 @@
-//! One block group: its free space, its pinned space, and the changes since its items were last written. Called by
-//! allocation, pinning and relocation.
+//! Keeps one block group: its free space, its pinned space, and the changes since its items were last written. Called
+//! by allocation, pinning and relocation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

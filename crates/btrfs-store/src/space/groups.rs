@@ -1,4 +1,5 @@
-//! All block groups: by address, and by kind for allocation.
+//! Holds all block groups, and finds them by address, and by kind for allocation. Called by `Space` (`space/mod.rs`),
+//! which owns them.
 
 #![expect(clippy::indexing_slicing, reason = "accounts are numbered here, below the number of accounts")]
 

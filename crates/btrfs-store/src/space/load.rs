@@ -1,4 +1,4 @@
-//! Block groups and their free space, read from disk. Called at open, and when loaded space runs short.
+//! Reads block groups and their free space from disk. Called at open, and when loaded space runs short.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The free space of the logical address space: which operations get it, and how it is recorded on disk.
+//! Manages the free space of the logical address space: which operations get it, and how it is recorded on disk.
 //!
 //! The address space is cut into block groups, one per chunk, each for data, metadata or
 //! the chunk tree (or, mixed, for the first two). A group's free runs are kept in memory

@@ -1,5 +1,6 @@
-//! Preparing space for data before it runs out: loading free space of groups, and adding chunks. The free space of the
-//! last percent of a chunk is in small pieces, and files put there would be, too.
+//! Decides when to prepare space for data before it runs out: loading free space of groups, and adding chunks. The free
+//! space of the last percent of a chunk is in small pieces, and files put there would be, too. Called by
+//! `store/growth`.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! How full the file system is, for reports.
+//! Reports how full the file system is. Called by `Store`, for the status of a volume (`btrfs`, `open_volume/status`).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Reservations of space: an operation fails with `NoSpace` here, before it changes anything, and nowhere later.
+//! Reserves space: an operation fails with `NoSpace` here, before it changes anything, and nowhere later. `Store`
+//! reserves for each operation; `txn` and `relocate` pay from the reservations.
 //!
 //! Everything that will allocate reserves first, before it holds any lock, so that running
 //! out is an error at the edge and never in the middle. Per account one number decides:

@@ -1,4 +1,4 @@
-//! Retiring empty block groups: their device ranges can become chunks of any kind or, at the end of the device, be
+//! Retires empty block groups: their device ranges can become chunks of any kind or, at the end of the device, be
 //! returned to the host.
 //!
 //! Nothing in the last commit lies in such a group, so its ranges may be reused at once; a crash brings back the chunk,

@@ -1,4 +1,5 @@
-//! The bytes that block groups add to the accounts and remove from them, and whether another chunk can be allocated.
+//! Counts the bytes that block groups add to the accounts and remove from them, and whether another chunk can be
+//! allocated. Called by `space/mod.rs` when a group is added, and by `retire`.
 //!
 //! [`super::reserve`] uses the accounts; [`super::retire`] decides which group is removed.
 

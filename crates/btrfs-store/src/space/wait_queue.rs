@@ -1,4 +1,5 @@
-//! The queue of removals that wait for space on a full volume, served in order of arrival.
+//! Queues removals that wait for space on a full volume, and serves them in order of arrival. `space/reserve` and
+//! `Store` wait in it.
 //!
 //! ```text
 //! Accounts::reserve fails --> WaitQueue::join --> first? --> try again --> granted: the place is dropped

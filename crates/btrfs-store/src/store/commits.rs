@@ -1,4 +1,5 @@
-//! Commits and flushes, and which transaction is durable. Called by the crate above.
+//! Commits and flushes, and tells which transaction is durable: methods of `Store`. Called by the crate `btrfs` (fsync,
+//! writeback, balance).
 
 use btrfs_disk::Generation;
 

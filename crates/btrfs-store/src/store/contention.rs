@@ -1,4 +1,5 @@
-//! Contention counters: background work (balance, deletion) checks them and yields to foreground requests.
+//! Counts the handles that were begun, so that background work sees foreground requests and yields to them. Called by
+//! the balance and the deletion of subvolumes of the crate `btrfs`.
 
 use super::Store;
 

@@ -1,4 +1,5 @@
-//! Names, numbers and sizes of the store's devices, for reports.
+//! Reports names, numbers and sizes of the store's devices. The crate `btrfs` calls it for the status of a volume,
+//! ioctls and shrinking.
 //!
 //! Sizes include chunks that the running transaction made. It cannot fail.
 

@@ -1,4 +1,5 @@
-//! Adding and removing chunks, and the size of the volume.
+//! Adds and removes chunks, and changes the size of the volume. `Store` grows with it when a reservation needs space;
+//! the crate `btrfs` calls it to resize.
 //!
 //! Each change happens in the running transaction, paid from the global reserve, under the lock for growing.
 //!

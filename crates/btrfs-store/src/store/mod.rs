@@ -1,4 +1,4 @@
-//! The store: the interface that the file system is written against.
+//! Offers the store to the file system: [`Store`], the interface that it is written against.
 //!
 //! It is opened or made on devices, and then gives handles on its running transaction, trees, and space: reservations
 //! before anything is changed, which load, grow, shrink and commit where that helps. `growth` adds and removes chunks,

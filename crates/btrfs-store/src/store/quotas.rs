@@ -1,4 +1,5 @@
-//! Quotas, as the crate above uses them: reports, limits, changes.
+//! Reports quotas, checks their limits and changes them: methods of `Store`. The crate `btrfs` calls them for writes,
+//! ioctls and the command line.
 
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::items::RootItem;

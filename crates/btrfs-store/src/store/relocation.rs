@@ -1,4 +1,4 @@
-//! Emptying block groups, step by step: see [`crate::relocate`].
+//! Empties block groups, step by step: see [`crate::relocate`]. The balance of the crate `btrfs` calls it.
 
 use std::sync::Arc;
 

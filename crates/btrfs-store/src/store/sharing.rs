@@ -1,5 +1,6 @@
-//! Sharing of extents and leaves, exactly: for reports, not for decisions about writing ([`Store::is_data_shared`] errs
-//! on the safe side, and is cheaper).
+//! Finds how extents and leaves are shared, exactly: for reports, not for decisions about writing
+//! ([`Store::is_data_shared`] errs on the safe side, and is cheaper). Called by `btrfs` (`file/shared_extents`,
+//! `send/clones`).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Views: reading one committed state while others write. Used by scrub, send and checks of a mounted volume.
+//! Opens views: reading one committed state while others write. Used by scrub, send and checks of a mounted volume.
 
 use std::sync::Arc;
 

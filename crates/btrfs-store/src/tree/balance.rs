@@ -1,4 +1,4 @@
-//! After a removal: empty blocks are freed, small ones merged with a neighbour, the root lowered. Called by edits that
+//! Frees empty blocks after a removal, merges small ones with a neighbour, and lowers the root. Called by edits that
 //! remove items.
 
 #![expect(

@@ -1,4 +1,4 @@
-//! A tree block in memory, and the trait of its source. Used by the whole tree layer.
+//! Defines a tree block in memory with its lock, and the trait of its source. Used by the whole tree layer.
 
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId, verify};
 

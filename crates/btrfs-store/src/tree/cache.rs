@@ -1,4 +1,5 @@
-//! The cache of tree blocks: sharded by address, bounded, second chance for blocks in use.
+//! Caches tree blocks: sharded by address, bounded, second chance for blocks in use. `tree/forest` owns the cache, and
+//! reads blocks through it.
 //!
 //! Blocks that something else holds (a reader, or the transaction that made them dirty) are
 //! never evicted, so the bound is one for idle blocks.

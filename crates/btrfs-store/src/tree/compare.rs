@@ -1,4 +1,4 @@
-//! The differences between two trees, in the order of keys. Blocks that both have are skipped.
+//! Finds the differences between two trees, in the order of keys. Blocks that both have are skipped.
 //!
 //! Two trees with a common origin, as a subvolume and its snapshot, share every unchanged block: the same address and
 //! generation. Only pointers to different blocks are followed.

@@ -1,4 +1,4 @@
-//! Cutting bytes out of an item: one item or two stay, in the same leaf. Called by the checksum tree.
+//! Cuts bytes out of an item: one item or two stay, in the same leaf. Called by the checksum tree.
 
 #![expect(clippy::indexing_slicing, reason = "the place of the cut is looked for in the item itself")]
 

@@ -1,4 +1,4 @@
-//! The edits a transaction makes to trees. Called by handles and by the commit.
+//! Edits trees for a transaction: inserts, changes and removes items. Called by handles and by the commit.
 
 #![expect(
     clippy::indexing_slicing,

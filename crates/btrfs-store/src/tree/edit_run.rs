@@ -1,4 +1,4 @@
-//! Changes of items that lie side by side: their leaf is found once, locked once, and laid out once. Called by
+//! Changes items that lie side by side: their leaf is found once, locked once, and laid out once. Called by
 //! `extent/apply`.
 
 use btrfs_disk::Key;

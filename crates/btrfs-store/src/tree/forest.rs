@@ -1,4 +1,5 @@
-//! Trees, and the parts they share: the block cache and the source of blocks. The engine opens its trees in one forest.
+//! Holds trees, and the parts they share: the block cache and the source of blocks. The engine opens its trees in one
+//! forest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

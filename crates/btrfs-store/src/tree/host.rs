@@ -1,4 +1,5 @@
-//! The transaction as trees see it. `txn/host` implements it.
+//! Defines the transaction as trees see it: the trait [`Host`]. `txn/host` and `log/edit` implement it; every edit of a
+//! tree calls it.
 
 use btrfs_disk::{Generation, Logical};
 

@@ -1,4 +1,4 @@
-//! Fields of a tree block, read and written in place.
+//! Reads and writes the fields of a tree block in place.
 //!
 //! A block stays in memory as its on-disk bytes, so an edit is a few moves of memory and a commit writes those bytes.
 //! Offsets and sizes come from the format: a 101-byte header, then 25-byte item headers with their data stacked from

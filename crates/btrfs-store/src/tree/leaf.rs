@@ -1,7 +1,7 @@
-//! Edits of one leaf in place: insert, remove, resize, move items to a neighbour.
+//! Edits one leaf in place: insert, remove, resize, move items to a neighbour.
 //!
 //! Item data is stacked from the end of the block without gaps, in the order of the items, so each edit moves the data
-//! of the items after it as one piece. Called by edits.
+//! of the items after it as one piece. Called by the other modules of `tree`: edits, splits and merges.
 
 #![expect(
     clippy::indexing_slicing,

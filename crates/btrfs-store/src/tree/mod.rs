@@ -1,4 +1,4 @@
-//! Copy-on-write B-trees of items.
+//! Reads and edits copy-on-write B-trees of items.
 //!
 //! A tree block stays in memory as its on-disk bytes, under a lock of its own. A reader
 //! goes down with read locks, holding the parent until it has the child. A writer first

@@ -1,4 +1,4 @@
-//! Taking a tree apart from its end, block by block. Called by `txn/drop_tree` and `txn/drop_resume`.
+//! Takes a tree apart from its end, block by block. Called by `txn/drop_tree` and `txn/drop_resume`.
 
 use crate::Result;
 

@@ -1,4 +1,4 @@
-//! Searching and scanning, with read locks handed from parent to child. All readers of trees call it.
+//! Searches and scans trees, with read locks handed from parent to child. All readers of trees call it.
 
 use btrfs_disk::{Generation, Key, Logical};
 

@@ -1,6 +1,6 @@
-//! The tree's side of relocation: blocks that get another address and keep their contents.
+//! Gives blocks of a tree another address; they keep their contents (the tree's side of relocation).
 //!
-//! Called while no other thread changes any tree; readers continue.
+//! Called by `relocate`, while no other thread changes any tree; readers continue.
 
 use btrfs_disk::{Generation, Key, Logical};
 

@@ -1,4 +1,4 @@
-//! Replacing the items of a range in one go.
+//! Replaces the items of a range in one go.
 //!
 //! ```text
 //! one leaf, copied already     locked alone, nothing above; same keys and sizes: bytes only

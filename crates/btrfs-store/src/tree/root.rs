@@ -1,4 +1,5 @@
-//! The first block of a new tree, and a level above that of one that is copied. Called by make, snapshots and logs.
+//! Makes the first block of a new tree, and the level above a root that is copied or split. Called by make, snapshots,
+//! logs and `split`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Before a leaf is split: a neighbour that has room takes some of its items.
+//! Moves items of a full leaf to a neighbour that has room, before the leaf is split.
 //!
 //! Items inserted between others, as inline data of a file whose inode is already there, would leave half-full leaves
 //! all over the tree: a volume of small files held two thirds of what fits. Sharing with a neighbour that has to be

@@ -1,4 +1,4 @@
-//! Making room: splitting leaves, nodes and the root on a locked path. Called by edits that insert or grow items.
+//! Makes room: splits leaves, nodes and the root on a locked path. Called by edits that insert or grow items.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,5 @@
-//! Helpers for block contents: the children of a node, and the last change before a write.
+//! Lists the children of a node, and makes the last change to a block before it is written. Called by `relocate` and
+//! `txn` (deletions, `write_out`).
 
 use btrfs_disk::{Generation, Key, Logical};
 

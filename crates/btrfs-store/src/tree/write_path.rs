@@ -1,4 +1,4 @@
-//! The way down to a leaf for writing.
+//! Goes down to a leaf for writing, and locks the way. Called by all edits of the module `tree`.
 //!
 //! Two ways: the cheap one locks only the leaf for writing, and works when the leaf was
 //! copied in this transaction and the change stays inside it; the other locks from the

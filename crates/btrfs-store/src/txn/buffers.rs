@@ -1,4 +1,5 @@
-//! Buffers for the copies of blocks that a commit writes, kept from one commit to the next.
+//! Keeps buffers for the copies of blocks that a commit writes, from one commit to the next. `txn/write_out` takes
+//! them.
 //!
 //! A commit of some hundred blocks copies megabytes. If the allocator returned that memory to the system in between,
 //! each commit would get it back page by page, zeroed, and take several times as long (on a virtual machine 20 ms for

@@ -1,4 +1,5 @@
-//! Committing: the transaction's changes settle into the trees, and are written to the devices.
+//! Commits: the transaction's changes settle into the trees, and are written to the devices. Called by `Store`
+//! (`store/commits`); relocation and quotas begin exclusive handles with it.
 //!
 //! A settled transaction does not change any more, and nothing on the device leads to its blocks before its superblock
 //! is there. So where the device has no room for it (a sparse image on a full host) it waits in memory, and the next

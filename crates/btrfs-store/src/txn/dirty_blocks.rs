@@ -1,5 +1,4 @@
-//! The tree blocks that the running transaction has made, to be written by its commit. The commit and log syncs write
-//! them.
+//! Lists the tree blocks that the running transaction, or its log, has made. The commit and log syncs write them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,6 +1,6 @@
-//! A drain applies queued reference changes before the commit does: a commit lets no handle begin while it applies
-//! them, and after a snapshot there are many, as each leaf that is copied refers to all its extents once more.
-//! Called by `store` when an operation reserves space, and by `commit` to shorten its critical section.
+//! Applies queued reference changes before the commit does (a drain): a commit lets no handle begin while it applies
+//! them, and after a snapshot there are many, as each leaf that is copied refers to all its extents once more. Called
+//! by `store` when an operation reserves space, and by `commit` to shorten its critical section.
 //!
 //! A drain is an ordinary change of the running transaction, exclusive for some milliseconds. It pays from the charges
 //! of its changes, and from a reservation for the blocks that they may copy, never from the global reserve, which grows

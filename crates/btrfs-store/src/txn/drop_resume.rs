@@ -1,4 +1,4 @@
-//! Resuming deletions of subvolumes that the kernel began.
+//! Resumes deletions of subvolumes that the kernel began. Called by `drop_tree`.
 //!
 //! The kernel takes a tree apart from its beginning, drops the references of blocks and leaves the pointers to them:
 //! the root item has the place it reached (`drop_progress`, and the level of the node that this is a key of). Pointers

@@ -1,4 +1,4 @@
-//! Removing the tree of a deleted subvolume, in steps that can be resumed.
+//! Removes the tree of a deleted subvolume, in steps that can be resumed.
 //!
 //! Each step removes the last leaf or the last subtree that other trees share, by ordinary edits, so that the rest is a
 //! valid tree after every commit and a crash loses nothing but time. A shared subtree that is counted in the name of

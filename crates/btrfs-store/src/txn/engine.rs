@@ -1,4 +1,4 @@
-//! The engine: the parts of an open store that every transaction works on. `Store` owns one and calls it.
+//! Holds the parts of an open store that every transaction works on: the engine. `Store` owns one and calls it.
 
 use std::sync::{Arc, OnceLock};
 

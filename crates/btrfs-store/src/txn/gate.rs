@@ -1,4 +1,5 @@
-//! The gate of the running transaction: admits handles, and closes for a commit.
+//! Admits handles to the running transaction, and closes for a commit: the gate. `Store::begin` enters it; the commit
+//! closes it.
 //!
 //! ```text
 //! Running(n) --close--> draining --no handles--> Critical(n) --open--> Running(n+1), n written

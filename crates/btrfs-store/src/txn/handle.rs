@@ -1,4 +1,5 @@
-//! A handle on the running transaction. The crate above makes all its changes through one.
+//! Holds the running transaction open and changes it: a handle ([`Txn`]). The crate `btrfs` makes all its changes
+//! through one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

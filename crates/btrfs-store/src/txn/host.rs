@@ -1,4 +1,4 @@
-//! The transaction as the host of tree edits: allocates blocks, queues reference changes, collects dirty blocks.
+//! Serves tree edits on behalf of the transaction: allocates blocks, queues reference changes, collects dirty blocks.
 //! Handles, drains and the commit pass one to every edit.
 
 use btrfs_disk::{Generation, Logical, TreeId};

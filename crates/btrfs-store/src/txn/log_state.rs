@@ -1,4 +1,5 @@
-//! The log of the running transaction, as far as a commit has to know it: a commit ends it. `log` writes and reads it.
+//! Keeps the log of the running transaction, as far as a commit has to know it: a commit ends it. `log` writes and
+//! reads it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Transactions: many handles, one commit.
+//! Runs transactions: many handles, one commit.
 //!
 //! ```text
 //! Running(n) --> Closed(n): no handle open --> settled: nothing left to write into trees

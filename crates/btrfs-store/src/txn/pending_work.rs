@@ -1,4 +1,4 @@
-//! The pending work of the running transaction, all of which its commit takes. The engine owns it.
+//! Holds the pending work of the running transaction, all of which its commit takes. The engine owns it.
 
 use crate::extent::{RefQueue, TouchedExtents};
 

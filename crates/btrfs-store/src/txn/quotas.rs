@@ -1,4 +1,5 @@
-//! Quota accounting in a commit: compares, for each touched extent, which subvolumes reached it before and after.
+//! Counts quotas in a commit: compares, for each touched extent, which subvolumes reached it before and after. Called
+//! by `commit`; `host` and `drop_tree` note touched extents.
 //!
 //! ```text
 //! before: the subvolumes that reached each touched extent, by the committed trees and the extent tree,

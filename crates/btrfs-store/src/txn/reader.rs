@@ -1,4 +1,4 @@
-//! Reading tree blocks from the pool; every block is verified. The tree cache reads through it.
+//! Reads tree blocks from the pool, and verifies each. The tree cache reads through it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A transaction between its last change and its superblock on the device. Used by `commit` and `write_out`.
+//! Holds a transaction between its last change and its superblock on the device. Used by `commit` and `write_out`.
 
 use btrfs_disk::Generation;
 use btrfs_pool::FsSuper;

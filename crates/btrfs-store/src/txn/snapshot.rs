@@ -1,4 +1,4 @@
-//! New trees: empty ones, and copies of a root that share everything below it. Called by handles.
+//! Makes new trees: empty ones, and copies of a root that share everything below it. Called by handles.
 
 use std::sync::Arc;
 

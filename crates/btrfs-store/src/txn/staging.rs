@@ -1,4 +1,5 @@
-//! Item changes that wait for the commit ("delayed inodes").
+//! Keeps item changes that wait for the commit ("delayed inodes"). Handles stage them; the commit writes them into the
+//! trees.
 //!
 //! An inode item changes with every write; in the tree it needs to change once per
 //! transaction. The caller that stages a replacement keeps the current value elsewhere: a read of the tree sees the old

@@ -1,4 +1,4 @@
-//! The open trees, with their root items. The engine owns them.
+//! Holds the open trees, with their root items. The engine owns them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Discards: of freed space after each commit, where the store is opened with `discard`, and of all free space on
-//! request.
+//! Discards freed space after each commit, where the store is opened with `discard`, and all free space on request.
+//! Called by `commit` and `Store::trim`.
 //!
 //! Only space is discarded that is free, or was freed by a durable transaction: no state that a crash can bring back
 //! reads it. It cannot be allocated during the discard. The oldest backup roots of a superblock may lead to it; those

@@ -1,4 +1,4 @@
-//! Views as the commit and the store use them: holding freed space for [`super::views`], and releasing it.
+//! Holds freed space for [`super::views`], and releases it. Called by the commit, `store/view` and `store/growth`.
 
 use std::sync::Arc;
 

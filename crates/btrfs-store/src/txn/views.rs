@@ -1,4 +1,5 @@
-//! Views of committed states: space that a view may read is held until the view ends.
+//! Keeps the views of committed states: space that a view may read is held until the view ends. Called by `view_space`;
+//! `store/view` opens views.
 //!
 //! A view is of the newest durable transaction. Space that is freed after it is held, unless it was allocated after it
 //! as well. That is known in memory only: on the device it is free, so a crash leaks nothing.

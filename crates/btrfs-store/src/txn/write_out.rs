@@ -1,4 +1,5 @@
-//! The device side of a commit: blocks, flush, superblock, flush, its mirrors. Called by `commit`.
+//! Writes a commit to the devices: blocks, flush, superblock, flush, its mirrors. Called by `commit`; `log/sync` writes
+//! its blocks with it.
 
 use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};

@@ -1,4 +1,4 @@
-//! Emptying one block group, a step at a time. Called by `run` and `shrink`.
+//! Moves the contents of one block group elsewhere, a step at a time. Called by `run` and `shrink`.
 
 use std::time::Instant;
 

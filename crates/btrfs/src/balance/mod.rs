@@ -1,9 +1,10 @@
-//! Balance: block groups are rewritten, to compact scattered extents, to free groups, or to convert their profile; and
-//! the moves that make a volume smaller.
+//! Balances a volume: rewrites block groups, to compact scattered extents, to free groups, or to convert their profile;
+//! and makes the moves that make a volume smaller. Called by `volume::balance` for commands, and by
+//! `vfs_impl::balancing` for a mount.
 //!
 //! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` takes them
-//! one after the other, from the last; `empty` moves the contents of one ([`btrfs_store::Emptying`]), and `shrink` of
-//! those that lie too far back; `reclaim` finds those that are almost empty.
+//! one after the other, from the last; `evacuation` moves the contents of one ([`btrfs_store::Emptying`]), and `shrink`
+//! of those that lie too far back; `reclaim` finds those that are almost empty.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is whole. From the first to the last the balance
@@ -12,7 +13,7 @@
 //!   it shared.
 //!
 //! Failure: a group without room elsewhere is skipped, and counted; any other error ends the balance, which can be
-//! resumed. Callers: the volume, for its commands and its server.
+//! resumed.
 
 mod evacuation;
 mod pace;

@@ -1,4 +1,5 @@
-//! How much one step of a balance moves, so that other operations do not wait long.
+//! Decides how much one step of a balance moves, so that other operations do not wait long. Used by `run`, `evacuation`
+//! and `shrink`.
 //!
 //! While a step moves extents, programs that change something wait for it, and programs that sync wait for the commit
 //! that writes them. On a served volume, a step that kept others waiting for long makes the next one smaller, and a

@@ -1,5 +1,5 @@
-//! Reclaiming almost empty block groups, one after the other: their contents are moved to others of their kind, and the
-//! groups are removed. Called by the background work of a mount.
+//! Chooses almost empty block groups, one after the other, to be emptied into others of their kind and removed. Called
+//! by `vfs_impl::balancing`, in the background work of a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Running a balance from its first group to its last, and its item on disk. Called by `volume/balance` and
+//! Runs a balance from its first group to its last, and keeps its item on disk. Called by `volume/balance` and
 //! `vfs_impl/balancing`.
 
 use std::ops::ControlFlow;

@@ -1,4 +1,5 @@
-//! Moving data to the front of the device, so that the volume can be made smaller. Called before a resize.
+//! Moves data to the front of the device, so that the volume can be made smaller. Called by `open_volume::status`
+//! before a resize.
 
 use btrfs_disk::DevId;
 use btrfs_store::GroupState;

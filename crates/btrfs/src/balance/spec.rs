@@ -1,4 +1,5 @@
-//! The selection of block groups for a balance: filters in the syntax of `btrfs balance`.
+//! Parses the selection of block groups for a balance, filters in the syntax of `btrfs balance`, and applies it. Used
+//! by `run` and by the command `balance`.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,5 +1,5 @@
-//! The state of a balance, and its text form, in which a mount's server reports it. Used by `vfs_impl/balancing` and
-//! the command line.
+//! Formats the state of a balance as text, in which a mount's server reports it, and parses it. Used by
+//! `vfs_impl/balancing` and the command line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Attributes of an inode that `stat` shows, and targets of symlinks.
+//! Updates access times, and reads the targets of symbolic links. Called by `vfs_impl::data`, by path resolution
+//! (`open_volume::walk`) and by each sync.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! New inodes: one handle, the inode's items as one batch. Called by `vfs_impl` and for new subvolumes.
+//! Creates inodes: one handle, the inode's items as one batch. Called by `vfs_impl` and for new subvolumes.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The dentry cache: which inode a name in a directory leads to, without a tree search.
+//! Caches which inode a name in a directory leads to, without a tree search.
 //!
 //! An entry is found by the 64-bit hash of (tree, directory, name); the name is compared, and of two names with one
 //! hash only the newer is kept. The cache is bounded: a full shard drops entries that were not used since it was last
-//! full. Used by `lookup` and path resolution.
+//! full. Used by `lookup`, `create` and path resolution; `entry` changes it with the names.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,5 @@
-//! The two copies of a name that lie in the directory: `DIR_ITEM` and `DIR_INDEX`.
+//! Adds and removes the two copies of a name that lie in the directory: `DIR_ITEM` and `DIR_INDEX`. Called by the
+//! operations on names here (`create`, `link`, `rename`, `unlink`), by `subvol` and by log replay.
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::hash::name_hash;

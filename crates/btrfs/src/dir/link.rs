@@ -1,4 +1,4 @@
-//! Hard links: a further name for an inode.
+//! Makes hard links: a further name for an inode. Called by `vfs_impl::names`.
 
 use btrfs_disk::Key;
 use btrfs_disk::key::item_type;

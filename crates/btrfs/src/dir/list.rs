@@ -1,4 +1,5 @@
-//! The names of a directory in the order of their positions. Called by `vfs_impl/list` and by checks for emptiness.
+//! Lists the names of a directory in the order of their positions. Called by `vfs_impl/list` and by checks for
+//! emptiness.
 
 use btrfs_disk::items::DirEntry as DiskEntry;
 use btrfs_disk::key::item_type;

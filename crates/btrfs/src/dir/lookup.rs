@@ -1,4 +1,4 @@
-//! Look-up: from a name to an inode. Called by path resolution and all operations on names.
+//! Looks names up: from a name to an inode. Called by path resolution and all operations on names.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Names: directories, links to inodes, attributes, and the removal of inodes without names.
+//! Keeps names (directories, links to inodes, attributes), and removes inodes without names.
 //!
 //! A name is stored three times: in a `DIR_ITEM` found by its hash, in a `DIR_INDEX` found by its
 //! position, and in the inode's `INODE_REF` or `INODE_EXTREF` (for a subvolume in `ROOT_REF` and
@@ -21,7 +21,7 @@
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes; the rest as the store
 //! reports it.
 //!
-//! Callers: `subvol`, and `volume`, which walks paths.
+//! Callers: `vfs_impl` for requests on names, `open_volume`, which walks paths, `subvol`, and log replay.
 
 mod attr;
 mod create;

@@ -1,7 +1,8 @@
-//! Holding inodes: an inode lives while it is open, with or without names.
+//! [`Hold`]: keeps an inode for the length of an operation that found it by a path. Called by `vfs_impl`, by path
+//! resolution and by `volume::subvolumes`.
 //!
-//! An operation that changes an inode found by a path holds it: an item inserted for an inode whose items have been
-//! removed would stay in the tree for ever.
+//! An inode lives while it is held, with or without names: an item inserted for an inode whose items have been removed
+//! would stay in the tree for ever.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Back references of inodes, the copy of a name beside the inode: `INODE_REF`, or `INODE_EXTREF` where that is full.
+//! Adds and removes the back references of inodes, the copy of a name beside the inode: `INODE_REF`, or `INODE_EXTREF`
+//! where that is full. Called by `link`, `rename` and `unlink`, and by log replay.
 
 use std::sync::Arc;
 

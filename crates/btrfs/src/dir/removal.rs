@@ -1,4 +1,5 @@
-//! Removal of inodes without names: their items go at once or in bounded steps.
+//! Removes inodes without names: their items go at once or in bounded steps. Called by `unlink` and `rename`, when the
+//! last user of an inode goes (`vfs_impl`, `orphan`), and at the open of a volume (`subvol::startup`).
 //!
 //! ```text
 //! named -> nameless, in use      an orphan item keeps it findable after a crash

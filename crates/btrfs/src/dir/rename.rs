@@ -1,4 +1,4 @@
-//! Rename: a name moves, replaces another, or changes places with it. Called by `vfs_impl/names`.
+//! Renames: moves a name, replaces another with it, or exchanges two. Called by `vfs_impl/names`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The copies of a subvolume's name that lie in the tree of roots: `ROOT_REF` and `ROOT_BACKREF`.
+//! Adds, removes and reads the copies of a subvolume's name that lie in the tree of roots: `ROOT_REF` and
+//! `ROOT_BACKREF`. Called by `subvol`, `rename`, `lookup` and path resolution.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Unlink: removing a name. Called by `vfs_impl/names`.
+//! Removes a name, and the inode with its last one (through `removal`). Called by `vfs_impl/names`.
 
 use btrfs_disk::items::DirEntry as DiskEntry;
 use btrfs_store::{Scan, Txn};

@@ -1,4 +1,5 @@
-//! Extended attributes, ACLs among them: bytes under a name, in `XATTR_ITEM`s by hash.
+//! Reads and changes extended attributes, ACLs among them: bytes under a name, in `XATTR_ITEM`s by hash. Called by
+//! `vfs_impl`.
 
 use btrfs_disk::Key;
 use btrfs_disk::convert::to_usize;

@@ -1,4 +1,4 @@
-//! Carrying out plans: edits of items and references inside a transaction. Called by completion, truncation and replay.
+//! Carries out plans: edits of items and references inside a transaction. Called by completion, truncation and replay.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Planning which items change when ranges of a file get new contents: a pure function. Called by `apply`.
+//! Plans which items change when ranges of a file get new contents: a pure function. Called by `apply`.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! One file extent item as a value. Used by reads, writeback, the log and send.
+//! Reads one file extent item as a value, cuts it, and writes it back as an item. Used by reads, writeback, the log and
+//! send.
 
 use std::ops::Range;
 

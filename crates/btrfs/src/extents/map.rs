@@ -1,4 +1,4 @@
-//! Items of an inode read from its subvolume tree. Called by reads, reflinks, send and writeback.
+//! Reads the extent items of an inode from its subvolume tree. Called by reads, reflinks, send and writeback.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The extents of one inode: `EXTENT_DATA` items as values, read and edited.
+//! Reads and edits the extents of one inode: `EXTENT_DATA` items as values.
 //!
 //! [`FileExtent`] is one item. [`ExtentMap`] holds the items of a range. [`edit`] is a pure planner of replacements of
 //! file ranges: which items change, which references are gained and lost, and by how much `nbytes` changes. [`apply`]
@@ -16,7 +16,7 @@
 //! Failure: items that contradict these rules are reported as corrupt before anything is
 //! allocated or changed because of them.
 //!
-//! Callers: `writeback` (inserts written extents), `file` (reads, truncates, punches, clones).
+//! Callers: `writeback` (inserts written extents), `file` (reads, truncates, punches, clones), `log` and `send`.
 
 mod apply;
 mod edit;

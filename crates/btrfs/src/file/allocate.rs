@@ -1,4 +1,4 @@
-//! `fallocate`: space reserved on disk, holes, zeros.
+//! Carries out `fallocate`: reserves space on disk, punches holes, writes zeros. Called by `vfs_impl::data`.
 
 use std::ops::Range;
 use std::sync::Arc;

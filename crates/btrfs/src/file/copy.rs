@@ -1,4 +1,4 @@
-//! Copies within a volume: shared where the ranges allow it, byte by byte where not. Called by `vfs_impl/data`.
+//! Copies ranges within a volume: shared where the ranges allow it, byte by byte where not. Called by `vfs_impl/data`.
 
 use std::sync::Arc;
 

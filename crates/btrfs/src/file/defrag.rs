@@ -1,4 +1,4 @@
-//! Defragmentation: extents that lie apart become one, and uncompressed ones can become compressed.
+//! Defragments files: extents that lie apart become one, and uncompressed ones can become compressed.
 //!
 //! Contents to move become dirty unchanged, window by window, and are written back like any dirty data: new space, new
 //! items, and the old extents dropped in the same transaction. So a crash leaves each window in its old or its new

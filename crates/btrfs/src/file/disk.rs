@@ -1,4 +1,4 @@
-//! Bytes of extents read from disk: aligned, verified, decompressed. Called by reads, reflinks, send and the log.
+//! Reads the bytes of extents from disk: aligned, verified, decompressed. Called by reads, reflinks, send and the log.
 
 use std::ops::Range;
 use std::sync::Arc;

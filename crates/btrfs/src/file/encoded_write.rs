@@ -1,4 +1,4 @@
-//! Writing extents that arrive compressed, as they are on the disk of another volume. Called by receive, through
+//! Writes extents that arrive compressed, as they are on the disk of another volume. Called by receive, through
 //! `vfs_impl/data`.
 
 use std::sync::Arc;

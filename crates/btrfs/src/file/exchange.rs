@@ -1,4 +1,4 @@
-//! Replacing the extents of a range of a file, in one transaction.
+//! Replaces the extents of a range of a file, in one transaction. Called by `reflink`, `allocate` and `encoded_write`.
 //!
 //! The old extents are dropped in the transaction in which the new ones are inserted: no reader, and no crash,
 //! finds the range without either. Longer ranges are replaced part by part ([`first_part`]), each

@@ -1,4 +1,4 @@
-//! Listing data and holes of a file: `SEEK_DATA`, `SEEK_HOLE`, and the list of its extents.
+//! Lists data and holes of a file: `SEEK_DATA`, `SEEK_HOLE`, and the list of its extents. Called by `vfs_impl::data`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Contents of files: read, written, cut, preallocated, copied, shared, laid out anew.
+//! Reads, writes, cuts, preallocates, copies, shares and defragments the contents of files.
 //!
 //! Everything works on an [`Inode`](crate::inode::Inode) and the layers of its data, which
 //! `inode::data` draws: dirty pages over pages in flight over pending extents over the tree.
@@ -16,7 +16,7 @@
 //! Failure: callers' mistakes as `Error::Caller` before anything changes; `NoSpace`; damage and
 //! device errors as they are met. A step of a longer operation that fails leaves the steps before.
 //!
-//! Callers: `dir` (symlinks, removal), `subvol`, `volume`.
+//! Callers: `vfs_impl` for requests on data, `dir` (targets of symbolic links), `send`.
 
 mod allocate;
 mod copy;

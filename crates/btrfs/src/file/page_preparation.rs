@@ -1,4 +1,4 @@
-//! Preparing the pages of a write before the lock is taken: copies of the written data, and reads of partly overwritten
+//! Prepares the pages of a write before the lock is taken: copies of the written data, and reads of partly overwritten
 //! pages. Called by `write`.
 
 use std::ops::Range;

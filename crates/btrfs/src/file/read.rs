@@ -1,4 +1,4 @@
-//! Reading: each byte from the newest layer that has it. Called by `vfs_impl/data` and by partial overwrites.
+//! Reads bytes of files, each from the newest layer that has it. Called by `vfs_impl/data` and by partial overwrites.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Clones: ranges of files that share extents. Called by `vfs_impl/data` and `copy`.
+//! Clones ranges: files share extents afterwards. Called by `vfs_impl/data` and `copy`.
 
 use std::cmp::Ordering;
 use std::ops::Range;

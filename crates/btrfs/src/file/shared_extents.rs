@@ -1,4 +1,5 @@
-//! Listing which extents of a file are shared. Called by `open_volume/sharing`.
+//! Lists the extents of a file, and which of them are shared. Called by `vfs_impl::xattr`, whose text
+//! `open_volume::sharing` formats.
 
 use std::sync::Arc;
 

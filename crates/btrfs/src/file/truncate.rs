@@ -1,4 +1,4 @@
-//! Truncation: changing the size of a file. Called by `setattr`, open with truncation, and replay.
+//! Changes the size of a file, and drops ranges of it. Called by `setattr`, open with truncation, and replay.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Writing: small writes into pages, large ones straight to disk. Called by `vfs_impl/data`.
+//! Writes bytes of files: small writes into pages, large ones straight to disk. Called by `vfs_impl/data`, and by other
+//! modules here for the bytes they change.
 
 #![expect(
     clippy::indexing_slicing,

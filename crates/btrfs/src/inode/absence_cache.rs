@@ -1,4 +1,5 @@
-//! Attributes that an inode is known not to have. Used by `vfs_impl` before it searches for capabilities and ACLs.
+//! Remembers attributes that an inode is known not to have. Used by `vfs_impl` before it searches for capabilities and
+//! ACLs.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

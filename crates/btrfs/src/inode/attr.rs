@@ -1,4 +1,4 @@
-//! Attributes of an inode, as values. Used by creation, `setattr` and `stat`.
+//! Defines the attributes of an inode as values. Used by creation, `setattr` and `stat`.
 
 use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::items::FileKind;

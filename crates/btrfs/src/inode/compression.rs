@@ -1,4 +1,4 @@
-//! The compression of data, as options and a file's property specify it. Used by options, xattrs and writeback.
+//! Parses the compression of data, as options and a file's property specify it. Used by options, xattrs and writeback.
 
 use btrfs_disk::flags::Incompat;
 use codec::CompressionType;

@@ -1,5 +1,5 @@
-//! The core of an open volume: the store, the inodes in memory, and the settings. The other modules of the crate
-//! share one [`Core`] per volume.
+//! [`Core`]: the store of an open volume, the inodes in memory, and the settings. The other modules of the crate share
+//! one for each volume.
 
 use std::sync::Arc;
 

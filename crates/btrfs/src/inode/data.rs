@@ -1,4 +1,4 @@
-//! The data of one inode in memory, which `file` and `writeback` use.
+//! Holds the data of one inode in memory, which `file` and `writeback` use.
 //!
 //! It is declared here because [`super::Inode`] owns it, and imports go down only. The layers of
 //! a file's contents, newest first; a reader takes each byte from the first that has it:

@@ -1,4 +1,4 @@
-//! One inode in memory, and the locks on it. All operations on files take one.
+//! [`Inode`]: one inode in memory, and the locks on it. All operations on files and names take one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,4 +1,5 @@
-//! The fields of an inode item as values, and back to the item. Called when an inode is read or staged.
+//! [`InodeState`]: reads the fields of an inode item as values, and writes them back to the item. Called when an inode
+//! is read or staged.
 
 use btrfs_disk::items::{InodeItem, OnDisk, Timespec, rdev_from_disk, rdev_to_disk};
 use btrfs_disk::key::item_type;

@@ -1,4 +1,4 @@
-//! Inodes in memory: the fields of the inode item, and state beside it.
+//! Keeps inodes in memory: the fields of the inode item, and state beside it.
 //!
 //! An [`Inode`] stands for one inode of one subvolume and exists at most once per volume: the
 //! `InodeTable` maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change

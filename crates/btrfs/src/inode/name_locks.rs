@@ -1,4 +1,4 @@
-//! Locking the names of several inodes at once, in a fixed order against deadlocks. Called by rename, link and unlink.
+//! Locks the names of several inodes at once, in a fixed order against deadlocks. Called by rename, link and unlink.
 
 use std::cmp::Ordering;
 

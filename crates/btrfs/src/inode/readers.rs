@@ -1,4 +1,5 @@
-//! Running reads of a file's data on disk, so that space is not reused while it is read.
+//! Counts the running reads of a file's data on disk, so that space is not reused while it is read. `file::read` takes
+//! a pin; `DataState` of `data` waits for it after extents were dropped.
 //!
 //! A reader looks its bytes up under the `inner` lock, takes a [`Pin`] under it, releases the lock and reads. A thread
 //! that removes extents from the file changes the items under the sole `inner` lock, calls [`Readers::turn`] under it,

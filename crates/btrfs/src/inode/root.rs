@@ -1,5 +1,5 @@
-//! One subvolume in memory: its tree, its flags, and the next inode number. Every inode refers to the one of its
-//! subvolume.
+//! [`Root`]: one subvolume in memory: its tree, its flags, and the next inode number. Every inode refers to the one of
+//! its subvolume.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

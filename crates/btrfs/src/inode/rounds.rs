@@ -1,4 +1,5 @@
-//! Rounds of the flusher thread: its schedule, and the writers that wait for it ([`crate::writeback`] has the work).
+//! [`Rounds`]: the schedule of the flusher thread, and the writers that wait for it. `writeback::flusher` takes the
+//! steps.
 
 use crate::error::Result;
 use crate::locks::{Condvar, Mutex, Rank};

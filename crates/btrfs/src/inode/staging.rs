@@ -1,4 +1,5 @@
-//! When the item of an inode was staged, and how often it was changed. Used by the inode and by the log.
+//! Remembers when the item of an inode was staged, and how often it was changed. Used by `handle`, and by the log to
+//! find changes since the last fsync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
-//! The access pattern of reads of a file, from which read-ahead follows.
+//! Recognises sequential reads of a file, from which read-ahead follows. Called by `file/read`.
 //!
 //! Readers change these numbers without a lock: where several read one file at once, the pattern may be wrong, and
-//! bytes are fetched in vain. Called by `file/read`.
+//! bytes are fetched in vain.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

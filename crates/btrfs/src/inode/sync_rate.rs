@@ -1,5 +1,5 @@
-//! The rate of syncs of a whole volume: where they are frequent, the flusher writes dirty data before the next sync has
-//! to. Used by the flusher, the background work and syncs.
+//! Measures the rate of syncs of a whole volume: where they are frequent, the flusher writes dirty data before the next
+//! sync has to. Used by the flusher, the background work and syncs.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The table of inodes in memory: a sharded map, bounded by forgetting inodes that can be read again. The core owns it.
+//! Holds the inodes in memory by subvolume and number: a sharded map, bounded by forgetting inodes that can be read
+//! again. [`super::Core`] owns it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The users of an inode (open handles, references of servers), and its removal after the last of them.
+//! Records the users of an inode (open handles, references of servers), and its removal after the last of them. Each
+//! inode has one; `users` changes it, and the inode table asks it which inodes it may forget.
 //!
 //! A removal begins under the write lock of the inode's `state`, where `nlink` lives. A new handle or reference checks
 //! under the same lock whether one has begun: either the removal sees the user, or the user is refused.

@@ -1,4 +1,5 @@
-//! Counting the users of an inode: handles, references of servers, and its removal after the last ([`super::usage`]).
+//! Counts the users of an inode: handles, references of servers; and claims its removal after the last
+//! ([`super::usage`]). Called by `vfs_impl` and `dir`.
 
 use std::sync::atomic::Ordering;
 

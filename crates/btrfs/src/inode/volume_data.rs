@@ -1,5 +1,5 @@
-//! The file data state of a volume, which `file` and `writeback` use: the list of dirty inodes, the budget of dirty
-//! data, and a cache of decompressed extents.
+//! Holds the file data state of a volume, which `file` and `writeback` use: the list of dirty inodes, the budget of
+//! dirty data, and a cache of decompressed extents.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The log: what an fsync makes durable before the next commit, and its replay after a crash.
+//! Makes an fsync durable before the next commit by a log, and replays the log after a crash. `vfs_impl` calls `record`
+//! for each fsync, `volume::open` calls [`replay`].
 //!
 //! A log tree holds copies of a subvolume's items, in the state of the fsync that made them durable. Without a crash it
 //! is never read: the next commit has the same changes, and frees it. After a crash [`replay`] brings them into the
@@ -10,8 +11,6 @@
 //!
 //! Failure: a log that contradicts itself or its subvolume is `Corrupt`, and keeps the volume from
 //! being opened for writing.
-//!
-//! Callers: `volume`.
 
 mod record;
 pub(crate) mod replay;

@@ -1,4 +1,4 @@
-//! Parsing of the text attributes of a mount's server: lines of a name and numbers. Called by the parsers of `quotas`,
+//! Parses the text attributes of a mount's server: lines of a name and numbers. Called by the parsers of `quotas`,
 //! `sharing` and `usage`.
 
 /// The name and the numbers of a line; `None` where a word is not a number.

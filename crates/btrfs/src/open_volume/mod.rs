@@ -1,4 +1,5 @@
-//! An open volume, shared by its handles: the names, and the subvolume that paths start in.
+//! Holds an open volume, shared by its handles: the names, and the subvolume that paths start in. `volume` and
+//! `vfs_impl` work on one.
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` caches where long ones led; `status`
 //! has the numbers of `df`, `usage` the use of space, `sharing` the shared extents of a file. Several [`OpenVolume`]

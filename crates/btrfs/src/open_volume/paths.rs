@@ -1,4 +1,4 @@
-//! A cache of deep directories, by their paths.
+//! Caches deep directories by their paths, for `walk`, which asks it before it looks names up.
 //!
 //! Every call names its file by a path from the root, so a walk of directories nested thousands deep would look up
 //! every name once for each file below. The cache has the inodes of the directory parts of long paths, as long as no

@@ -1,5 +1,5 @@
-//! Quota groups: of an open volume, and as the text in which a mount's server reports them, page by page. Called by
-//! `volume/quotas` and `vfs_impl/xattr`.
+//! Reads the quota groups of an open volume, and formats them as the text in which a mount's server reports them, page
+//! by page. Called by `volume/quotas` and `vfs_impl/xattr`; the command `qgroup` parses the text.
 
 use std::fmt::Write as _;
 

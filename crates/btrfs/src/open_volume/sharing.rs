@@ -1,5 +1,5 @@
-//! The shared extents of a file: of an open volume, and as the text in which a mount's server reports them. Called by
-//! `volume` and `vfs_impl/xattr`.
+//! Formats the shared extents of a file as the text in which a mount's server reports them, and parses it. Called by
+//! `vfs_impl/xattr` and the command `du`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The numbers of `df`, and changes of the volume's size.
+//! Reports the numbers of `df`, and changes the volume's size. Called by `vfs_impl` and by `volume`.
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::{ProfileSpace, SpaceReport};

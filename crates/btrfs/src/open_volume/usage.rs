@@ -1,5 +1,5 @@
-//! The use of a volume's space: of an open volume, and as the text in which a mount's server reports it. Called by
-//! `volume/info` and `vfs_impl/xattr`.
+//! Measures the use of a volume's space, and formats it as the text in which a mount's server reports it. Called by
+//! `volume/info` and `vfs_impl/xattr`; the commands `usage` and `resize` parse the text.
 
 use std::fmt;
 use std::str::FromStr;

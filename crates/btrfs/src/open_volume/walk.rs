@@ -1,5 +1,5 @@
-//! Path resolution: from a path to an inode, across symlinks, `..` and subvolumes. Called by `volume` and by library
-//! paths.
+//! Resolves paths: from a path to an inode, across symlinks, `..` and subvolumes. Called by `volume` and by
+//! `vfs_impl::names`.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;

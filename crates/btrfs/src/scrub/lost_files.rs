@@ -1,4 +1,4 @@
-//! Finding the files with lost data, in all subvolumes and snapshots. Called by `run`.
+//! Finds the files with lost data, in all subvolumes and snapshots. Called by `run`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

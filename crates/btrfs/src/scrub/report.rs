@@ -1,4 +1,4 @@
-//! Options and results of a scrub. Returned by `volume/scrub`.
+//! Defines the options and the results of a scrub. Returned by `volume/scrub` to the command `scrub`.
 
 use std::path::PathBuf;
 

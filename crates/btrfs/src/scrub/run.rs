@@ -1,4 +1,4 @@
-//! Running a scrub from its beginning to its end. Called by `volume/scrub`.
+//! Runs a scrub from its beginning to its end. Called by `volume/scrub`.
 
 use std::ops::ControlFlow;
 

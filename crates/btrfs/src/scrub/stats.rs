@@ -1,4 +1,5 @@
-//! The device's error counters, in the item that the kernel keeps them in: `btrfs device stats` shows it.
+//! Reads and changes the device's error counters, in the item that the kernel keeps them in: `btrfs device stats` shows
+//! it. Called by `run` and `volume::scrub`.
 
 use btrfs_disk::items::{DevStatsItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};

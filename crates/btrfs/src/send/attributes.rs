@@ -1,4 +1,4 @@
-//! Sending owners, permissions and extended attributes. Called by `stream`.
+//! Sends owners, permissions and extended attributes. Called by `stream`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The inodes that differ between two trees: differing items, grouped by inode. Called by `stream` and `report`.
+//! Finds the inodes that differ between two trees: differing items, grouped by inode. Called by `stream` and `report`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Clone sources: finding a file at the receiver that has some data already.
+//! Finds clone sources: files at the receiver that have some data already. Called by `content` for each range that is
+//! not sent yet.
 //!
 //! References to an extent lead to files that use it. Each subvolume that may be cloned from is searched for such a
 //! file, with this extent at this place, because the receiver has that file. Within the new subvolume, only ranges that

@@ -1,4 +1,5 @@
-//! Sending contents of files: which bytes differ, and by which commands they are sent.
+//! Sends contents of files: decides which bytes differ, and by which commands they are sent. Called by `stream` for
+//! each file.
 //!
 //! The extents of both trees are compared where items differ: bytes in the same place of the same extent, and zeros in
 //! both, are not sent. Data that became a hole, or preallocated space, is sent as zeros, as the kernel does: version 1

@@ -1,4 +1,4 @@
-//! Send streams: commands that create a subvolume, or turn one snapshot into another, at a receiver.
+//! Writes send streams: commands that create a subvolume, or turn one snapshot into another, at a receiver.
 //!
 //! [`send`] is a function of two trees that do not change, and writes commands to an encoder. It iterates over
 //! differences in the order of inode numbers ([`changes`]), twice: first every inode that loses its place is set aside
@@ -10,7 +10,7 @@
 //! * Every path in a command is where its inode is at the receiver at that moment ([`places`]).
 //!
 //! Failure: damage and I/O as everywhere; images that contradict themselves give streams that a receiver refuses, but
-//! the sender still ends. Caller: `volume`.
+//! the sender still ends. Caller: `volume::send`.
 
 mod attributes;
 mod changes;

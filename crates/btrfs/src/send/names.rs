@@ -1,4 +1,4 @@
-//! Sending names: clearing the old ones, then placing the new ones. Called by `stream`.
+//! Sends names: clears the old ones, then places the new ones. Called by `stream`.
 
 use btrfs_disk::items::FileKind;
 use btrfs_stream::{Command, Special};

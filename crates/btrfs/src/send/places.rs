@@ -1,4 +1,5 @@
-//! The places of inodes at the receiver while a stream is being made.
+//! Computes the places of inodes at the receiver while a stream is being made. `names`, `clones` and `stream` ask it
+//! for paths.
 //!
 //! ```text
 //! old tree -- clear: inodes that lose their place are set aside --> -- place: by number --> new tree

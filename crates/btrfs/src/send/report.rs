@@ -1,4 +1,4 @@
-//! Reports of the differences between two subvolumes, for people.
+//! Reports the differences between two subvolumes, for people. Called by `volume::send` for the command `diff`.
 
 use std::ffi::OsString;
 use std::ops::Range;

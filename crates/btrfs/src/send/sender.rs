@@ -1,4 +1,4 @@
-//! The sender: the options, state and output of a stream in the making. Used by the modules that send names, contents
+//! [`Sender`]: the options, state and output of a stream in the making. Used by the modules that send names, contents
 //! and attributes.
 
 use std::collections::BTreeSet;

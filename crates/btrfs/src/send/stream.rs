@@ -1,4 +1,4 @@
-//! The order of the commands of a stream. Called by `volume/send`.
+//! Sends a subvolume: puts the commands of a stream in order. Called by `volume/send`.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A subvolume as the sender reads it: inodes, names and attributes from the items of one committed tree. Used by the
+//! Reads a subvolume for the sender: inodes, names and attributes from the items of one committed tree. Used by the
 //! sender and by reports of differences.
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! New subvolumes: empty ones, and snapshots. Called by `vfs_impl/subvolumes`.
+//! Creates subvolumes: empty ones, and snapshots. Called by `vfs_impl/subvolumes`.
 
 use btrfs_disk::flags::{InodeFlags, RootFlags};
 use btrfs_disk::items::{InodeItem, InodeRefEntry, OnDisk, RootItem, Timespec};

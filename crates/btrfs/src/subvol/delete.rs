@@ -1,4 +1,4 @@
-//! Deleting a subvolume: its name at once, its tree step by step. Called by `vfs_impl/subvolumes`, `volume` and
+//! Deletes a subvolume: its name at once, its tree step by step. Called by `vfs_impl/subvolumes`, `volume` and
 //! background work.
 
 use std::time::{Duration, Instant};

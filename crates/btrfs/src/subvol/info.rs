@@ -1,5 +1,4 @@
-//! Information on subvolumes: the list of them, their paths, and which one is the default. Called by
-//! `volume/subvolumes` and ioctls.
+//! Lists the subvolumes, their paths, and the default one. Called by `volume/subvolumes` and ioctls.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,5 +1,5 @@
-//! The trees that every new file system has for its files: the top-level subvolume, the UUID
-//! tree, the one that balancing moves data with, and the directory that names the default.
+//! Makes the trees that every new file system has for its files: the top-level subvolume, the UUID tree, the one that
+//! balancing moves data with, and the directory that names the default. Called by `volume::open` for `mkfs`.
 
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeRefEntry, OnDisk, RootItem, uuid_key};

@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots: trees of files that have a name in another tree.
+//! Makes, deletes and lists subvolumes and snapshots: trees of files that have a name in another tree.
 //!
 //! A subvolume is a tree, a `ROOT_ITEM`, one name in a directory of another subvolume with the
 //! `ROOT_REF` and `ROOT_BACKREF` that go with it, and an entry in the UUID tree. Creation and
@@ -21,7 +21,7 @@
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose dropping fails is complete
 //! for its users; the space is freed after the next open.
 //!
-//! Callers: `volume`.
+//! Callers: `volume` (open, subvolumes by number), and `vfs_impl` for requests and background work.
 
 mod create;
 mod delete;

@@ -1,4 +1,4 @@
-//! Finishing a received subvolume: it gets the sender's UUID, and becomes read-only. Called by receive, through
+//! Finishes a received subvolume: it gets the sender's UUID, and becomes read-only. Called by receive, through
 //! `volume/subvolumes` and ioctls.
 
 use btrfs_disk::flags::RootFlags;

@@ -1,4 +1,4 @@
-//! Finishing the operations that an earlier session left unfinished, before a volume is changed. Called by
+//! Finishes the operations that an earlier session left unfinished, before a volume is changed. Called by
 //! `volume/open`.
 
 use btrfs_disk::key::item_type;

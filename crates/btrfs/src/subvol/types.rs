@@ -1,4 +1,4 @@
-//! The values that subvolume operations take and return. Used by `volume` and `vfs_impl`.
+//! Defines the values that subvolume operations take and return. Used by `volume` and `vfs_impl`.
 
 use std::ffi::OsString;
 

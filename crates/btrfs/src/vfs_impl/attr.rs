@@ -1,4 +1,4 @@
-//! Setting attributes of an inode, and the changes that follow from it. Called by `file_system`. Other modules of
+//! Sets attributes of an inode, and makes the changes that follow from it. Called by `file_system`. Other modules of
 //! `vfs_impl` use the helpers for times, access lists and extended attributes.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Periodic background work: writing old dirty data, commits, taking deleted subvolumes apart, removing empty block
-//! groups. The server of a mount calls it in steps.
+//! Does the periodic background work: writes old dirty data, commits, takes deleted subvolumes apart, removes empty
+//! block groups. The server of a mount calls it in steps, through `file_system`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The balance of a served volume: started and stopped by commands, and carried out in the background, as is the
-//! reclaim of almost empty block groups; and changes of the volume's size, which are made at once. Only one of these
-//! runs at a time.
+//! Balances a served volume, and changes its size: commands start and stop a balance, and the background carries it
+//! out, as it does the reclaim of almost empty block groups; a change of the size is made at once. Only one of these
+//! runs at a time. Called by `file_system` and `xattr` for commands, and by `background`.
 //!
 //! A step is taken under a lock that commands need, too. A query of the progress uses another lock, and waits for no
 //! step: the threads that answer requests are few. A command takes no step: the server calls the background after each.

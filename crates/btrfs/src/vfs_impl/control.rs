@@ -1,5 +1,5 @@
-//! Control operations (`ioctl`) of the format's own: the part of the kernel's interface that a
-//! server can offer.
+//! Serves control operations (`ioctl`) of the format's own: the part of the kernel's interface that a server can offer.
+//! Called by `file_system`.
 //!
 //! A descriptor in an argument belongs to the caller's process and means nothing here. Where the
 //! kernel wants one for the source of a snapshot, [`FLAG_BY_ID`] says that its number stands in the

@@ -1,4 +1,5 @@
-//! Control operations that change something: making, deleting and freezing subvolumes; defragmentation.
+//! Carries out control operations that change something: making, deleting and freezing subvolumes; defragmentation.
+//! Called by `control`.
 //!
 //! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own permissions
 //! whether these are allowed; FUSE reports only the caller's user and group. So every caller counts as unprivileged,

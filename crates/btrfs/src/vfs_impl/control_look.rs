@@ -1,4 +1,5 @@
-//! Control operations that search: items of trees, paths of directories, subvolumes in subvolumes.
+//! Answers control operations that search: items of trees, paths of directories, subvolumes in subvolumes. Called by
+//! `control`.
 //!
 //! All but two answer only callers that could read the image as well. Two are for all users: which subvolumes are named
 //! in a subvolume, and the path to one of them below the given directory, as far as the caller may search the

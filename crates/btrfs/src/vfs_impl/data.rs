@@ -1,4 +1,4 @@
-//! Operations on the contents of files: opening, reading, writing, syncing, allocation, copies. Called by
+//! Carries out requests on the contents of files: opening, reading, writing, syncing, allocation, copies. Called by
 //! `file_system`; `control_change`, `list` and `names` use some of them.
 
 use std::ops::Range;

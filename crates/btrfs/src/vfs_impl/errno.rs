@@ -1,4 +1,5 @@
-//! Errors as the errno values of Linux, and the log of faults. Called by `file_system` for each failure.
+//! Translates errors into the errno values of Linux, and logs each fault once. Called by `file_system` for each
+//! failure.
 
 use std::collections::HashSet;
 use std::path::Path;

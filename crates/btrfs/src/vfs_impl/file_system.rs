@@ -1,4 +1,5 @@
-//! The trait implementation: each request is passed to the module for it.
+//! Implements [`vfs::FileSystem`]: passes each request to the module for it. Servers of mounts and the volume by paths
+//! call it through the trait.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The flags of an inode under the names that `chattr` has for them.
+//! Reads and changes the flags of an inode under the names that `chattr` has for them. Called by `file_system`; `attr`
+//! and `stat` use the names.
 
 use vfs::NodeId;
 use vfs::acl;

@@ -1,4 +1,4 @@
-//! The state of an opening: a few bits in its handle, and whether a failure was reported to it.
+//! Keeps the state of an opening: a few bits in its handle, and whether a failure was reported to it.
 //!
 //! ```text
 //!  open -> unreported --- failure --- sync: its reason -> reported -> sync: "cannot be written"

@@ -1,4 +1,4 @@
-//! Directory listings.
+//! Lists the names of a directory for requests of servers and of the volume by paths.
 //!
 //! A position is the index of a name in its directory, which never changes: a listing that continues
 //! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.

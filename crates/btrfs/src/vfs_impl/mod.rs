@@ -1,4 +1,4 @@
-//! btrfs as a [`vfs::FileSystem`]: the only place that knows node numbers and errnos.
+//! Implements [`vfs::FileSystem`] for btrfs, the only place that knows node numbers and errnos.
 //!
 //! [`BtrfsFs`] turns nodes into inodes (`nodes`), requests into operations of `dir`, `file` and `subvol`, and errors
 //! into errnos (`errno`). There is no table of nodes: a number identifies its inode, and references and openings are

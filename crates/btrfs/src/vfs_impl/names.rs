@@ -1,4 +1,4 @@
-//! Requests on names: look-up, creation, removal, rename. Called by `file_system`.
+//! Carries out requests on names: look-up, creation, removal, rename. Called by `file_system`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

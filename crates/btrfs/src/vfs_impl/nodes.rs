@@ -1,4 +1,5 @@
-//! Node numbers: maps a [`NodeId`] to an inode of a subvolume.
+//! Maps node numbers, as [`NodeId`], to inodes of subvolumes. Used by `names`, `list` and the other modules of
+//! `vfs_impl` for each node of a request.
 //!
 //! The number contains both, so that no table is needed: the mounted subvolume's root directory is 1, all other inodes
 //! are their own numbers with the subvolume's number above them, that of the mounted one too, so that a number means

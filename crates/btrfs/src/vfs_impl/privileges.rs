@@ -1,4 +1,4 @@
-//! Privileges that a file loses when it is written to. Called by `attr` and `data`.
+//! Drops the privileges that a file loses when it is written to. Called by `attr` and `data`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The attributes that `stat` shows, in the types of the trait.
+//! Converts the attributes that `stat` shows to the types of the trait. Called by `attr`, `whole_node` and
+//! `file_system`.
 
 use vfs::file_system::{Attr, Home};
 

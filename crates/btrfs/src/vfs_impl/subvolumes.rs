@@ -1,4 +1,5 @@
-//! The trait `Subvolumes`: making, deleting and freezing subvolumes of a served volume.
+//! Implements the trait `Subvolumes`: makes, deletes and freezes subvolumes of a served volume. Servers call it through
+//! the trait, `control_change` for the ioctl that makes one.
 
 use std::sync::Arc;
 

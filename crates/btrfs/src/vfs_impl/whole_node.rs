@@ -1,4 +1,4 @@
-//! Creation of inodes with all attributes and contents, for imports.
+//! Creates inodes with all attributes and contents, for imports. Called by `file_system`.
 
 use std::sync::Arc;
 

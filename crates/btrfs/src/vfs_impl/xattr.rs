@@ -1,5 +1,5 @@
-//! Extended attributes: the families of names, and the effects of some of them. A list is an access control list.
-//! Called by `file_system`.
+//! Reads and changes extended attributes: the families of names, and the effects of some of them. A list is an access
+//! control list. Called by `file_system`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Balancing a volume. Called by the command line.
+//! Balances an open volume by the methods of `Volume`. Called by the command `balance`.
 
 use std::ops::ControlFlow;
 

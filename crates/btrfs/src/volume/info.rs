@@ -1,4 +1,5 @@
-//! Label, sizes and reports of a volume. Called by the command line.
+//! Changes the label of a volume, and reports its sizes and its state, by the methods of `Volume`. Called by the
+//! command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,5 @@
-//! The map of a volume: chunks and extents on the devices, for drawings.
+//! Lists the chunks and extents of a volume on its devices, for drawings. Called by the command `map` and by `bench
+//! ageing`.
 
 use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
 use btrfs_disk::{Key, TreeId};

@@ -1,4 +1,4 @@
-//! The front of the library: an open image or device.
+//! [`Volume`]: an open image or device, the front of the library.
 //!
 //! A [`Volume`] is used by paths like a volume of any format: it derefs to [`vfs::Volume`], whose methods mirror
 //! `std::fs`. The methods here are those that only btrfs has: opening and making, reports, subvolumes, and the file
@@ -11,7 +11,7 @@
 //!
 //! Failure: [`vfs::Error`], with a [`crate::Error`] as its source.
 //!
-//! Callers: other crates.
+//! Callers: the library `spinney` and through it the command line; backups and receive.
 
 mod balance;
 mod info;

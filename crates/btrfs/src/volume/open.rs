@@ -1,4 +1,5 @@
-//! Opening and making volumes on devices. Called by the library's users.
+//! Opens and makes volumes on devices. Called by `spinney::open` and `spinney::make`, by `mkfs`, and by programs with
+//! [`VolumeOptions`](super::VolumeOptions).
 
 use std::path::Path;
 use std::sync::Arc;

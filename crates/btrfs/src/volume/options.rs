@@ -1,4 +1,4 @@
-//! Options for opening a volume. Callers outside the crate set them; `volume::open` reads them.
+//! Defines the options for opening a volume. Callers outside the crate set them; `volume::open` reads them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Quota groups of a volume. Called by the command line.
+//! Reads and changes the quota groups of a volume, by the methods of `Volume`. Called by the command line.
 
 use btrfs_store::{QuotaChange, QuotaKind, QuotaReport};
 

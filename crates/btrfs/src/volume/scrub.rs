@@ -1,4 +1,4 @@
-//! Scrubbing a volume. Called by the command line.
+//! Scrubs a volume, by the methods of `Volume`. Called by the command `scrub` and by `spinney::btrfs::scrub`.
 
 use std::ops::ControlFlow;
 

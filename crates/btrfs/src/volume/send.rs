@@ -1,4 +1,5 @@
-//! Differences between subvolumes, and send streams. Called by the command line.
+//! Reports differences between subvolumes, and writes send streams, by the methods of `Volume`. Called by the commands
+//! `diff` and `send`, and by backups.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;

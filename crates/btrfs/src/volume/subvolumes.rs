@@ -1,4 +1,5 @@
-//! Subvolumes by number, their flags, forks, and the default. Called by the library's users.
+//! Finds subvolumes by number, and changes their flags, forks and the default, by the methods of `Volume`. Called by
+//! the library's users.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

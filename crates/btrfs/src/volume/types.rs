@@ -1,4 +1,4 @@
-//! The types of reports on a volume.
+//! Defines the types of reports on a volume. `info` and `map` return them to the commands `info`, `map` and `mkfs`.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! Bytes that become adjacent on disk, collected into large writes. Called by `run` and `direct_write`.
+//! Collects bytes that become adjacent on disk into large writes. Called by `run` and `direct_write`.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! Inserting written data into the trees. Called by `run` when a job's data is on disk.
+//! Inserts written data into the trees. Called by `run` when a job's data is on disk.
 
 use btrfs_disk::Generation;
 use btrfs_disk::flags::Incompat;

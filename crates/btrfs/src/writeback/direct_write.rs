@@ -1,4 +1,4 @@
-//! Direct writes: large writes that go straight to disk. Called by `file/write` and `file/encoded_write`.
+//! Writes large writes straight to disk. Called by `file/write` and `file/encoded_write`.
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, usize_from};

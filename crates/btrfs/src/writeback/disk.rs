@@ -1,4 +1,5 @@
-//! Writing bytes of files to space that was allocated for them, and their checksums.
+//! Writes bytes of files to space that was allocated for them, and computes their checksums. Called by `batch`; the
+//! other writers use it to give space up after a failure.
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_usize, usize_from};

@@ -1,4 +1,4 @@
-//! Dirty bytes compressed: a pure function of the bytes. Called by `run` on worker threads.
+//! Compresses dirty bytes: a pure function of the bytes. Called by `run` on worker threads.
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use codec::CompressionType;

@@ -1,8 +1,8 @@
-//! The flusher: a thread that writes compressible dirty data back before writers have to. It begins at half of the
-//! dirty limit, and writers wait for it at the limit, so data is compressed and written while more of it is made.
-//! (Without compression, writers are slowed down by the memory and the trees that they share with the thread: 4 KiB
-//! writes at random places by two and four threads reached 0.8 of the rate without it. There they write back
-//! themselves.) It also writes a transaction that a snapshot left settled.
+//! Runs the flusher: a thread that writes compressible dirty data back before writers have to. `open_volume` starts it.
+//! It begins at half of the dirty limit, and writers wait for it at the limit, so data is compressed and written while
+//! more of it is made. (Without compression, writers are slowed down by the memory and the trees that they share with
+//! the thread: 4 KiB writes at random places by two and four threads reached 0.8 of the rate without it. There they
+//! write back themselves.) It also writes a transaction that a snapshot left settled.
 //!
 //! A volume whose store has no worker threads has no flusher: each caller does its own work. Data that the flusher
 //! fails to write stays dirty, and it stops until a writer, which then writes back itself and gets the error, has

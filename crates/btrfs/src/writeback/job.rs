@@ -1,4 +1,4 @@
-//! One file in a flush: the data taken from it, and its plan. A flush makes one for each file.
+//! Takes the dirty data of one file for a flush, and plans its writes. A flush makes one [`Job`] for each file.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Writeback: writing dirty data to disk, and inserting it into the trees.
+//! Writes dirty data to disk, and inserts it into the trees.
 //!
 //! A flush takes the dirty data of one or many files (it becomes their `flight` layer, see `inode::data`), plans each
 //! run ([`plan`], a pure function), compresses on the store's workers where asked for ([`encode`]), allocates space for

@@ -1,4 +1,4 @@
-//! Outgoing data: bytes of a file on their way to disk, and the items made for them.
+//! Carries data of a file on its way to disk, and the items made for it.
 //!
 //! All data takes this path, whether from the pages of a flush or from a large write: `plan` decides about each run,
 //! [`super::encode`] compresses it, [`super::run`] allocates its place, [`super::batch`] writes it. The results are in

@@ -1,4 +1,4 @@
-//! Finding the extents of a file that may be overwritten in place. Called by `job` and `file/write`.
+//! Finds the extents of a file that may be overwritten in place. Called by `job` and `file/write`.
 
 use std::ops::Range;
 

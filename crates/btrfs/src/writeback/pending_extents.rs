@@ -1,5 +1,5 @@
-//! Pending extents: written to disk by large writes, and not inserted yet. Called by `file/write`, `file/truncate` and
-//! `job`.
+//! Keeps the list of pending extents: written to disk by large writes, and not inserted yet. Called by `file/write`,
+//! `file/truncate` and `job`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Planning of dirty runs: inline, in place, or to new space. A pure decision. Called by `job` and `direct_write`.
+//! Plans dirty runs: inline, in place, or to new space. A pure decision. Called by `job` and `direct_write`.
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::Run;

@@ -1,4 +1,5 @@
-//! Running a flush: allocation side by side for many files, compression, and writing in large pieces.
+//! Runs a flush: allocates space side by side for many files, compresses, and writes in large pieces. Called by
+//! `writeback` for each batch of jobs, and by `direct_write`.
 
 #![expect(
     clippy::indexing_slicing,

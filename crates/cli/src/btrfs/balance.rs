@@ -1,4 +1,5 @@
-//! `spinney balance`
+//! `spinney balance` moves the extents of an image or a mount into other block groups, and shows, pauses, resumes or
+//! cancels a balance. Called by `args`; of a mount the server does the work, asked through `server_report`.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;

@@ -1,4 +1,5 @@
-//! `spinney diff`
+//! `spinney diff` lists the differences between two subvolumes or snapshots, from their trees. Called by `args`, and by
+//! `jobs` in the server of a mount.
 
 use std::io::Write as _;
 use std::ops::Range;

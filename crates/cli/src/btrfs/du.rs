@@ -1,4 +1,5 @@
-//! `spinney du`
+//! `spinney du` shows how much of files is shared with others, in an image or, asked of the server, on a mount. Called
+//! by `args`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write as _};

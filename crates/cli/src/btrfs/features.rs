@@ -1,4 +1,5 @@
-//! The features that `mkfs -O` knows, by the names that mkfs.btrfs gives them.
+//! Parses the list of features of `mkfs -O` for btrfs, by the names that mkfs.btrfs gives them, and prints the list of
+//! known ones. Called by `mkfs` of btrfs.
 
 use std::io::Write as _;
 

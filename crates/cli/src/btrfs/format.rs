@@ -1,4 +1,5 @@
-//! How images of btrfs are opened, and explanations of btrfs errors.
+//! Opens btrfs images for the commands (read-only, writable, to resize), and explains btrfs errors. The commands of
+//! btrfs call it; `row` passes its reports, statuses and advice to the common commands.
 
 use std::error::Error as StdError;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `spinney generations`
+//! `spinney generations` lists earlier states of an image that can still be read, from the backup roots of the
+//! superblock. Called by `args`.
 
 use std::io::Write as _;
 

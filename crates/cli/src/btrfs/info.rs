@@ -1,4 +1,4 @@
-//! The report of a btrfs image, for `info` and `mkfs`; `usage` and `map` print bars with [`print_use`].
+//! Prints the report of a btrfs image, for `info` and `mkfs`; `usage` and `map` print bars with [`print_use`].
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,5 @@
-//! Commands that the server of a mount runs for its clients; the client is `commands::on_mount`.
+//! Runs btrfs commands in the server of a mount for its clients; the client is `commands::on_mount`. `row` registers
+//! it, and the server of a mount (`commands::mount::server`) gets it for a btrfs image.
 //!
 //! A job has the words of the command line, with paths from the root of the mount. The output of the command goes back
 //! through the stream.

@@ -1,4 +1,5 @@
-//! `spinney label`
+//! `spinney label` shows or changes the label of an image or a mount. Called by `args`, and by `jobs` in the server of
+//! a mount; `mkfs` checks a new label with it.
 
 use std::ffi::OsString;
 use std::io::Write as _;

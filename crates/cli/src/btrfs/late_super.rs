@@ -1,4 +1,4 @@
-//! A device whose superblocks are written last, for `mkfs`.
+//! Wraps a device so that its superblocks are written last, for `mkfs` of btrfs.
 //!
 //! A crash while a file system is being made must not leave one that looks whole and is not. So the old superblocks are
 //! overwritten first; new superblocks, and the flushes of the commits in between, are held back. [`LateSuper::finish`]

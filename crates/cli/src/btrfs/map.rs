@@ -1,4 +1,5 @@
-//! `spinney map`
+//! `spinney map` draws where data and metadata are on the device, as an SVG picture along a Hilbert curve. Called by
+//! `args`, and by `jobs` in the server of a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! `spinney mkfs -t btrfs`
+//! `spinney mkfs -t btrfs` makes a btrfs file system, empty or with the contents of a directory. Called by
+//! `crate::mkfs`, as an implementation of `make::Make`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The place of a subvolume beneath a mount, for a second mount of the same image that asks for it.
+//! Finds the directory beneath an existing mount that shows a subvolume, for a second mount of the same image that asks
+//! for this subvolume. `second_mount` calls it through `row`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};

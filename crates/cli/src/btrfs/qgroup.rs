@@ -1,4 +1,4 @@
-//! `spinney qgroup`
+//! `spinney qgroup` shows, limits and arranges quota groups. Called by `args`, and by `jobs` in the server of a mount.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

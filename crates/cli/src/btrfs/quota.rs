@@ -1,4 +1,4 @@
-//! `spinney quota`
+//! `spinney quota` turns quotas on or off, or recounts them. Called by `args`, and by `jobs` in the server of a mount.
 
 use std::io::Write as _;
 

@@ -1,4 +1,5 @@
-//! `spinney receive`
+//! `spinney receive` applies a send stream, making a subvolume of it in an image or a mount. Called by `args`, and by
+//! `jobs` in the server of a mount.
 
 use std::fs::File;
 use std::io::{BufReader, IsTerminal as _, Read, Write as _};

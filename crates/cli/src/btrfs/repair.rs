@@ -1,4 +1,5 @@
-//! `spinney repair`
+//! `spinney repair` shows the plan of a repair of an unmounted btrfs image, carries it out with `--apply`, or undoes
+//! it; `btrfs-repair` does the work. Called by `args`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

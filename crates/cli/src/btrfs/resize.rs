@@ -1,4 +1,5 @@
-//! `spinney resize`
+//! `spinney resize` makes an image, or a mounted file system, larger or smaller. Called by `args`; of a mount the
+//! server does the work, asked through `server_report`.
 
 use std::error::Error as StdError;
 use std::io::Write as _;

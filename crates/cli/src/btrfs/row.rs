@@ -1,4 +1,5 @@
-//! The face of btrfs: the commands and texts that the program has for btrfs alone.
+//! Fills btrfs's row in the table of formats: a `Face` with the commands and texts that the program has for btrfs
+//! alone. `formats` lists it; `mkfs` and `check` name it.
 
 use std::sync::Arc;
 

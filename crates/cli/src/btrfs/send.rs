@@ -1,4 +1,5 @@
-//! `spinney send`
+//! `spinney send` writes the send stream of a snapshot, whole or as the difference from a parent. Called by `args`, and
+//! by `jobs` in the server of a mount; `backup` explains errors of sending with it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};

@@ -1,5 +1,5 @@
-//! Reports of the server of a mount, as text in virtual extended attributes, and orders given by setting one. Callers:
-//! the commands of btrfs on a mount.
+//! Reads reports of the server of a mount, which are text in virtual extended attributes, and gives it orders by
+//! setting one. Callers: `balance`, `resize`, `usage`, `du` and `qgroup` on a mount.
 
 use std::error::Error as StdError;
 use std::io;

@@ -1,4 +1,4 @@
-//! How large an image must be to hold a directory.
+//! Estimates how large an image must be to hold a directory. Called by `mkfs` of btrfs when `--size` is not given.
 
 use spinney::btrfs::disk::items::{DirItem, FileExtentItem, InodeItem, InodeRef};
 use spinney::btrfs::disk::node::ITEM_SIZE;

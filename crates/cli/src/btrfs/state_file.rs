@@ -1,12 +1,11 @@
-//! State that a command keeps for a file system between runs, in a file of the user:
-//! `$XDG_STATE_HOME/spinney/KIND.UUID`.
+//! Keeps state of a command for a file system between runs, in a file of the user: `$XDG_STATE_HOME/spinney/KIND.UUID`.
 //!
 //! Invariants
 //! * The file is replaced as a whole: it is written under another name, synced and renamed.
 //! * The contents are trusted only if the file belongs to the user or root, is not writable by others, and is small.
 //!
-//! Failure: without a home directory there is no file; malformed contents are refused with the path. Callers: `scrub`,
-//! and `check --data`.
+//! Failure: without a home directory there is no file; malformed contents are refused with the path. Callers:
+//! `scrub/progress_file`, and `check/marks`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,5 @@
-//! `spinney usage`
+//! `spinney usage` shows how the space of an image or a mount is used, per profile and block group type. Called by
+//! `args`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

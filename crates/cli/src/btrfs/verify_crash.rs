@@ -1,4 +1,5 @@
-//! `spinney verify-crash`
+//! `spinney verify-crash` tests the states that a power cut can leave of a workload, on a copy of an image, with
+//! `crash_explorer`. Called by `args`.
 
 use std::io::Write as _;
 use std::path::PathBuf;

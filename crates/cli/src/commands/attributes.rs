@@ -1,4 +1,5 @@
-//! Metadata of a file as JSON has it, the same in every report.
+//! Formats the metadata of a file for JSON reports, the same in each of them. `ls`, `stat` and the reports of
+//! subvolumes call it.
 
 use serde::Serialize;
 use spinney::vfs::Metadata;

@@ -1,4 +1,4 @@
-//! `spinney cat`
+//! `spinney cat` writes files of an image or a mount to the standard output. Called by `args`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;

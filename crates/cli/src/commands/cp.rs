@@ -1,4 +1,4 @@
-//! `spinney cp`: copies within and between images, mounts and the host.
+//! `spinney cp` copies within and between images, mounts and the host. Called by `args`.
 //!
 //! Each argument is parsed to a `Place`. Files from the host are copied by the code of `put`, files to the host by
 //! that of `get`. Sources in the same place are copied together, so that hard links between them are kept. Failure: a

@@ -1,4 +1,4 @@
-//! `spinney defrag`
+//! `spinney defrag` rewrites files in larger extents, compressed if asked, in an image or a mount. Called by `args`.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

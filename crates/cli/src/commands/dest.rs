@@ -1,4 +1,5 @@
-//! The last argument of a copy or a move: an existing directory, or a new name.
+//! Decides the targets of a copy or a move from the last argument: an existing directory, or a new name. `cp`, `put`,
+//! `get`, `mv` and `ln` call it.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

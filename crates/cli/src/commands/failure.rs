@@ -1,4 +1,5 @@
-//! Exit statuses of the program, and errors as one line.
+//! Decides the exit status of the program, and formats an error as one line. `run` in `lib` ends with it; commands and
+//! `jobs` attach a status to their errors.
 
 use std::fmt;
 use std::io;

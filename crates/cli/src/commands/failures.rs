@@ -1,4 +1,5 @@
-//! Failures of single files: recorded while a command continues with the other files, and reported at the end.
+//! Records failures of single files while a command continues with the other files, and reports them at the end. `rm`,
+//! `ls`, `tally` (for `put`, `get` and `cp`) and others use it.
 
 use std::error::Error as StdError;
 use std::io;

@@ -1,4 +1,5 @@
-//! The arguments of commands that work on files, and the files found by them.
+//! Defines the arguments of commands that work on files, and finds these files in a volume. `defrag` and `dedupe` use
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::slice;

@@ -1,5 +1,6 @@
 //! The format-specific parts of the command line: a [`Face`] for each format, registered by [`know`] when the program
-//! starts. The formats themselves are in the library.
+//! starts. The formats themselves are in the library. `image`, `mount` and `info` ask it for the face of an opened
+//! image.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! `spinney get`
+//! `spinney get` copies files and directories out of an image or a mount to the host. Called by `args`; `cp` and
+//! `rescue` use its `CopyOut`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Numbers and times in human-readable form.
+//! Formats numbers and times for people, and parses sizes. Nearly all reports and arguments use it.
 
 pub(crate) use spinney::size::{bytes, parse_bytes};
 use spinney::vfs::file_system::{NodeKind, Time};

@@ -1,4 +1,5 @@
-//! Opening the image that a command names.
+//! Opens the image that a command names, or finds the mount that has it open. Nearly all commands have its `ImageArgs`
+//! or `ReadArgs` as their first argument.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `spinney info`
+//! `spinney info` shows the file system of an image or a mount, in its format's words. Called by `args`, and by the
+//! jobs of a mount.
 
 use anyhow::{Context as _, Result};
 use clap::Args;

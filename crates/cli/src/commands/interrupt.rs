@@ -1,4 +1,5 @@
-//! Signals that ask a long copy to stop at a consistent point.
+//! Notes signals that ask a long copy to stop at a consistent point. `get`, `tally`, `balance` and `scrub` check for
+//! them.
 
 use std::error::Error;
 use std::fmt;

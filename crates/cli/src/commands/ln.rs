@@ -1,4 +1,4 @@
-//! `spinney ln`
+//! `spinney ln` gives a file in an image or a mount one more name, or makes a symbolic link. Called by `args`.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `spinney ls`
+//! `spinney ls` lists a directory of an image or a mount. Called by `args`; `rescue` lists with its `Listing`, `tree`
+//! with its order.
 
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

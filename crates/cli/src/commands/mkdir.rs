@@ -1,4 +1,4 @@
-//! `spinney mkdir`
+//! `spinney mkdir` makes directories in an image or a mount. Called by `args`.
 
 use std::path::{Path, PathBuf};
 

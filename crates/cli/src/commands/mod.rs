@@ -1,4 +1,4 @@
-//! The commands on files and directories, which every format has, and the parts that all commands share.
+//! Holds the commands on files and directories, which every format has, and the parts that all commands share.
 //!
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
 //! [`spinney::Files`], for every format: texts for one format are in its face ([`format::Face`]), and nothing here
@@ -9,8 +9,8 @@
 //! library makes, [`interrupt`] notes signals for them, and [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes durable before it reports
-//! success; if it fails, the image is consistent and may have a part of the changes. Callers: programs, with their list
-//! of formats.
+//! success; if it fails, the image is consistent and may have a part of the changes. Callers: `args`, and the commands
+//! of one format.
 
 pub(crate) mod attributes;
 pub(crate) mod cat;

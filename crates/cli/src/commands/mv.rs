@@ -1,4 +1,4 @@
-//! `spinney mv`
+//! `spinney mv` moves or renames files and directories within an image or a mount. Called by `args`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Names of files, which are bytes and need not be text.
+//! Writes names of files, which are bytes and need not be text, to the terminal and into JSON. All reports call it.
 //!
 //! On a terminal, bytes that are not printable text are escaped (`\n`, `\x1b`), so that no image
 //! can speak to the terminal; a backslash is doubled. Into a pipe or file names go unchanged. In

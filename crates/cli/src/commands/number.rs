@@ -1,4 +1,4 @@
-//! Conversions of numbers that cannot fail here.
+//! Converts counts to floating-point numbers, exactly below 2^53. Called by the commands that draw: `trace` and `map`.
 
 /// A count as a fraction: exact below 2^53.
 #[expect(

@@ -1,5 +1,5 @@
-//! Commands that a client asks the server of a mount to run; their input and output pass through a stream. Callers:
-//! commands that accept a mount in place of an image.
+//! Asks the server of a mount to run a command, whose input and output pass through a stream. Callers: commands that
+//! accept a mount in place of an image.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;

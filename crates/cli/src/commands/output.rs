@@ -1,4 +1,5 @@
-//! Destinations of reports: text or JSON on the standard output, recordings and pictures in files.
+//! Writes reports to their destinations: text or JSON to the standard output, recordings and pictures into files. Every
+//! command gets an `Output`.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};

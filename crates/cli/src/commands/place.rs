@@ -1,12 +1,12 @@
-//! The path that an argument names: on the host, in an image, or below a mount.
+//! Parses an argument to the path that it names: on the host, in an image, or below a mount.
 //!
 //! `IMAGE:/PATH` is a path in an image, as is `IMAGE?offset=N:/PATH`; a path below a mount of this program is a path in
 //! the mounted image. If a host file with the whole name exists, that is used; an argument that begins with `./` is
 //! always a host path. Of several colons the first one after the name of an existing file separates, so that host paths
 //! and names in an image may have colons.
 //!
-//! This module opens no image. Callers: `short`, which rewrites the arguments of all commands to IMAGE PATH,
-//! and `cp`.
+//! This module opens no image. Callers: `short_form`, which rewrites the arguments of all commands to IMAGE PATH, and
+//! `cp`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

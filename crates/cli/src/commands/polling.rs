@@ -1,4 +1,5 @@
-//! Intervals for polling a server: short at first, since small jobs end at once, then longer.
+//! Chooses the intervals for polling a server: short at first, since small jobs end at once, then longer. `scrub` and
+//! `balance` wait with it for a mount.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Progress of a long copy: counters that the copying threads add to, and a bar on the terminal.
+//! Shows the progress of a long command: counters that its threads add to, and a bar on the terminal. Called by copies,
+//! checks, `send`, `receive` and other long commands.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

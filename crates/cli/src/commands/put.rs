@@ -1,4 +1,5 @@
-//! `spinney put`
+//! `spinney put` copies files and directories of the host into an image or a mount. Called by `args`; `cp` uses its
+//! `CopyIn`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

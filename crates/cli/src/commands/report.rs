@@ -1,4 +1,5 @@
-//! Entries of JSON reports: names that a command made in an image, and paths.
+//! Makes entries of JSON reports: names that a command made in an image, and paths. Called by `put`, `cp`, `ln`,
+//! `mkdir`, `rm` and others.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

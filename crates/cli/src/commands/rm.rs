@@ -1,4 +1,4 @@
-//! `spinney rm`
+//! `spinney rm` removes files and directories in an image or a mount. Called by `args`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Connects a client to the socket at which the server of a mount takes commands.
+//! Connects a client to the socket at which the server of a mount takes commands. Called by `image`; `client_socket`
+//! names its socket with it.
 
 use std::fs::File;
 use std::io;

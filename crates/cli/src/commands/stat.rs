@@ -1,4 +1,4 @@
-//! `spinney stat`
+//! `spinney stat` shows all metadata of files in an image or a mount. Called by `args`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,5 @@
-//! The counts of a copy, and its failures: the observer that commands pass to a transfer.
+//! Counts the files and failures of a copy: the observer that commands pass to a transfer. Called by `put`, `get` and
+//! `cp`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

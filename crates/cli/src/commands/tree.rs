@@ -1,4 +1,4 @@
-//! `spinney tree`
+//! `spinney tree` draws a directory and its contents as a tree. Called by `args`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! `spinney trim`
+//! `spinney trim` returns free space in an image to the host, by punching holes or discarding blocks. Called by `args`.
 
 use std::io::Write as _;
 use std::sync::Arc;

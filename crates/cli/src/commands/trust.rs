@@ -1,4 +1,4 @@
-//! Files of an image that give privileges to users who run or open them, and whether a copy keeps them.
+//! Decides whether a copy keeps the files of an image that give privileges to users who run or open them.
 //!
 //! Device nodes, set-user and set-group bits and capabilities are copied from the caller's own images and mounts, and
 //! from those of root. Callers: `get`, `cp` and `rescue`.

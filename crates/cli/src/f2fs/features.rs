@@ -1,4 +1,5 @@
-//! The features that `mkfs -t f2fs -O` knows, by the names that mkfs.f2fs gives them.
+//! Parses the list of features of `mkfs -t f2fs -O`, by the names that mkfs.f2fs gives them, and prints the list of
+//! known ones. Called by `mkfs` of f2fs.
 
 use std::io::Write as _;
 

@@ -1,4 +1,5 @@
-//! The report of `info` for an f2fs image, with the usage counted by its quota files.
+//! Prints the report of `info` for an f2fs image, with the usage counted by its quota files. `open` calls it for
+//! `info`, `mkfs` of f2fs for its report.
 
 use std::io::Write as _;
 

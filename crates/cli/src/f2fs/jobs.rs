@@ -1,4 +1,5 @@
-//! Commands that the server of an f2fs mount runs for its clients, as for an image.
+//! Runs the commands that the server of an f2fs mount does for its clients, as for an image. `row` registers it, and
+//! the server of a mount (`commands::mount::server`) gets it for an f2fs image.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

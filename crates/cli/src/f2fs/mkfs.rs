@@ -1,4 +1,5 @@
-//! `spinney mkfs -t f2fs`
+//! `spinney mkfs -t f2fs` makes an f2fs file system, empty or with the contents of a directory. Called by
+//! `crate::mkfs`, as an implementation of `make::Make`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The program's part for f2fs: its face, `mkfs`, `info`, and the jobs of a mount.
+//! Holds the program's part for f2fs: its face, `mkfs`, `info`, and the jobs of a mount.
 //!
 //! Unsupported features (zoned devices) are refused by name when an image is opened for writing.
 //!

@@ -1,4 +1,5 @@
-//! The report and warnings for an opened f2fs image.
+//! Prints the report and warnings for an opened f2fs image, and finds the place of a second mount. The common commands
+//! call it through `row`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The face of f2fs: the commands and texts that the program has for f2fs alone.
+//! Fills f2fs's row in the table of formats: a `Face` with the commands and texts that the program has for f2fs alone.
+//! `formats` lists it; `mkfs` names it.
 
 use std::sync::Arc;
 

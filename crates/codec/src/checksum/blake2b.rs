@@ -1,4 +1,4 @@
-//! BLAKE2b with 32 bytes of output.
+//! Computes BLAKE2b with 32 bytes of output. Called by `checksum`.
 
 use blake2b_simd::many::{HashManyJob, MAX_DEGREE, hash_many};
 use blake2b_simd::{Hash, Params};

@@ -1,4 +1,5 @@
-//! CRC-32 with the polynomial of Ethernet.
+//! Computes CRC-32 with the polynomial of Ethernet, raw. Called for the hashes of the disk formats that use it; no
+//! [`ChecksumType`](super::ChecksumType) is it.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -1,4 +1,4 @@
-//! CRC-32C.
+//! Computes CRC-32C. Called by `checksum`; the raw form by the hashes of directory names and by send streams.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

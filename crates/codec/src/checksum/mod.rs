@@ -1,4 +1,4 @@
-//! The checksums of blocks and data.
+//! Computes the checksums of blocks and data.
 //!
 //! A volume uses one [`ChecksumType`] for everything: superblocks, tree blocks (all bytes after the 32-byte,
 //! zero-padded checksum field) and data sectors (packed at [`ChecksumType::len`] bytes each in the checksum tree).

@@ -1,4 +1,4 @@
-//! SHA-256.
+//! Computes SHA-256. Called by `checksum`.
 
 use sha2::{Digest as _, Sha256};
 

@@ -1,4 +1,4 @@
-//! XXH64 with seed 0.
+//! Computes XXH64 with seed 0. Called by `checksum`.
 
 /// As stored.
 pub(super) fn checksum(bytes: &[u8]) -> [u8; 8] {

@@ -1,4 +1,5 @@
-//! Bare compressed blocks: one stream without framing, whose compressed and decompressed lengths the caller knows.
+//! Decompresses bare compressed blocks: one stream without framing, whose compressed and decompressed lengths the
+//! caller knows.
 //!
 //! The output never exceeds the caller's buffer. Callers: file systems that store these lengths themselves.
 

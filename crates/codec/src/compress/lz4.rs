@@ -1,4 +1,4 @@
-//! One LZ4 block, decompressed.
+//! Decompresses one LZ4 block.
 //!
 //! ```text
 //!    | token | more literal length | literals | offset (2) | more match length | token ...

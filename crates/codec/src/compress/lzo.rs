@@ -1,4 +1,5 @@
-//! LZO1X in segments of one sector.
+//! Compresses and decompresses LZO1X in segments of one sector. Called by `compress`; `lzo_encoder` writes the
+//! segments.
 //!
 //! ```text
 //!    0      4        8                       8+n      8+n+4

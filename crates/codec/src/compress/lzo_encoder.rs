@@ -1,4 +1,4 @@
-//! Encoder of LZO1X: one segment, in the plain form that every kernel reads.
+//! Encodes LZO1X: one segment, in the plain form that every kernel reads. Called by `lzo`.
 //!
 //! The kernel's `Documentation/staging/lzo.rst` describes the format. A run of up to three literals is counted in the
 //! low two bits of the match before it, a longer run by an instruction of its own. Matches have three forms, by

@@ -1,4 +1,4 @@
-//! LZO1X with runs of zeros: the stream that kernels call `lzo-rle`.
+//! Decompresses LZO1X with runs of zeros: the stream that kernels call `lzo-rle`.
 //!
 //! The bytes 17 and 1 (the version) precede an LZO1X stream in which a match of the largest distance (0xbfff) encodes
 //! zeros: the next byte and the instruction's low three bits give their number minus four. With any other first byte,

@@ -1,4 +1,4 @@
-//! Deflate in a zlib wrapper (RFC 1950), then padding.
+//! Compresses and decompresses Deflate in a zlib wrapper (RFC 1950), then padding. Called by `compress`.
 
 use crate::{CompressionType, Error, Result};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};

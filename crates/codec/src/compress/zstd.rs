@@ -1,5 +1,5 @@
-//! Zstandard: compressed data is one frame (RFC 8878), then padding. Called by `compress`, with contexts that each
-//! thread reuses.
+//! Compresses and decompresses Zstandard: one frame (RFC 8878), then padding. Called by `compress`, with contexts that
+//! each thread reuses.
 
 use crate::{CompressionType, Error, Result};
 use std::cell::RefCell;

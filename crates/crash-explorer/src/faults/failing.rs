@@ -1,4 +1,5 @@
-//! A device whose n-th operation fails.
+//! Implements a device whose n-th operation fails. Used by `fault_runs`, by `crash/inject` of `testkit`, and by tests
+//! of error paths.
 
 use crate::number::{to_u64, to_usize};
 use blockdev::{Device, Error, Op, Result};

@@ -1,4 +1,4 @@
-//! A device that is a sparse file on a host without much room.
+//! Implements a device that is a sparse file on a host without much room. Used by the test `host_full` of `testkit`.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Devices that fail or record, around any other device.
+//! Implements devices that fail or record, around any other device.
 //!
 //! [`FailingDevice`] answers chosen operations with an error, or does part of a write before it (a torn write).
 //! [`RecordingDevice`] records every write and flush of a run, and makes from them the images that a crash at any
@@ -6,8 +6,7 @@
 //! host has limited space.
 //!
 //! All keep the promises of `blockdev::Device` except as planned. They fail only as planned, or by running out of
-//! memory: the record holds all bytes ever written. Callers: tests of error paths and of crashes.
-//! running out of memory: the record holds all bytes ever written. Called by tests of error paths and of crashes.
+//! memory: the record holds all bytes ever written. Called by tests of error paths and of crashes.
 
 mod failing;
 mod full;

@@ -1,4 +1,5 @@
-//! A device that remembers every write and flush, and makes the images a crash could leave.
+//! Implements a device that remembers every write and flush, and makes the images a crash could leave. Used by `crash`
+//! of `testkit`, its tests, and the trial `log-replay`.
 
 use crate::Random;
 use crate::number::to_u64;

@@ -1,4 +1,4 @@
-//! Extended attributes: in the inode, in a node of their own, or both.
+//! Reads and checks extended attributes: in the inode, in a node of their own, or both. Called by `inode` and `dir`.
 
 use f2fs_disk::node::{self, XATTR_OFFSET};
 use f2fs_disk::xattr;

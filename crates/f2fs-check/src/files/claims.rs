@@ -1,4 +1,5 @@
-//! Nodes and blocks: each is entered once, and what the tables say of it compared.
+//! Claims nodes and blocks: each is entered once, and compared with what NAT, SIT and the summaries say of it. Called
+//! by `inode`, `contents` and `attributes`.
 
 use f2fs_disk::node::Footer;
 use f2fs_disk::{Block, BlockAddr, Nid, SEGMENT_BLOCKS};

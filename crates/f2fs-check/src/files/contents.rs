@@ -1,4 +1,5 @@
-//! The nodes below an inode, and the addresses in them.
+//! Walks the nodes below an inode, and the addresses in them. Called by `inode` for files, and by `dir` for
+//! directories.
 
 use f2fs_disk::convert::usize_from;
 use f2fs_disk::flags::InlineFlags;

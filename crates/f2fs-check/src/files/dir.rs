@@ -1,4 +1,5 @@
-//! The names of a directory.
+//! Checks the names of a directory, and enters their inodes. Called by the walk (`mod.rs`) for each directory of its
+//! queue.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

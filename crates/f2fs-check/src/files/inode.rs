@@ -1,4 +1,5 @@
-//! Checks the fields of an inode.
+//! Checks the fields of an inode, and then its contents. Called by `dir` for each name, and by the walk (`mod.rs`) for
+//! the root directory, orphans and quota files.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Every file from the root directory on: nodes, inodes, contents, names.
+//! Walks every file from the root directory on: nodes, inodes, contents, names.
 //!
 //! - `claims`: each node or block is claimed once, and its owner compared with the tables
 //! - `inode`: fields of an inode
 //! - `contents`: nodes below an inode, and the addresses in them
 //! - `attributes`: extended attributes
-//! - `sealed`: contents protected by fs-verity, on request
+//! - `verity`: contents protected by fs-verity, on request
 //! - `quotas`: usage in quota files
 //! - `dir`: names of a directory, and their inodes
 //!

@@ -1,5 +1,5 @@
 //! Compares quota files with the usage found: of each owner, group and project its inodes, and their blocks except the
-//! inode's own.
+//! inode's own. Called by the walk (`mod.rs`) at its end; `inode` counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

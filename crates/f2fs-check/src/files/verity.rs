@@ -1,4 +1,4 @@
-//! Verifies contents protected by fs-verity against their Merkle tree.
+//! Verifies contents protected by fs-verity against their Merkle tree. Called by `inode`, if data is checked.
 
 use std::collections::BTreeMap;
 

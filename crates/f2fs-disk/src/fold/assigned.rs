@@ -1,5 +1,5 @@
-//! The code points that Unicode 12.1 knows, from its `DerivedAge.txt`, without surrogates: each range's first one, and
-//! the one behind its last.
+//! Tells which code points Unicode 12.1 knows, from its `DerivedAge.txt`, without surrogates: the table has each
+//! range's first one, and the one behind its last. Called by `fold`.
 
 /// True for a character that Unicode 12.1 knows.
 pub(super) fn is_assigned(character: char) -> bool {

@@ -1,4 +1,4 @@
-//! Case folding: the folded form and the hash of names in case-insensitive directories. Two names are equal if their
+//! Folds the case of names in case-insensitive directories, and hashes the folded form. Two names are equal if their
 //! folded forms are. Callers: `f2fs::dir` (look-up), `f2fs::make` (the constants) and `f2fs-check`.
 //!
 //! Names are compared as with the kernel's `utf8-12.1.0`: canonical decomposition and full case folding; characters

@@ -1,4 +1,5 @@
-//! Addresses of the blocks of a file, in its inode and in the nodes below.
+//! Finds and sets the addresses of the blocks of a file, in its inode and in the nodes below. Called by `flush`,
+//! `shape`, `clean` and other modules of `change`.
 
 use std::sync::Arc;
 

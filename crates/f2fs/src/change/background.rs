@@ -1,4 +1,4 @@
-//! Background cleaning while the volume is idle, so that free sections exist before they are needed.
+//! Cleans sections in the background while the volume is idle, so that free sections exist before they are needed.
 //!
 //! ```text
 //!    idle, and more unused blocks in holes than in free sections

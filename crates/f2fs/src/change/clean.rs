@@ -1,6 +1,6 @@
-//! The cleaner: moves the blocks in use out of a section, so that the section becomes free.
+//! Cleans sections: moves the blocks in use out of a section, so that the section becomes free.
 //!
-//! If space is short an operation waits for it: the section with the fewest blocks in use is emptied at once.
+//! If space is short an operation waits for it (`room`): the section with the fewest blocks in use is emptied at once.
 //! `background` empties others while the volume is idle.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks")]

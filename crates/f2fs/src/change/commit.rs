@@ -1,4 +1,4 @@
-//! Checkpoints: all changes become the current state at once.
+//! Writes checkpoints: all changes become the current state at once.
 //!
 //! ```text
 //!    quota files -> pages -> nodes -> SIT and NAT blocks, the copies that do not count

@@ -1,4 +1,4 @@
-//! Writes contents of files, and pages of directories.
+//! Writes contents of files, and targets of new symbolic links. Called by `vfs_impl/data` for writes, and by `inodes`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "offsets within files, checked against the largest file")]
 

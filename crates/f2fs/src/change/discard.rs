@@ -1,4 +1,5 @@
 //! Discards free blocks: those freed by each checkpoint, if the volume is opened for that, and all of them for a trim.
+//! Called by `commit`, and by `vfs_impl/file_system` for a trim.
 //!
 //! Only blocks are discarded that neither the last checkpoint, which is durable, nor a later fsync refers to, so no
 //! state after a crash reads them. The caller holds the volume's lock, so no block is allocated meanwhile.

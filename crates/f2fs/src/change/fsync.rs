@@ -1,5 +1,5 @@
-//! Fsync: writes the nodes of files behind the last checkpoint, where the next opening, by Spinney or the kernel, finds
-//! them ("roll-forward recovery").
+//! Makes fsyncs durable: writes the nodes of files behind the last checkpoint, where the next opening, by Spinney or
+//! the kernel, finds them ("roll-forward recovery"). Called by `vfs_impl/syncs` and `vfs_impl/data`.
 //!
 //! ```text
 //!    pages of the file -> its direct nodes -> its inode, with the fsync mark; the first of these nodes without the

@@ -1,4 +1,5 @@
-//! In-place updates, by the kernel's policy.
+//! Decides, by the kernel's policy, which dirty pages overwrite their old blocks in place. Called by `flush` and
+//! `fsync`.
 //!
 //! An fsync of few pages, or one of data alone, overwrites their old blocks: addresses stay, so that no node changes,
 //! and an fdatasync may have nothing else to write. Contents of cold files (`Advise::COLD`) and of pinned files are

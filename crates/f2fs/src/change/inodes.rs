@@ -1,4 +1,4 @@
-//! Makes and removes inodes.
+//! Makes and removes inodes. Called by `vfs_impl/names`, and for orphans by `open` and `replay`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of inodes, bounded by the superblock")]
 

@@ -1,17 +1,18 @@
-//! Changes of a volume: of nodes and pages in memory, and how these are written. Bottom to top:
+//! Changes a volume: nodes and pages in memory, and how these are written. `vfs_impl` calls it for each request that
+//! changes something. Bottom to top:
 //!
 //! - `addresses`: addresses of the blocks of a file; `pages`: dirty pages
-//! - `in_place`, `flush`: pages are written to the logs of data, or in place
+//! - `in_place_updates`, `flush`: pages are written to the logs of data, or in place
 //! - `quotas`: updates of the quota files; `discard`: discards of free blocks
 //! - `commit`: nodes, tables and a checkpoint; `clean`: frees sections
 //! - `room`: finds space for a change
-//! - `prepare`: the part of a write without the volume's lock
+//! - `preparation`: the part of a write without the volume's lock
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `xattrs`
 //! - `names`: names of directories; `inodes`: new and removed inodes
 //! - `fsync`: nodes of files instead of a checkpoint; `background`: cleaning ahead of need
 //! - `open`: reads the state that writing needs; `replay`: replays fsynced nodes
 //!
-//! One thread at a time makes changes, with the volume's lock, except for the preparation of writes (`prepare`); an
+//! One thread at a time makes changes, with the volume's lock, except for the preparation of writes (`preparation`); an
 //! fsync releases the lock while the device works (`batch`). The pages of a file get their blocks and are submitted as
 //! one run, so that requests of different files are never mixed.
 //!

@@ -1,4 +1,4 @@
-//! Changes of names in directories.
+//! Adds, removes and replaces names in directories. Called by `vfs_impl/names`, `inodes` and `replay`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "indexes of blocks of directories")]
 

@@ -1,4 +1,4 @@
-//! Opens a volume for writing: reads segments, logs and quota files.
+//! Opens a volume for writing: reads segments, logs and quota files, and removes orphans. Called by `start`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks and segments, verified with the superblock")]
 

@@ -1,4 +1,5 @@
-//! Pages for changes: taken from the dirty ones or read, and put back as dirty.
+//! Gets pages for changes, from the dirty ones or from the device, and puts them back as dirty. Called by `data`,
+//! `names`, `shape` and `quotas`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a file")]
 

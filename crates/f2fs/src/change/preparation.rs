@@ -1,5 +1,5 @@
-//! The part of a write before it takes the volume's lock, run by several threads at once: it copies pages, and reads
-//! blocks from the device, including nodes.
+//! Prepares a write before it takes the volume's lock, in several threads at once: copies pages, and reads blocks from
+//! the device, including nodes. Called by `vfs_impl/data`; `data` takes the prepared pages.
 //!
 //! ```text
 //!    whole pages: copied -> first and last page, where a part is written: lock, look the block up, unlock, read it

@@ -1,4 +1,4 @@
-//! Updates of quota files: a commit adds the changes since the last one.
+//! Updates quota files: a commit adds the changes since the last one. Called by `commit`.
 //!
 //! If they cannot be updated (one is damaged, or there is no space), the checkpoint marks them as wrong, as the
 //! kernel's does, and they are not updated until `fsck.f2fs` has counted again. Files can still be changed.

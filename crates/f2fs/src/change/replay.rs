@@ -1,4 +1,4 @@
-//! Replay of fsyncs after the checkpoint, when a volume is opened for writing.
+//! Replays the fsyncs after the checkpoint, when a volume is opened for writing. Called by `start`.
 //!
 //! Contents are rewritten, as if programs had written them now; the blocks of the log of nodes are not overwritten
 //! before the next checkpoint. So a power cut during a replay leaves everything for the next one.

@@ -1,4 +1,5 @@
-//! Changes of sizes of files, holes, and reserved blocks.
+//! Changes sizes of files, punches and zeros ranges, and reserves blocks. Called by `vfs_impl/data` and
+//! `vfs_impl/attr`, `inodes` and `replay`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "offsets within files, checked against the largest file")]
 

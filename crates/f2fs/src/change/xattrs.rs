@@ -1,4 +1,4 @@
-//! Changes of extended attributes.
+//! Changes extended attributes. Called by `vfs_impl/xattr`, `inodes` and `replay`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "sizes of attributes, bounded by those of their places")]
 

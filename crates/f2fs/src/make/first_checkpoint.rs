@@ -1,4 +1,5 @@
-//! The first checkpoint of a volume, with its files: the root directory and, on request, `lost+found` and quota files.
+//! Writes the first checkpoint of a volume, with its files: the root directory and, on request, `lost+found` and quota
+//! files. Called by `make`.
 
 use blockdev::Device;
 use f2fs_disk::bits::{clear_bit_le, set_bit};

@@ -1,12 +1,12 @@
-//! Making empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
+//! Makes empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
 //!
 //! - `plan`: positions of areas, space reserved for the cleaner, first segments of the logs
-//! - `first`: the first checkpoint, the root directory, `lost+found`, quota files
+//! - `first_checkpoint`: the first checkpoint, the root directory, `lost+found`, quota files
 //!
 //! The superblocks are written last, after a flush of the device, so that an interrupted volume is not recognised. The
 //! first checkpoint's version comes from the UUID, so that nodes of an earlier volume on the device are ignored.
 //!
-//! Failure: [`MakeError`]. Callers: programs that make images.
+//! Failure: [`MakeError`]. Callers: the `spinney` library, for programs that make images, and `f2fs-crash`.
 
 mod first_checkpoint;
 mod plan;

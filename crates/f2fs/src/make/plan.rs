@@ -1,8 +1,8 @@
-//! Positions of the areas of a new volume. The rules are those of `mkfs.f2fs` 1.15 for one device without zones.
+//! Plans the positions of the areas of a new volume. The rules are those of `mkfs.f2fs` 1.15 for one device without
+//! zones. Called by `make`.
 //!
 //! Numbers are of blocks or segments. Options are checked before; sizes beyond 32 bits are refused here as too large,
 //! and a saturated number is larger than any device.
-//! is refused here as too large, and what saturates before that is larger than any device.
 
 use f2fs_disk::convert::{u32_len, whole};
 use f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK;

@@ -1,4 +1,4 @@
-//! Runs of free blocks.
+//! Finds runs of free blocks. Called by `change/discard`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 

@@ -1,5 +1,5 @@
-//! Segments with holes: blocks that are neither in use nor kept, which logs fill where free sections are few (the
-//! kernel's SSR, "slack space recycling").
+//! Lists segments with holes: blocks that are neither in use nor kept, which logs fill where free sections are few (the
+//! kernel's SSR, "slack space recycling"). `segments/mod.rs` keeps the list, and `space` opens logs in such segments.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of logs")]
 

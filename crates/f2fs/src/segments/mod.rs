@@ -1,4 +1,4 @@
-//! Segments of the main area: which blocks are in use, and which segments are free.
+//! Tracks the segments of the main area: which blocks are in use, and which segments are free.
 //!
 //! A freed block is not reused before the next checkpoint is on the disk: the last one, or a later fsync, may still
 //! need it. So there are two maps of each segment: blocks in use, and blocks that the last checkpoint counts or that
@@ -8,7 +8,7 @@
 //! of a partly used segment instead (`holes`): blocks that are in neither map.
 //!
 //! - `holes`: segments whose holes can be filled
-//! - `free`: runs of free blocks, for discards
+//! - `free_runs`: runs of free blocks, for discards
 //! - `victim`: the section that the cleaner empties
 //!
 //! Failure: an address outside the main area is damage. Caller: `space`.

@@ -1,4 +1,4 @@
-//! The section that the cleaner empties.
+//! Chooses the section that the cleaner empties. Called by `change/clean` and `change/background`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 

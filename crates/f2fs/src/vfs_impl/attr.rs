@@ -1,4 +1,4 @@
-//! Attributes of nodes.
+//! Reads and changes attributes of nodes: mode, owner, times, flags. Called by `file_system`.
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};

@@ -1,4 +1,4 @@
-//! Contents of files: reads, writes, syncs.
+//! Opens, reads, writes and syncs files. Called by `file_system`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Errors as the errno that Linux has for them.
+//! Turns errors of the crate into `vfs::Error` with the errno that Linux has for them, and logs faults once. Called by
+//! `data` and `file_system`.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! The trait that servers call.
+//! Implements `vfs::FileSystem`, the trait that servers call. The FUSE server and `vfs::Volume` make the calls.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! The volume for servers: node numbers, references, and errors with their errno.
+//! Presents the volume to servers: node numbers, references, and errors with their errno. `start` makes it; servers
+//! call it as a `vfs::FileSystem`.
 //!
 //! - `attr`, `names`, `data`, `xattr`: reads and changes of a node
 //! - `syncs`: fsyncs that are written together
-//! - `held`: references of servers, and openings that were told why writing ended
+//! - `references`: references of servers, and openings that were told why writing ended
 //!
 //! A node's number is that of its inode; a number without an inode is `ESTALE`. The root has the number that servers
 //! expect. Any number of threads read at once, without a lock if the volume is read-only; one at a time changes the

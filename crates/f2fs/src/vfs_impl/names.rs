@@ -1,4 +1,4 @@
-//! Names: creates, removes and renames nodes.
+//! Creates, removes and renames nodes. Called by `file_system`.
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::InodeFlags;

@@ -1,4 +1,5 @@
-//! References that servers hold to nodes, and openings that were told why writing ended.
+//! Counts the references that servers hold to nodes, and remembers openings that were told why writing ended. Called by
+//! `data` and `names`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};

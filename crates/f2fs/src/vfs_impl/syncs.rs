@@ -1,4 +1,4 @@
-//! Fsyncs that come at the same time are made durable together.
+//! Makes fsyncs that come at the same time durable together.
 //!
 //! ```text
 //!    fsync -> waits -> one of the waiting threads leads: takes the volume's lock, allocates blocks for all

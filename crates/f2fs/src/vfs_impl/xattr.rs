@@ -1,4 +1,4 @@
-//! Extended attributes: supported names, and side effects of some.
+//! Reads and changes extended attributes: supported names, and side effects of some. Called by `file_system`.
 
 use f2fs_disk::Nid;
 use f2fs_disk::flags::InodeFlags;

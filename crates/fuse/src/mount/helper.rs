@@ -1,4 +1,4 @@
-//! Mounting and unmounting with `fusermount3`, for unprivileged users.
+//! Mounts and unmounts with `fusermount3`, for unprivileged users. Called by `mount`.
 
 use super::MountOptions;
 use crate::error::{Error, Limit, Result};

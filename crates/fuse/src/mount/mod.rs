@@ -1,4 +1,4 @@
-//! Making and ending mounts.
+//! Makes and ends mounts.
 //!
 //! A process that may mount does so itself (`direct`); any other runs `fusermount3`, which is set-user root and returns
 //! the descriptor of the FUSE device over a socket (`helper`). A mount is not usable before its server answered the

@@ -1,4 +1,5 @@
-//! Options of a mount, and how each way of mounting writes them.
+//! Holds the options of a mount, and writes them as each way of mounting needs them. `direct` and `helper` read them;
+//! front ends fill them.
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 

@@ -1,4 +1,4 @@
-//! Parses requests, which are untrusted bytes.
+//! Parses requests, which are untrusted bytes. The transports and `session` call it.
 
 use super::opcode;
 use super::requests::InHeader;

@@ -1,4 +1,5 @@
-//! The negotiation of kernel and server in the first request.
+//! Negotiates version and features between kernel and server in the first request. Called by `session` and by the
+//! worker of the device.
 
 use super::replies::InitOut;
 use super::requests::InitIn;

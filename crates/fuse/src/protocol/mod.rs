@@ -1,4 +1,4 @@
-//! The protocol of the FUSE device: structures, numbers, and parsing of requests.
+//! Defines the protocol of the FUSE device: structures, numbers, and parsing of requests.
 //!
 //! This module has the interface to the kernel as in linux/fuse.h of protocol 7.45, and no behaviour. A request has
 //! three parts: a header, a structure whose size follows from the kind of request, and the rest (names, data). Over the

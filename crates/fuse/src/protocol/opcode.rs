@@ -1,4 +1,4 @@
-//! Numbers of the requests, and the size of their fixed parts.
+//! Lists the numbers of the requests, their names, and the size of their fixed parts. `decode` and `session` use it.
 
 use super::requests::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InitIn,
@@ -32,6 +32,11 @@ macro_rules! opcodes {
 /// True for a request that never gets a reply.
 pub(crate) const fn is_forget(opcode: u32) -> bool {
     matches!(opcode, FORGET | BATCH_FORGET)
+}
+
+/// True for a request whose sender goes on before it is answered.
+pub(crate) const fn is_unawaited(opcode: u32) -> bool {
+    is_forget(opcode) || matches!(opcode, RELEASE | RELEASEDIR)
 }
 
 opcodes! {

@@ -1,4 +1,5 @@
-//! Replies and notifications to the kernel. Layouts are those of linux/fuse.h, protocol 7.45.
+//! Defines the structures of replies and notifications to the kernel, as in linux/fuse.h, protocol 7.45. `session` and
+//! `notify` fill them.
 
 use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

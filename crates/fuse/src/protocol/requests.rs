@@ -1,4 +1,5 @@
-//! Requests of the kernel: the header, and the structure that each kind begins with.
+//! Defines the structures of requests of the kernel: the header, and the structure that each kind begins with. `decode`
+//! and `session` read them.
 //!
 //! Layouts are those of linux/fuse.h, protocol 7.45, in the byte order of the machine.
 

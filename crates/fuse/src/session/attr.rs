@@ -1,4 +1,4 @@
-//! Attributes of nodes and of the volume.
+//! Answers requests for attributes of nodes and of the volume: GETATTR, STATX, SETATTR, STATFS. Called by `service`.
 
 use super::encode::{self, put};
 use super::entry::PERMISSIONS;

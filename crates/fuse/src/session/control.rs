@@ -1,4 +1,5 @@
-//! Control operations: inode flags, and operations of a format.
+//! Answers ioctls: inode flags, operations of a format, and the commands of this crate's own (`sys`). Called by
+//! `service`.
 
 use super::encode::{put, put_bytes};
 use super::lost_writes::Lost;

@@ -1,4 +1,4 @@
-//! Contents of files.
+//! Answers requests on contents of files: reading, writing, allocating and copying. Called by `service`.
 
 use super::encode::put;
 use super::open::DATA_SYNC;

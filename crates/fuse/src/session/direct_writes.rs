@@ -1,4 +1,5 @@
-//! Nodes with direct writes, past the kernel's page cache.
+//! Tracks nodes with direct writes, past the kernel's page cache, to tell when an opening must begin with an empty
+//! cache. Called by `open` and `service`.
 //!
 //! The kernel drops a range from its cache before it sends a direct write, and when the call returns. An asynchronous
 //! call returns before the write is done: pages that a program read into the cache meanwhile stay there, and are stale.

@@ -1,4 +1,4 @@
-//! Converts values of the file system to the kernel's structures.
+//! Converts values of the file system to the kernel's structures. Called by the other files of `session`.
 
 use crate::protocol::replies::{AttrBody, AttrOut, EntryOut, StatfsOut, StatxBody, StatxTime};
 use std::time::Duration;

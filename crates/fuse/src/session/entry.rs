@@ -1,4 +1,5 @@
-//! Requests on names and the nodes they lead to.
+//! Answers requests on names and the nodes they lead to: looking up, making, linking, renaming, removing. Called by
+//! `service`.
 
 use super::encode::{Timeouts, put, put_bytes};
 use crate::protocol::Request;

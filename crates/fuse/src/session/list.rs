@@ -1,4 +1,4 @@
-//! Listings of directories.
+//! Answers requests for listings of directories: READDIR and READDIRPLUS. Called by `service`.
 
 use super::encode::Timeouts;
 use crate::protocol::Request;

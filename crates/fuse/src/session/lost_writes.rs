@@ -1,4 +1,5 @@
-//! Write-back errors: data that the kernel's cache had accepted from programs and the file system then refused.
+//! Records write-back errors: data that the kernel's cache had accepted from programs and the file system then refused.
+//! `data` notes them; `control` reports them at the unmount.
 //!
 //! The kernel reports such an error once, to the next `fsync` or `syncfs`, and keeps only the last one: an error
 //! that a killed program leaves behind can hide it. The list here lets the unmount report it.

@@ -1,4 +1,5 @@
-//! Files that may have dirty mmap pages which this server has not seen.
+//! Tracks files that may have dirty mmap pages which this server has not seen. `open` and `data` fill it; `seek` asks
+//! it.
 //!
 //! A store into a shared mapping reaches the server only when the kernel writes the page back, and the kernel does not
 //! do so before it asks for data and holes (`lseek`). A writable mapping keeps its file open for reading and writing:

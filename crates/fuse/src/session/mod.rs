@@ -1,4 +1,4 @@
-//! The meaning of requests: a session without a transport, and the parts of the service that answers them.
+//! Answers requests: a session without a transport, and the parts of the service that answers them.
 //!
 //! [`Session`] turns a request into a reply, and needs no `/dev/fuse`: a [`Channel`] moves messages. The transports of
 //! this crate negotiate with the kernel themselves, and use [`Service`] directly.
@@ -13,10 +13,11 @@
 //!   always when the owner changes.
 //!
 //! The files: `entry` names and nodes, `attr` attributes, `open` opening and closing, `data` contents, `seek` data and
-//! holes, `list` directories, `xattr` extended attributes, `control` ioctls, `apart` requests that wait for a flush of
-//! the kernel's pages, `mappable` files with possible mmap pages, `direct` files written with O_DIRECT, `lost`
-//! write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is answered with an errno,
-//! one without a whole header with nothing.
+//! holes, `list` directories, `xattr` extended attributes, `control` ioctls, `side_thread` requests that wait for a
+//! flush of the kernel's pages, `mmap_files` files with possible mmap pages, `direct_writes` files written with
+//! O_DIRECT, `lost_writes` write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is
+//! answered with an errno, one without a whole header with nothing. Callers: `server`, and front ends with a channel of
+//! their own.
 
 mod attr;
 mod control;

@@ -1,4 +1,4 @@
-//! Requests that open, create and close files.
+//! Answers requests that open, create and close files. Called by `service`.
 
 use super::encode::{Timeouts, put};
 use super::entry::PERMISSIONS;

@@ -19,7 +19,8 @@
 //! programs check it. New files are opened for direct writes as long as the volume is full.
 //!
 //! A single call of any length is taken whole, and so are stores into a mapping. Without requests for openings, or
-//! without a function that makes the kernel write, the server does none of this.
+//! without a function that makes the kernel write, the server does none of this. Called by `service`, `open` and
+//! `attr`.
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;

@@ -1,7 +1,8 @@
-//! The next data or hole of a file, of which the kernel may have newer data than the file system.
+//! Answers LSEEK: finds the next data or hole of a file, of which the kernel may have newer data than the file system.
+//! Called by `service`.
 //!
 //! Without a writeback cache the kernel passes every write on at once, but not stores into a mapping. If there may be
-//! such pages (see `mappable`), the whole file is reported as data, which every caller must accept.
+//! such pages (see `mmap_files`), the whole file is reported as data, which every caller must accept.
 
 use super::data::Contents;
 use super::encode::put;

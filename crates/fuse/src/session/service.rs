@@ -7,7 +7,7 @@
 //!
 //! Failure: the error number of the file system; `EINVAL` for a malformed request, `ENOSYS` for those left to the
 //! kernel: `ACCESS` and locks, `FLUSH` and `OPENDIR`, which have no effect here, and `INTERRUPT`, which comes too late
-//! for calls that do not wait. The kernel does not send these again.
+//! for calls that do not wait. The kernel does not send these again. Callers: the transports, and `Session`.
 
 use super::SessionOptions;
 use super::attr::Attributes;

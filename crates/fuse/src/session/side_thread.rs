@@ -1,4 +1,4 @@
-//! Requests that need the kernel's dirty pages flushed first; answered on their own threads.
+//! Answers requests that need the kernel's dirty pages flushed first, on their own threads.
 //!
 //! A snapshot must hold the data that programs wrote before it. With a writeback cache, and always for shared mappings,
 //! the newest data is in the kernel's page cache only. The kernel writes it back when another process syncs the mount
@@ -7,7 +7,8 @@
 //! sender waits uninterruptibly.)
 //!
 //! Syncs of everything have threads of their own too, some at a time: they take as long as a commit, and with several
-//! of them, and a few syncs of files, no worker would be left for requests that wait for nothing.
+//! of them, and a few syncs of files, no worker would be left for requests that wait for nothing. Called by the workers
+//! of the transports.
 
 use super::service::Service;
 use super::state::Answer;

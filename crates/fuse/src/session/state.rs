@@ -1,4 +1,5 @@
-//! State that the parts of a service share: negotiated features, the kernel's caches, the answer to a request.
+//! Holds the state that the parts of a service share: negotiated features, the kernel's caches, the answer to a
+//! request.
 //!
 //! The types of requests (`entry`, `attr`, ...) share these; the service that holds them is above. Nothing here can
 //! fail.

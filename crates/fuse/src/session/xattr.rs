@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Answers requests on extended attributes. Called by `service`.
 
 use super::control::is_ours;
 use super::encode::{put, put_bytes};

@@ -1,4 +1,5 @@
-//! A further descriptor of a FUSE connection.
+//! Makes a further descriptor of a FUSE connection, so that a worker has its own queue. Called by
+//! `transport/connection`.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::ioctl;

@@ -1,4 +1,5 @@
-//! Calls a control operation of the served format on a FUSE mount.
+//! Calls a control operation of the served format on a FUSE mount, by `ioctl`. Called by `spinney subvolume` on a
+//! mount, and by tests.
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::fstatfs;

@@ -1,4 +1,5 @@
-//! Descriptors that the parent process left open in this one.
+//! Withholds descriptors that the parent process left open in this one from the programs that it starts. The `mount`
+//! command calls it at its start.
 
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::fs::{Dir, Mode, OFlags};

@@ -1,4 +1,5 @@
-//! Calls a server of this crate to report lost data that the kernel had accepted.
+//! Calls a server of this crate to report lost data that the kernel had accepted. `spinney umount` calls it before it
+//! unmounts.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;

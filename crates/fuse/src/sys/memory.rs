@@ -1,4 +1,4 @@
-//! Page-aligned memory that the kernel writes to while this process does not access it.
+//! Maps page-aligned memory that the kernel writes to while this process does not access it. Called by `ring`.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::io;

@@ -1,4 +1,4 @@
-//! System calls without a safe wrapper. The only module with `unsafe` in this crate.
+//! Wraps system calls without a safe wrapper. The only module with `unsafe` in this crate.
 //!
 //! Every function here is safe to call with any arguments: it ensures valid pointers and lengths, and memory that
 //! stays. They fail with the error of the system call. Callers: the connection (cloning), mounting (the anchor), the
@@ -32,6 +32,7 @@ pub(crate) use range_sharing::{DataRuns, RUNS_MAX, ShareSame};
 pub use range_sharing::{data_runs, share_same};
 pub(crate) use ring::RingQueue;
 pub use slices::ask_for_short_slices;
+pub(crate) use slices::only_when_idle;
 pub use startup::stdout_was_closed;
 
 /// The numbers of the operations that servers of this crate answer, as the FUSE protocol has them.

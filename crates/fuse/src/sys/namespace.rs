@@ -1,4 +1,5 @@
-//! Namespaces: a process without mounts, and a thread that sees a single device.
+//! Makes mount namespaces: a process without mounts, and a thread that sees a single device. Called by the sandbox of
+//! the `mount` command, and by `mount/direct`.
 
 use rustix::fs::{FileType, Mode};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};

@@ -1,4 +1,5 @@
-//! The user at the other end of a socket, and the node and server of an open directory of a mount.
+//! Identifies the user at the other end of a socket, and the node and server of an open directory of a mount. Called by
+//! the server of the `mount` command for its clients, and by those that look for an existing mount (`spinney::mounts`).
 
 use rustix::fd::{AsRawFd as _, BorrowedFd};
 use rustix::ioctl;

@@ -1,5 +1,5 @@
 //! Calls a server of this crate to let two open files share equal ranges: the kernel passes `FIDEDUPERANGE` on to no
-//! FUSE server.
+//! FUSE server. Called by `spinney dedupe` on a mount; `session/control` answers.
 
 use rustix::fd::BorrowedFd;
 use rustix::ioctl;

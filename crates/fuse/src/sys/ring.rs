@@ -1,4 +1,5 @@
-//! A queue of a FUSE connection over io_uring: commands in, requests out, and the shared memory.
+//! Operates a queue of a FUSE connection over io_uring: commands in, requests out, and the shared memory. Called by
+//! `transport/ring`.
 //!
 //! A slot is memory for one request at a time. It belongs either to the kernel (which may write to it) or to this
 //! process, which may access it only in that case.

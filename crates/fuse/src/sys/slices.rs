@@ -1,4 +1,6 @@
-//! Short scheduling slices for a server.
+//! Scheduling of a server's threads: short slices, and a policy for time that no other program wants.
+//!
+//! The server asks for the first at its start, and the near thread of `/dev/fuse` for the second.
 
 use rustix::thread::gettid;
 use std::io;
@@ -27,6 +29,19 @@ pub fn ask_for_short_slices() -> io::Result<()> {
     attr.sched_runtime = SLICE_NANOSECONDS;
     // SAFETY: the call reads the structure, whose size it contains; the rest was filled by the system.
     done(unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw mut attr, 0) })
+}
+
+/// Lets this thread run only when no other program wants the processor (`SCHED_IDLE`). A thread without privileges
+/// cannot take that back.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn only_when_idle() -> io::Result<()> {
+    // SAFETY: a structure of integers, for which zeros are values.
+    let param: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the call reads the structure, which lives as long as the call; 0 is the calling thread. It is made
+    // directly, as C libraries may refuse it.
+    done(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const param) })
 }
 
 fn done(returned: libc::c_long) -> io::Result<()> {

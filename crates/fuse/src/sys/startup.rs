@@ -1,4 +1,5 @@
-//! State of the standard output when the process started, before Rust's runtime changes it.
+//! Records the state of the standard output when the process started, before Rust's runtime changes it. `output` of the
+//! program asks it.
 //!
 //! The runtime opens `/dev/null` in place of a closed standard descriptor, and later output is lost without an error.
 //! That descriptor looks like a `/dev/null` chosen by the caller (a daemon's is opened for reading and writing, too),

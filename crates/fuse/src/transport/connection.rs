@@ -1,4 +1,4 @@
-//! The descriptors of a mount's FUSE connection.
+//! Holds the descriptors of a mount's FUSE connection, and mounts to get them. Called by `server` and front ends.
 
 use crate::error::Result;
 use crate::mount::{self, MountOptions};

@@ -1,4 +1,4 @@
-//! Transports of requests and replies between a kernel and a service, on Linux.
+//! Transports requests and replies between a kernel and a service, on Linux.
 //!
 //! `connection` has the descriptors of a mount, `device` reads and writes `/dev/fuse`, `ring` is io_uring. Both lay
 //! data out so that it is never copied, and answer syncs together; a transport that needs neither uses

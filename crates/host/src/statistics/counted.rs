@@ -1,4 +1,5 @@
-//! The counts, each thread's in a shard of its own.
+//! Counts the use of locks, each thread in a shard of its own. Builds with the feature `lock-statistics` have it;
+//! `locks` counts through it.
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -1,4 +1,5 @@
-//! How often locks are taken, how long threads wait for them and hold them, and how often they pass between threads.
+//! Measures how often locks are taken, how long threads wait for them and hold them, and how often they pass between
+//! threads.
 //!
 //! A lock belongs to a [`Class`]: that of its rank, or a narrower one that its owner names. The feature
 //! `lock-statistics` builds the statistics in; without it a class has no size, nothing is counted, and [`rows`] is

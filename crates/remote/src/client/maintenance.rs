@@ -1,4 +1,5 @@
-//! Operations on the whole volume, sent to the server.
+//! Sends operations on the whole volume to the server: implements `vfs::Maintenance` for `Remote`, for commands on a
+//! mount.
 //!
 //! The server decides whether its format has them, and whether the client may: an operation that fails there fails
 //! here with the same number.

@@ -1,4 +1,4 @@
-//! The client's side: a file system whose calls are messages.
+//! Implements the client's side: a file system whose calls are messages.
 //!
 //! Each calling thread has a stream of its own; released nodes and handles are sent with the next message. `subvolumes`
 //! has the calls on subvolumes. Failure: a failed stream is not used again, and calls to a server that is gone fail

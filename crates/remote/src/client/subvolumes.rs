@@ -1,4 +1,4 @@
-//! Calls on subvolumes, sent to the server.
+//! Sends calls on subvolumes to the server: implements `vfs::Subvolumes` for `Remote`, for commands on a mount.
 
 use vfs::NodeId;
 use vfs::file_system::{Answer, Caller, Entry, Errno, SnapshotMode, Subvolumes};

@@ -1,4 +1,4 @@
-//! The server's side: a session for each client, a thread for each of its streams.
+//! Implements the server's side: a session for each client, a thread for each of its streams.
 //!
 //! A session keeps a list of the nodes and handles of its client, executes calls that [`Permitted`] allows, and reports
 //! changes to [`Watch`]; `subvolumes` has the changes of subvolumes. Failure: a malformed request closes the client's

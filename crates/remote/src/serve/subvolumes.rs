@@ -1,4 +1,5 @@
-//! Changes of subvolumes by a client, and the names that the kernel has to drop from its cache after them.
+//! Changes subvolumes for a client, and finds the names that the kernel has to drop from its cache after them. Called
+//! by `serve`.
 
 use vfs::FileSystem as _;
 use vfs::file_system::{Answer, Caller, Errno};

@@ -1,4 +1,5 @@
-//! The format btrfs.
+//! Implements the format btrfs for the library: opening, making, checking and repairing, and an open volume.
+//! `spinney::formats` lists it.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Operations that btrfs alone has: its volume with subvolumes, snapshots, send and receive; check, repair and rescue;
-//! and the on-disk format.
+//! Re-exports the operations that btrfs alone has: its volume with subvolumes, snapshots, send and receive; check,
+//! repair and rescue; and the on-disk format. The commands in `cli/src/btrfs` use it, and programs.
 //!
 //! [`crate::Volume::btrfs`] gives the [`Volume`] of one that was opened by [`crate::open`].
 //!

@@ -1,4 +1,5 @@
-//! Long operations of btrfs, with one callback for progress and cancellation.
+//! Runs the long operations of btrfs (scrub, balance, send, receive, backup, restore), with one callback for progress
+//! and cancellation. The commands `backup`, `restore`, `send` and `receive` call it, and programs.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

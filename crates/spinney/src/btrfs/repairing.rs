@@ -1,4 +1,4 @@
-//! The repair of btrfs behind the interface that every format has.
+//! Fits the repair of btrfs to the interface that every format has. Called by `format`.
 
 use std::any::Any;
 use std::io::Write;

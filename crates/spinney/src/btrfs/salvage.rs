@@ -1,4 +1,5 @@
-//! Copying files out of a damaged volume, with one callback for progress and cancellation.
+//! Copies files out of a damaged volume, with one callback for progress and cancellation. Programs call it as
+//! `spinney::btrfs::rescue`.
 
 use std::path::Path;
 use std::sync::Arc;

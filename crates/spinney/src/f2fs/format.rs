@@ -1,4 +1,5 @@
-//! The format f2fs.
+//! Implements the format f2fs for the library: opening, making, checking, and an open volume. `spinney::formats` lists
+//! it.
 
 use std::any::Any;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! Operations that f2fs alone has: its volume, its facts, and the options of making one.
+//! Re-exports the operations that f2fs alone has: its volume, its facts, and the options of making one. The commands in
+//! `cli/src/f2fs` use it, and programs.
 //!
 //! Opening and making by [`crate::open`] and [`crate::make`] need none of this.
 //!

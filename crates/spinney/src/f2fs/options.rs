@@ -1,4 +1,4 @@
-//! The options of f2fs by name, those of `mount -o`.
+//! Parses the options of f2fs by name, those of `mount -o`. Called by `format`.
 
 use ::f2fs::{ActiveLogs, BackgroundGc, FsyncMode, Mode, OpenOptions};
 use formats::options::{takes_no_value, unknown};

@@ -1,5 +1,5 @@
-//! Rotten bytes and failing reads: a block with a good copy is read and repaired, one without gives an error at its
-//! place.
+//! Flips bytes of an image, and lets reads fail: a block with a good copy must be read and repaired, one without must
+//! give an error at its place. Called by `testkit/tests/crash.rs`.
 
 use super::judge::{files_of, read_one};
 use super::workload::{Journal, Settings, fresh, open_on, options, store};

@@ -1,4 +1,4 @@
-//! Crashes at many points of a workload.
+//! Crashes a workload at many points, and judges the images that result. Called by `testkit/tests/crash.rs`.
 
 use super::judge;
 use super::workload::{Journal, Settings, fresh, open_on, options};

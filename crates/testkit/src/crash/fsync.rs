@@ -1,4 +1,5 @@
-//! Crashes between commits: promises of an fsync are kept, and all files are consistent.
+//! Crashes a workload between commits: promises of an fsync must be kept, and all files be consistent. Called by
+//! `testkit/tests/crash.rs`.
 //!
 //! Files and directories are synced one by one during random operations. A promise is the contents of a file, or the
 //! names of a directory, when its sync returned; it holds until an operation changes it or the path to it. The state

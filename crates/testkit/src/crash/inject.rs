@@ -1,4 +1,5 @@
-//! The n-th write or flush of a workload fails.
+//! Lets the n-th write or flush of a workload fail, and judges the image that results. Called by
+//! `testkit/tests/crash.rs`.
 
 use super::judge::{check, judge, read_all};
 use super::workload::{Journal, Settings, fresh, open_on, options};

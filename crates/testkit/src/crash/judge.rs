@@ -1,4 +1,5 @@
-//! Whether an image is one of the states that its journal allows.
+//! Decides whether an image is one of the states that its journal allows. Called by `explore`, `inject`, `fsync` and
+//! `damage`.
 
 use super::workload::{Journal, Moment, open_on, store};
 use crate::number::{to_u64, to_usize};

@@ -1,4 +1,4 @@
-//! Volumes after power cuts, and after device failures.
+//! Tests volumes after power cuts, and after device failures.
 //!
 //! `workload` makes an image and drives random operations over it, with syncs in between, and keeps a [`Journal`]: the
 //! model after each operation, how many writes and flushes the device had seen by then, and the generation that the

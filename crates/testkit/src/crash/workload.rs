@@ -1,4 +1,5 @@
-//! Random operations with syncs in between, and the journal of promises.
+//! Drives random operations with syncs in between over an image, and keeps the journal of promises. Called by
+//! `explore`, `inject` and `damage`.
 
 use crate::Random;
 use crate::property::make as make_image;

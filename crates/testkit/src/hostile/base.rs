@@ -1,5 +1,5 @@
-//! The images that are mutated: small ones of every form, with something of everything in them, half
-//! of them with a log.
+//! Makes the images that are mutated: small ones of every form, with something of everything in them, half of them with
+//! a log. Called by `trial`, `small` and the tests of check, rescue and repair.
 
 use super::editor::{BlockAt, Editor};
 use crate::Random;

@@ -1,4 +1,4 @@
-//! Offsets of the fields of the format, as targets of mutations.
+//! Lists the offsets of the fields of the format, as targets of mutations. `mutate` chooses among them.
 
 use btrfs_disk::key::item_type as key;
 

@@ -1,4 +1,4 @@
-//! Hostile images: their checksums are right, but the contents are not.
+//! Makes hostile images: their checksums are right, but the contents are not.
 //!
 //! [`Editor`] edits an image and corrects the checksums. [`trial`] mutates one of the [`bases`], and reads and changes
 //! it. [`hostile_image`] makes small ones fast, also with lost or misplaced blocks and wrong checksums. Callers: the

@@ -1,4 +1,5 @@
-//! Mutations: a few fields of an image get other values, chosen among the existing structures.
+//! Mutates an image: a few fields get other values, chosen among the existing structures. Called by `trial` and
+//! `small`.
 
 use super::base::Base;
 use super::editor::{Editor, data_range};

@@ -1,4 +1,5 @@
-//! Rough changes: bytes that rot, blocks that are lost, exchanged or elsewhere, checksums that stay wrong.
+//! Damages an image roughly: bytes that rot, blocks that are lost, exchanged or elsewhere, checksums that stay wrong.
+//! Called by `small`.
 
 use super::base::Base;
 use super::editor::{Editor, data_range};

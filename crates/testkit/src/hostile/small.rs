@@ -1,4 +1,5 @@
-//! Small hostile images, made quickly: for millions of runs of code that must cope with any image.
+//! Makes small hostile images quickly, for millions of runs of code that must cope with any image. Called by
+//! `cargo trials fuzz-images` and `testkit/tests/hostile`.
 
 use super::base::{Base, options};
 use super::mutate::mutate;

@@ -1,4 +1,4 @@
-//! One mutated image: read, changed, read again.
+//! Tries one mutated image: it is read, changed, and read again. Called by `cargo trials mutate-images`.
 //!
 //! For any image every call ends with a result or an error, and files that could be read before the changes and were
 //! not changed can be read after them, with the same bytes. (Except files that show other data because their own items

@@ -1,4 +1,5 @@
-//! A read-only view of a device, which may end before the device does. `hostile_image` returns its images as such.
+//! Implements a read-only view of a device, which may end before the device does. `hostile_image` returns its images as
+//! such.
 
 use blockdev::{Device, Error, Op, Result};
 use std::sync::Arc;

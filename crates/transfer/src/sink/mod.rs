@@ -1,4 +1,4 @@
-//! Trees that are copied to.
+//! Defines `Sink`, a tree that is copied to; `host` and `volume` implement it, `walk` calls it.
 //!
 //! A sink makes what the transfer has decided: owner, permissions and attributes of an [`Item`] are those that the copy
 //! gets. Names are made by several threads. A directory is finished after all names in it, since each changes its

@@ -1,4 +1,4 @@
-//! A directory of the host as a source.
+//! Implements a source over a directory of the host. `put` and `mkfs` of the program copy from it.
 //!
 //! Symbolic links are copied, never followed, except the path of the source itself. Names come in the order of their
 //! bytes.

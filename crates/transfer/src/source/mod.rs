@@ -1,4 +1,4 @@
-//! Trees that are copied from.
+//! Defines `Source`, a tree that is copied from; `host` and `volume` implement it, `walk` reads it.
 //!
 //! A source has directories that are opened by paths, names in them, and nodes behind the names. A node is looked at
 //! first, and completed (attributes, target of a link, small contents) when the transfer has decided to copy it.

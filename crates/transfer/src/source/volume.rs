@@ -1,4 +1,4 @@
-//! A directory of a volume as a source.
+//! Implements a source over a directory of a volume. `get` and `cp` of the program copy from it, and the rescue.
 
 use std::cell::OnceCell;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,5 @@
-//! Passes crash states through `fsck.f2fs`, as they are and after Spinney opened them for writing.
+//! Passes crash states of f2fs through `fsck.f2fs`, as they are and after Spinney opened them for writing. Called by
+//! `crash_explore`, as a witness of `crash_explorer`.
 
 use crate::formats::Kind;
 use anyhow::{Context, Result, bail};

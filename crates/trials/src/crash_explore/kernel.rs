@@ -1,4 +1,5 @@
-//! Passes crash states through `btrfs check` and the kernel.
+//! Passes crash states of btrfs through `btrfs check` and the kernel. Called by `crash_explore`, as a witness of
+//! `crash_explorer`.
 
 use crate::diff_walk::record::{Walk, differences};
 use crate::diff_walk::{kernel, library};

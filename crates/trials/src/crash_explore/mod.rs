@@ -1,4 +1,4 @@
-//! Trial of states after power cuts, in great number.
+//! Tests states after power cuts, in great number. Called by `cargo trials crash-explore`.
 //!
 //! `crash_explorer` runs workloads, makes the states that a power cut can leave of each, and checks them; this module
 //! prints its report, and [`kernel`] checks some of the states as well: as root they pass through `btrfs check`, are

@@ -1,5 +1,5 @@
 //! Runs every read-only command of the `spinney` program on each image: an error is fine, a panic, a hang or unbounded
-//! memory is not.
+//! memory is not. Called by `damage`.
 
 use super::process::{self, Ended, Limits};
 use super::{Options, images};

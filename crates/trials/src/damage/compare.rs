@@ -1,9 +1,9 @@
-//! Compares `btrfs check` and `spinney check` on each image, and after a repair by either program.
+//! Compares `btrfs check` and `spinney check` on each image, and after a repair by either program. Called by `damage`
+//! for `--compare`.
 //!
 //! Both checks judge both repairs. Undoing our repair has to restore the copy to the last byte, and without a repair
 //! the copy must not have changed. Missing mirrors of the superblock are no damage: many images were made without. A
 //! file system with missing devices is in the table but not in the totals.
-//! made without. A file system of which devices are missing is in the table and not in the totals.
 
 use super::process::{self, Ended, Limits};
 use super::table::{self, Check, Repair, Row, State, Totals, Undo};

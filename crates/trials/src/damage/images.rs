@@ -1,4 +1,4 @@
-//! The damaged images: their sources, copies, and comparison.
+//! Finds or makes the damaged images, copies them, and compares copies. Called by `commands` and `compare`.
 
 use super::Options;
 use crate::system;

@@ -1,4 +1,4 @@
-//! Trial of the `spinney` program on damaged images.
+//! Tests the `spinney` program on damaged images. Called by `cargo trials damaged`.
 //!
 //! - `commands`: every read-only command on each image. An error is fine; a panic, a hang or unbounded memory is not.
 //! - `compare` (`--compare`): the errors that `btrfs check` and `spinney check` find in each image, before and after

@@ -1,4 +1,4 @@
-//! Runs programs under limits, and keeps their output.
+//! Runs programs under limits of time and memory, and keeps their output. Called by `commands` and `compare`.
 
 use anyhow::{Context, Result};
 use std::ffi::OsStr;

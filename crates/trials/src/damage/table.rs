@@ -1,4 +1,4 @@
-//! The outcome for an image as a row, all rows as a table, and their totals.
+//! Formats the outcome for an image as a row, all rows as a table, and their totals. Called by `compare`.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

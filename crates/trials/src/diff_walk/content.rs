@@ -1,4 +1,4 @@
-//! The hash of a file's content, for files of any length.
+//! Hashes the content of a file, of any length. Called by the walks in `kernel` and `library`.
 
 use super::record::LINEAR_BYTES_MAX;
 use anyhow::{Result, ensure};

@@ -1,4 +1,4 @@
-//! Walks of f2fs images, without the fields that two readers cannot agree on.
+//! Walks f2fs images, without the fields that two readers cannot agree on. Called by `diff_walk` and `guest`.
 //!
 //! The kernel's walk is always read from a file beside the image: it was made of a copy, in which the kernel may have
 //! recovered files fsynced after the checkpoint. Our walk is of the image itself, which is not written. So access

@@ -1,4 +1,5 @@
-//! The kernel's walk of a mount.
+//! Walks a mount through the kernel, and records each path. Called by `diff_walk`, and by most trials that compare
+//! images with the kernel's view.
 
 use super::content::{self, Readable};
 use super::in_parallel;

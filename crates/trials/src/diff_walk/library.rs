@@ -1,4 +1,5 @@
-//! Spinney's walk through the library.
+//! Walks an image through Spinney's library, and records each path. Called by `diff_walk`, `log_replay`,
+//! `crash_explore` and others.
 
 use super::content::{self, Readable};
 use super::in_parallel;

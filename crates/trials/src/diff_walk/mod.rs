@@ -1,6 +1,6 @@
-//! Trial of reading: Spinney's walk of an image equals the kernel's.
+//! Tests reading: Spinney's walk of an image equals the kernel's.
 //!
-//! `kernel` walks the image through a read-only mount, `ours` through the library; both fill the same
+//! `kernel` walks the image through a read-only mount, `library` through the library; both fill the same
 //! [`record::Record`] for each path of every subvolume: type, mode, owner, size, links, device, inode number, times in
 //! nanoseconds, attributes, targets, contents (SHA-256), extents with their positions and flags, inode flags. `record`
 //! lists the differences.

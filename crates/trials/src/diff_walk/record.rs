@@ -1,4 +1,5 @@
-//! The compared properties of a path, and the differences between two walks.
+//! Defines the compared properties of a path, and lists the differences between two walks. Called by `diff_walk` and
+//! all trials that compare walks.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,4 +1,5 @@
-//! A walk as a file: one JSON object a line, so that walks of other kernels can be compared.
+//! Stores a walk as a file: one JSON object a line, so that walks of other kernels can be compared. Called by
+//! `diff_walk`, `images/f2fs` and `guest`.
 //!
 //! In paths, targets and names of attributes each byte outside printable ASCII is escaped as in a Rust byte string;
 //! values of attributes and hashes are hexadecimal; times are seconds and nanoseconds. An extent is its offset, length,

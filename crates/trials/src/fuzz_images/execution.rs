@@ -1,4 +1,4 @@
-//! One image, and the operation on it.
+//! Makes one hostile image, and does one operation on it. Called by the threads of `fuzz_images`.
 
 use std::fmt;
 use std::sync::Arc;

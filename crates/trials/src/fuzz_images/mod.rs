@@ -1,5 +1,5 @@
-//! Trial of check, scrub, rescue and repair on many small hostile images: the fuzz targets of damaged images, without
-//! nightly and without coverage, in one process.
+//! Tests check, scrub, rescue and repair on many small hostile images: the fuzz targets of damaged images, without
+//! nightly and without coverage, in one process. Called by `cargo trials fuzz-images`.
 //!
 //! The number of an execution determines its image and operation. An image with a new outcome is kept and mutated
 //! again, so that outcomes multiply: the numbers of an execution are those of its ancestors, and its own. `--only` with

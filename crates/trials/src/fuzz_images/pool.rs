@@ -1,4 +1,4 @@
-//! Images with a new outcome.
+//! Keeps the executions whose image had a new outcome, as parents of further mutations. Called by `fuzz_images`.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Watches the threads: progress, hangs, memory.
+//! Watches the threads of `fuzz_images`, which calls it: progress, hangs, memory; prints the report at the end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The counts of a thread.
+//! Counts the executions and outcomes of a thread. `fuzz_images` adds to it, `progress` prints it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

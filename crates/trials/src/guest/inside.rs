@@ -1,5 +1,5 @@
-//! The part of `f2fs-guest` that runs in a kernel with f2fs: mounts devices one after the other, walks each, changes it
-//! and walks it again.
+//! Runs the part of `f2fs-guest` in a kernel with f2fs: mounts devices one after the other, walks each, changes it and
+//! walks it again. Called in the guest by `cargo trials f2fs-judge`.
 //!
 //! For `/dev/NAME` it leaves `NAME.walk` in the current directory, `NAME.changed` (the walk after the changes) and,
 //! after a failure, `NAME.failed` with the reason; it continues with the next device.

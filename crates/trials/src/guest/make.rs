@@ -1,4 +1,4 @@
-//! Makes images with the program, for a kernel to check.
+//! Makes f2fs images with the program, for a kernel to check. Called by `guest`.
 
 use crate::images::populate;
 use crate::system::{self, is_root};

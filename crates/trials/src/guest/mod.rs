@@ -1,4 +1,4 @@
-//! Trial of f2fs images that Spinney wrote, checked by a kernel with f2fs in a guest.
+//! Tests f2fs images that Spinney wrote: a kernel with f2fs, in a guest, checks them.
 //!
 //! Images are given, or made here ([`make`]): empty ones, and trees stored by `mkfs --rootdir` and by `put`. The
 //! property test, `kill-mount` and `crash-explore` keep images for this trial (`SPINNEY_KEEP`, `--keep`,

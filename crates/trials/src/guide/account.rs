@@ -1,4 +1,4 @@
-//! The account without privileges that follows the guide: made for it, and removed with its home.
+//! Makes the account without privileges that follows the guide, and removes it with its home. Called by `guide`.
 //!
 //! Its home has some files, a pipe and a socket. It finds every program of the system but those of btrfs-progs, which
 //! the guide does not need. Making it needs root.

@@ -1,5 +1,5 @@
-//! Every command of the README and of the guide, run by an account without privileges; its output has to be the one
-//! that the page shows.
+//! Runs every command of the README and of the guide by an account without privileges, and compares its output with the
+//! one that the page shows.
 //!
 //! * [`page`] finds the commands of a page, and writes the page anew.
 //! * [`output`] compares what a page shows with what a command printed.

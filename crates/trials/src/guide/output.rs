@@ -1,4 +1,4 @@
-//! Whether the output of a command is the one that a page shows.
+//! Decides whether the output of a command is the one that a page shows. Called by `guide`.
 //!
 //! UUIDs and times differ in each run: two lines are equal where only those differ. `[..]` in the page stands for any
 //! text of a line, a line `...` for any number of lines.

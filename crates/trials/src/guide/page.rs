@@ -1,4 +1,4 @@
-//! The commands of a page of Markdown, with the output that the page shows.
+//! Parses the commands of a page of Markdown, with the output that the page shows.
 //!
 //! In a block marked `console` a line that begins with `$ ` is a command, lines that begin with `> ` continue it, and
 //! the lines behind are its output, standard error included. A last line `? N` says that the command ends with status

@@ -1,4 +1,5 @@
-//! The recording of the README: a terminal in which the commands of one page are typed, as an SVG that plays by itself.
+//! Draws the recording of the README: a terminal in which the commands of one page are typed, as an SVG that plays by
+//! itself.
 //!
 //! It is drawn from `docs/guide/src/introduction.md`, whose output `guide` compares with that of the program. The
 //! picture in `docs/pictures` has to be the one drawn from it; `guide` calls [`compare`] at its end. Colours follow the

@@ -1,4 +1,4 @@
-//! Files that images of every format have.
+//! Makes files that images of every format have. Called by the `scenes` of btrfs and of f2fs.
 
 use super::metadata::set_random_metadata;
 use anyhow::Result;

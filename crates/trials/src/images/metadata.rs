@@ -1,4 +1,5 @@
-//! Owners, modes, times and attributes of the files in the images.
+//! Sets random owners, modes, times and attributes of the files in the images. Called by `populate`, `common` and the
+//! scenes.
 
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};

@@ -1,4 +1,4 @@
-//! Images made by the kernel and `mkfs.btrfs`, for Spinney to read.
+//! Has the kernel and `mkfs.btrfs` make images, for Spinney to read.
 //!
 //! `recipes` is the table of images: one row names the options of `mkfs.btrfs`, the mount options and the scenes.
 //! `populate` fills a directory with a random tree; `scenes` make files that a random tree lacks (fragments, snapshots,

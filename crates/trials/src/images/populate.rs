@@ -1,4 +1,5 @@
-//! A random tree that resembles a real one: many small files, some large ones, odd names, owners and times.
+//! Fills a directory with a random tree that resembles a real one: many small files, some large ones, odd names, owners
+//! and times. Called by `images`, `guest` and `round_trip`.
 
 use super::metadata::{set_random_metadata, set_xattr};
 use anyhow::Result;

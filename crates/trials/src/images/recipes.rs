@@ -1,4 +1,5 @@
-//! The table of images. Together they have every form of one-device images.
+//! Lists the btrfs images that are made, by the options of `mkfs.btrfs` and mount, and the scenes. Together they have
+//! every form of one-device images. Called by `images`.
 
 use super::scenes::{self, Scene};
 

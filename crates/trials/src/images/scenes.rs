@@ -1,4 +1,4 @@
-//! Scenes: files that a random tree lacks, made on purpose.
+//! Makes scenes of btrfs images: files that a random tree lacks, made on purpose. `recipes` lists them.
 
 use super::common;
 use super::metadata::set_xattr;

@@ -1,4 +1,5 @@
-//! An image with a log that has not been replayed.
+//! Copies an image with a log that has not been replayed. Called by `workload` after an fsync; `crash` and `hostile`
+//! start from it.
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};

@@ -1,4 +1,5 @@
-//! Logs with wrong values and right checksums: the volume opens, or the log is refused.
+//! Tries logs with wrong values and right checksums: the volume opens, or the log is refused. Called by `log_replay`
+//! for each dirty image.
 
 use super::crash::load;
 use super::dirty_image::Dirty;

@@ -1,4 +1,4 @@
-//! Trial of log replay: Spinney replays as the kernel does.
+//! Tests log replay: Spinney replays as the kernel does. Called by `cargo trials log-replay`.
 //!
 //! The kernel makes dirty images: a random workload with fsyncs runs on a mounted image ([`workload`]), and right after
 //! an fsync the backing file is copied. Of each copy that has a log ([`dirty_image`]) the kernel mounts one copy, which

@@ -1,4 +1,4 @@
-//! Random changes of a mounted image, with fsyncs, after which copies are taken.
+//! Changes a mounted image at random, with fsyncs, after which copies are taken. Called by `log_replay`.
 //!
 //! The names are few, so that the same ones come and go, and all kinds of changes between two commits combine. Changes
 //! that fail (a missing name, a directory that is not empty) are skipped.

@@ -1,4 +1,4 @@
-//! Trial of foreign test suites on fresh mounts.
+//! Runs foreign test suites on fresh mounts. Called by `cargo trials mount-checks`.
 //!
 //! A suite is a script `NAME.sh DIR` whose last line is `NAME: N passed, N failed`. Each runs on an image of its own in
 //! each mode, and the image is checked after unmounting. The environment limits the duration of a suite: the values set

@@ -1,4 +1,5 @@
-//! Tests of the suites that are left out, with the reasons: a table in `docs/mount-exclusions.md`.
+//! Reads the tests of the suites that are left out, with the reasons, from a table in `docs/mount-exclusions.md`.
+//! Called by `checks` and `xfstests`.
 
 use crate::formats::Kind;
 use anyhow::{Context, Result};

@@ -1,4 +1,5 @@
-//! Random direct I/O on one file, compared with a copy in memory: like fsx, which lacks direct I/O.
+//! Does random direct I/O on one file, and compares it with a copy in memory: like fsx, which lacks direct I/O. Called
+//! by `long`.
 //!
 //! Reads and writes are direct or go through the page cache, by turns on two descriptors of the same file, so that each
 //! must read the writes of the other.

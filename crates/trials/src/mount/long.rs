@@ -1,4 +1,4 @@
-//! Trial of long runs: fsx for hours in every mode, and a volume that stays full.
+//! Tests long runs: fsx for hours in every mode, and a volume that stays full. Called by `cargo trials mount-long`.
 //!
 //! * fsx: two processes at once on one mount, each 200,000 operations of all kinds, memory mappings among them, on a
 //!   file of its own; with direct I/O by `exercise`, which fsx lacks;

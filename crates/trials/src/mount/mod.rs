@@ -1,4 +1,4 @@
-//! Trials of mounts: a mount behaves as the kernel's own file systems do.
+//! Tests mounts: a mount behaves as the kernel's own file systems do.
 //!
 //! * [`checks`] runs foreign suites (pjdfstest, fsx, git, sqlite, dbench, stress-ng, fio, a tree) on fresh mounts in
 //!   several modes;

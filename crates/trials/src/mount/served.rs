@@ -1,4 +1,5 @@
-//! A fresh image, mounted by the program, and checked after unmounting.
+//! Makes a fresh image, has the program mount it, and checks it after unmounting. Called by `checks`, `kill`, `tree`
+//! and the other trials of mounts.
 
 use crate::formats::Kind;
 use crate::system;

@@ -1,4 +1,5 @@
-//! Trial with a kernel's source tree, through the mount and on tmpfs: the results must be the same.
+//! Works with a kernel's source tree, through the mount and on tmpfs: the results must be the same. Called by
+//! `cargo trials mount-tree`.
 //!
 //! The steps are those of a developer: copy the tree in, configure and build a part, make a git repository of it and
 //! check that, remove half. They run first on tmpfs and then on the mount, under the same path, so that built files

@@ -1,5 +1,6 @@
 //! Copies a tree into f2fs images by `mkfs --rootdir`, twice, and by `put`, and out again by `get`. This kernel may
 //! lack f2fs: Spinney walks the images, and `fsck.f2fs` must find no error. `f2fs-guest` has another kernel walk them.
+//! Called by `round_trip`.
 
 use super::{comparable, same};
 use crate::diff_walk::record::Walk;

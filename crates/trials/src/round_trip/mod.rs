@@ -1,5 +1,5 @@
-//! Trial of copies: a tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the kernel walks the
-//! results, and `btrfs check` checks the images. [`f2fs`] does the same with images of that format.
+//! Tests copies: a tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the kernel walks the results,
+//! and `btrfs check` checks the images. [`f2fs`] does the same with images of that format.
 //!
 //! Needs root, and the `spinney` program built. Fails if an image cannot be made, a checker finds an error, or a name
 //! differs; differences are printed. Called by `cargo trials round-trip`.

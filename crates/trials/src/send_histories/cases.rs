@@ -1,4 +1,4 @@
-//! Difficult changes for a sender, one by one.
+//! Lists difficult changes for a sender, written by hand. `send_histories` sends each.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Random changes of a small tree, in which difficult ones for a sender are frequent.
+//! Changes a small tree at random; changes that are difficult for a sender are frequent. Called by `send_histories` and
+//! `return_trip`.
 
 use std::path::{Path, PathBuf};
 

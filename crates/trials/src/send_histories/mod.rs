@@ -1,4 +1,4 @@
-//! Trial of send: the kernel receives from our streams the subvolumes that were sent.
+//! Tests send: the kernel receives from our streams the subvolumes that were sent.
 //!
 //! The kernel on a mount, or the library, makes random histories of a subvolume, and [`cases`] has some written by
 //! hand, with snapshots in between; each snapshot is sent whole and as a difference from others, forwards and

@@ -1,4 +1,5 @@
-//! The place of a history: a subvolume mounted by the kernel, or opened by the library.
+//! Carries out the changes of a history in its place: a subvolume mounted by the kernel, or opened by the library.
+//! `history` and `cases` draw the changes.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};

@@ -2,7 +2,7 @@
 //! origin changes it and sends it once more.
 //!
 //! At the origin the parent has no received UUID, so `btrfs receive` before 6.10 refuses a stream that names it as a
-//! clone source.
+//! clone source. Called by `send_histories`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Random changes of a subvolume between two snapshots, made through a mount by the kernel.
+//! Changes a subvolume at random between two snapshots, through a mount by the kernel. Called by `send_receive`.
 
 use anyhow::{Context, Result};
 use rustix::fs::{

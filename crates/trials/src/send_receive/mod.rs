@@ -1,6 +1,7 @@
-//! Trial of receive. The kernel's btrfs makes random histories of a subvolume, takes snapshots and sends them, whole
-//! and as differences, in both versions of the format. Spinney receives all of it into an image of its own; `btrfs
-//! check` must find no error there, and the kernel must walk the same files in each snapshot.
+//! Tests receive. The kernel's btrfs makes random histories of a subvolume, takes snapshots and sends them, whole and
+//! as differences, in both versions of the format. Spinney receives all of it into an image of its own; `btrfs check`
+//! must find no error there, and the kernel must walk the same files in each snapshot. Called by
+//! `cargo trials send-receive`.
 //!
 //! `history` draws the changes between two snapshots. A [`Chain`] holds the streams of one history and the kernel's
 //! walks of its snapshots. Needs root.

@@ -1,4 +1,4 @@
-//! Changes of attributes and flags.
+//! Changes attributes and flags of nodes. Called by `memory` for `FileSystem`.
 
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result, SetAttr, SetTime, Time};

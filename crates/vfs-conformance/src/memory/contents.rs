@@ -1,4 +1,4 @@
-//! Reading, writing, allocating and copying contents of files.
+//! Reads, writes, allocates and copies contents of files. Called by `memory` for `FileSystem`.
 
 use std::sync::Arc;
 

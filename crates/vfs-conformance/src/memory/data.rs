@@ -1,4 +1,5 @@
-//! Contents of a file: its size, and the pages that are not holes.
+//! Holds the contents of a file: its size, and the pages that are not holes. `node` has one for each file; `contents`
+//! changes it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The file system in memory, kept on a device: each sync writes all of it.
+//! Keeps the file system in memory on a device: each sync writes all of it.
 //!
 //! A device has two slots. A sync writes the whole tree into the one that is not in use, flushes, writes a header of
 //! one sector that names it, and flushes again. Opening takes the slot with the newest header whose checksums are

@@ -1,4 +1,5 @@
-//! Names of one directory, found by name and listed in the order in which they came.
+//! Holds the names of one directory, found by name and listed in the order in which they came. Called by `names` and
+//! `image`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

@@ -1,4 +1,5 @@
-//! The state of an opening: only whether reads change the access time.
+//! Encodes the state of an opening in its handle: only whether reads change the access time. Called by `contents` and
+//! `names`.
 
 use vfs::file_system::{Handle, OpenFlags};
 

@@ -1,4 +1,5 @@
-//! A tree as bytes and back: every node that has a name, in the order of their numbers.
+//! Encodes a tree as bytes and decodes it: every node that has a name, in the order of their numbers. Called by
+//! `device_image`.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! A complete file system in memory: the model that the others are compared with, and the server's
+//! Implements a complete file system in memory: the model that the others are compared with, and the server's
 //! counterpart where only the cost of the server is to be measured.
 //!
 //! It keeps every promise of [`FileSystem`] in the plainest way, and nothing across a restart unless it is kept on a
-//! device (`kept`).
-//! Directories report one link and twice the bytes of their names, as copy-on-write formats do
+//! device (`device_image`). Directories report one link and twice the bytes of their names, as copy-on-write formats do
 //! that do not count subdirectories.
 //!
 //! Locks, from the outside in
@@ -16,8 +15,8 @@
 //! * every page of every file is paid for in `Space`, from before it is filled until it is gone;
 //! * bytes of a page behind the end of its file are zero.
 //!
-//! Failure: the errors that the trait names, and nothing has changed. `EIO` and `EROFS` never
-//! happen here.
+//! Failure: the errors that the trait names, and nothing has changed. `EIO` and `EROFS` never happen here. Callers: the
+//! tests of `fuse`, `remote` and `access`, and the server `empty` of `bench requests`.
 
 mod attributes;
 mod contents;

@@ -1,4 +1,4 @@
-//! Names: looking up, listing, making, linking and removing.
+//! Looks up, lists, makes, links and removes names. Called by `memory` for `FileSystem`.
 
 use std::sync::Arc;
 

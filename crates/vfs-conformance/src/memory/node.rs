@@ -1,4 +1,4 @@
-//! A node: attributes, extended attributes, contents, and its references.
+//! Holds a node: attributes, extended attributes, contents, and its references. The other files of `memory` use it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Moving names.
+//! Moves names: rename with its flags. Called by `memory` for `FileSystem`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Room for the contents of files, in pages.
+//! Counts the room for the contents of files, in pages. `data` takes and returns it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Extended attributes, and the access control lists among them.
+//! Reads and changes extended attributes, and the access control lists among them. Called by `memory` for `FileSystem`.
 
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Errno, NodeId, NodeKind, Result, XattrMode};

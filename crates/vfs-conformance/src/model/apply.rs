@@ -1,4 +1,4 @@
-//! Effects of each operation on the model.
+//! Applies each operation to the model. Called by `property/run`, `property/threads` and `lineage` of `testkit`.
 
 use super::{Content, Directory, Kind, Model, Node, NodeId, Operation, PAGE_BYTES, Place, Role};
 use crate::number::to_usize;

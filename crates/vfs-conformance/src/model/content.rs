@@ -1,4 +1,4 @@
-//! The bytes of a file: pages that exist, zeros elsewhere.
+//! Holds the bytes of a file of the model: pages that exist, zeros elsewhere. Used by `apply` and `property/compare`.
 
 use crate::number::{to_u64, to_usize};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A file system of plain maps: the expected state of a volume after a list of operations.
+//! Models a file system by plain maps: the expected state of a volume after a list of operations.
 //!
 //! A [`Model`] is a tree of [`Node`]s: directories are maps of names, files are [`Content`]s, subvolumes are marked
 //! directories. A snapshot is a deep copy in which nested subvolumes become empty stubs; a reflink is a copy.

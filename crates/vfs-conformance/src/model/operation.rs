@@ -1,4 +1,5 @@
-//! The operations that a model and a volume both know.
+//! Defines the operations that a model and a volume both know. `property/generate` draws them, `apply` and
+//! `property/drive` do them.
 
 use std::path::PathBuf;
 use vfs::SnapshotMode;

@@ -1,5 +1,5 @@
-//! All reasons for which an operation is impossible. The order in which several are checked is not defined, so a volume
-//! may return any of them; but each has to hold.
+//! Lists all reasons for which an operation is impossible. The order in which several are checked is not defined, so a
+//! volume may return any of them; but each has to hold. Called by `apply`, `property/run` and `property/generate`.
 
 use super::{Kind, Model, Node, NodeId, Operation, Place, Role, names_of};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Compares a volume's tree with the model's.
+//! Compares a volume's tree with the model's. Called by `run` and `threads`, and by `crash` of `testkit`.
 
 use super::is_refusal;
 use crate::model::{Content, Directory, Kind, Model, Node, NodeId, PAGE_BYTES, Role};

@@ -1,4 +1,4 @@
-//! One operation, done on a volume.
+//! Does one operation on a volume. Called by `run`, and by `crash` of `testkit`.
 
 use crate::model::Operation;
 use std::path::Path;

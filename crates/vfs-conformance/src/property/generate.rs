@@ -1,4 +1,5 @@
-//! Invents operations that are mostly sensible for the present tree, and sometimes are not.
+//! Draws operations that are mostly sensible for the present tree, and sometimes are not. Called by `run` and
+//! `threads`.
 
 use crate::model::{Directory, Kind, Model, NodeId, Operation, PAGE_BYTES, Role};
 use crate::number::to_usize;

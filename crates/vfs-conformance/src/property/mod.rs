@@ -1,4 +1,4 @@
-//! Random operations on a volume and on the model, compared one by one and as whole trees.
+//! Does random operations on a volume and on the model, and compares them one by one and as whole trees.
 //!
 //! `generate` draws operations that are mostly possible in the present tree; `drive` does one on a [`vfs::Volume`];
 //! `compare` walks both trees; `run` combines them with commits, re-opens and full volumes, and has another program

@@ -1,4 +1,5 @@
-//! One run: a fresh image, random operations, commits, re-opens, a full volume, and the reference check at the end.
+//! Runs the property test once: a fresh image, random operations, commits, re-opens, a full volume, and the reference
+//! check at the end. Called by the tests of each format.
 
 use super::compare::{compare_one, compare_trees};
 use super::drive::drive;

@@ -1,4 +1,5 @@
-//! The interface of a format for the property test.
+//! Defines the interface of a format for the property test. `testkit` and the tests of the formats implement it; `run`
+//! and `threads` call it.
 
 use anyhow::Result;
 use crash_explorer::Random;

@@ -1,4 +1,5 @@
-//! Several threads on one volume: each has a directory and a model of its own, and they commit into each other's work.
+//! Runs the property test with several threads on one volume: each has a directory and a model of its own, and they
+//! commit into each other's work. Called by the tests of each format.
 
 use super::compare::compare_trees;
 use super::generate::Generator;

@@ -1,4 +1,4 @@
-//! Access control lists and permission bits keep in step.
+//! Tests that access control lists and permission bits keep in step. `suite` runs these cases.
 
 use vfs::acl::{ACCESS_NAME, DEFAULT_NAME};
 use vfs::file_system::{Errno, NewNode, NodeKind, XattrMode};

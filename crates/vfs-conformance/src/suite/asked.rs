@@ -1,4 +1,5 @@
-//! The file system under test as the cases ask it: a failure is its number, which is all that a case may expect.
+//! Wraps the file system under test for the cases: a failure is its number, which is all that a case may expect. Called
+//! by `subject`.
 
 use std::sync::Arc;
 

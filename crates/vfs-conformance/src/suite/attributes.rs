@@ -1,4 +1,4 @@
-//! Setting attributes, and the numbers of `statfs`.
+//! Tests the setting of attributes, and the numbers of `statfs`. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NodeId, SetAttr, SetTime, Time};
 

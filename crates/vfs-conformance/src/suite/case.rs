@@ -1,4 +1,4 @@
-//! A case of the suite.
+//! Defines a case of the suite, and the macro that lists the cases of a file. Every file with cases uses it.
 
 use super::outcome::Outcome;
 use super::subject::Subject;

@@ -1,4 +1,4 @@
-//! Many threads at once: whatever the order, the end is consistent.
+//! Tests many threads at once: whatever the order, the end is consistent. `suite` runs these cases.
 
 use std::collections::{HashMap, HashSet};
 

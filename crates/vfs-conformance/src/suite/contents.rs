@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Tests reading and writing of contents. `suite` runs these cases.
 
 use vfs::file_system::{Errno, OpenFlags, SyncWhat, WriteFlags};
 

@@ -1,4 +1,4 @@
-//! Copying ranges of files.
+//! Tests the copying of ranges of files. `suite` runs these cases.
 
 use vfs::file_system::{CopyRange, Errno, NodeId, SyncWhat};
 

@@ -1,4 +1,4 @@
-//! Cases about new nodes: kinds, owners, permissions, times, numbers, and files without a name. `suite` runs them.
+//! Tests new nodes: kinds, owners, permissions, times, numbers, and files without a name. `suite` runs these cases.
 
 use vfs::file_system::{Caller, Errno, NewNode, NodeKind, OpenFlags, Time};
 

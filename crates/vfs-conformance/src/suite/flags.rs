@@ -1,4 +1,4 @@
-//! Immutable and append-only nodes, and the permission to set these flags.
+//! Tests immutable and append-only nodes, and the permission to set these flags. `suite` runs these cases.
 
 use vfs::file_system::{
     AllocateFlags, Caller, Errno, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time,

@@ -1,4 +1,4 @@
-//! Several names for one node.
+//! Tests several names for one node: hard links. `suite` runs these cases.
 
 use vfs::file_system::Errno;
 

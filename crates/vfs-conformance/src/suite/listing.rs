@@ -1,4 +1,4 @@
-//! Listing directories while names come and go.
+//! Tests listings of directories while names come and go. `suite` runs these cases.
 
 use std::collections::HashMap;
 

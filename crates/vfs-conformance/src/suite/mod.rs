@@ -1,4 +1,4 @@
-//! The conformance suite of every [`FileSystem`], as named cases.
+//! Runs the conformance suite of every [`FileSystem`], as named cases.
 //!
 //! [`run`] gives each case a fresh, empty, writable file system of at least 200 MiB whose access times are updated as
 //! by `relatime`, and reports expected and found results. The expectations are those of a local file system on Linux,

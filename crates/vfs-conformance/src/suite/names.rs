@@ -1,4 +1,4 @@
-//! Which names there are, and where they lead.
+//! Tests names: which ones there are, and where they lead. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NewNode, NodeId, NodeKind, RenameFlags};
 

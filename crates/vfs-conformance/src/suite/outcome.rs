@@ -1,4 +1,4 @@
-//! Expectations of a case.
+//! Compares results of a case with its expectations, and describes a mismatch. All cases call it.
 
 use std::fmt::Debug;
 

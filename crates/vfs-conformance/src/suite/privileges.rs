@@ -1,4 +1,4 @@
-//! Set-user and set-group bits, and capabilities of programs: which changes clear them.
+//! Tests set-user and set-group bits, and capabilities of programs: which changes clear them. `suite` runs these cases.
 
 use vfs::file_system::{AllocateFlags, Caller, CopyRange, NodeId, OpenFlags, SetAttr, WriteFlags};
 use vfs::privileges::CAPABILITY_NAME;

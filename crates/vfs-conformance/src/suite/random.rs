@@ -1,4 +1,5 @@
-//! Numbers that look random and are the same at every run.
+//! Generates numbers that look random and are the same at every run. Called by the cases on contents, copies and
+//! threads.
 
 #[derive(Debug)]
 pub(super) struct Random(u64);

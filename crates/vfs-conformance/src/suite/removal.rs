@@ -1,4 +1,4 @@
-//! Taking names away.
+//! Tests the removal of names: unlink and rmdir. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NodeId, NodeKind};
 

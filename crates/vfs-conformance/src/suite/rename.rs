@@ -1,4 +1,4 @@
-//! Renaming without flags.
+//! Tests renaming without flags. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NodeId, NodeKind, RenameFlags};
 

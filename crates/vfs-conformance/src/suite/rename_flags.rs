@@ -1,4 +1,4 @@
-//! Renaming with flags.
+//! Tests renaming with flags: without replacing, and exchanging. `suite` runs these cases.
 
 use vfs::file_system::{Caller, Errno, NodeId, NodeKind, RenameFlags};
 

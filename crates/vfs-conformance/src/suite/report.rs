@@ -1,4 +1,4 @@
-//! The results of a run of the suite.
+//! Collects the results of a run of the suite. `suite::run` fills it; the tests of implementations print it.
 
 use std::fmt;
 

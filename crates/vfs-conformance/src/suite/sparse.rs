@@ -1,4 +1,4 @@
-//! Holes, and space that is allocated without being written.
+//! Tests holes, and space that is allocated without being written. `suite` runs these cases.
 //!
 //! Offsets are multiples of 64 KiB, so that no format's block is in the way.
 

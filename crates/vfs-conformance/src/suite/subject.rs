@@ -1,4 +1,4 @@
-//! The file system under test, with calls that name themselves when they fail.
+//! Wraps the file system under test with calls that name themselves when they fail. All cases call it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which call changes which times: `a`ccess, `m`odification, `c`hange of the node.
+//! Tests which call changes which times: `a`ccess, `m`odification, `c`hange of the node. `suite` runs these cases.
 
 use vfs::file_system::{AllocateFlags, Errno, NodeFlags, NodeKind, OpenFlags, RenameFlags, SetAttr, SetTime};
 

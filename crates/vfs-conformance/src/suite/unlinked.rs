@@ -1,4 +1,4 @@
-//! Nodes without names: how long they live.
+//! Tests nodes without names: how long they live. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NodeId, OpenFlags, SetAttr};
 

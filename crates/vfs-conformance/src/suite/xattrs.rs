@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Tests extended attributes. `suite` runs these cases.
 
 use vfs::file_system::{Errno, NodeId, Result, XattrMode};
 

@@ -1,4 +1,5 @@
-//! Control operations: ioctls of a single format.
+//! Defines the trait for control operations: ioctls of a single format. An engine that has them
+//! implements it, and the FUSE server calls it.
 
 use super::{Answer, Caller, Errno, NodeId};
 

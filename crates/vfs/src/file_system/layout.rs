@@ -1,4 +1,5 @@
-//! Requests about the layout of contents on disk, and about free space.
+//! Defines requests about the layout of contents on disk (defragmentation, extents), and about free space. The commands
+//! `defrag`, `dedupe` and `trim` and the FUSE server make them; file systems answer them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Operations on a volume as a whole, and on how its contents are laid out: those that some file systems have.
+//! Defines operations on a volume as a whole, and on how its contents are laid out: those that some file systems have.
 //!
 //! A file system that has some implements [`Maintenance`], and returns itself from
 //! [`super::FileSystem::maintenance`]; the methods that it does not implement fail with `EOPNOTSUPP`.

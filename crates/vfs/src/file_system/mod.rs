@@ -1,4 +1,4 @@
-//! The interface between servers and file systems of any format.
+//! Defines the interface between servers and file systems of any format.
 //!
 //! A server (FUSE, or a test) calls a [`FileSystem`] from many threads at once. Nodes are identified by [`NodeId`];
 //! every returned [`Entry`] counts as one reference to its node, and [`FileSystem::forget`] releases references. A node

@@ -1,4 +1,4 @@
-//! From a path to a node, one name after the other.
+//! Resolves a path to a node, one name after the other. Called by `FileSystem::resolve`.
 
 use std::borrow::Cow;
 

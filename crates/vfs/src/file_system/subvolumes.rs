@@ -1,4 +1,5 @@
-//! Subvolumes, which only some formats have.
+//! Defines the trait for subvolumes, which only some formats have. An engine with them
+//! implements it; `Volume`, receiving and the server of the mount's socket (`remote`) call it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The values that cross the border between a server and a file system.
+//! Defines the values that cross the border between a server and a file system: node numbers, attributes, flags,
+//! requests. Every format and every server uses them.
 
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};

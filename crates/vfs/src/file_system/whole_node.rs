@@ -1,4 +1,5 @@
-//! A node with all that is known about it, made, and read, by one request after the other.
+//! Makes and reads a node with all that is known about it, by one request after the other. Called by the trait
+//! `FileSystem` for file systems that do not do it at once; `transfer` copies with it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! How many dirty bytes all files of a volume hold together.
+//! Counts how many dirty bytes all files of a volume hold together. An engine's writers (`file/write`) check it, and
+//! write back beyond the limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Dirty file bytes in memory: pages, the runs they form, and the budget they share.
+//! Holds dirty file bytes in memory: pages, the runs they form, and the budget they share.
 //!
 //! A [`PageCache`] belongs to one file and holds whole pages (one sector each) that are
 //! newer than the disk. It is passive: it copies bytes in and out and hands pages over
@@ -11,7 +11,7 @@
 //!   written to the device. The budget counts and does not refuse: the writer that exceeds it writes back, so memory is
 //!   bounded by the limit plus the size of running writes.
 //!
-//! Nothing here fails. Callers: a file system's write path (puts), its read path (overlays), its writeback (takes).
+//! Nothing here fails. Callers: the write path (puts), the read path (overlays) and the writeback (takes) of an engine.
 
 mod budget;
 mod pages;

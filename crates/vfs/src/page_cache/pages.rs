@@ -1,4 +1,5 @@
-//! The dirty pages of one file.
+//! Holds the dirty pages of one file: puts, reads and takes them. Called by an engine (`file/write`, `file/read`,
+//! `writeback`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Metadata and extended attributes by path.
+//! Reads and changes metadata and extended attributes by path: methods of `Volume`. The commands and `transfer` use it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

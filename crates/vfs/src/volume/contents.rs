@@ -1,4 +1,5 @@
-//! Whole files at once, and free space.
+//! Reads, writes and copies whole files at once, and handles free space and defragmentation: methods of `Volume`. The
+//! commands and `transfer` use it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Open files.
+//! Reads and writes open files ([`File`]). `FileOptions::open` and `Volume` make them for programs.
 
 use std::fmt;
 use std::io;

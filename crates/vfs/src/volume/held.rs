@@ -1,4 +1,4 @@
-//! A reference to a node that is given back.
+//! Holds a reference to a node and gives it back when it is dropped. Used by the other modules of `volume`.
 
 use crate::file_system::{Attr, Entry, FileSystem, NodeAt, NodeId};
 

@@ -1,4 +1,4 @@
-//! A volume by paths, with methods that mirror `std::fs`: the front door of every format.
+//! Uses a volume by paths, with methods that mirror `std::fs`: the front door of every format.
 //!
 //! [`Volume`] is a handle that threads share, over any [`FileSystem`]. A path is resolved to a node
 //! ([`FileSystem::resolve`]), which is then used; the reference to the node is released at the end of the call. Paths
@@ -10,7 +10,8 @@
 //! * Changes are durable after [`Volume::sync`] (or [`File::sync_all`]), not before, unless flags of the file or
 //!   directory require it.
 //!
-//! Failure: see [`crate::Error`]. Callers: programs, and the tests of every format.
+//! Failure: see [`crate::Error`]. Callers: the commands of the program, users of the `spinney` library, and the tests
+//! of every format.
 
 mod attributes;
 mod contents;

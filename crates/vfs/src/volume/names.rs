@@ -1,4 +1,4 @@
-//! Names made, removed and changed by path.
+//! Makes, removes and changes names by path: methods of `Volume`. The commands (`mkdir`, `ln`) and `transfer` use it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

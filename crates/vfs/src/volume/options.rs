@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Opens files by path, with options as those of `std::fs::OpenOptions`. Programs and `Volume` use it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! [`ReadDir`], the iterator over the names of a directory. `Volume::read_dir` and the recursive removal open it.
+//! Iterates over the names of a directory ([`ReadDir`]). `Volume::read_dir` and the recursive removal open it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Removes a directory with all its contents.
+//! Removes a directory with all its contents: methods of `Volume`. The command `rm` calls it.
 //!
 //! Other programs may rename and replace nodes below it meanwhile. So every directory is held as the node that was
 //! found, and names are removed from that node: a symbolic link in place of a directory leads nowhere.

@@ -1,4 +1,5 @@
-//! Subvolumes by path.
+//! Makes, snapshots and deletes subvolumes by path: methods of `Volume`. The command `subvolume` and the crash explorer
+//! use it.
 
 use std::path::Path;
 

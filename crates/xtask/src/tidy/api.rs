@@ -1,5 +1,5 @@
-//! The public interface, as a list that is kept beside the code: a change to it shows up in review as a change of
-//! `crates/spinney/api.list`.
+//! Checks the list of the public interface that is kept beside the code: a change to the interface shows up in review
+//! as a change of `crates/spinney/api.list`. Called by `tidy::run`.
 //!
 //! Listed are the types that `spinney` exports and everything that `vfs` makes public: fields, variants, methods and
 //! functions with their signatures. Traits that are derived or implemented are not.

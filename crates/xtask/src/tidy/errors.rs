@@ -1,4 +1,5 @@
-//! The guide's table of errors: every wording that the program prints, with its meaning and what to do.
+//! Checks the guide's table of errors: every wording that the program prints, with its meaning and what to do. Called
+//! by `tidy::run`.
 //!
 //! Made from the sources: the wording is the `#[error("...")]` of a variant or type, the meaning the first paragraph of
 //! its documentation, and what to do the paragraph that begins with `To do:`, of the variant or else of its type.

@@ -1,4 +1,5 @@
-//! The examples of the library name `spinney` and no other crate of ours, as a user's program does.
+//! Checks that the examples of the library name `spinney` and no other crate of ours, as a user's program does. Called
+//! by `tidy::run`.
 
 use super::Problem;
 use super::source::TextFile;

@@ -1,4 +1,5 @@
-//! Compares the dependencies between our crates in `ARCHITECTURE.md` with those in the manifests.
+//! Compares the dependencies between our crates in `ARCHITECTURE.md` with those in the manifests. Called by
+//! `tidy::run`.
 //!
 //! The block under `## 3 Allowed dependencies` has a line for each crate, `name: dependencies`. Dev-dependencies do not
 //! count.

@@ -1,4 +1,4 @@
-//! The order of modules inside a crate, as `layers.toml` gives it.
+//! Checks the order of modules inside a crate, as `layers.toml` gives it. Called by `tidy::run`.
 
 use super::Problem;
 use super::paths::{self, Reference};

@@ -1,4 +1,5 @@
-//! Licences and origins of the dependencies: those that `deny.toml` allows, checked without another tool.
+//! Checks licences and origins of the dependencies: those that `deny.toml` allows, without another tool. Called by
+//! `tidy::run`.
 
 use super::Problem;
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! Rules of the source tree that the compiler does not know.
+//! Checks rules of the source tree that the compiler does not know: `cargo xtask tidy`.
 //!
 //! `source` reads and parses every Rust file once; every other file here is one family of rules: pure functions
 //! from a [`source::SourceFile`] (or all files of a crate) to [`Problem`]s, each with unit tests on failing samples.
@@ -8,7 +8,7 @@
 //! written inside a macro call are checked.
 //!
 //! Fails by printing every problem as `path:line: text`, with status 1; a file that cannot be read or parsed is a
-//! problem, never skipped. Called by `.ci/run`.
+//! problem, never skipped. Called by `main`; `test.sh` runs it.
 
 mod api;
 mod cycles;

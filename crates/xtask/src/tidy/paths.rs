@@ -1,4 +1,5 @@
-//! Which module refers to which: every path of a crate's files, resolved through `use` and `pub use`.
+//! Finds which module refers to which: every path of a crate's files, resolved through `use` and `pub use`. Called by
+//! `cycles` and `layers`.
 
 use super::source::{SourceFile, is_test};
 use proc_macro2::{TokenStream, TokenTree};

@@ -1,4 +1,4 @@
-//! Rules on prose: no sentence opens with What, Who, Whose, Whoever, Nobody or Somebody.
+//! Checks prose: no sentence opens with What, Who, Whose, Whoever, Nobody or Somebody.
 //!
 //! Such a sentence hides who acts. Help texts (`clap`) and error texts (`thiserror`) may have none. Comment lines and
 //! sentences of documents are counted, against the limits in `crates/xtask/prose.limit`, which may only fall: a count

@@ -1,4 +1,4 @@
-//! Rules on size: files, functions, and the opening words of folders.
+//! Checks sizes: files, functions, and the opening words of folders. Called by `tidy::run`.
 
 use super::Problem;
 use super::source::{SourceFile, TextFile, is_test};

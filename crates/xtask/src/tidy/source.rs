@@ -1,4 +1,5 @@
-//! The files of the tree: their text, and for Rust files under a `src` folder their syntax tree.
+//! Reads the files of the tree: their text, and for Rust files under a `src` folder their syntax tree. Called by
+//! `tidy::run` and `metrics`; all rules work on its files.
 
 use super::Problem;
 use anyhow::{Context, Result};

@@ -1,4 +1,5 @@
-//! Types with methods in many files: each is divided, or listed in `ARCHITECTURE.md` with the reason.
+//! Finds types with methods in many files: each is divided, or listed in `ARCHITECTURE.md` with the reason. Called by
+//! `tidy::run`.
 //!
 //! The files with an `impl Type` block are counted; implementations of traits and tests are not.
 

@@ -1,4 +1,4 @@
-//! Rules on lines: length, trailing blanks, notes left behind.
+//! Checks lines: length, trailing blanks, notes left behind. Called by `tidy::run`.
 
 use super::Problem;
 use super::source::TextFile;

@@ -1,4 +1,4 @@
-//! Rules on words: format names in neutral crates, `unsafe` outside the places that may use it.
+//! Checks words: format names in neutral crates, `unsafe` outside the places that may use it. Called by `tidy::run`.
 
 use super::Problem;
 use super::source::{SourceFile, TextFile};

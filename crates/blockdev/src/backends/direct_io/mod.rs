@@ -2,7 +2,7 @@
 //!
 //! Direct I/O takes only whole blocks of the disk, from aligned memory: other requests go through buffers here. Writes
 //! of one [`submit`](crate::Device::submit) run concurrently, through a ring; if the kernel has none, or all are in
-//! use, one after the other.
+//! use, one after the other. Called by `file`.
 
 use super::raw::{PARTS_MAX, RawFile};
 use super::read_ahead::{Around, READ_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! Recording the contents of a file in the log: extents, holes, checksums. Called by `inode`.
+//! Records the contents of a file in the log: extents, holes, checksums. Called by `inode`.
 
 use btrfs_disk::Logical;
 use btrfs_store::ablation::{Mutation, mutated};

@@ -1,4 +1,4 @@
-//! The items of a file's contents that an fsync puts into the log. Called by `contents`.
+//! Gathers the items of a file's contents that an fsync puts into the log. Called by `contents`.
 
 use std::ops::Range;
 

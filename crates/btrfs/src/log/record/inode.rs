@@ -1,4 +1,4 @@
-//! Recording one inode in the log. Called by the recorder for each inode.
+//! Records one inode, and those that it takes along, in the log. Called by `record` for each fsync.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Writing the log: an fsync without a commit.
+//! Writes the log: an fsync without a commit. Called by `vfs_impl` for each fsync and for changes that have to be
+//! durable at once.
 //!
 //! The state to be made durable is copied into the log tree of its subvolume, then the log is synced together with the
 //! changes that other threads put into it meanwhile (`Store::sync_asked`).
@@ -28,8 +29,6 @@
 //! * Items of one file in the log never overlap: a changed range takes its neighbours along.
 //!
 //! Failure: an insertion that fails makes the transaction's log useless, and the next fsync commits.
-//!
-//! Callers: `volume` and the file system's border.
 
 mod contents;
 mod extents;

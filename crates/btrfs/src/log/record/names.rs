@@ -1,4 +1,5 @@
-//! Names in the log: after a replay an inode has the names it has now, and no other.
+//! Records names in the log: after a replay an inode has the names it has now, and no other. Called by `inode` for each
+//! inode that is logged.
 //!
 //! A replay starts from the last commit, so the names of an inode in the log must agree with those of all other inodes
 //! in the commit. A thread that puts the names of an inode into the log therefore puts there as well

@@ -1,4 +1,5 @@
-//! The edits of an fsync to the log, built before the log is locked. The recorder fills a plan and carries it out.
+//! Collects the edits of an fsync to the log, before the log is locked, and applies them. `recorder` fills a plan and
+//! carries it out.
 
 use btrfs_disk::{Key, Logical};
 use btrfs_store::LogEdit;

@@ -1,4 +1,4 @@
-//! The recorder, which copies inodes of one subvolume into its log. An fsync uses one.
+//! [`Recorder`]: copies inodes of one subvolume into its log. Each fsync makes one.
 
 use std::collections::HashSet;
 use std::ops::Range;

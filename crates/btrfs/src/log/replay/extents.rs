@@ -1,4 +1,4 @@
-//! Replaying file extents: those of the log replace those of the file. Called by the replay for each file.
+//! Replays file extents: those of the log replace those of the file. Called by the replay for each file.
 
 use std::ops::Range;
 

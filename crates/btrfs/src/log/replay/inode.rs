@@ -1,4 +1,4 @@
-//! Replaying inode items and attributes. Called by the replay for each inode.
+//! Replays inode items and attributes. Called by the replay for each inode.
 
 use btrfs_disk::items::{DirEntry, OnDisk};
 use btrfs_disk::key::item_type;

@@ -1,4 +1,4 @@
-//! Finishing inodes after a replay: counting links, and adding orphan items. Called at the end of the replay of a log.
+//! Finishes inodes after a replay: counts links, and adds orphan items. Called at the end of the replay of a log.
 
 use btrfs_disk::InodeNo;
 

@@ -1,4 +1,4 @@
-//! Look-ups in a log tree. Called by the other modules of the replay.
+//! Looks items up in a log tree. Called by the other modules of the replay.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

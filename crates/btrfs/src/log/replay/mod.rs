@@ -1,4 +1,4 @@
-//! Replay: a log that a crash left behind becomes part of its subvolumes.
+//! Replays a log that a crash left behind: its changes become part of its subvolumes.
 //!
 //! Every subvolume's log is read three times, so that objects an item refers to exist
 //! when its turn comes:
@@ -26,7 +26,7 @@
 //! Failure: whatever contradicts the subvolume is `Corrupt`, with the key in the log; the volume is
 //! not opened for writing then, and nothing on the device has changed.
 //!
-//! Callers: `volume`, before anything else changes a volume.
+//! Caller: `volume::open`, before anything else changes a volume.
 
 mod extents;
 mod inode;

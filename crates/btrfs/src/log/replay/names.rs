@@ -1,5 +1,5 @@
-//! Replaying names in directories: removes those missing in the log, adds others, and moves conflicting ones away.
-//! Called by the replay for each directory.
+//! Replays names in directories: removes those missing in the log, adds others, and moves conflicting ones away. Called
+//! by the replay for each directory.
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::hash::name_hash;

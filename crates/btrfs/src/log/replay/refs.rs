@@ -1,4 +1,4 @@
-//! Replaying back references: each name in them is in its directory afterwards. Called by the replay for each inode.
+//! Replays back references: each name in them is in its directory afterwards. Called by the replay for each inode.
 
 use btrfs_disk::hash::extref_hash;
 use btrfs_disk::items::InodeExtrefEntry;

@@ -1,4 +1,4 @@
-//! The arguments and the report of `spinney backup`; the library's `backup` does the work.
+//! Parses the arguments of `spinney backup` and prints its report; the library's `backup` does the work.
 //!
 //! [`mounted`] is the side of a backup that the server of a mount has open, [`served`] the part of that server.
 //!

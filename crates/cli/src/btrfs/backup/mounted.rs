@@ -1,4 +1,5 @@
-//! The side of a backup or restore that the server of a mount has open: the server does the work ([`super::served`]).
+//! Implements the side of a backup or restore that the server of a mount has open: it asks the server to do each step
+//! ([`super::served`]). `backup` and `restore` use it when the image is mounted.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The arguments and the report of `spinney restore`; the library's `backup` does the work.
+//! Parses the arguments of `spinney restore` and prints its report; the library's `backup` does the work. Called by
+//! `args`.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;

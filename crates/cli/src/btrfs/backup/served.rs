@@ -1,4 +1,4 @@
-//! The steps of a backup or restore that the server of a mount does for a client ([`super::mounted`]).
+//! Does a step of a backup or restore in the server of a mount, for a client ([`super::mounted`]). Called by `jobs`.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,9 +1,10 @@
-//! Progress of a check of data, in a file of the user: `$XDG_STATE_HOME/spinney/check.UUID`.
+//! Saves the progress of a check of data in a file of the user: `$XDG_STATE_HOME/spinney/check.UUID`.
 //!
 //! It is valid only for the same state in the same file or device: a copy, or a file changed since, may hold other data
 //! under the same superblock.
 //!
-//! Failure: an error of the file is reported once, and the check starts from the beginning. Caller: the check.
+//! Failure: an error of the file is reported once, and the check starts from the beginning. Caller: `check`, for
+//! `check --data`.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};

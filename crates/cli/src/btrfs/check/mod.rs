@@ -1,8 +1,8 @@
-//! How `spinney check` checks btrfs: turns the report of `btrfs-check` into the form common to all formats. This module
-//! checks images, `mounted` checks mounts.
+//! Checks btrfs for `spinney check`: turns the report of `btrfs-check` into the form common to all formats. This module
+//! checks images, `mount` checks mounts.
 //!
 //! Nothing is ever written. Failure: an error if the check cannot be done; faults of the file system are in the report.
-//! Caller: `spinney check`, which parses the arguments and opens the devices.
+//! Caller: `crate::check`, which parses the arguments and opens the devices.
 
 mod marks;
 pub(super) mod mount;

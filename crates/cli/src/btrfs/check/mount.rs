@@ -12,8 +12,8 @@
 //! Invariants: a report is believed only if the server says, after the last read, that the state was whole. The check
 //! reads the file that the server has locked; a read-only mount's file has no writer.
 //!
-//! Failure: as the check of an image, and if the state was given up at each attempt. Callers: `check`, and for the
-//! server's side the jobs of a mount.
+//! Failure: as the check of an image, and if the state was given up at each attempt. Callers: `check` for the client's
+//! side, `jobs` for the server's.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! `spinney dump chunks`
+//! `spinney dump chunks` shows how logical addresses map to the device, and how full each block group is. Called by
+//! `dump`.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

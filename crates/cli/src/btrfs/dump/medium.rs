@@ -1,4 +1,4 @@
-//! Tree blocks as they are on the medium, valid or damaged.
+//! Reads tree blocks as they are on the medium, valid or damaged, for `dump tree` and `dump block`.
 //!
 //! The devices, the superblock to use and the chunks are found by the methods of `btrfs-rescue`, so that damage to them
 //! does not prevent the rest from being shown. A block is read from the first valid copy; if there is none, from a copy

@@ -1,4 +1,4 @@
-//! `spinney dump`: the file system as it lies on disk.
+//! `spinney dump` shows the file system as it lies on disk.
 //!
 //! `dump super`, `dump tree` and `dump block` read the device and need no sound file system; `dump chunks` opens the
 //! store. Items are shown by the `Display` of the on-disk types, one line each, with control characters escaped.

@@ -1,4 +1,4 @@
-//! `spinney dump super`
+//! `spinney dump super` shows the superblock, or all its copies, damaged or not. Called by `dump`.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! `spinney dump tree` and `dump block`
+//! `spinney dump tree` shows the items of a tree, and `dump block` one tree block, as `medium` finds them. Called by
+//! `dump`.
 
 use std::collections::HashSet;
 use std::io::Write as _;

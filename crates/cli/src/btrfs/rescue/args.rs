@@ -1,4 +1,4 @@
-//! Arguments of `spinney rescue`.
+//! Defines the arguments of `spinney rescue`, which the parent module runs. `args` of the crate parses them.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The report of a rescue: files saved whole, in part or not at all. As text and as JSON.
+//! Prints the report of a rescue, as text and as JSON: files saved whole, in part or not at all. Called by `rescue`.
 
 use std::collections::HashSet;
 use std::io::Write as _;

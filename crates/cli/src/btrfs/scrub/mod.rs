@@ -1,9 +1,9 @@
-//! `spinney scrub`: `run` scrubs an image, or asks the server of a mount to; `served` is the scrub of a mount in its
-//! server; `status` is the progress; `saved` stores it, so that an interrupted scrub can continue; `report` lists the
-//! faults; `stats` shows the device's error counters.
+//! `spinney scrub` verifies all data and metadata, and repairs bad copies: `run` scrubs an image, or asks the server of
+//! a mount to; `server_scrub` is the scrub of a mount in its server; `status` is the progress; `progress_file` stores
+//! it, so that an interrupted scrub can continue; `report` lists the faults; `stats` shows the device's error counters.
 //!
 //! Invariant: a file system has one scrub at a time: of a mount by its server, of an image by a lock. Failure:
-//! remaining bad copies give the exit status of damage. Callers: the command line, and the jobs of a mount.
+//! remaining bad copies give the exit status of damage. Callers: `args`, and `jobs` in the server of a mount.
 
 mod progress_file;
 mod report;

@@ -1,4 +1,4 @@
-//! Saved progress of a scrub, in a file of the user: `$XDG_STATE_HOME/spinney/scrub.UUID`.
+//! Saves the progress of a scrub in a file of the user: `$XDG_STATE_HOME/spinney/scrub.UUID`.
 //!
 //! Invariants
 //! * The scrubbing process holds a lock on `scrub.UUID.lock`, which ends with the process. A file in state `running`
@@ -6,7 +6,7 @@
 //! * The contents count only if version and file system match.
 //!
 //! Failure: without a home directory nothing is saved, which is reported once; malformed contents are refused with the
-//! path. Callers: the commands of `scrub`.
+//! path. Caller: `run`.
 
 use std::fs::File;
 

@@ -1,4 +1,4 @@
-//! The report of a finished scrub, as text (`print`) and for `--json` (`Report`). Called by `run`.
+//! Prints the report of a finished scrub, as text (`print`) and for `--json` (`Report`). Called by `run`.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,5 @@
-//! The commands that start, resume, pause, cancel and report a scrub.
+//! Starts, resumes, pauses, cancels and reports a scrub of an image, or asks the server of a mount to do so. Called by
+//! `scrub`, and by `jobs` in the server.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;

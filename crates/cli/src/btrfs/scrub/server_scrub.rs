@@ -1,8 +1,8 @@
-//! The scrub of a mount in its server: one at a time, stopped by orders of other clients.
+//! Scrubs a mounted file system in its server: one scrub at a time, stopped by orders of other clients.
 //!
 //! It runs on the thread of the client that asked for it, and continues when that client ends. Its result is reported
 //! until the mount ends; clients save it in their files ([`super::progress_file`]), which a server cannot write.
-//! Callers: the jobs of a mount, and `run`.
+//! Callers: `jobs`, and `run`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The device's error counters.
+//! Shows or resets the device's error counters: `spinney scrub stats`. Called by `scrub`, and by `jobs` in the server
+//! of a mount.
 
 use std::io::Write as _;
 

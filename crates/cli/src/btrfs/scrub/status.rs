@@ -1,4 +1,5 @@
-//! State and progress of a scrub, and how they are reported.
+//! Describes the state and progress of a scrub, and formats them as JSON and text. `run` and `server_scrub` report it;
+//! `progress_file` stores it.
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Arguments of `spinney subvolume`.
+//! Defines the arguments of `spinney subvolume`, which the parent module runs. `args` of the crate parses them.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Opens the argument of a `subvolume` command: an image, or a directory of a mount.
+//! Opens the argument of a `subvolume` command as a `Place`: an image, or a directory of a mount. Called by
+//! `subvolume`.
 
 use anyhow::Result;
 

@@ -1,4 +1,5 @@
-//! The reports of a subvolume: as JSON, a row, a tree, or all details.
+//! Prints subvolumes: as JSON, a row, a tree, or all details. Called by `subvolume`, for `list`, `show` and the
+//! changes.
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! Subvolumes beneath a directory of a mount.
+//! Lists and changes the subvolumes beneath a directory of a mount: implements `Place`. `argument` opens it.
 //!
 //! Changes are requests to the server's socket: the server checks the caller's user and groups. Listing uses the ioctls
 //! of the kernel's btrfs that are open to every user: they name the subvolumes in a subvolume, and the path to each

@@ -1,4 +1,5 @@
-//! The operations on subvolumes, for an image and for a directory of a mount.
+//! Defines `Place`, the operations on subvolumes, and implements it for an image by the library; `mount` implements it
+//! for a directory of a mount. `subvolume` calls it.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `dedupe` of an image: implements `Place`, so that `dedupe` reads and shares its files through the library.
+//! Implements `Place` of `dedupe` for an image, so that `dedupe` reads and shares its files through the library.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

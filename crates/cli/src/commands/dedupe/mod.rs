@@ -1,4 +1,4 @@
-//! `spinney dedupe`: finds equal blocks of files, and lets the files share them.
+//! `spinney dedupe` finds equal blocks of files, and lets the files share them. Called by `args`.
 //!
 //! This module searches: it reads blocks in file order and remembers their hashes; runs of blocks seen before become
 //! matches. The `Place` of the files shares the matches: `image` through the library, alone with the image; `mounted`

@@ -1,4 +1,5 @@
-//! `dedupe` of a mount, whose files others may use and change meanwhile.
+//! Implements `Place` of `dedupe` for a mount, whose files others may use and change meanwhile: it reads files through
+//! the kernel, and asks the server to share ranges.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};

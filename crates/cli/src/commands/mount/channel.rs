@@ -1,4 +1,4 @@
-//! Messages between the processes of a mount, over a socket that preserves their boundaries.
+//! Sends messages between the processes of a mount, over a socket that preserves their boundaries.
 //!
 //! A process gets its end as its standard input, so that nothing else is inherited. A process whose peer has ended
 //! receives end of file. Callers: front part, supervisor and server.

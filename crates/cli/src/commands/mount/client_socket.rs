@@ -1,4 +1,4 @@
-//! The socket at which a server takes clients besides the kernel: commands of this program on a directory of the mount.
+//! Accepts clients of a server besides the kernel, at a socket: commands of this program on a directory of the mount.
 //!
 //! The socket has an abstract name, a number drawn for each mount, which the server tells to programs that have a
 //! directory of the mount open. A client sends a descriptor of such a directory, which the kernel has let it open; its

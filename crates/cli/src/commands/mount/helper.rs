@@ -1,10 +1,10 @@
-//! Command lines as `mount(8)` and `umount(8)` write them for their helpers.
+//! Rewrites command lines that `mount(8)` and `umount(8)` pass to their helpers into those of `spinney mount` and
+//! `spinney umount`.
 //!
 //! Under the names `mount.spinney` and `mount.fuse.spinney` the program is called as
-//! `NAME IMAGE DIR [-sfnv] [-r] [-w] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, and by `mount.fuse`,
-//! for the type `fuse.spinney`, as `spinney IMAGE DIR -o OPTIONS`. `umount.spinney` and
-//! `umount.fuse.spinney` (or `.fuseblk.`) are called as `NAME DIR [-flnrv] [-t TYPE]`. All of them are rewritten to the
-//! command lines of `spinney mount` and `spinney umount`. Caller: `args` of the crate.
+//! `NAME IMAGE DIR [-sfnv] [-r] [-w] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, and by `mount.fuse`, for the type
+//! `fuse.spinney`, as `spinney IMAGE DIR -o OPTIONS`. `umount.spinney` and `umount.fuse.spinney` (or `.fuseblk.`) are
+//! called as `NAME DIR [-flnrv] [-t TYPE]`. Caller: `run` in `lib`, before the command line is parsed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

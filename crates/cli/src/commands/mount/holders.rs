@@ -1,4 +1,4 @@
-//! Programs that keep a mount from being unmounted. Caller: `umount`.
+//! Lists the programs that keep a mount from being unmounted, for the error message. Caller: `umount`.
 
 use std::fs;
 use std::path::Path;

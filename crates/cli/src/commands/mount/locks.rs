@@ -1,5 +1,5 @@
-//! Statistics of the server's locks, written at the end of a mount that asked for them (`-o lock_statistics=FILE`, in
-//! builds with the feature `lock-statistics`).
+//! Writes statistics of the server's locks at the end of a mount that asked for them (`-o lock_statistics=FILE`, in
+//! builds with the feature `lock-statistics`). Caller: `server`.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! The log of a mount: in the foreground the standard error, in the background the system's log or, without one, a file
-//! of this user; or the file of `--log`. Callers: the supervisor and the server.
+//! Starts the log of a mount: in the foreground the standard error, in the background the system's log or, without one,
+//! a file of this user; or the file of `--log`. Callers: the supervisor and the server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

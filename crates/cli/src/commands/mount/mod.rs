@@ -8,8 +8,8 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor is the front part. They
 //! exchange messages over `channel`. `settings` parses `-o`; options of a format are passed to its implementation.
-//! `sandbox` has the restrictions of the server, `mounts` the kernel's table of mounts; `watchdog`, `signals` and `log`
-//! do as they are named, and `helper` rewrites the command lines of `mount(8)`.
+//! `sandbox` has the restrictions of the server, `spinney::mounts` the kernel's table of mounts; `watchdog`, `signals`
+//! and `log` do as they are named, and `helper` rewrites the command lines of `mount(8)`.
 //!
 //! Invariants: no mount stays without a server; the server has entered its sandbox before it reads the first byte of
 //! the image; only the supervisor mounts and unmounts.
@@ -137,9 +137,9 @@ Options for -o:
   io_uring            receive requests over a ring, if the kernel has it and its administrator enabled
                       it: faster for removing files, for repeated reads and for syncs by several
                       processes; slower for new files and for reads from the image
-  poll, nopoll        while requests follow each other closely and a processor is idle, the server
-                      polls for the next one for up to 0.1 ms instead of sleeping (the default):
-                      faster for one program that makes many calls
+  near, nonear        while requests follow each other closely, one thread answers them on the processor
+                      of the program that makes them, as long as no other program wants that (the
+                      default): faster for programs that make one call after the other
   idmap               allow idmapped mounts of it (from Linux 6.12 on). The kernel then tells the server the
                       calling user only when a file is created: when a write clears a set-group bit,
                       members of the file's group are treated as other users

@@ -1,4 +1,4 @@
-//! A further mount of a mounted image: the same server, attached at another directory.
+//! Mounts a mounted image once more: the same server, attached at another directory.
 //!
 //! Only root may do that, and only for a mount made by root: any other user chose the image's name in the table of
 //! mounts. Caller: the front part.

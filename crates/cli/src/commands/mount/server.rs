@@ -1,5 +1,5 @@
-//! The process that reads the image and answers the kernel. The supervisor starts it; it opens the image, and enters
-//! its sandbox before it reads from it.
+//! Runs the server of a mount: the process that reads the image and answers the kernel. The supervisor starts it; it
+//! opens the image, and enters its sandbox before it reads from it.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -180,7 +180,7 @@ pub(super) fn server_options(settings: &Settings) -> spinney::fuse::ServerOption
         zero_open: settings.zero_open,
         tells_each_reader: settings.request.atime == spinney::vfs::AtimeMode::Strict,
         transport: if settings.io_uring { spinney::fuse::Transport::Ring } else { spinney::fuse::Transport::Device },
-        busy_poll: settings.busy_poll,
+        near: settings.near,
         idmap: settings.idmap,
         ..spinney::fuse::ServerOptions::default()
     }

@@ -1,4 +1,4 @@
-//! The options of `-o`.
+//! Parses the options of `mount -o`.
 //!
 //! An option belongs to the server, to the kernel (passed on unchanged), to `mount(8)` (ignored here), or to the
 //! format, which alone can tell whether it knows it. Caller: `mount`.
@@ -123,8 +123,8 @@ pub(crate) struct Settings {
     pub(crate) io_uring: bool,
     /// The mount may be idmapped.
     pub(crate) idmap: bool,
-    /// A worker polls before it sleeps, if that pays.
-    pub(crate) busy_poll: bool,
+    /// One thread answers requests that follow each other quickly, near the program that makes them.
+    pub(crate) near: bool,
     /// `sync` reaches the server, and unmounting waits for it, if the kernel supports it.
     pub(crate) synced: bool,
     /// Threads that answer requests; 0 for the number of processors.
@@ -152,7 +152,7 @@ impl Default for Settings {
             zero_open: false,
             io_uring: false,
             idmap: false,
-            busy_poll: true,
+            near: true,
             synced: true,
             workers: 0,
             watchdog: None,
@@ -247,8 +247,9 @@ impl Settings {
             "noio_uring" => self.io_uring = false,
             "idmap" => self.idmap = true,
             "noidmap" => self.idmap = false,
-            "poll" => self.busy_poll = true,
-            "nopoll" => self.busy_poll = false,
+            // `poll` and `nopoll` are the names of an older way to the same end.
+            "near" | "poll" => self.near = true,
+            "nonear" | "nopoll" => self.near = false,
             "synced" => self.synced = true,
             "nosynced" => self.synced = false,
             _ => return self.add_for_the_kernel(name) || DROPPED.contains(&name),

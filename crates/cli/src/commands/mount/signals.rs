@@ -1,4 +1,4 @@
-//! Signals that ask the process to end, as a descriptor to wait for.
+//! Turns signals that ask the process to end into a descriptor to wait for. Callers: the supervisor and the server.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};

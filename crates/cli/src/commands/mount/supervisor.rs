@@ -1,5 +1,5 @@
-//! The process that mounts, watches the server, and unmounts. It keeps the privileges for that, and so reads nothing of
-//! the image.
+//! Runs the supervisor of a mount: the process that mounts, watches the server, and unmounts. It keeps the privileges
+//! for that, and so reads nothing of the image.
 //!
 //! ```text
 //!            Opened            Ready

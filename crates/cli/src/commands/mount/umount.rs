@@ -1,4 +1,4 @@
-//! `spinney umount`
+//! `spinney umount` unmounts a mount, and reports data that the file system had to refuse. Called by `args`.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! The thread of the supervisor that has the kernel write the dirty pages of a mount.
+//! Has the kernel write the dirty pages of a mount, on a thread of the supervisor.
 //!
 //! It is one thread for the life of the mount, known to the server: after writing, the kernel sends the server a sync,
 //! as for each `syncfs(2)`, and for this thread the server need not commit. Caller: the supervisor.

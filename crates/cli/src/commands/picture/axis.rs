@@ -1,4 +1,5 @@
-//! An axis: positions of values, and round numbers along it.
+//! Places values along an axis of a picture, and finds round numbers for its marks. `trace/plot` and the charts of
+//! `bench` call it.
 
 /// Numbers between 0 and `max`, about `count` of them, each a round multiple of a power of `base`.
 #[must_use]

@@ -1,9 +1,9 @@
-//! Pictures as SVG: text that any browser shows, small enough to be kept beside the numbers.
+//! Draws pictures as SVG: text that any browser shows, small enough to be kept beside the numbers.
 //!
 //! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
 //!
-//! Failure: only in writing a file; without data (no values, a time of zero) a panel is empty. Callers: `trace`, and
-//! the commands of formats that draw. Texts may come from hostile files: they are escaped here.
+//! Failure: only in writing a file; without data (no values, a time of zero) a panel is empty. Callers: `trace`, `map`,
+//! and the crate `bench`. Texts may come from hostile files: they are escaped here.
 
 mod axis;
 mod svg;

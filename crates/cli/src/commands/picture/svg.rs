@@ -1,4 +1,4 @@
-//! SVG elements of the pictures.
+//! Writes the SVG elements of pictures. Called by `trace/plot`, `map` and the charts of `bench`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -27,6 +27,10 @@ impl Anchor {
 /// The beginning of every picture.
 pub(super) const BEGINNING: &str = "<svg xmlns=";
 
+/// The colours of the page and of texts where the reader's system is set to dark ones.
+const DARK: &str =
+    "<style>@media (prefers-color-scheme: dark) { .page { fill: #0d1117 } text { fill: #e6edf3 } }</style>\n";
+
 /// A picture that is being drawn; lengths are pixels, from the upper left corner.
 #[derive(Debug, Clone)]
 pub struct Svg {
@@ -34,13 +38,13 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// An empty picture on white.
+    /// An empty picture: dark on white, and light on black for readers whose system is set to dark colours.
     #[must_use]
     pub fn new(width: u32, height: u32) -> Self {
         let text = format!(
             "{BEGINNING}\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
+             {DARK}<rect class=\"page\" width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
         );
         Self { text }
     }

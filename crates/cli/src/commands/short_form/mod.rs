@@ -1,10 +1,11 @@
-//! One syntax for paths: arguments that name paths in an image or a mount are rewritten to an image, and paths in it.
+//! Rewrites arguments that name paths in an image or a mount to an image, and paths in it: one syntax for the paths of
+//! all commands.
 //!
 //! `spinney rm site.img:/old` becomes `spinney rm site.img /old`, and `spinney rm /mnt/site/old` becomes
 //! `spinney rm /mnt/site /old`; one side of `put` and `get` is a host path. Arguments that can be read as an image
 //! followed by paths are read so. An image that the caller has mounted is replaced by its mount point, so that the
 //! server runs the command. A `Place` is a parsed argument; a `Rule` has the positions of paths among the arguments of
-//! a command. Caller: `args`, before clap parses.
+//! a command. Callers: `run` in `lib`, before clap parses, and `args` for a recorded command.
 
 mod rules;
 

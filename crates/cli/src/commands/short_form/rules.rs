@@ -1,4 +1,4 @@
-//! Positions of paths in an image among the arguments of each command.
+//! Lists for each command the positions of paths in an image among its arguments. `short_form` rewrites by this table.
 
 use std::ffi::{OsStr, OsString};
 

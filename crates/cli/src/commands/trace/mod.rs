@@ -1,9 +1,9 @@
-//! `spinney trace`: records the requests to a device, and draws them.
+//! `spinney trace` records the requests to a device, and draws them.
 //!
 //! [`watch`] records this process, `read` parses a recording, `summary` counts, `plot` draws.
 //!
 //! Failure: a recording that cannot be written fails the recorded command at its end; of a mount it is logged. A
-//! malformed recording is refused with the line. Callers: the program; [`watch::watched`] by functions that open a
+//! malformed recording is refused with the line. Callers: `args`; of [`watch::watched`] the functions that open a
 //! device.
 
 mod plot;

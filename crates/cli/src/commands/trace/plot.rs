@@ -1,5 +1,5 @@
-//! Recordings as a picture: positions on the device, throughput, seeks, and sizes of requests. Recordings beside each
-//! other have the same scales.
+//! Draws recordings as a picture: positions on the device, throughput, seeks, and sizes of requests. Recordings beside
+//! each other have the same scales. Called by `trace`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

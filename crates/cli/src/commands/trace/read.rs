@@ -1,4 +1,4 @@
-//! Parses a recording.
+//! Parses a recording of requests to a device. Called by `trace`; `plot` and `summary` work on the parsed requests.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};

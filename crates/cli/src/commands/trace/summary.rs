@@ -1,4 +1,4 @@
-//! Summary of a recording.
+//! Counts the requests of a recording, by kind and size. Called by `trace` and `plot`.
 
 use std::collections::BTreeMap;
 

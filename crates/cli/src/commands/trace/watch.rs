@@ -1,4 +1,5 @@
-//! Records the requests of this process to its devices.
+//! Records the requests of this process to its devices. `trace` begins and ends a recording, as does the server of a
+//! mount; `image` and `target` wrap the devices that they open.
 
 use std::io::BufWriter;
 use std::path::Path;

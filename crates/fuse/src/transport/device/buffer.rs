@@ -1,4 +1,4 @@
-//! Page-aligned buffers for requests and replies.
+//! Allocates page-aligned buffers for requests and replies. Called by `worker`.
 
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, WriteIn};

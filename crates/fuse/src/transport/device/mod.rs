@@ -8,7 +8,7 @@
 //! A sync is answered when the channel has no further request, together with all that came since: meanwhile the channel
 //! does not block. A worker that waited for each would delay requests that could have joined.
 //!
-//! If requests follow quickly, a worker polls for the next one for a while before it sleeps (`pace`).
+//! While requests follow each other quickly, one thread takes them near the asker (`intake`, `seat`).
 //!
 //! Failure: the kernel answers `ENODEV` when the mount is gone. A reply to an abandoned request (`ENOENT`) is dropped.
 //! Any other reply that the kernel refuses is replaced by `EIO`, so that no process waits for ever.
@@ -16,8 +16,9 @@
 //! Called by the server, which starts a thread for each worker.
 
 mod buffer;
-mod pace;
+mod intake;
+mod seat;
 mod worker;
 
-pub(crate) use pace::{POLL, Pace};
+pub(crate) use intake::Intake;
 pub(crate) use worker::{Worker, initialize};

@@ -1,7 +1,9 @@
-//! One thread's loop of requests and replies.
+//! Runs one thread's loop of requests and replies on the FUSE device, and negotiates with the kernel in the first
+//! request. `server` starts it.
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
-use super::pace::{Pace, Poller};
+use super::intake::{Intake, SLOW, is_readable};
+use super::seat::Seat;
 use crate::activity::Pulse;
 use crate::error::{Error, Result};
 use crate::notify;
@@ -9,9 +11,10 @@ use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, OwnedRequest, Request, Wish, opcode};
 use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Service};
+use crate::sys;
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vfs::Errno;
@@ -34,10 +37,12 @@ pub(crate) struct Worker {
     /// True if reads of the channel block.
     is_blocking: bool,
     service: Arc<Service>,
-    /// The last request came so soon that polling for the next one pays.
-    is_fast: bool,
-    /// Number of requests in a row that were waiting.
-    at_once: u32,
+    /// The processor of the near thread, if this is its worker.
+    seat: Option<Seat>,
+    /// It has answered a sender that waits for that, and not looked for a request since.
+    has_replied: bool,
+    /// Requests in a row that the near thread took while another one waited.
+    behind: u32,
     request: RequestBuffer,
     reply: ReplyBuffer,
     /// Counts the beginnings and ends of requests.
@@ -75,8 +80,9 @@ impl Worker {
             is_alone,
             is_blocking: true,
             service,
-            is_fast: false,
-            at_once: 0,
+            seat: None,
+            has_replied: false,
+            behind: 0,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
             pulse,
@@ -84,14 +90,26 @@ impl Worker {
         })
     }
 
-    /// Answers requests until the mount is gone; all workers of a mount share one `pace`.
-    pub(crate) fn run(&mut self, pace: &Pace) {
+    /// Makes this the worker of the near thread, which calls it; false if that cannot be.
+    pub(crate) fn become_near(&mut self) -> bool {
+        self.seat = match sys::only_when_idle() {
+            Ok(()) => Seat::new(),
+            Err(error) => {
+                tracing::debug!(%error, "no near thread");
+                None
+            }
+        };
+        self.seat.is_some() && self.set_blocking(false)
+    }
+
+    /// Answers requests until the mount is gone; all workers of a mount share one `intake`.
+    pub(crate) fn run(&mut self, intake: &Intake) {
         let mut meanwhile = 0;
         loop {
-            match self.next(pace) {
+            match self.next(intake) {
                 Received::Request(len) => {
                     self.pulse.set_busy(true);
-                    self.answer(len);
+                    self.answer(len, intake);
                     meanwhile += 1;
                 }
                 Received::Nothing => meanwhile = MEANWHILE_MAX,
@@ -101,6 +119,7 @@ impl Worker {
                 }
                 Received::End => {
                     self.end_syncs();
+                    intake.end();
                     return;
                 }
             }
@@ -117,67 +136,70 @@ impl Worker {
     }
 
     /// The next request; while syncs are deferred, only one that is waiting.
-    fn next(&mut self, pace: &Pace) -> Received {
+    fn next(&mut self, intake: &Intake) -> Received {
         if !self.begun.is_empty() {
             return receive(&self.channel, &mut self.request);
         }
-        if self.is_fast
-            && self.set_blocking(false)
-            && let Some(received) = self.poll(pace)
-        {
+        if self.seat.is_some() {
+            return self.next_near(intake);
+        }
+        if intake.is_near() && self.set_blocking(false) {
+            let received = receive(&self.channel, &mut self.request);
+            match received {
+                Received::Request(_) => intake.took_beside(),
+                Received::Nothing => intake.stand_by(self.channel.as_fd()),
+                Received::Failed(_) | Received::End => {}
+            }
             return received;
         }
         self.set_blocking(true);
-        let began = Instant::now();
         let received = receive(&self.channel, &mut self.request);
-        self.is_fast = pace.is_fast(began.elapsed());
+        intake.took_far();
         received
     }
 
-    /// Polls for a request for a limited time; or waits while another worker does that.
-    fn poll(&mut self, pace: &Pace) -> Option<Received> {
-        match receive(&self.channel, &mut self.request) {
-            Received::Nothing => self.at_once = 0,
-            received => {
-                self.at_once = self.at_once.saturating_add(1);
-                pace.took(self.at_once);
-                return Some(received);
+    /// The next request for the near thread, which waits until it is its turn.
+    fn next_near(&mut self, intake: &Intake) -> Received {
+        let Some(seat) = &mut self.seat else { return Received::Nothing };
+        if !intake.is_near() {
+            if !intake.wait_for_turn() {
+                return Received::End;
             }
+            seat.take();
+            self.has_replied = false;
         }
-        let mut turn = match pace.turn(Instant::now()) {
-            Poller::Me(turn) => turn,
-            Poller::Another => {
-                pace.stand_by();
-                return Some(Received::Nothing);
-            }
-            Poller::Paused => return None,
-        };
-        loop {
-            match receive(&self.channel, &mut self.request) {
-                Received::Nothing => rustix::thread::sched_yield(),
-                received => {
-                    turn.found();
-                    pace.took(0);
-                    return Some(received);
-                }
-            }
-            if !turn.goes_on(Instant::now()) {
-                return None;
-            }
+        let received = receive(&self.channel, &mut self.request);
+        if std::mem::take(&mut self.has_replied) {
+            seat.judge(matches!(received, Received::Request(_)));
         }
+        match received {
+            Received::Request(_) => {
+                self.behind = if is_readable(self.channel.as_fd()) { self.behind + 1 } else { 0 };
+                intake.took_near(self.behind);
+            }
+            Received::Nothing => intake.wait_near(self.channel.as_fd()),
+            Received::Failed(_) | Received::End => {}
+        }
+        received
     }
 
-    fn answer(&mut self, len: usize) {
+    fn answer(&mut self, len: usize, intake: &Intake) {
         let bytes = self.request.whole().get(..len).unwrap_or_default();
         let Some(header) = Request::header(bytes) else {
             tracing::warn!(len, "a request without header");
             return;
         };
+        let began = self.seat.as_ref().map(|_| Instant::now());
+        self.has_replied = !opcode::is_unawaited(header.opcode);
         let answer = match Request::parse(header, bytes) {
             Ok(request) => self.service.serve(&request, self.reply.data_mut()),
             Err(_) if opcode::is_forget(header.opcode) => Answer::Silent,
             Err(error) => Answer::Failed(error),
         };
+        // Not after the reply, which lets the asker run in place of this thread.
+        if began.is_some_and(|began| began.elapsed() > SLOW) {
+            intake.was_slow();
+        }
         match answer {
             Answer::Silent => {}
             Answer::Apart(request) => {

@@ -1,4 +1,4 @@
-//! io_uring as a transport: one queue a processor, a request and a reply in one system call.
+//! Transports requests and replies over io_uring: one queue a processor, a request and a reply in one system call.
 //!
 //! The kernel puts a request into the queue of the processor on which the calling process runs. A queue belongs to one
 //! thread, which stays on that processor and answers in order; its slots (memory for requests) limit the number of

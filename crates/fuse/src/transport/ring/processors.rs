@@ -1,4 +1,4 @@
-//! Processors, as the kernel counts them for its queues.
+//! Counts processors as the kernel does for its queues, and binds a thread to one. Called by `queue`.
 
 use rustix::thread::CpuSet;
 use std::fs;

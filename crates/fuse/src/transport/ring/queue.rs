@@ -1,4 +1,4 @@
-//! One queue: requests of one processor, answered one after the other.
+//! Runs one queue: answers the requests of one processor, one after the other. `server` starts it.
 
 use super::processors;
 use crate::activity::Pulse;

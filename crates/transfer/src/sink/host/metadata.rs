@@ -1,6 +1,6 @@
 //! Sets owner, attributes, times and mode of a new host file, in this order: chown(2) clears set-user bits and
 //! capabilities, writing changes the times, and the mode comes last because a resumed copy takes a file with its final
-//! mode as complete (`resume`).
+//! mode as complete (`resume`). Called by `sink/host`.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! A directory of the host as a sink.
+//! Implements a sink over a directory of the host. `get` and `cp` of the program copy to it, and the rescue.
 //!
 //! Files get their contents with holes left out, owner, mode, times and attributes. Directories are private (0700)
 //! while they are filled and get their metadata at the end, children before parents: a parent may then become

@@ -1,4 +1,4 @@
-//! Files left by an interrupted copy, for a copy that continues it.
+//! Recognises files left by an interrupted copy, for a copy that continues it. Called by `sink/host`.
 //!
 //! A file is made private (mode 0600); contents, owner and attributes come first, then the times, the mode last. So a
 //! file is complete if its size and modification time are those of the image and it has its mode, and a private one was

@@ -1,4 +1,4 @@
-//! The directory of the host that is written, and names in it.
+//! Holds the directory of the host that is written, and makes and removes names in it. Called by `sink/host`.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};

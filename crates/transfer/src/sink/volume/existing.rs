@@ -1,4 +1,5 @@
-//! Names that exist already: directories are merged, other files replaced if that is asked for.
+//! Handles names that exist already in the target: directories are merged, other files replaced if that is asked for.
+//! Called by `sink/volume`.
 //!
 //! With [`Existing::Exchange`] a copy gets another name first, and is renamed over the existing file when it is
 //! complete. Failure: the existing file stays as it was.

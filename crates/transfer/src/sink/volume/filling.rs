@@ -1,4 +1,5 @@
-//! Contents of files: shared with the source, or streamed around the holes.
+//! Fills files with their contents: shared with the source, or streamed around the holes. Called by `sink/volume` and
+//! `existing`.
 //!
 //! A file that is shorter than when it was examined, or that has a wrong size (files of sysfs), is copied as far as it
 //! can be read, without zeros for the rest. Failure: an incomplete file is removed, unless it is to stay. Writing

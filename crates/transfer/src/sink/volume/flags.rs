@@ -1,4 +1,4 @@
-//! Flags of files and directories, as `chattr` sets them.
+//! Sets flags of files and directories, as `chattr` sets them. Called by `sink/volume`.
 //!
 //! Within one volume all flags are copied; from another one those that mean the same in every format. Flags about the
 //! storage of contents are set before a file has data. A flag that the volume does not accept is told as a loss.

@@ -1,4 +1,4 @@
-//! A directory of a volume as a sink.
+//! Implements a sink over a directory of a volume. `put`, `cp` and `mkfs` of the program copy to it.
 //!
 //! A name becomes an inode with all its metadata, and a small file with its contents, in one call of the volume; larger
 //! files are streamed, and get their times at the end. [`VolumeSinkOptions`] select further properties kept from

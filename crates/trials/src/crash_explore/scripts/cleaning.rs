@@ -1,5 +1,6 @@
-//! Script of deletions: deletes a subvolume of many tree blocks, a snapshot of it and a snapshot of that, which share
-//! some of the blocks, one by one in a random order. `scripts` passes it to `crash_explorer`, which tries power cuts.
+//! Implements a script of deletions: deletes a subvolume of many tree blocks, a snapshot of it and a snapshot of that,
+//! which share some of the blocks, one by one in a random order. `scripts` passes it to `crash_explorer`, which tries
+//! power cuts.
 
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};

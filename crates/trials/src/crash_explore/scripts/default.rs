@@ -1,5 +1,5 @@
-//! Script of the default subvolume, which is chosen again and again, while subvolumes are made, renamed, copied and
-//! deleted.
+//! Implements a script of the default subvolume, which is chosen again and again, while subvolumes are made, renamed,
+//! copied and deleted. `scripts` passes it to `crash_explorer`, which tries power cuts.
 
 use super::open;
 use anyhow::{Context as _, Result, ensure};

@@ -1,4 +1,4 @@
-//! Scripts of operations on subvolumes, interrupted at every moment.
+//! Explores power cuts of scripts: operations on subvolumes, interrupted at every moment.
 //!
 //! They choose the default subvolume (`default`), receive streams (`receipt`), and delete in steps (`cleaning`): the
 //! language of workloads lacks these, since not every format has them. The seed and its number determine each script.

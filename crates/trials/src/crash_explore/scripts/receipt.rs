@@ -1,5 +1,6 @@
-//! Script of received streams: a whole subvolume, and the difference to a later state of it. A subvolume that looks
-//! complete must be complete, and an interrupted receive can be repeated.
+//! Implements a script of received streams: a whole subvolume, and the difference to a later state of it. A subvolume
+//! that looks complete must be complete, and an interrupted receive can be repeated. `scripts` passes it to
+//! `crash_explorer`, which tries power cuts.
 
 use super::{Contents, contents, difference, open};
 use anyhow::{Context as _, Result, ensure};

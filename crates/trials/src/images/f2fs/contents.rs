@@ -1,4 +1,4 @@
-//! Scenes of contents: positions and forms of the blocks of files.
+//! Makes scenes of contents: positions and forms of the blocks of files. `recipes` lists them.
 
 use super::scene::{BLOCK, Scene, checkpoint, f2fs_io, knob, open};
 use crate::system::run;

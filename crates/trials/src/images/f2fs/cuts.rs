@@ -1,4 +1,5 @@
-//! Scenes that are running when the power is cut. Each ends with [`MARK`] on the console, and then waits to be killed.
+//! Makes scenes that are running when the power is cut. Each ends with [`MARK`] on the console, and then waits to be
+//! killed. `recipes` lists them.
 //!
 //! A line that begins with [`SYNCED`] is a promise: the record of a path in the form of a stored walk, taken after an
 //! fsync. Later promises of a path replace earlier ones, and [`CHANGES`] before a path revokes them.

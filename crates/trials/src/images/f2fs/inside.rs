@@ -1,5 +1,5 @@
-//! The part of `images` that runs in a kernel with f2fs: makes one image of the table on a block device, checks and
-//! walks it.
+//! Runs the part of `images` in a kernel with f2fs: makes one image of the table on a block device, checks and walks
+//! it.
 //!
 //! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (the output
 //! of `fsck.f2fs`) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's walk

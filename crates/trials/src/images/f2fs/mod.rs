@@ -1,4 +1,4 @@
-//! Images made by a kernel with f2fs, and that kernel's walks of them.
+//! Has a kernel with f2fs make images, and walk them.
 //!
 //! `recipes` is the table; `scenes`, `contents` and `cuts` are run in a mount. The kernel here may lack f2fs: a guest
 //! makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and runs this

@@ -1,4 +1,5 @@
-//! The table of f2fs images.
+//! Lists the f2fs images that are made: for each the options of its `mkfs` and mount, and its scenes. Called by
+//! `images/f2fs`, on the host and in the guest.
 
 use super::scene::Scene;
 use super::{contents, cuts, scenes};

@@ -1,4 +1,4 @@
-//! Scenes, and the calls that they share.
+//! Defines a scene, and the calls that scenes share. Used by `scenes`, `contents` and `cuts`.
 
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};

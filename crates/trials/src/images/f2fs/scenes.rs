@@ -1,4 +1,4 @@
-//! Scenes of names, directories, attributes and flags.
+//! Makes scenes of names, directories, attributes and flags. `recipes` lists them.
 
 use super::scene::{Scene, checkpoint, knob, open};
 use crate::images::common;

@@ -1,5 +1,5 @@
-//! The accepted differences between our mount and the kernel's btrfs, with reasons. The trial (`attack`) judges each
-//! difference by this list.
+//! Lists the accepted differences between our mount and the kernel's btrfs, with reasons. The trial (`attack`) judges
+//! each difference by this list.
 
 use super::super::checks::Mode;
 use super::outcome::{Compared, Difference};

@@ -1,4 +1,4 @@
-//! Trial of permissions: attempts to circumvent them, on a mount of ours and on the kernel's btrfs.
+//! Tests permissions: attempts to circumvent them, on a mount of ours and on the kernel's btrfs.
 //!
 //! [`sides`] makes a fresh volume of each kind, mounts it as a system would (`suid`, `dev`, every user), and runs the
 //! scripts of `script/` there: each attempt prepares a scene as root, becomes another user (a stranger, a member of a

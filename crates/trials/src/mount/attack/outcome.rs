@@ -1,4 +1,4 @@
-//! The outcome of an attempt, and the differences between two outcomes.
+//! Parses the outcome of an attempt, and lists the differences between two outcomes. Called by `attack`.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

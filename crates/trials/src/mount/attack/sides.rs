@@ -1,4 +1,5 @@
-//! The two volumes of the attempts.
+//! Makes and mounts the two volumes of the attempts, ours and the kernel's, and runs the scripts there. Called by
+//! `attack`.
 
 use super::super::checks::Mode;
 use super::super::served::Served;

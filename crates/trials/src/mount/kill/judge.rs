@@ -1,4 +1,5 @@
-//! Broken promises in the image of a killed server. The image is mounted, and so changed.
+//! Finds broken promises in the image of a killed server. The image is mounted, and so changed. Called by `kill` after
+//! each kill.
 
 use super::super::promises::{Diary, Ledger, Miss, Mounted, misses, print_histories};
 use crate::formats::Kind;

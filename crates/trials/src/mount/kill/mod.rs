@@ -1,4 +1,4 @@
-//! Trial of `kill -9` of the server while eight writers fsync, many times: no promised data is lost.
+//! Tests `kill -9` of the server while eight writers fsync, many times: no promised data is lost.
 //!
 //! `promises` has the writers, and the promises that they got.
 //!

@@ -1,4 +1,4 @@
-//! Power cuts of a disk: the moments that are tried, and the image of each.
+//! Draws the moments of power cuts of a disk, and makes the image of each. Called by `power_cut`.
 //!
 //! A change is durable if it was answered before a flush began that was answered before the cut. Of later changes, up
 //! to the cut, any part may be on the disk: none, all, some requests, some sectors of them, in any order.

@@ -1,4 +1,4 @@
-//! A disk with a volatile cache: a file system of one file, which records all changes to that file.
+//! Simulates a disk with a volatile cache: a file system of one file, which records all changes to that file.
 //!
 //! It is a FUSE file system without a writeback cache, so that each `write(2)` to the file arrives before it returns,
 //! as do punched holes and each `fsync(2)`; it runs in a process of its own, so that a server of ours which uses the
@@ -61,7 +61,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
         ..MountOptions::default()
     };
     let connection = Connection::mount(&options.dir, &mount)?;
-    let serving = ServerOptions { busy_poll: false, ..ServerOptions::default() };
+    let serving = ServerOptions { near: false, ..ServerOptions::default() };
     Server::start(connection, Arc::new(disk), serving)?.wait()?;
     Ok(())
 }

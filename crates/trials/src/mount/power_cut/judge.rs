@@ -1,4 +1,4 @@
-//! Checks the image of a cut: with `btrfs check`, the library and, for some, the kernel.
+//! Checks the image of a cut: with `btrfs check`, the library and, for some, the kernel. Called by `power_cut`.
 
 use super::super::promises::{Ledger, Miss, Mounted, misses};
 use crate::formats::Kind;

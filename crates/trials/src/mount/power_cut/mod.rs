@@ -1,4 +1,4 @@
-//! Trial of power cuts of the disk below a mount: no promised data is lost.
+//! Tests power cuts of the disk below a mount: no promised data is lost.
 //!
 //! `kill -9` of a server (`kill-mount`) leaves the system's page cache, and so does not notice a missing flush. Here
 //! the image is on a disk that records each write, each discard and each flush, with the time of their answers:

@@ -1,4 +1,5 @@
-//! The record of a disk: the requests to it in their order, as bytes that are only ever appended.
+//! Stores the record of a disk: the requests to it in their order, as bytes that are only ever appended. `disk` writes
+//! it, `cuts` reads it.
 //!
 //! ```text
 //!   entry = kind u64 | number u64 | offset u64 | len u64 | len bytes, for a write      (little-endian)

@@ -1,4 +1,4 @@
-//! Runs writers in a mount on a recorded disk, from mkfs to unmounting.
+//! Runs writers in a mount on a recorded disk, from mkfs to unmounting. Called by `power_cut`.
 
 use super::super::promises::{Clock, Diary, End, Writers};
 use super::super::served::{Served, make_image};

@@ -1,4 +1,5 @@
-//! Attributes of a file: mode, owner, times, flags, extended attributes, an access control list.
+//! Draws, sets and compares attributes of a file: mode, owner, times, flags, extended attributes, an access control
+//! list. `writer` changes them, `ledger` compares them.
 
 use super::trees::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::{IFlags, XattrFlags};

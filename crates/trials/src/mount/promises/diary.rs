@@ -1,4 +1,5 @@
-//! The operations and promises of a writer in their order, each with its position in the record of a disk.
+//! Records the operations and promises of a writer in their order, each with its position in the record of a disk.
+//! `writer` notes them; `kill` and `power_cut` replay them.
 
 use super::event::Event;
 use super::ledger::Ledger;

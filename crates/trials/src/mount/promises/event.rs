@@ -1,4 +1,5 @@
-//! Events of files: the operations of a writer, and the promises that it gets.
+//! Defines the events of files: the operations of a writer, and the promises that it gets. `writer` makes them,
+//! `ledger` applies them.
 
 use super::attributes::{Attributes, Change};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Promises that a writer got, and the comparison with the files found later.
+//! Keeps the promises that a writer got, and compares them with the files found later. Called by `writer`, and by the
+//! judges of `kill` and `power_cut` through `promises`.
 
 use super::attributes::{Attributes, Change};
 use super::event::{Event, Write};

@@ -1,4 +1,4 @@
-//! Writers that record the promises of durability that they get, and the check of these promises after a crash.
+//! Runs writers that record the promises of durability that they get, and checks these promises after a crash.
 //!
 //! * [`writer`] writes to files of its own, makes new ones (some without a name first), renames them, replaces old
 //!   ones, exchanges two, copies ranges, changes attributes, and fsyncs; every other writer does so in a subvolume and

@@ -1,4 +1,5 @@
-//! Subvolumes and snapshots made through a mount, by a process that may call `ioctl(2)` with any argument.
+//! Makes subvolumes and snapshots through a mount, by a process that may call `ioctl(2)` with any argument. Called by
+//! `writer`, and by the trial `torture`.
 
 use anyhow::{Context, Result, ensure};
 use std::io::{self, BufRead as _, BufReader, Write as _};

@@ -1,4 +1,4 @@
-//! Files found on a mount, or by the library in an unmounted image.
+//! Reads files found on a mount, or by the library in an unmounted image. Called by `ledger` to check promises.
 
 use rustix::fs::IFlags;
 use std::collections::BTreeMap;

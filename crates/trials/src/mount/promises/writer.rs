@@ -1,4 +1,5 @@
-//! A writer, which works until the server is gone, or for a number of operations.
+//! Runs a writer, which changes and syncs files until the server is gone, or for a number of operations. Called by
+//! `promises`.
 
 use super::attributes::{Attributes, Change};
 use super::diary::Diary;

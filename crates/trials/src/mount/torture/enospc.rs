@@ -1,4 +1,5 @@
-//! Trial of full volumes: filled in ten ways until nothing fits, and emptied again, several times in a row.
+//! Tests full volumes: filled in ten ways until nothing fits, and emptied again, several times in a row. Called by
+//! `torture`.
 //!
 //! A cycle fills (with syncs in between, until they gain nothing), writes to preallocated and NOCOW files, reads all
 //! data back, deletes everything, syncs once, and reads `df`. It fails if a step does not end in time; if an operation

@@ -1,5 +1,5 @@
-//! [`Filling`]: the state of a volume that is being filled until it has no space. `ways` writes stamped files through
-//! it; `enospc` makes it, and reads the files back with it.
+//! Counts the data of a volume that is being filled until it has no space ([`Filling`]). `ways` writes stamped files
+//! through it; `enospc` makes it, and reads the files back with it.
 
 use super::stand::sync_of;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,4 +1,4 @@
-//! Trials of volumes at their limits, compared with the kernel's btrfs.
+//! Tests volumes at their limits, compared with the kernel's btrfs.
 //!
 //! * [`enospc`] fills images to the last byte in ten ways, empties them again, and checks time limits, `df`, `btrfs
 //!   check`, and the image mounted by a kernel;

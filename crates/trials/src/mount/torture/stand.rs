@@ -1,4 +1,4 @@
-//! An image mounted for one side: by the kernel's btrfs, or by a server of ours.
+//! Makes and mounts an image for one side: by the kernel's btrfs, or by a server of ours. Called by `enospc`.
 
 use super::super::served::{Served, make_image, server_of};
 use crate::formats::Kind;

@@ -1,4 +1,4 @@
-//! The table: one line for each side of each way and size.
+//! Formats the table of results: one line for each side of each way and size. Called by `enospc`.
 
 use super::stand::Side;
 use super::ways::Way;

@@ -1,4 +1,5 @@
-//! The ways to fill a volume. Each continues until it finds no space, and can be called again after a sync.
+//! Fills a volume in one of ten ways. Each continues until it finds no space, and can be called again after a sync.
+//! Called by `enospc`.
 
 use super::super::promises::Maker;
 use super::filling::{BLOCK_BYTES, Filling, PIECE_BYTES, Room, room};

@@ -1,4 +1,5 @@
-//! Failures to blame on Spinney: those that no other system has and that no exclusion explains.
+//! Finds the failures to blame on Spinney: those that no other system has and that no exclusion explains. Called by
+//! `xfstests`.
 
 use super::outcome::{Outcome, Outcomes};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Trial of the kernel developers' suite (xfstests) on a mount.
+//! Runs the kernel developers' suite (xfstests) on a mount.
 //!
 //! * [`run`] runs tests on one system: images in a directory in memory, the suite's `check` in mount and process
 //!   namespaces of its own (`namespace.sh`), a time limit for each test;

@@ -1,4 +1,4 @@
-//! Outcomes of tests, parsed from the output of `check`.
+//! Parses the outcomes of tests from the output of `check`. Called by `run`.
 //!
 //! A test passed if its line has only its duration. Any unexpected line is a failure, and the summary at the end must
 //! name the same failures: a failure mistaken for a success is worse than none.

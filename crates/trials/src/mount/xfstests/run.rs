@@ -1,4 +1,4 @@
-//! Tests on one system: images, namespaces, and a clock for each test.
+//! Runs tests on one system: images, namespaces, and a clock for each test. Called by `xfstests`.
 
 use super::outcome::{self, Outcome, Outcomes};
 use crate::mount::served::run;

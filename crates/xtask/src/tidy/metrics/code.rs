@@ -1,4 +1,4 @@
-//! Metrics of one file: lengths, parameters, fields, documentation, sleeps.
+//! Measures one file: lengths, parameters, fields, documentation, sleeps. Called by `rows` and `duplicates`.
 
 use super::super::Problem;
 use super::super::source::{SourceFile, is_test};

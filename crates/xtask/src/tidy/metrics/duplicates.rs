@@ -1,4 +1,4 @@
-//! Code that stands in several places: identical runs of lines, whatever their indentation.
+//! Finds code that stands in several places: identical runs of lines, whatever their indentation. Called by `rows`.
 
 use super::super::Problem;
 use super::super::source::SourceFile;

@@ -1,4 +1,5 @@
-//! Locks of the engine that have no rank: fields and statics whose type is a lock of another crate.
+//! Finds locks of the engine that have no rank: fields and statics whose type is a lock of another crate. Called by
+//! `rows`.
 
 use super::super::Problem;
 use super::super::source::{SourceFile, is_test};

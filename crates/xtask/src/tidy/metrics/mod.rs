@@ -1,4 +1,4 @@
-//! Numbers about the source tree: `cargo xtask metrics`.
+//! `cargo xtask metrics` prints numbers about the source tree.
 //!
 //! Each row of the table is one count, once for the crates that users run and once for the crates that only test or
 //! measure them. Tests inside a crate count for neither. The rows that have a rule (file and function lengths, import

@@ -1,4 +1,4 @@
-//! The rows of the table.
+//! Computes the rows of the table of metrics. Called by `metrics`.
 
 use super::super::source::SourceFile;
 use super::super::{Problem, by_crate, cycles, words};

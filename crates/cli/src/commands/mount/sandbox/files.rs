@@ -1,4 +1,5 @@
-//! Landlock: denies access to all files and ports. The files that the server needs are open already.
+//! Denies the server access to all files and ports, by Landlock. The files that the server needs are open already.
+//! Called by `sandbox`.
 
 use anyhow::Result;
 use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope};

@@ -1,4 +1,4 @@
-//! The restrictions that the server enters before it reads a byte of the image.
+//! Enters the restrictions of the server of a mount, before it reads a byte of the image.
 //!
 //! An image may be hostile, and the code that reads it may have a bug. So the reading process opens the image first,
 //! gives up all rights that it will not need, and only then reads. From then on it has the open image and the

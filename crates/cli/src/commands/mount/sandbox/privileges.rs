@@ -1,4 +1,4 @@
-//! Gives up capabilities, and the ways to regain them.
+//! Gives up capabilities of the server, and the ways to regain them. Called by `sandbox`.
 
 use anyhow::Result;
 use rustix::io::Errno;

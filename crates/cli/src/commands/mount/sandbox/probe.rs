@@ -1,4 +1,4 @@
-//! Tries to escape from the sandbox: the hidden `spinney mount --sandbox-self-test`.
+//! Tries to escape from the sandbox, as a self-test: the hidden `spinney mount --sandbox-self-test`. Called by `mount`.
 
 use std::io::Write as _;
 use std::net::{TcpStream, UdpSocket};

@@ -1,5 +1,5 @@
-//! seccomp: the allowed system calls. Others fail with `EPERM`, as if this user were not permitted: a library that
-//! makes a superfluous call goes on without it.
+//! Restricts the server to the system calls that it needs, by seccomp. Others fail with `EPERM`, as if this user were
+//! not permitted: a library that makes a superfluous call goes on without it. Called by `sandbox`.
 //!
 //! Calls whose arguments matter are allowed with some arguments only: memory cannot be made executable, `clone` makes
 //! threads and no processes, `ioctl` has one command.
@@ -159,6 +159,8 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let thread = bits(libc::CLONE_THREAD);
     add(libc::SYS_clone, 0, Op::MaskedEq(thread), thread)?;
     add(libc::SYS_tgkill, 0, Op::Eq, pid)?;
+    // A thread that runs only when no other program wants the processor.
+    add(libc::SYS_sched_setscheduler, 1, Op::Eq, bits(libc::SCHED_IDLE))?;
     add(libc::SYS_prlimit64, 0, Op::Eq, 0)?;
     add(libc::SYS_ioctl, 1, Op::Eq, IOCTL_CLONE)?;
     if with_ring {
