@@ -31,6 +31,7 @@
 mod chunks;
 mod code;
 mod collect;
+mod compressed_extents;
 mod context;
 mod csums;
 mod data;
@@ -51,7 +52,6 @@ mod roots;
 mod run;
 mod sort;
 mod space;
-mod streams;
 mod supers;
 mod sweep;
 mod threads;

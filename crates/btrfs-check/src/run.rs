@@ -19,7 +19,7 @@ use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
 use crate::supers::{Held, Opened};
 use crate::walk::Walk;
-use crate::{chunks, csums, data, files, log, names, quota, roots, streams, supers, sweep};
+use crate::{chunks, compressed_extents, csums, data, files, log, names, quota, roots, supers, sweep};
 
 /// The part of the memory that one sorter may use: this many are in use at once.
 const SORTERS: usize = 11;
@@ -172,7 +172,7 @@ fn compare(cx: &Context<'_>, mut collected: Collected) -> io::Result<()> {
             csums::coverage(cx, found.needs, &collected.csums)?;
         }
         if cx.wants(Pass::Data) {
-            streams::check(cx, found.streams, &unread)?;
+            compressed_extents::check(cx, found.streams, &unread)?;
         }
         if cx.wants(Pass::Roots) {
             roots::check(cx, &collected.facts, &found.subvolume_entries);

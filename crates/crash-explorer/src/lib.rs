@@ -39,6 +39,7 @@ mod observe;
 mod oracle;
 mod plan;
 mod programs;
+mod progress_bar;
 pub mod random;
 mod random_workloads;
 mod recording;
@@ -47,7 +48,6 @@ mod sketch;
 mod state;
 mod step;
 mod tape;
-mod watched;
 mod workload;
 
 pub use explore::current_state;
@@ -57,10 +57,10 @@ pub use image::ImageDevice;
 pub use image_files::store_device;
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_script, explore_steps, shrink};
+pub use progress_bar::watched;
 pub use random::Random;
 pub use script::{Promises, Script};
 pub use step::{CloneHow, Reserve, Step, WriteHow};
-pub use watched::watched;
 
 use anyhow::Result;
 use blockdev::Device;

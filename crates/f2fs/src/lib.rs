@@ -1,15 +1,15 @@
 //! Reads and writes f2fs images, as a [`vfs::FileSystem`].
 //!
 //! - `blocks`: the device, and a cache of blocks of metadata; `in_flight`, `batch`: writes without the volume's lock
-//! - `start`: chooses superblock and checkpoint; `recovery` and `overlay`: fsyncs after it
+//! - `open_volume`: chooses superblock and checkpoint; `recovery` and `overlay`: fsyncs after it
 //! - `read_volume`: a readable volume, with nodes and inodes by their numbers; `dirty_blocks`: changed ones
 //! - `map`: positions of blocks of files; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes; `verity`: contents protected by fs-verity
 //! - `policy`: mount options of writing
-//! - `write_volume`: a volume open for writing, and its parts: `space` over `segments`, `numbers`, `counters`,
+//! - `write_volume`: a volume open for writing, and its parts: `space` over `segments`, `node_numbers`, `counters`,
 //!   `progress`
 //! - `quotas`: quota files, read; `charges`: changes that they have to count
-//! - `chain`: whether an fsync needs a checkpoint
+//! - `fsync_chain`: whether an fsync needs a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of fsyncs
 //! - `make`: new volumes
 //! - `vfs_impl`: the only module that uses node numbers of servers, and errno
@@ -36,7 +36,6 @@ pub mod ablation;
 mod ablation;
 mod batch;
 mod blocks;
-mod chain;
 mod change;
 mod charges;
 mod cluster;
@@ -45,12 +44,14 @@ mod dir;
 mod dirty_blocks;
 mod error;
 mod file;
+mod fsync_chain;
 mod in_flight;
 mod info;
 mod locks;
 mod make;
 mod map;
-mod numbers;
+mod node_numbers;
+mod open_volume;
 mod overlay;
 mod policy;
 mod progress;
@@ -59,7 +60,6 @@ mod read_volume;
 mod recovery;
 mod segments;
 mod space;
-mod start;
 mod verity;
 mod vfs_impl;
 mod write_volume;
@@ -69,7 +69,7 @@ pub use error::{CallerError, Error, Result, Unsupported};
 pub use f2fs_disk::quota::{QuotaEntry, QuotaKind};
 pub use info::Info;
 pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
+pub use open_volume::OpenOptions;
 pub use policy::{ActiveLogs, BackgroundGc, FsyncMode, Mode};
 pub use quotas::Quotas;
-pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

@@ -1,4 +1,5 @@
-//! Defines the mount options that decide how a volume is written. `start` takes them; `space` and `change` read them.
+//! Defines the mount options that decide how a volume is written. `open_volume` takes them; `space` and `change` read
+//! them.
 
 /// Logs: data hot, warm and cold, then nodes.
 pub(crate) const LOGS: usize = 6;

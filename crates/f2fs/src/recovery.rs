@@ -7,7 +7,7 @@
 //! * of every inode with a node that ends an fsync, all nodes up to the last such one count;
 //! * an inode with the dentry mark was made since the checkpoint: its name is added to its directory.
 //!
-//! This module writes nothing: lookups of nodes and names go to the [`Overlay`] first. Callers: `start`.
+//! This module writes nothing: lookups of nodes and names go to the [`Overlay`] first. Callers: `open_volume`.
 //!
 //! [`Checkpoint::is_of_next`]: f2fs_disk::checkpoint::Checkpoint::is_of_next
 

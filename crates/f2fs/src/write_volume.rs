@@ -1,8 +1,8 @@
 //! Holds a volume that is open for writing: the readable volume, and parts with the changes since the last checkpoint.
 //!
 //! - `read_volume`: the readable volume, with its dirty nodes and pages
-//! - `space`: segments and logs; `numbers`: node numbers; `counters`: blocks, nodes and inodes in use
-//! - `chain`: whether an fsync needs a checkpoint; `charges`: changes that quota files have to count
+//! - `space`: segments and logs; `node_numbers`: node numbers; `counters`: blocks, nodes and inodes in use
+//! - `fsync_chain`: whether an fsync needs a checkpoint; `charges`: changes that quota files have to count
 //! - `progress`: changes, and the failure that ended writing
 //!
 //! Callers: `change/open` makes it; the functions of `change` take it or the parts that they need.
@@ -24,13 +24,13 @@ use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 use host::Env;
 use vfs::file_system::Time;
 
-use crate::chain::Chain;
 use crate::charges::{Charge, Charges};
 use crate::counters::Counters;
 use crate::dir;
 use crate::dirty_blocks::DirtyCount;
 use crate::error::{Result, Unsupported};
-use crate::numbers::Numbers;
+use crate::fsync_chain::Chain;
+use crate::node_numbers::Numbers;
 use crate::policy::Policy;
 use crate::progress::Progress;
 use crate::read_volume::{Node, ReadVolume};

@@ -24,13 +24,13 @@
 
 mod activity;
 mod channel;
-mod ending;
 mod error;
 mod mount;
 mod notify;
 mod protocol;
 mod server;
 mod session;
+mod shutdown;
 mod sys;
 mod transport;
 

@@ -3,11 +3,11 @@
 
 use crate::ServedFile;
 use crate::activity::Activity;
-use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
 use crate::notify::Notifier;
 use crate::protocol::InitFlags;
 use crate::session::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, Service, ServiceOptions, SessionOptions, TIMEOUT};
+use crate::shutdown::{Done, Ending, Running};
 use crate::transport::connection::{Connection, open_spares};
 use crate::transport::device::{self, Intake, Worker};
 use crate::transport::ring::{self, Queue};

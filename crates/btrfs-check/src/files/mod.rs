@@ -26,12 +26,12 @@ use btrfs_disk::flags::Incompat;
 
 use crate::code::Code;
 use crate::collect::Facts;
+use crate::compressed_extents::Streams;
 use crate::context::Context;
 use crate::csums::Needs;
 use crate::finding::Place;
 use crate::order::{self, Run};
 use crate::sort::lock;
-use crate::streams::Streams;
 use crate::threads::in_threads;
 
 pub(crate) use scan::SubvolumeEntry;

@@ -9,11 +9,11 @@ use btrfs_disk::node::LeafView;
 use super::hash_name;
 use super::inode::{Inode, View};
 use crate::code::Code;
+use crate::compressed_extents;
 use crate::context::Context;
 use crate::finding::Place;
 use crate::pass::Pass;
 use crate::sort::Record;
-use crate::streams;
 
 /// An entry of a directory that leads to a subvolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,11 +218,10 @@ impl<'a> Scan<'a> {
             FileExtent::Inline { head, data } => {
                 let len = head.ram_bytes.get();
                 let expected = || format!("{} bytes that decompress to {len}", data.len());
-                streams::inline_problem(self.cx, head, data).map(|found| (expected(), found))
+                compressed_extents::inline_problem(self.cx, head, data).map(|found| (expected(), found))
             }
-            FileExtent::Extent(item) => {
-                streams::length_problem(item).map(|(max, found)| (format!("at most {max} bytes"), found.to_string()))
-            }
+            FileExtent::Extent(item) => compressed_extents::length_problem(item)
+                .map(|(max, found)| (format!("at most {max} bytes"), found.to_string())),
         };
         if let Some((expected, found)) = problem {
             let place = Place::inode(self.tree, inode.number).key(*key);
@@ -230,7 +229,7 @@ impl<'a> Scan<'a> {
         }
         let FileExtent::Extent(item) = extent else { return };
         if self.cx.wants(Pass::Data)
-            && let Some(record) = streams::record(item, (self.tree, inode.number))
+            && let Some(record) = compressed_extents::record(item, (self.tree, inode.number))
         {
             self.noted.streams.push(record);
         }

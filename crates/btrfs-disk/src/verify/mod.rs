@@ -21,8 +21,8 @@ mod file_extent;
 mod free_space;
 mod inode;
 mod inode_ref;
+mod other_items;
 mod root;
-mod small;
 mod superblock;
 mod tree_block;
 

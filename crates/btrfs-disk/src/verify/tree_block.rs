@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::{
     Context, Expect, block_group, chunk, csum, device, dir, extent, file_extent, free_space, inode, inode_ref, level,
-    require, root, small,
+    other_items, require, root,
 };
 use crate::convert::{to_u64, usize_from};
 use crate::error::{At, Corrupt, Detail};
@@ -320,6 +320,6 @@ fn by_type(context: &Context<'_>) -> Result<(), Corrupt> {
         item_type::CHUNK_ITEM => chunk::verify(context),
         item_type::DEV_ITEM => device::verify(context),
         item_type::DEV_EXTENT => device::verify_extent(context),
-        _ => small::verify(context),
+        _ => other_items::verify(context),
     }
 }

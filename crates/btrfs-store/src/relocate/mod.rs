@@ -28,7 +28,7 @@
 
 mod closure;
 mod data;
-mod leftover;
+mod reloc_trees;
 mod rewrite;
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::space::{BlockGroup, Run};
 
 pub(crate) use closure::{Closure, each_use};
 pub(crate) use data::copy_extents;
-pub(crate) use leftover::{goes_with, leftovers};
+pub(crate) use reloc_trees::{goes_with, leftovers};
 pub(crate) use rewrite::{Cost, cost, rewrite};
 
 /// A block group that is being emptied. Where it is dropped, the group stays closed until the next open.

@@ -9,7 +9,7 @@ use btrfs_disk::{Generation, Logical};
 use vfs::Budget;
 
 use super::Inode;
-use super::rounds::Rounds;
+use super::flush_schedule::Rounds;
 use super::sync_rate::SyncRate;
 use crate::locks::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 

@@ -1,5 +1,5 @@
 //! Finds and sets the addresses of the blocks of a file, in its inode and in the nodes below. Called by `flush`,
-//! `shape`, `clean` and other modules of `change`.
+//! `size_and_holes`, `clean` and other modules of `change`.
 
 use std::sync::Arc;
 

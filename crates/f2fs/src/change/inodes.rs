@@ -13,7 +13,7 @@ use f2fs_disk::node::XATTR_OFFSET;
 use super::names::{self, set_name};
 use super::preparation::Prepared;
 use super::room::{self, Urgency};
-use super::{data, shape, xattrs};
+use super::{data, size_and_holes, xattrs};
 use crate::error::{CallerError, Result};
 use crate::read_volume::ReadVolume;
 use crate::write_volume::WriteVolume;
@@ -194,7 +194,7 @@ pub(crate) fn free(volume: &mut WriteVolume, ino: Nid) -> Result<()> {
     room::make(volume, 0, 8, Urgency::Removal)?;
     let node = volume.inode(ino)?;
     if matches!(node.inode.kind(), Kind::File | Kind::Directory | Kind::Symlink) {
-        shape::free_from(volume, ino, 0)?;
+        size_and_holes::free_from(volume, ino, 0)?;
     }
     if let Some(nid) = volume.inode(ino)?.inode.xattr_nid() {
         volume.node(nid, ino, XATTR_OFFSET)?;

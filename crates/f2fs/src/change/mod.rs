@@ -7,7 +7,7 @@
 //! - `commit`: nodes, tables and a checkpoint; `clean`: frees sections
 //! - `room`: finds space for a change
 //! - `preparation`: the part of a write without the volume's lock
-//! - `data`: contents; `shape`: sizes, holes and reserved blocks; `xattrs`
+//! - `data`: contents; `size_and_holes`: sizes, holes and reserved blocks; `xattrs`
 //! - `names`: names of directories; `inodes`: new and removed inodes
 //! - `fsync`: nodes of files instead of a checkpoint; `background`: cleaning ahead of need
 //! - `open`: reads the state that writing needs; `replay`: replays fsynced nodes
@@ -37,7 +37,7 @@ pub(crate) mod preparation;
 mod quotas;
 pub(crate) mod replay;
 pub(crate) mod room;
-pub(crate) mod shape;
+pub(crate) mod size_and_holes;
 pub(crate) mod xattrs;
 
 pub(crate) use in_place_updates::Rewrite;

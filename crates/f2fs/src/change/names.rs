@@ -13,7 +13,7 @@ use f2fs_disk::{BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid};
 
 use super::pages::{self, NODES_PER_WAY};
 use super::room::{self, Urgency};
-use super::{addresses, shape};
+use super::{addresses, size_and_holes};
 use crate::dir::{self, Found, Wanted};
 use crate::error::{CallerError, Error, Result};
 use crate::read_volume::{Node, ReadVolume};
@@ -168,7 +168,7 @@ pub(super) fn remove(volume: &mut WriteVolume, dir: Nid, found: &Found, name: &[
         let is_empty =
             volume.page(dir, index).is_some_and(|page| Slots::of_block(page).entries_from(0).next().is_none());
         if is_empty {
-            shape::free_range(volume, dir, index..index + 1)?;
+            size_and_holes::free_range(volume, dir, index..index + 1)?;
         }
     }
     volume.touch_contents(dir)

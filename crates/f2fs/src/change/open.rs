@@ -1,4 +1,4 @@
-//! Opens a volume for writing: reads segments, logs and quota files, and removes orphans. Called by `start`.
+//! Opens a volume for writing: reads segments, logs and quota files, and removes orphans. Called by `open_volume`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks and segments, verified with the superblock")]
 
@@ -14,11 +14,11 @@ use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, SEGMENT_BLOCKS};
 use host::Env;
 
 use super::inodes;
-use crate::chain::Chain;
 use crate::charges::Charges;
 use crate::counters::Counters;
 use crate::error::{CallerError, Result, Unsupported};
-use crate::numbers::Numbers;
+use crate::fsync_chain::Chain;
+use crate::node_numbers::Numbers;
 use crate::policy::{COLD_DATA, HOT_NODE, LOGS, Mode, Policy};
 use crate::progress::Progress;
 use crate::quotas;

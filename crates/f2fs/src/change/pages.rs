@@ -1,5 +1,5 @@
 //! Gets pages for changes, from the dirty ones or from the device, and puts them back as dirty. Called by `data`,
-//! `names`, `shape` and `quotas`.
+//! `names`, `size_and_holes` and `quotas`.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a file")]
 

@@ -1,4 +1,4 @@
-//! Replays the fsyncs after the checkpoint, when a volume is opened for writing. Called by `start`.
+//! Replays the fsyncs after the checkpoint, when a volume is opened for writing. Called by `open_volume`.
 //!
 //! Contents are rewritten, as if programs had written them now; the blocks of the log of nodes are not overwritten
 //! before the next checkpoint. So a power cut during a replay leaves everything for the next one.
@@ -14,7 +14,7 @@ use f2fs_disk::node::{self, Footer, XATTR_OFFSET};
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::room::{self, Urgency};
-use super::{addresses, commit, inodes, names, pages, shape, xattrs};
+use super::{addresses, commit, inodes, names, pages, size_and_holes, xattrs};
 use crate::dir;
 use crate::error::{CallerError, Error, Result};
 use crate::overlay::Overlay;
@@ -150,7 +150,7 @@ fn take_over_fields(volume: &mut WriteVolume, ino: Nid, found: &Inode, block: &B
     let is_inline = found.inline().contains(InlineFlags::DATA);
     let was_inline = was.inode.inline().contains(InlineFlags::DATA);
     if is_inline && !was_inline {
-        shape::free_from(volume, ino, 0)?;
+        size_and_holes::free_from(volume, ino, 0)?;
     }
     let kept = *volume.inode(ino)?.inode.fields();
     let nids = *Inode::nids(&volume.inode(ino)?.block);
@@ -207,7 +207,7 @@ fn replay_addresses(
             continue;
         }
         if wanted == BlockAddr::NULL {
-            shape::free_range(volume, ino, index..index + 1)?;
+            size_and_holes::free_range(volume, ino, index..index + 1)?;
             continue;
         }
         room::make(volume, pages::cost(1), pages::cost(1), Urgency::Normal)?;

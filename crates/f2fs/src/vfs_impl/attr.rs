@@ -11,7 +11,7 @@ use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 use super::check_is_file;
 use super::xattr::{has_xattr, list_of};
 use crate::change::room::{self, Urgency};
-use crate::change::{names, shape, xattrs};
+use crate::change::{names, size_and_holes, xattrs};
 use crate::dir::knows_case;
 use crate::error::{CallerError, Result};
 use crate::read_volume::{Node, ReadVolume};
@@ -84,7 +84,7 @@ pub(super) fn change_attr(volume: &mut WriteVolume, caller: &Caller, ino: Nid, c
     let drops_capability = changes.size.is_some() || owner_changes || changes.clear_privileges;
     if let Some(size) = changes.size {
         check_is_file(&node)?;
-        shape::set_size(volume, ino, size)?;
+        size_and_holes::set_size(volume, ino, size)?;
         // The size changes first, since it needs space of its own.
         volume.settle();
     }

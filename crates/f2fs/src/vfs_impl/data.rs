@@ -21,7 +21,7 @@ use super::xattr::has_xattr;
 use super::{Due, F2fs, View, Writable, check_is_file, ino_of, node_of};
 use crate::change::preparation::Prepared;
 use crate::change::room::{self, Urgency};
-use crate::change::{background, commit, data, fsync, inodes, shape, xattrs};
+use crate::change::{background, commit, data, fsync, inodes, size_and_holes, xattrs};
 use crate::error::{CallerError, Error, Result};
 use crate::file;
 use crate::read_volume::{Node, ReadVolume};
@@ -56,7 +56,7 @@ impl F2fs {
             if flags.contains(OpenFlags::TRUNCATE) {
                 let bits = flags.contains(OpenFlags::CLEAR_PRIVILEGES).then_some(BareSetGroup::Cleared);
                 drop_privileges(volume, found.ino(), bits)?;
-                shape::set_size(volume, found.ino(), 0)?;
+                size_and_holes::set_size(volume, found.ino(), 0)?;
                 volume.touch_contents(found.ino())?;
                 sync_marked(volume, found.ino())?;
             }
@@ -410,11 +410,11 @@ pub(super) fn allocate(volume: &mut WriteVolume, node: NodeId, flags: AllocateFl
     }
     drop_privileges(volume, ino, None)?;
     match flags {
-        flags if flags.is_empty() => shape::reserve(volume, ino, offset, len, true)?,
-        KEEP => shape::reserve(volume, ino, offset, len, false)?,
-        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => shape::punch(volume, ino, offset, len)?,
+        flags if flags.is_empty() => size_and_holes::reserve(volume, ino, offset, len, true)?,
+        KEEP => size_and_holes::reserve(volume, ino, offset, len, false)?,
+        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => size_and_holes::punch(volume, ino, offset, len)?,
         flags if flags == AllocateFlags::ZERO_RANGE || flags == KEEP | AllocateFlags::ZERO_RANGE => {
-            shape::zero_range(volume, ino, offset, len, !flags.contains(KEEP))?;
+            size_and_holes::zero_range(volume, ino, offset, len, !flags.contains(KEEP))?;
         }
         _ => return Err(CallerError::NotSupported.into()),
     }

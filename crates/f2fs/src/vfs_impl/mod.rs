@@ -1,5 +1,5 @@
-//! Presents the volume to servers: node numbers, references, and errors with their errno. `start` makes it; servers
-//! call it as a `vfs::FileSystem`.
+//! Presents the volume to servers: node numbers, references, and errors with their errno. `open_volume` makes it;
+//! servers call it as a `vfs::FileSystem`.
 //!
 //! - `attr`, `names`, `data`, `xattr`: reads and changes of a node
 //! - `syncs`: fsyncs that are written together

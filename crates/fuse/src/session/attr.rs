@@ -2,7 +2,7 @@
 
 use super::encode::{self, put};
 use super::entry::PERMISSIONS;
-use super::room::Room;
+use super::nearly_full::Room;
 use super::state::{Agreed, Answer};
 use crate::notify::Stale;
 use crate::protocol::replies::StatxOut;

@@ -15,9 +15,9 @@
 //! The files: `entry` names and nodes, `attr` attributes, `open` opening and closing, `data` contents, `seek` data and
 //! holes, `list` directories, `xattr` extended attributes, `control` ioctls, `side_thread` requests that wait for a
 //! flush of the kernel's pages, `mmap_files` files with possible mmap pages, `direct_writes` files written with
-//! O_DIRECT, `lost_writes` write-back errors, `room` writers on a nearly full volume. Failure: a malformed message is
-//! answered with an errno, one without a whole header with nothing. Callers: `server`, and front ends with a channel of
-//! their own.
+//! O_DIRECT, `lost_writes` write-back errors, `nearly_full` writers on a nearly full volume. Failure: a malformed
+//! message is answered with an errno, one without a whole header with nothing. Callers: `server`, and front ends with
+//! a channel of their own.
 
 mod attr;
 mod control;
@@ -28,8 +28,8 @@ mod entry;
 mod list;
 mod lost_writes;
 mod mmap_files;
+mod nearly_full;
 mod open;
-mod room;
 mod seek;
 mod service;
 mod side_thread;
@@ -45,11 +45,11 @@ pub use state::WriteBack;
 pub(crate) use state::{Answer, BegunSync, MEANWHILE_MAX};
 
 use crate::channel::Channel;
-use crate::ending::{Done, Ending};
 use crate::notify::{self, Notifier};
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Agreement, InitFlags, Request, Wish, opcode};
+use crate::shutdown::{Done, Ending};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};

@@ -8,7 +8,7 @@ use super::direct_writes::DirectWriters;
 use super::encode::Timeouts;
 use super::lost_writes::Lost;
 use super::mmap_files::Mappable;
-use super::room::Room;
+use super::nearly_full::Room;
 use crate::ServedFile;
 use crate::notify::Stale;
 use crate::protocol::OwnedRequest;

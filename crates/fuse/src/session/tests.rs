@@ -2,9 +2,9 @@
 
 use super::service::{Service, ServiceOptions};
 use super::state::Answer;
-use crate::ending::{Done, Ending};
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
+use crate::shutdown::{Done, Ending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

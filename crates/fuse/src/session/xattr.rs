@@ -2,10 +2,10 @@
 
 use super::control::is_ours;
 use super::encode::{put, put_bytes};
-use crate::ending::Ending;
 use crate::protocol::Request;
 use crate::protocol::replies::GetxattrOut;
 use crate::protocol::requests::{GetxattrIn, SETXATTR_ACL_KILL_SGID, SetxattrIn};
+use crate::shutdown::Ending;
 use vfs::FileSystem;
 use vfs::file_system::{Errno, Result, XattrMode};
 

@@ -22,13 +22,13 @@
 //! Failure: none. Callers: [`crate::locks`], counters that share an atomic, the programs that print the table.
 
 #[cfg(feature = "lock-statistics")]
-mod counted;
+mod counters;
 #[cfg(feature = "lock-statistics")]
-use counted as kept;
+use counters as kept;
 #[cfg(not(feature = "lock-statistics"))]
-mod empty;
+mod no_counters;
 #[cfg(not(feature = "lock-statistics"))]
-use empty as kept;
+use no_counters as kept;
 
 use std::fmt::Write as _;
 

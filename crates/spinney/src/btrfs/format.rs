@@ -19,7 +19,7 @@ use formats::{
 };
 use vfs::{FileSystem, Result};
 
-use super::{options, repairing};
+use super::{options, repair_plan};
 
 /// The name of the format.
 const NAME: &str = "btrfs";
@@ -80,11 +80,11 @@ impl Format for Btrfs {
 
     fn check(&self, devices: Devices, options: &CheckOptions, watch: &dyn Watch) -> Result<CheckReport> {
         let own = check_options(options);
-        Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(repairing::of_check)?))
+        Ok(report_of(btrfs_check::check(&devices, &own, watch).map_err(repair_plan::of_check)?))
     }
 
     fn plan_repair(&self, devices: Devices, options: &RepairOptions, watch: &dyn Watch) -> Result<Box<dyn RepairPlan>> {
-        repairing::plan(devices, options, watch)
+        repair_plan::plan(devices, options, watch)
     }
 
     fn passes(&self) -> Vec<PassRow> {

@@ -9,7 +9,7 @@
 mod format;
 mod operations;
 mod options;
-mod repairing;
+mod repair_plan;
 mod salvage;
 
 pub(crate) use format::Btrfs;

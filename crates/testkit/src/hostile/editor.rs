@@ -1,5 +1,5 @@
 //! Edits tree blocks, items and superblocks of an image that is not open, found by walking its trees, and corrects
-//! their checksums. Called by `mutate`, `rough` and tests that plant damage.
+//! their checksums. Called by `mutate`, `damage` and tests that plant damage.
 
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;

@@ -5,10 +5,10 @@
 //! tests of volumes on such images, and `cargo trials mutate-images` and `fuzz-images`.
 
 mod base;
+mod damage;
 mod editor;
 mod fields;
 mod mutate;
-mod rough;
 mod small;
 mod trial;
 mod witness;

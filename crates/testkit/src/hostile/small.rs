@@ -2,8 +2,8 @@
 //! `cargo trials fuzz-images` and `testkit/tests/hostile`.
 
 use super::base::{Base, options};
+use super::damage::{self, Used};
 use super::mutate::mutate;
-use super::rough::{self, Used};
 use super::witness::ReadWitness;
 use crate::Random;
 use anyhow::{Context, Result};
@@ -65,10 +65,10 @@ pub fn hostile_image(bases: &[SmallBase], seed: u64, numbers: &[u64]) -> Result<
             }
         }
         if is_rough || !regular {
-            changes.push(rough::change(&used, (&*device, &editor), &mut random)?);
+            changes.push(damage::change(&used, (&*device, &editor), &mut random)?);
         }
         if random.one_in(50) {
-            size_bytes = size_bytes.min(rough::shorter(&used, &mut random));
+            size_bytes = size_bytes.min(damage::shorter(&used, &mut random));
             changes.push(format!("the device ends after {size_bytes} bytes"));
         }
     }
@@ -78,7 +78,7 @@ pub fn hostile_image(bases: &[SmallBase], seed: u64, numbers: &[u64]) -> Result<
 
 impl SmallBase {
     fn new(name: &str, device: &MemoryDevice) -> Result<Self> {
-        let mut page = vec![0; usize::try_from(rough::PAGE_BYTES)?];
+        let mut page = vec![0; usize::try_from(damage::PAGE_BYTES)?];
         let mut pages = Vec::new();
         for at in (0..device.size_bytes()).step_by(page.len()) {
             device.read_at(at, &mut page)?;

@@ -5,7 +5,7 @@
 //! here keep a whole run below an hour, and `--thorough` makes it as long as before a release.
 
 use super::exclusions::{self, Exclusion};
-use super::served::Served;
+use super::fresh_mount::Served;
 use crate::formats::Kind;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};

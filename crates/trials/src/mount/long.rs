@@ -8,7 +8,7 @@
 
 use super::checks::Mode;
 use super::exercise;
-use super::served::Served;
+use super::fresh_mount::Served;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use std::fs::File;

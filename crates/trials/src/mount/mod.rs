@@ -11,8 +11,8 @@
 //! * [`attack`] tries to circumvent permissions, there and on the kernel's btrfs;
 //! * [`torture`] fills volumes to the last byte and empties them, there and on the kernel's btrfs;
 //!
-//! [`served`] makes an image, mounts it and takes it down again; afterwards `btrfs check --check-data-csum` must find
-//! no error. [`exclusions`] reads the tests that are left out.
+//! [`fresh_mount`] makes an image, mounts it and takes it down again; afterwards `btrfs check --check-data-csum` must
+//! find no error. [`exclusions`] reads the tests that are left out.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of the failing program; nothing stays mounted.
 //! Called by `cargo trials mount-checks`, `mount-tree`, `mount-long`, `kill-mount`, `power-cut`,
@@ -22,11 +22,11 @@ pub(crate) mod attack;
 pub(crate) mod checks;
 mod exclusions;
 mod exercise;
+mod fresh_mount;
 pub(crate) mod kill;
 pub(crate) mod long;
 pub(crate) mod power_cut;
 mod promises;
-mod served;
 pub(crate) mod torture;
 pub(crate) mod tree;
 pub(crate) mod xfstests;

@@ -7,7 +7,7 @@
 //! walk of the tmpfs: names, types, modes, owners, link counts, sizes, targets, xattrs, contents, and times of copied
 //! files.
 
-use super::served::{Served, run};
+use super::fresh_mount::{Served, run};
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Record, Walk};
 use crate::system::{self, Mount};

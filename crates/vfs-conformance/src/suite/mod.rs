@@ -11,13 +11,13 @@
 //! implementation.
 
 mod acls;
-mod asked;
 mod attributes;
 mod case;
 mod concurrency;
 mod contents;
 mod copying;
 mod creation;
+mod errno_calls;
 mod flags;
 mod links;
 mod listing;

@@ -7,7 +7,7 @@ use vfs::file_system::{
     NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time, WriteFlags, XattrMode,
 };
 
-use super::asked::Asked;
+use super::errno_calls::Asked;
 use super::outcome::{Outcome, equal, ok};
 
 pub(super) const ROOT: NodeId = NodeId::ROOT;

@@ -16,8 +16,8 @@
 mod attributes;
 mod contents;
 mod file;
-mod held;
 mod names;
+mod node_ref;
 mod options;
 mod read_dir;
 mod remove_all;
@@ -34,7 +34,7 @@ pub use file::File;
 pub use options::FileOptions;
 pub use read_dir::{DirEntry, ReadDir};
 
-use held::{Held, Parent};
+use node_ref::{Held, Parent};
 
 /// Attributes, as `stat` reports them.
 pub type Metadata = Attr;

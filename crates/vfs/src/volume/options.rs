@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::file::{Access, FILE_PERMISSIONS, File};
-use super::held::Held;
+use super::node_ref::Held;
 use super::{Volume, gone};
 use crate::error::Result;
 use crate::file_system::{Errno, Follow, NewNode, NodeKind};

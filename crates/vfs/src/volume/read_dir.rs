@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::vec;
 
 use super::Volume;
-use super::held::Held;
+use super::node_ref::Held;
 use crate::error::Result;
 use crate::file_system::{self, DirSink, Entry, Handle, NodeId, NodeKind, OpenFlags};
 

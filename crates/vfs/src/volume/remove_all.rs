@@ -6,7 +6,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::held::Held;
+use super::node_ref::Held;
 use super::{ReadDir, Volume, gone};
 use crate::error::{Error, Result};
 use crate::file_system::{Errno, Follow, NodeId};

@@ -2,7 +2,7 @@
 //! `attack`.
 
 use super::super::checks::Mode;
-use super::super::served::Served;
+use super::super::fresh_mount::Served;
 use super::Options;
 use super::outcome::{self, Difference, Outcome, State};
 use crate::system::{self, Mount};

@@ -15,7 +15,7 @@
 mod judge;
 
 use super::promises::{Clock, Diary, End, Writers};
-use super::served::{Served, server_of};
+use super::fresh_mount::{Served, server_of};
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, ensure};

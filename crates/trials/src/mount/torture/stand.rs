@@ -1,6 +1,6 @@
 //! Makes and mounts an image for one side: by the kernel's btrfs, or by a server of ours. Called by `enospc`.
 
-use super::super::served::{Served, make_image, server_of};
+use super::super::fresh_mount::{Served, make_image, server_of};
 use crate::formats::Kind;
 use crate::system::{self, Mount};
 use anyhow::{Context, Result};

@@ -1,7 +1,7 @@
 //! Runs tests on one system: images, namespaces, and a clock for each test. Called by `xfstests`.
 
 use super::outcome::{self, Outcome, Outcomes};
-use crate::mount::served::run;
+use crate::mount::fresh_mount::run;
 use crate::system;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};

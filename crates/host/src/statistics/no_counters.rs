@@ -1,5 +1,5 @@
 //! Stands in for the statistics in builds without the feature `lock-statistics`: it counts nothing. `locks` calls it as
-//! it calls `counted`.
+//! it calls `counters`.
 
 use std::ops::Deref;
 
