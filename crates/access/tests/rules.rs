@@ -1,4 +1,4 @@
-//! Rules of permission over a file system in memory, without a server.
+//! Tests the permission rules of `Permitted` on a file system in memory, without a server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -43,7 +43,7 @@ fn a_user_gets_what_owner_group_and_sticky_bit_permit() {
     assert_eq!(errno(member.write("home/file", "x")), Errno::EACCES);
     assert_eq!(errno(other.read("home/file").map(drop)), Errno::EACCES);
     assert_eq!(errno(owner.read("closed/file").map(drop)), Errno::EACCES);
-    // Sticky: one's own names may be removed, not those of others.
+    // In a sticky directory a user may remove names of their own files, but not those of others.
     other.write("shared/own", "x").unwrap();
     assert_eq!(errno(other.remove_file("shared/file")), Errno::EPERM);
     assert_eq!(errno(member.remove_file("shared/own")), Errno::EPERM);

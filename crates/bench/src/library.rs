@@ -1,5 +1,5 @@
-//! Runs the mission's workloads through the library: the same threads, sizes and syncs as `workload.sh` has them made
-//! through a mount, without requests to a server. `mounts` and `seeds` use it as the system `spinney-library`.
+//! Runs the workloads of `bench seeds` through the library: the same threads, sizes and syncs as `workload.sh` has them
+//! made through a mount, without requests to a server. `mounts` and `seeds` use it as the system `spinney-library`.
 //!
 //! Two are not the same work, and say so in the table's notes: a tree is copied from a directory by two threads, where
 //! a mount has `tar`; and nothing passes a page cache, since there is none but the volume's own.

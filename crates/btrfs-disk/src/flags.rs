@@ -41,7 +41,7 @@ macro_rules! flag_set {
     };
 }
 
-/// Writes the names of the bits, in lower case and parted by commas; `none` for an empty set.
+/// Writes the names of the bits, in lower case and separated by commas; `none` for an empty set.
 fn write_names(f: &mut fmt::Formatter<'_>, bits: u64, names: &[(u64, &str)]) -> fmt::Result {
     if bits == 0 {
         return f.write_str("none");
@@ -67,7 +67,7 @@ flag_set! {
     CompatRo {
         /// There is a free-space tree.
         FREE_SPACE_TREE = 0;
-        /// The free-space tree was kept by the last writer; without this bit it is stale.
+        /// The last writer kept the free-space tree up to date; without this bit the tree is stale.
         FREE_SPACE_TREE_VALID = 1;
         /// Some inodes have fs-verity descriptors.
         VERITY = 2;
@@ -163,7 +163,7 @@ flag_set! {
 flag_set! {
     /// State of the whole file system (`flags` of the superblock).
     SuperFlags {
-        /// The blocks of a superblock are written like those of a tree: set by the kernel.
+        /// The kernel sets this bit whenever it writes a superblock, as it does in tree blocks.
         WRITTEN = 0;
         /// RELOC, of tree blocks; never set in a superblock.
         RELOC = 1;
@@ -173,7 +173,7 @@ flag_set! {
         SEEDING = 32;
         /// Restored from a metadata dump: there is no data.
         METADUMP = 33;
-        /// The same, newer form.
+        /// Restored from a metadata dump in the newer form: there is no data.
         METADUMP_V2 = 34;
         /// The file system's UUID is being changed, older form.
         CHANGING_FSID = 35;
@@ -283,8 +283,8 @@ flag_set! {
         DATA = 0;
         /// A tree block.
         TREE_BLOCK = 1;
-        /// The references held by the block's pointers are counted by the block's address, not
-        /// by its owner.
+        /// The extents that the block points to name the address of the block as the holder of the reference, not the
+        /// tree that owns it.
         FULL_BACKREF = 8;
     }
 }

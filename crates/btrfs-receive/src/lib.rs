@@ -1,7 +1,7 @@
 //! Builds subvolumes from send streams.
 //!
-//! A [`Receiver`] applies the commands of a stream to an open volume in order. A stream is hostile input: its checksums
-//! do not prove its origin.
+//! A [`Receiver`] applies the commands of a stream to an open volume in order. It does not trust the stream: checksums
+//! do not prove where a stream comes from.
 //!
 //! ```text
 //! subvol, snapshot -> being built: writable, no received UUID -> end -> received: read-only, with the sender's UUID
@@ -13,13 +13,13 @@
 //!   into another subvolume; `..`, `.`, empty names and absolute paths are refused.
 //! * A subvolume becomes read-only and gets its received UUID in one commit, after all of its data and the end of its
 //!   stream. So no incomplete subvolume looks complete.
-//! * A resumable receipt that is cut short leaves a snapshot with a note of how far the stream was applied, and the
-//!   snapshot has exactly that content (`leftovers`).
+//! * If a resumable receive is interrupted, it leaves a snapshot with a note of how far the stream was applied, and
+//!   the snapshot has exactly that content (`leftovers`).
 //! * Memory is bounded by one command plus one entry per immutable or append-only file, whose flags are set last.
 //!
 //! Failure: an [`Error`] names the command by the byte of the stream where it begins, and the path in it.
 //!
-//! Callers: the command `spinney receive`, programs.
+//! Callers: `spinney`, which offers it to the command `spinney receive` and to other programs; `btrfs-backup`.
 
 #![deny(clippy::indexing_slicing)]
 

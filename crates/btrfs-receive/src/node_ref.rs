@@ -1,5 +1,5 @@
-//! Resolves paths of a stream to references to nodes; dropping one releases the node. Used by `subvolume` and
-//! `receiver`.
+//! Defines references to nodes, which release the node when they are dropped, and resolves paths of a stream to them.
+//! Used by `receiver`, `subvolume`, `origins` and `leftovers`.
 
 use crate::error::Cause;
 use crate::path::{self, BadPath};

@@ -1,6 +1,6 @@
-//! A received subvolume is changed and sent back to its origin. There its parent has no received UUID, and `btrfs
-//! receive` before 6.10 looks up clone sources by received UUID only. So the stream clones from the new subvolume
-//! itself, which every receiver finds.
+//! Tests sending a received subvolume, with changes, back to its origin. There its parent has no received UUID, and
+//! `btrfs receive` before 6.10 looks up clone sources by received UUID only. So the stream clones from the new
+//! subvolume itself, which every receiver finds.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +50,7 @@ fn share(volume: &Volume, (from, from_offset): (&str, u64), (to, offset): (&str,
     open(to).reflink(&open(from), from_offset, offset, len).unwrap();
 }
 
-/// A clone command of the stream: the UUID and path of its source, and the file that it writes.
+/// The UUID of a stream's subvolume, and its clone commands: UUID and path of the source, and the file that is written.
 fn clones(stream: &[u8]) -> (Uuid, Vec<(Uuid, String, String)>) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut decoder = Decoder::open(stream).unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! Lists the repair steps: what each repairs, how, and what is lost by it. Used by `plan` and the command line.
+//! Lists the repair steps: which findings each step repairs, how, and which data it may lose. Used by `plan`, by
+//! `round`, which takes the steps, and by the library `spinney` and the command line, which name them.
 
 use btrfs_check::{Code, CodeTable as _, Finding};
 use btrfs_disk::TreeId;
@@ -50,20 +51,20 @@ steps! {
         [BlockMirror BlockMirrorsDiffer];
     /// Devices.
     Devices "devices"
-        "rebuild the device tree and the devices' usage from the chunks; forget devices that nothing lies on, and \
-            space beyond the end of a device where nothing lies there"
+        "rebuild the device tree and the devices' usage from the chunks; forget devices without data, and space \
+            beyond the end of a device if no data is there"
         "counters of device errors, where the device tree cannot be read"
         [DeviceMissing DeviceSmall ChunkNoDevExtent DevExtentNoChunk DevExtentLength DevExtentOverlap DeviceUsed];
     /// Damaged blocks that can be read.
     Blocks "blocks"
-        "copy damaged tree blocks that can be read, in the order of their keys, without items that make no sense"
-        "names, modes and attributes in items that make no sense, unless other items have them too"
+        "copy damaged tree blocks that can be read, in the order of their keys, without invalid items"
+        "names, modes and attributes in invalid items, unless other items have them too"
         [BlockFirstKey BlockLastKey BlockKeys BlockItem BlockOwner BlockGeneration];
     /// Names and links.
     Names "names"
         "make names and links agree in directories and inodes; inodes without a name go to lost+found"
-        "names that only one of their three items has; size, owner, mode and times of inodes whose item makes no \
-            sense; items of types that no subvolume has; caches of free inode numbers"
+        "names that only one of their three items has; size, owner, mode and times of inodes whose item is invalid; \
+            items of types that no subvolume has; caches of free inode numbers"
         [FileInodeMissing FileLinkCount FileRefNoEntry FileEntryNoRef FileEntryNoInode FileEntryType FileDirItemMissing
             FileDirIndexMissing FileDirSize FileDirLinks FileDirDouble FileRootDir FileOrphan FileOrphanItem
             FileKindItems FileItem FileInodeCache];
@@ -91,12 +92,12 @@ steps! {
     /// Checksums of data.
     Checksums "checksums"
         "make missing checksums from the data as it is now, and remove those of no data"
-        "for data without checksums: that damage to it before this repair would be noticed"
+        "the chance to notice earlier damage to data without checksums: the new checksums match the data as it is"
         [CsumMissing CsumOrphan CsumOverlap];
     /// Extents and block groups.
     Extents "extents"
         "rebuild the extent tree and the block groups from the references of the other trees"
-        "data that nothing but extent items knows of: where a file's own items were damaged before, theirs too"
+        "data that only extent items refer to, such as the data of files whose own items were damaged before"
         [ExtentMissing ExtentUnreferenced ExtentRefMissing ExtentRefExtra ExtentRefCount ExtentRefTotal ExtentOverlap
             ExtentKind ExtentLength ExtentLevel ExtentGeneration ExtentOutside ExtentGroupKind ExtentOwner ChunkNoGroup
             GroupNoChunk GroupLength GroupFlags GroupUsed SuperUsed];
@@ -107,7 +108,7 @@ steps! {
         [FreeSpaceGroup FreeSpaceCount FreeSpaceMissing FreeSpaceUsed FreeSpaceForm];
     /// An older state.
     OlderState "older-state"
-        "go back to the newest earlier commit that a backup root names, and of which all can be verified"
+        "go back to the newest earlier commit that a backup root names and that a check finds whole"
         "everything that was committed or fsynced after it; files without checksums may have later contents"
         [];
 }

@@ -20,18 +20,18 @@ use crate::space::Ranges;
 /// A reference to a tree block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockRef {
-    /// Of a tree.
+    /// From a tree, by its number.
     Tree(u64),
-    /// Of a parent block that has full back references.
+    /// From a parent block that has full back references, by its address.
     Parent(u64),
 }
 
 /// A reference to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DataRef {
-    /// Of a file: tree, inode, offset.
+    /// From a file: tree, inode, offset.
     File(u64, u64, u64),
-    /// Of a leaf that has full back references.
+    /// From a leaf that has full back references, by its address.
     Leaf(u64),
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct Survey {
     pub(crate) old: BTreeMap<u64, OldExtent>,
     /// Unreadable blocks, each with its tree.
     pub(crate) lost: Vec<(TreeId, u64)>,
-    /// Blocks that are read in spite of defects, by tree.
+    /// Blocks that are used in spite of defects, each with a tree that leads to it.
     pub(crate) damaged: BTreeMap<u64, TreeId>,
-    /// Blocks of another generation than their pointers have: perhaps older states of the block, by tree.
+    /// Blocks whose generation differs from that of a pointer to them, each with its tree: perhaps older states.
     pub(crate) stale: BTreeMap<u64, TreeId>,
     /// Copies of blocks that differ from the good one.
     pub(crate) bad_copies: Vec<(u64, u8, Vec<u32>)>,
@@ -143,7 +143,7 @@ impl Survey {
         survey
     }
 
-    /// Interrupted deletions: how far each has come.
+    /// Trees whose deletion was interrupted, each with the level and key that it had reached.
     fn deletions(&self) -> BTreeMap<TreeId, (u8, Key)> {
         let begun = |item: &RootItem| item.refs.get() == 0 && item.drop_progress.objectid.get() != 0;
         let roots = self.roots.iter().filter(|root| begun(&root.item));

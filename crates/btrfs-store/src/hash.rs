@@ -1,5 +1,5 @@
-//! Defines hash maps whose keys are numbers: addresses, tree and inode numbers, keys of items. The block cache, the
-//! queue of reference changes and the inode table of `btrfs` use them.
+//! Defines hash maps whose keys are numbers: addresses, tree and inode numbers, keys of items. `tree`, `txn`, `extent`
+//! and `accounting` use them, and `inode`, `notes` and `send` of `btrfs`.
 //!
 //! The standard hasher guards against keys chosen to collide, and costs more than the look-up it
 //! is for. Here a number is multiplied to 128 bits whose halves are folded, so that each bit of it reaches the bits

@@ -1,4 +1,4 @@
-//! Makes a file system, with the code that later changes it.
+//! Makes a new file system, by the same transactions that later change it.
 //!
 //! The parts that a transaction needs are made first, but empty: a pool with three chunks (two if data and metadata
 //! share one), their space, and trees without blocks. The first transaction then makes the root blocks and the items
@@ -49,7 +49,7 @@ pub struct MakeOptions {
     pub mixed: bool,
     /// Features that other programs must know.
     pub incompat: Incompat,
-    /// Features that other programs must know to write.
+    /// Features that other programs must know to write to the file system.
     pub compat_ro: CompatRo,
     /// Bytes of the device to use; all when absent.
     pub size: Option<u64>,
@@ -129,7 +129,7 @@ fn check(make: &MakeOptions) -> Result<()> {
     let is_node_size = make.nodesize.is_power_of_two() && (4 << 10..=64 << 10).contains(&make.nodesize);
     let says = |what| Err(Error::unsupported(what));
     if !is_node_size {
-        return says("this node size (a power of two from 4 KiB to 64 KiB is)");
+        return says("a node size that is not a power of two from 4 KiB to 64 KiB");
     }
     if make.mixed && make.nodesize != SECTOR_SIZE {
         return says("mixed block groups with a node size other than the sector size");

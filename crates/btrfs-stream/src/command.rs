@@ -262,7 +262,7 @@ const KINDS: [(u16, &str, Version); 25] = [
     (25, "encoded_write", Version::V2),
 ];
 
-/// The command added by version 3, which is refused by name.
+/// The command that version 3 adds. The decoder refuses it, with its name.
 pub(crate) const ENABLE_VERITY: u16 = 26;
 
 /// Name and first version of a command number.

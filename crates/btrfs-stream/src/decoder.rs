@@ -4,7 +4,7 @@
 use crate::command::{self, Command};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
-use crate::point::{POINT_SIZE, Prefix, REST_MAGIC, ResumePoint};
+use crate::resume_point::{POINT_SIZE, Prefix, REST_MAGIC, ResumePoint};
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
 use codec::checksum::crc32c_raw;
 use std::io::Read;

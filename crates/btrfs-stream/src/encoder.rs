@@ -4,7 +4,7 @@ use crate::attribute::Attribute;
 use crate::command::{CloneRange, Command, EncodedWrite, Special};
 use crate::decoder::checksum;
 use crate::error::{Error, Problem, Result};
-use crate::point::{Prefix, REST_MAGIC, ResumePoint};
+use crate::resume_point::{Prefix, REST_MAGIC, ResumePoint};
 use crate::value::Time;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, PATH_SIZE_MAX, Version};
 use std::io::Write;
@@ -36,7 +36,7 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// An encoder that receives all commands of a stream and writes those after `point`.
+    /// An encoder that receives all commands of a stream and writes those after `resume_point`.
     #[must_use]
     pub fn rest(output: W, point: ResumePoint) -> Self {
         let version = point.version;

@@ -1,5 +1,4 @@
-//! Full volumes: whatever their size, files and subvolumes can be removed and their space comes
-//! back.
+//! Tests full volumes of several sizes: files and subvolumes can be removed, and their space can be used again.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,7 +25,7 @@ fn make(size: u64, nodesize: Option<u32>) -> (tempfile::NamedTempFile, Volume) {
     (file, volume)
 }
 
-/// The removal of a large file asked for 12 MiB of metadata, whatever the size of the volume.
+/// An earlier version reserved 12 MiB of metadata to remove a large file, even on a small volume.
 #[test]
 fn a_large_file_can_be_removed_from_a_small_full_volume() {
     for (size, nodesize) in [(16, None), (64, None), (64, Some(65536)), (200, None)] {
@@ -45,7 +44,7 @@ fn a_large_file_can_be_removed_from_a_small_full_volume() {
     }
 }
 
-/// Only names and inline contents: the metadata is full.
+/// Fills the metadata: with names and inline contents only.
 #[test]
 fn names_can_be_removed_when_the_metadata_is_full() {
     for nodesize in [4096, 16384] {
@@ -74,9 +73,9 @@ fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     volume.close().unwrap();
 }
 
-/// Where two threads wrote into the same preallocated extent of a full volume, one saw the other's flush half done,
-/// took the extent for one that has to be copied, and found no room (writes of the kernel's cache come in several
-/// requests at once).
+/// In an earlier version, when two threads wrote into the same preallocated extent of a full volume, one saw the
+/// other's flush half done, decided that the extent has to be copied, and found no space (the kernel sends writes from
+/// its cache as several requests at once).
 #[test]
 fn several_threads_write_into_preallocated_space_of_a_full_volume() {
     const PIECE: u64 = 256 << 10;
@@ -141,7 +140,7 @@ enum Files {
     Mixed,
 }
 
-/// Bytes of the file with this number, and how many it gets at a time.
+/// Size of the file with this number, and of each write to it, in bytes.
 fn shape(files: Files, number: u64) -> (u64, u64) {
     let small = (200 + number * 977 % 12_000, 4096);
     let large = (3 * MIB + number * 65_521 % (5 * MIB), 300_000 + number % 3 * 700_001);
@@ -179,8 +178,7 @@ fn put(volume: &Volume, path: &str, (bytes, step): (u64, u64), number: u64) -> b
     }
 }
 
-/// Fills the volume from several threads until each has met its end a few times; returns the bytes
-/// that went in.
+/// Fills the volume from several threads until each has failed five times for lack of space; returns the bytes written.
 fn fill_together(volume: &Volume, round: u64, threads: u64, files: Files) -> u64 {
     let written = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -241,7 +239,8 @@ fn thin_out(volume: &Volume, all: bool) {
     });
 }
 
-/// However a volume is filled, it reports `NoSpace`, frees everything again, and holds as much again.
+/// Fills a volume with several kinds of files, and checks that it reports `NoSpace`, that all space can be freed, and
+/// that nearly as much fits again.
 fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOptions) {
     let file = tempfile::NamedTempFile::new_in(std::env::temp_dir()).unwrap();
     let options = MakeOptions { size: Some(mib * MIB), ..make_options.clone() };
@@ -255,7 +254,7 @@ fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOpt
             let again = fill_together(&volume, round * 2 + 1, threads, files);
             let show = |bytes: u64| bytes / MIB;
             println!("{mib} MiB, {files:?}: {} + {} MiB, {:?}", show(written), show(again), start.elapsed());
-            assert!(again > written / 4, "half of {written} was removed, {again} came");
+            assert!(again > written / 4, "half of {written} was removed, then {again} fitted");
             if round == 0 {
                 first.push(written);
             } else {
@@ -265,7 +264,7 @@ fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOpt
             thin_out(&volume, true);
         }
     }
-    assert!(start.elapsed() < Duration::from_secs(120 * rounds), "as good as hanging");
+    assert!(start.elapsed() < Duration::from_secs(120 * rounds), "took {:?}", start.elapsed());
     volume.close().unwrap();
     common::check(file.path());
 }
@@ -290,7 +289,7 @@ fn many_threads_can_remove_at_once_from_a_full_volume() {
     common::check(file.path());
 }
 
-/// A thousand attributes asked for 48 MiB of metadata.
+/// An earlier version reserved 48 MiB of metadata for a thousand attributes.
 #[test]
 fn many_attributes_fit_a_small_volume() {
     let (file, volume) = make(64 * MIB, None);
@@ -305,7 +304,8 @@ fn many_attributes_fit_a_small_volume() {
     common::check(file.path());
 }
 
-/// Space is needed in a block group that is not loaded, and of which much was freed since the last commit.
+/// The write needs space in a block group whose free space is not loaded, and much of it was freed since the last
+/// commit.
 #[test]
 fn writes_after_many_removals_find_room() {
     let (file, volume) = make(256 * MIB, None);

@@ -1,4 +1,4 @@
-//! Empty block groups are removed, and their space serves other kinds.
+//! Tests that empty block groups are removed, and that groups of the other kind (data, metadata) can use their space.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,9 +12,9 @@ use common::{check, empty, fill};
 
 const MIB: u64 = 1 << 20;
 const IMAGE_BYTES: u64 = 300 * MIB;
-/// Contents that are stored with the names.
+/// Contents so small that the tree stores them inline.
 const INLINE_BYTES: usize = 1500;
-/// Contents that are not.
+/// Contents that a data extent stores.
 const LARGE_BYTES: usize = 1 << 20;
 /// At least this part, in hundredths, of the files that a fresh volume takes. Without the removal of groups only the
 /// first data chunk would serve, a seventh.
@@ -37,7 +37,7 @@ fn check_count(found: usize, fresh: usize, what: &str) {
     assert!(found * 100 >= fresh * LEAST, "{found} {what} instead of {fresh}");
 }
 
-/// One kind after the other, on a volume that stays open and on one that is opened in between.
+/// Fills the volume with small files, then with large ones, three times; opens it again in between if `opens_again`.
 fn each_kind_after_the_other(opens_again: bool) {
     let large_when_fresh = fill(&make().1, LARGE_BYTES);
     let small_when_fresh = fill(&make().1, INLINE_BYTES);
@@ -75,7 +75,7 @@ fn groups_that_were_not_loaded_are_given_back_as_well() {
     each_kind_after_the_other(true);
 }
 
-/// A crash leaves the last commit, even where the space of its empty groups was reused since.
+/// After a crash the last commit is intact, even if the space of groups removed since then was reused.
 #[test]
 fn a_crash_after_groups_went_leaves_the_last_commit() {
     let (file, volume) = make();
@@ -89,11 +89,11 @@ fn a_crash_after_groups_went_leaves_the_last_commit() {
         }
     }
     volume.sync().unwrap();
-    // Nothing is committed after this: the data lies where the names were, and no reference leads there.
+    // No commit follows this write: its data lies where the small files were, and the last commit does not refer to it.
     let large = vec![9; usize::try_from(IMAGE_BYTES / 3).unwrap()];
     let written = volume.write("/large", large);
     assert!(written.is_ok(), "{before:?}, then {:?}: {written:?}", chunk_bytes(&volume));
-    assert!(chunk_bytes(&volume).0 < before.0, "no group went");
+    assert!(chunk_bytes(&volume).0 < before.0, "no metadata group was removed");
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(file.path(), copy.path()).unwrap();
     check(copy.path());

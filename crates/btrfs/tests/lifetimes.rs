@@ -1,5 +1,5 @@
-//! Deletion of subvolumes with open files, contents of snapshots, and what is
-//! durable when a call returns.
+//! Tests the deletion of subvolumes with open files, the contents of snapshots, and which changes are durable when a
+//! call returns.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -85,7 +85,7 @@ fn an_open_file_outlives_its_subvolume() {
     assert_eq!(fs.set_attr(&ROOT, node, &changes).unwrap().size, 2_000_000);
     fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000).unwrap();
     fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
-    // Nothing else of it can be used, regardless of the server's references.
+    // Other files and directories of the subvolume cannot be used, although the server still refers to them.
     let new = NewNode::default();
     assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop).map_err(Errno::from), Err(Errno::ESTALE));
     assert_eq!(fs.open(&ROOT, other, flags).map_err(Errno::from), Err(Errno::ESTALE));
@@ -93,7 +93,7 @@ fn an_open_file_outlives_its_subvolume() {
     fs.release(node, fs.open(&ROOT, node, flags).unwrap());
     assert!(free() + 700 < before, "its space is still used");
 
-    // A crash ends it like any open file without a name.
+    // After a crash the subvolume is gone, as an open file without a name would be.
     let free_then = served.after_crash(|volume| {
         assert!(!volume.exists("sub").unwrap());
         volume.sync().unwrap();
@@ -111,8 +111,8 @@ fn an_open_file_outlives_its_subvolume() {
     served.finish();
 }
 
-/// The space of a deleted subvolume came back only when the kernel forgot all of its files, which it may never do: it
-/// keeps names that it does not believe any more until it is short of memory (Linux 6.16).
+/// An earlier version freed the space of a deleted subvolume only when the kernel had forgotten all of its files. The
+/// kernel may never do that: it keeps names that it has invalidated until it is short of memory (Linux 6.16).
 #[test]
 fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_files() {
     let served = served();
@@ -136,7 +136,7 @@ fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_f
     served.volume.delete_subvolume("one").unwrap();
     served.volume.delete_subvolume("two").unwrap();
     fs.sync_fs().unwrap();
-    // One sync freed the space of the first, and the file keeps the second.
+    // The sync freed the space of the first subvolume; the open file keeps the second.
     assert!((1200..2300).contains(&(before - free())), "{} of {before}", free());
     for node in closed.iter().chain([&dir, &open[1]]) {
         assert_eq!(fs.attr(*node).map(drop).map_err(Errno::from), Err(Errno::ESTALE));
@@ -153,9 +153,9 @@ fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_f
     served.finish();
 }
 
-/// Where the server does not report openings, all that it refers to may be open.
+/// If the server does not report openings, any file that it refers to may be open.
 #[test]
-fn what_a_server_may_have_open_keeps_a_deleted_subvolume() {
+fn a_file_that_a_server_may_have_open_keeps_a_deleted_subvolume() {
     let served = Served::with(FsOptions { pin_known: true, user_subvol_ioctls: true, ..FsOptions::default() });
     let fs = &*served.fs;
     let free = || served.volume.status().unwrap().blocks_free;
@@ -207,7 +207,7 @@ fn the_space_of_a_deleted_subvolume_comes_back_with_the_last_close() {
     volume.sync().unwrap();
     let free = volume.status().unwrap().blocks_free;
     assert!(free + 50 > before, "{free} of {before}");
-    // A new subvolume gets a number of its own, and the name.
+    // A new subvolume can have the same name; it gets another number.
     volume.create_subvolume("sub").unwrap();
     volume.write("sub/file", b"new").unwrap();
     let volume = image.reopen(volume);
@@ -286,7 +286,7 @@ fn a_snapshot_has_no_files_without_names() {
         served.volume.snapshot("sub", "snap", mode).unwrap();
         assert_eq!(served.volume.read("snap/stays").unwrap(), b"here");
         let free_before = served.volume.status().unwrap().blocks_free;
-        // The source still has its own.
+        // The source subvolume still has its files without names.
         for (node, handle) in handles {
             let _ = served.read(node);
             fs.release(node, handle);
@@ -303,7 +303,8 @@ fn a_snapshot_has_no_files_without_names() {
     }
 }
 
-/// `btrfs check` is content and a crash leaves nothing behind, whenever it comes.
+/// After a crash before or after the commit, `btrfs check` finds no error, and the snapshot lacks the file without a
+/// name.
 #[test]
 fn a_snapshot_of_open_files_survives_a_crash() {
     let served = served();
@@ -326,7 +327,7 @@ const SNAP_CREATE_V2: u32 = 0x5000_9417;
 const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
 const BY_ID: u64 = 16;
 
-/// As in Linux 6.18: these two commit, and making or deleting subvolumes does not.
+/// As in Linux 6.18: these two ioctls commit; those that make or delete subvolumes do not.
 #[test]
 fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
     let served = served();
@@ -349,7 +350,7 @@ fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
 
 /// Writes that finished before a snapshot, or before the read-only flag, are in the subvolume.
 #[test]
-fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
+fn finished_writes_are_in_a_snapshot_and_in_a_read_only_subvolume() {
     let served = served();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
@@ -389,7 +390,7 @@ fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
     served.finish();
 }
 
-/// Writers during the setting of the flag: every write that succeeded is in the subvolume.
+/// Threads write while the flag is set: every write that succeeded is in the subvolume.
 #[test]
 fn writers_that_race_with_a_read_only_flag_lose_nothing() {
     let served = served();
@@ -425,7 +426,7 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
 }
 
 #[test]
-fn what_changes_in_a_synchronous_file_is_durable_at_once() {
+fn changes_of_a_synchronous_file_are_durable_at_once() {
     let served = served();
     let fs = &*served.fs;
     let node = served.file(NodeId::ROOT, "file").node;
@@ -459,7 +460,7 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     let handle = fs.open(&ROOT, node, flags).unwrap();
     assert_eq!(served.after_crash(bytes), b"");
     fs.release(node, handle);
-    // A file without the flag waits.
+    // Changes of a file without the flag are not durable yet.
     let plain = served.file(NodeId::ROOT, "plain").node;
     fs.sync_fs().unwrap();
     served.write(plain, 0, b"later");
@@ -497,7 +498,7 @@ fn names_in_a_synchronous_directory_are_durable_at_once() {
         };
         rename((dir, "file"), (dir, "renamed"), RenameFlags::empty());
         assert!(has("dir/renamed") && !has("dir/file"));
-        // Out of it, into it, and over a name in it.
+        // Renames out of the directory, into it, and over a name in it.
         rename((dir, "renamed"), (plain, "out"), RenameFlags::empty());
         assert!(has("plain/out") && !has("dir/renamed"));
         rename((plain, "out"), (dir, "in"), RenameFlags::empty());
@@ -513,7 +514,7 @@ fn names_in_a_synchronous_directory_are_durable_at_once() {
         fs.remove_dir(dir, b"sub").unwrap();
         assert!(!has("dir/sub"));
         fs.forget(file, 1);
-        // Names in a plain directory wait.
+        // New names in a directory without the flag are not durable yet.
         fs.sync_fs().unwrap();
         served.file(plain, "later");
         assert!(!has("plain/later"));

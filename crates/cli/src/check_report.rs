@@ -126,7 +126,8 @@ impl Checked {
         match report.errors() {
             0 => Ok(()),
             errors => {
-                let text = format!("{}: {errors} errors; nothing was changed", image.display());
+                let plural = if errors == 1 { "" } else { "s" };
+                let text = format!("{}: {errors} error{plural}; nothing was changed", image.display());
                 Err(Ended::with(Ended::ERRORS, text))
             }
         }
@@ -156,7 +157,12 @@ impl Checked {
         if errors == 0 {
             writeln!(out, "No errors found.")?;
         } else {
-            writeln!(out, "{errors} errors of {} kinds found. Nothing was changed.", report.counts.len())?;
+            let found = match (errors, report.counts.len()) {
+                (1, _) => "1 error".to_owned(),
+                (_, 1) => format!("{errors} errors of one kind"),
+                (_, kinds) => format!("{errors} errors of {kinds} kinds"),
+            };
+            writeln!(out, "{found} found. Nothing was changed.")?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! `spinney version` prints the version, and for reports of errors the machine that it runs on. Called by `args`.
+//! `spinney version` prints the version and, with `--verbose` or `--json`, the facts about the machine that a bug
+//! report needs. Called by `args`.
 
 use std::io::Write as _;
 
@@ -15,10 +16,10 @@ const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  spinney version\n  spinney version --verbose    to put into a report")]
 pub(crate) struct Version {
-    /// Also print the formats, the kernel, and what mounts depend on
+    /// Also print the formats, the kernel, and whether FUSE and its helper can be used
     #[arg(short, long)]
     verbose: bool,
-    /// Report as JSON, everything: {version, formats, profile, kernel, machine, processors, page_bytes, fuse_device,
+    /// Report everything as JSON: {version, formats, profile, kernel, machine, processors, page_bytes, fuse_device,
     /// fuse_io_uring, fusermount3}
     #[arg(long)]
     json: bool,

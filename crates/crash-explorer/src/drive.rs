@@ -1,5 +1,5 @@
-//! Runs the steps of a workload on a volume, and tells the oracle their effects and promises. Called by `workload` and
-//! `fault_runs`.
+//! Runs the steps of a workload on a volume, and tells the oracle the effect of each step and what each sync promises.
+//! Called by `workload` and `fault_runs`.
 
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::observe::{observe, with_flags};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use vfs::file_system::{AllocateFlags, Errno, NodeKind, RenameFlags, SetAttr, Time as Timestamp, XattrMode};
 use vfs::{Blame, File, FileOptions, Layout, Size, SnapshotMode, Times, Trim, Volume};
 
-/// Entries of a directory that are watched; more would be read again at every state.
+/// Most entries of a directory of a workload: the explorer reads all of them again in every state.
 const ENTRIES_MAX: usize = 10_000;
 
-/// A volume with a running workload, and its observers.
+/// A volume on which a workload runs, the device that records its writes, and the oracle of its contents.
 pub(super) struct Scene {
     pub(super) volume: Volume,
     pub(super) device: Arc<TapeDevice>,
@@ -51,7 +51,7 @@ impl Scene {
         Ok(Self { volume, device, oracle: Mutex::new(oracle), held: Mutex::default() })
     }
 
-    /// Runs a step. A caller's error is returned inside: nothing happened then.
+    /// Runs a step. The inner error is a refusal by the volume, which then has changed nothing.
     pub(super) fn run(&self, step: &Step, fill: u64) -> Result<Result<(), vfs::Error>> {
         let began = self.device.now();
         if step.is_sync() {
@@ -98,7 +98,7 @@ impl Scene {
         Ok(Ok(()))
     }
 
-    /// True for files and directories, which can be opened; a sync of a symbolic link would sync its target.
+    /// Opens a file or directory for a sync; `ENOENT` if the path is a symbolic link, since that would sync its target.
     fn open_to_sync(&self, path: &str) -> Result<File, vfs::Error> {
         let oracle_ino = self.oracle.lock().at(path);
         let file = FileOptions::new().read(true).open(&self.volume, from_top(path))?;
@@ -124,8 +124,8 @@ impl Scene {
                 let file = self.open(path)?;
                 file.write_at(&content(fill, *offset, *len), *offset)?;
                 if *how == WriteHow::Direct {
-                    // Where extents are is known only once they are written. A format that does not tell has no need of
-                    // it: nothing is promised.
+                    // The query for extents makes the volume write the data. A format without the query need not write:
+                    // the step promises nothing.
                     match file.extents() {
                         Err(error) if error.errno() == Errno::EOPNOTSUPP => {}
                         written => drop(written?),
@@ -206,7 +206,7 @@ impl Scene {
                 volume.snapshot(from_top(source), from_top(path), SnapshotMode::ReadWrite).map(drop)
             }
             Step::DeleteSubvolume { path } => volume.delete_subvolume(from_top(path)),
-            // The others are done above, as are those that sync other files.
+            // `apply` handles the other steps, and `sync` the sync steps.
             _ => Ok(()),
         }
     }
@@ -400,7 +400,7 @@ fn copy(from: &File, source_offset: u64, to: &File, offset: u64, len: u64) -> Re
     Ok(())
 }
 
-/// Bytes that only one write writes; none is zero.
+/// Bytes that depend on the number `fill` of the step and on the offset, so that writes differ; none is zero.
 fn content(fill: u64, offset: u64, len: u64) -> Vec<u8> {
     let byte = |at: u64| {
         let mixed = (at ^ fill.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);

@@ -1,5 +1,5 @@
 //! Holds one bit for each block or node of the volume, all of them clear at first. `tables` marks used ones, `files`
-//! claimed ones, `log` visited ones.
+//! claimed ones, `fsync_chain` visited ones.
 
 use f2fs_disk::convert::usize_from;
 

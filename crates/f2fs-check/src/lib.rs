@@ -26,7 +26,7 @@ mod code;
 mod error;
 mod files;
 mod finding;
-mod log;
+mod fsync_chain;
 mod names;
 mod packs;
 mod pass;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::finding::{Findings, Place, Report};
 use crate::pass::Pass;
 use crate::volume::{Media, Volume};
-use crate::{files, log, names, packs, space, supers, tables};
+use crate::{files, fsync_chain, names, packs, space, supers, tables};
 
 /// The extent of a check.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ pub fn check(device: &dyn Device, options: &Options, watch: &dyn Watch) -> Resul
         }
     }
     if findings.wants(Pass::Log) {
-        log::follow(&mut volume, &findings);
+        fsync_chain::follow(&mut volume, &findings);
     }
     let mut report = findings.report(inodes, 0);
     names::add_paths(&mut volume, &mut report.findings);

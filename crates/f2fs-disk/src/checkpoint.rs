@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let (sit, nat) = ([0x55; 64], [0xaa; 128]);
         let fields = *DiskCheckpoint::parse(&sample(7)).unwrap();
         let large = DiskCheckpoint {

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let mut block = [0; BLOCK_SIZE];
         let mut slots = SlotsMut::of_block(&mut block);
         for (name, ino) in [(&b"."[..], 3), (b"..", 3), (b"a name of 17 byte", 9), (b"z", 10)] {

@@ -1,4 +1,4 @@
-//! Defines identifiers: numbers of nodes and addresses of blocks. Used by all f2fs crates.
+//! Defines numbers of nodes and addresses of blocks; and the magic and the type of a block. Used by all f2fs crates.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl BlockAddr {
     pub const NULL: Self = Self(0);
     /// Stands for a block that is reserved and was not written: it reads as zeros (`NEW_ADDR`).
     pub const NEW: Self = Self(u32::MAX);
-    /// Begins a cluster that is compressed (`COMPRESS_ADDR`).
+    /// Marks the beginning of a compressed cluster (`COMPRESS_ADDR`).
     pub const COMPRESS: Self = Self(u32::MAX - 1);
 
     /// Its first byte on the device.
@@ -33,13 +33,13 @@ impl BlockAddr {
         u64::from(self.0).saturating_mul(to_u64(BLOCK_SIZE))
     }
 
-    /// True for the address of a block, false for a mark.
+    /// True for the address of a block, false for the special values `NULL`, `NEW` and `COMPRESS`.
     #[must_use]
     pub fn is_block(self) -> bool {
         !matches!(self, Self::NULL | Self::NEW | Self::COMPRESS)
     }
 
-    /// The block `count` blocks behind; the last address there is where that is too far.
+    /// The address `count` blocks after this one, or the largest address if that is too large.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self(self.0.saturating_add(count))

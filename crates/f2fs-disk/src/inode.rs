@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let features = Features::EXTRA_ATTR | Features::INODE_CHKSUM | Features::FLEXIBLE_INLINE_XATTR;
         let mut block = new_block(Nid(9), 0o100_644, features);
         fields_mut(&mut block).i_generation = U32::new(5);

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let mut block = [0; BLOCK_SIZE];
         let footer = Footer { next_blkaddr: U32::new(8), ..Footer::new(Nid(6), Nid(5), XATTR_OFFSET) };
         footer.with_marks(true, true, false).put(&mut block);

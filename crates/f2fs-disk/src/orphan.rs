@@ -1,5 +1,5 @@
-//! Reads and writes blocks of orphans: inodes that lost their last name while they were open, and go when the volume is
-//! mounted. Written by the commit of `f2fs`, read by `f2fs` (`read_volume`) and `f2fs-check`.
+//! Parses and builds blocks of orphans: inodes that lost their last name while they were open. The next mount that
+//! writes removes them. The commit of `f2fs` builds these blocks; `f2fs` (`read_volume`) and `f2fs-check` parse them.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -9,10 +9,10 @@ use crate::error::{Corrupt, within};
 use crate::ids::{Block, Nid};
 use crate::{BLOCK_SIZE, OnDisk};
 
-/// Orphans of a block.
+/// The most orphans that one block holds.
 pub const ORPHANS_PER_BLOCK: usize = 1020;
 
-/// A block, as it lies on disk.
+/// A block of orphans, as on disk.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OrphanBlock {
@@ -20,9 +20,9 @@ pub struct OrphanBlock {
     pub ino: [U32; ORPHANS_PER_BLOCK],
     /// Zeros.
     pub reserved: U32,
-    /// Index of the block among those with orphans, from 1 on.
+    /// Number of this block among the orphan blocks of the checkpoint, counted from 1.
     pub blk_addr: U16,
-    /// How many there are.
+    /// Number of orphan blocks of the checkpoint.
     pub blk_count: U16,
     /// Orphans in this block.
     pub entry_count: U32,
@@ -39,14 +39,15 @@ impl OnDisk for OrphanBlock {
 /// The orphans of a block.
 ///
 /// # Errors
-/// [`Corrupt`] for more than fit.
+/// [`Corrupt`] if `entry_count` is larger than [`ORPHANS_PER_BLOCK`].
 pub fn orphans(block: &Block) -> Result<impl Iterator<Item = Nid> + '_, Corrupt> {
     let block = OrphanBlock::parse(block)?;
     within("orphan entry_count", u64::from(block.entry_count.get()), 0, 1020)?;
     Ok(block.ino.iter().take(usize_from(block.entry_count.get())).map(|ino| Nid(ino.get())))
 }
 
-/// The block with these orphans, at most [`ORPHANS_PER_BLOCK`]: the `index`th of `count`, from 1 on.
+/// Builds the block with the orphans `inos`, at most [`ORPHANS_PER_BLOCK`]. `index` is its number among the `count`
+/// orphan blocks of the checkpoint, counted from 1.
 #[must_use]
 pub fn block_of(inos: &[Nid], index: u16, count: u16) -> Block {
     debug_assert!(inos.len() <= ORPHANS_PER_BLOCK, "too many orphans for a block");
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_are_counted() {
+    fn orphans_end_at_the_entry_count() {
         let mut block = [0; 4096];
         block[..8].copy_from_slice(&[9, 0, 0, 0, 7, 0, 0, 0]);
         block[4088] = 2;
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let inos: Vec<_> = (3..1023).map(Nid).collect();
         let block = block_of(&inos, 2, 3);
         assert_eq!(orphans(&block).unwrap().collect::<Vec<_>>(), inos);

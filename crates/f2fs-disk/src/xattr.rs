@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_built_block_parses() {
         let xattr = |name: &'static [u8], value: &'static [u8]| {
             let (namespace, name) = split_name(name).unwrap();
             Xattr { namespace, name, value }

@@ -1,5 +1,5 @@
-//! Switches write-back to an older way, for benchmarks; part of the program only with the feature `ablation`.
-//! `change/flush` reads it, and the mount option `older=apart` sets it.
+//! Switches back to the older allocation of write-back, for benchmarks: files that are written together get blocks in
+//! turn. Only with the feature `ablation`. `change/flush` reads the switch; `spinney` sets it for `-o older=apart`.
 
 #[cfg(feature = "ablation")]
 mod kept {

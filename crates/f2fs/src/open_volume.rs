@@ -1,5 +1,5 @@
-//! Opens a volume: chooses superblock and checkpoint, and checks that all features are supported. The `spinney` library
-//! calls it, and `f2fs-crash`.
+//! Opens a volume: chooses superblock and checkpoint, checks that all features are supported, reads the fsyncs after
+//! the checkpoint and, for writing, replays them. The `spinney` library, `f2fs-crash` and `trials` call it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub struct OpenOptions {
 const COMMIT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl OpenOptions {
-    /// As the kernel opens it for reading: with the first valid superblock, and with fsyncs after the checkpoint.
+    /// Options to open an image as the kernel does for reading: with the first valid superblock, and with the fsyncs
+    /// after the checkpoint.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -57,13 +58,13 @@ impl OpenOptions {
         Self { skips_recovery, ..self }
     }
 
-    /// Opens it for writing. Opening then replays fsyncs after the checkpoint, and removes orphans.
+    /// Opens the image for writing: replays the fsyncs after the checkpoint, and removes orphans.
     #[must_use]
     pub fn writable(self, is_writable: bool) -> Self {
         Self { is_writable, ..self }
     }
 
-    /// Which access times are updated.
+    /// Sets which access times are updated.
     #[must_use]
     pub fn atime(self, atime: AtimeMode) -> Self {
         Self { atime, ..self }
@@ -81,7 +82,7 @@ impl OpenOptions {
         Self { policy: Policy { discard, ..self.policy }, ..self }
     }
 
-    /// Where blocks are written (the kernel's `mode`).
+    /// Sets where blocks are written (the kernel's `mode`).
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         Self { policy: Policy { mode, ..self.policy }, ..self }
@@ -93,7 +94,7 @@ impl OpenOptions {
         Self { policy: Policy { background_gc, ..self.policy }, ..self }
     }
 
-    /// Promise of an fsync (the kernel's `fsync_mode`).
+    /// Sets the guarantees of an fsync (the kernel's `fsync_mode`).
     #[must_use]
     pub fn fsync_mode(self, fsync_mode: FsyncMode) -> Self {
         Self { policy: Policy { fsync_mode, ..self.policy }, ..self }

@@ -1,8 +1,8 @@
-//! Tells whether a server makes progress: each thread that answers requests counts its beginnings and ends.
+//! Shows whether a server makes progress: each thread that answers requests counts when it begins and ends one.
 //!
 //! Two snapshots of these counts, some time apart, show the threads that were busy with one request all the time.
-//! Answering requests needs no clock for that. The workers of `transport` count; the `mount` command's server looks,
-//! for its watchdog.
+//! So no thread has to read a clock for each request. The threads of `transport` count; the server process of the
+//! `mount` command compares two snapshots whenever its watchdog asks.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -21,7 +21,7 @@ impl fmt::Debug for Activity {
     }
 }
 
-/// The counts at one time.
+/// A snapshot of the counts of all threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Glance(Vec<u64>);
 
@@ -29,14 +29,14 @@ pub struct Glance(Vec<u64>);
 pub(crate) struct Pulse(Arc<AtomicU64>);
 
 impl Activity {
-    /// The count of a further thread.
+    /// Adds a thread, and returns its count.
     pub(crate) fn pulse(&self) -> Pulse {
         let pulse = Arc::<AtomicU64>::default();
         self.pulses.lock().push(Arc::clone(&pulse));
         Pulse(pulse)
     }
 
-    /// The present counts.
+    /// Takes a snapshot of the counts.
     #[must_use]
     pub fn glance(&self) -> Glance {
         let pulses = self.pulses.lock();
@@ -45,7 +45,7 @@ impl Activity {
 }
 
 impl Glance {
-    /// Threads that have been busy with the same request since an earlier glance.
+    /// The number of threads that have been busy with one request since the earlier snapshot `earlier`.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self) -> usize {
         let pairs = self.0.iter().zip(&earlier.0);
@@ -54,7 +54,7 @@ impl Glance {
 }
 
 impl Pulse {
-    /// Counts the beginning or the end of a request.
+    /// Counts the beginning or the end of a request; a repeated call with the same value counts nothing.
     pub(crate) fn set_busy(&self, is_busy: bool) {
         let count = self.0.load(Ordering::Relaxed);
         if (count % 2 == 1) != is_busy {

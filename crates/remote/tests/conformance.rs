@@ -1,4 +1,4 @@
-//! The conformance suite through a socket, as root; and refusals for other users.
+//! Runs the conformance suite through a socket, as root, and tests which requests of other users are refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -85,7 +85,7 @@ fn refused<T>(result: vfs::Result<T>, errno: Errno) {
 fn a_file_system_behind_a_socket_conforms() {
     // The servers live as long as their streams.
     let report = vfs_conformance::run(&|| Served::new().connect(user(0, &[]), NodeId::ROOT));
-    // Numbers of nodes that were given back are none any more, for a client.
+    // A client cannot use the number of a node again after it has released the node.
     let failed: Vec<&str> = report.failures().iter().map(|failure| failure.case).collect();
     assert_eq!(failed, ["names::dot_finds_any_node_again", "unlinked::forgotten_with_a_name"], "{report}");
     assert!(report.case_count() >= 300, "{report}");
@@ -111,7 +111,7 @@ fn threads_share_a_session() {
     });
     let names = volume.read_dir("d3").unwrap().count();
     assert_eq!(names, 200);
-    // More than one message carries.
+    // Larger than the largest message.
     let large: Vec<u8> = (0..9 << 20).map(|index: u32| index.to_le_bytes()[1]).collect();
     volume.write("large", &large).unwrap();
     assert_eq!(volume.read("large").unwrap(), large);
@@ -121,7 +121,7 @@ fn threads_share_a_session() {
 }
 
 #[test]
-fn a_closed_host_answers_nobody() {
+fn a_closed_host_answers_no_request() {
     let served = Served::new();
     let volume = served.root();
     volume.create_dir("d").unwrap();
@@ -131,7 +131,7 @@ fn a_closed_host_answers_nobody() {
 }
 
 #[test]
-fn who_may_not_is_refused() {
+fn requests_without_permission_are_refused() {
     let served = Served::new();
     let root = served.root();
     root.create_dir("closed").unwrap();
@@ -181,7 +181,7 @@ fn who_may_not_is_refused() {
     assert_eq!(user.list_xattrs("tmp/whole").unwrap(), ["user.x"]);
     assert_eq!(user.get_xattr("tmp/whole", "trusted.x").unwrap(), None);
 
-    // Writing takes privileges away.
+    // A write clears the set-user-ID and set-group-ID bits.
     root.write("tmp/suid", "").unwrap();
     root.set_permissions("tmp/suid", 0o6777).unwrap();
     let file = FileOptions::new().write(true).open(&stranger, "tmp/suid").unwrap();
@@ -214,10 +214,10 @@ fn new_contents_take_privileges_away() {
         served.heard.0.lock().clear();
         change(node);
         assert_eq!(root.metadata(name).unwrap().permissions, 0o777, "{name}");
-        // Before the kernel could read other contents, it knew.
+        // The kernel was told first, before it could read the new contents.
         assert_eq!(served.heard.0.lock().first().map(String::as_str), Some("attributes"), "{name}");
     }
-    // A user who may not write clears nothing.
+    // A refused write does not clear the bits.
     root.write("closed", "#!").unwrap();
     root.set_permissions("closed", 0o6755).unwrap();
     let closed = node("closed");
@@ -254,7 +254,7 @@ fn a_directory_gives_its_group_to_programs_of_members_alone() {
 }
 
 #[test]
-fn times_are_their_owners() {
+fn only_the_owner_sets_times() {
     let served = Served::new();
     let root = served.root();
     root.write("file", "").unwrap();
@@ -277,7 +277,7 @@ fn times_are_their_owners() {
 
 /// An access control list with entries for a named user and a named group.
 #[test]
-fn lists_say_who_may() {
+fn access_control_lists_decide() {
     let served = Served::new();
     let root = served.root();
     root.write("file", "text").unwrap();
@@ -319,7 +319,7 @@ fn nothing_above_the_first_directory_is_reached() {
     refused(inner.read("relative"), Errno::ENOENT);
     inner.write("new", "y").unwrap();
     assert_eq!(whole.read("a/b/new").unwrap(), b"y");
-    // A number that the client was not given leads nowhere.
+    // A client cannot use the number of a node that it did not get from the server.
     let outside = served.fs.resolve(b"/a/outside", vfs::file_system::Follow::Last).unwrap();
     refused(inner.file_system().attr(outside.node), Errno::ESTALE);
     let changes = SetAttr { permissions: Some(0), ..SetAttr::default() };
@@ -354,7 +354,7 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
     let volume = served.root();
     for message in [
         [0xff; 16].as_slice(),
-        // A header of one byte that is no request.
+        // A header of one byte that is not the number of a request.
         &[1, 0, 0, 0, 0, 0, 0, 0, 0xff],
         // A header that ends too early.
         &[2, 0, 0, 0, 0, 0, 0, 0, 0, 1],
@@ -367,7 +367,7 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
         ours.write_all(message).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // Unread bytes turn the end into a reset.
+        // The server may close with unread bytes: the client then gets a reset instead of the end.
         let _ = ours.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{answer:?}");
     }
@@ -394,9 +394,9 @@ fn join(ours: &UnixStream, other: std::os::fd::BorrowedFd<'_>) -> u8 {
     kind
 }
 
-/// Closing the mount would wait for a descriptor that cannot be shut down.
+/// With a descriptor that cannot be shut down, closing the mount would wait for it.
 #[test]
-fn only_what_can_be_shut_down_becomes_a_stream() {
+fn only_stream_sockets_are_accepted_as_streams() {
     use rustix::net::{AddressFamily, SocketType, socket};
     use std::os::fd::AsFd as _;
     const DONE: u8 = 0;
@@ -418,7 +418,7 @@ fn only_what_can_be_shut_down_becomes_a_stream() {
 }
 
 #[test]
-fn users_leave_streams_to_root() {
+fn some_streams_are_kept_for_root() {
     let served = Served::new();
     let serve = |uid: u32| {
         let (ours, theirs) = UnixStream::pair().unwrap();

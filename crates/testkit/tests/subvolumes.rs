@@ -1,4 +1,4 @@
-//! Subvolumes of a reopened volume: faults found by random programs.
+//! Tests subvolumes of a reopened volume, where random programs found faults; and runs such programs.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn number_of(volume: &Volume, path: &str) -> Result<u64> {
     Ok(volume.metadata(path)?.home.subvolume)
 }
 
-/// Its inodes may be in memory still, and programs may know them by their numbers.
+/// Inodes of the deleted subvolume may still be in memory, and programs may still use its number.
 #[test]
 fn the_number_of_a_deleted_subvolume_is_not_given_to_another() -> Result<()> {
     let (device, volume) = make()?;
@@ -40,7 +40,8 @@ fn the_number_of_a_deleted_subvolume_is_not_given_to_another() -> Result<()> {
     Ok(())
 }
 
-/// How many blocks the tree of roots has is not stored anywhere: it became less than none.
+/// The number of blocks of the root tree is not stored on disk, so the count starts at 0 when a volume is opened. In an
+/// earlier version it fell below 0 when subvolumes were deleted.
 #[test]
 fn subvolumes_can_be_deleted_after_the_volume_was_opened_again() -> Result<()> {
     for count in 1..24 {
@@ -58,7 +59,7 @@ fn subvolumes_can_be_deleted_after_the_volume_was_opened_again() -> Result<()> {
     Ok(())
 }
 
-/// `SPINNEY_SEEDS` (default 3) and `SPINNEY_OPERATIONS` (150) make it longer; as does `cargo trials subvolumes`.
+/// `SPINNEY_SEEDS` (default 3) and `SPINNEY_OPERATIONS` (150) make it longer; `cargo trials subvolumes` runs more.
 #[test]
 fn random_trees_of_subvolumes_equal_their_model_at_each_commit() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());

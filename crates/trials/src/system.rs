@@ -1,5 +1,5 @@
-//! Runs commands of the system, and attaches loop devices and mounts. Everything here needs root. Called by nearly all
-//! trials.
+//! Runs commands of the system, attaches loop devices, and mounts images; loop devices and mounts need root. Called by
+//! nearly all trials.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Tries after which a mount that is busy is an error: ten seconds.
+/// Most retries for a mount that is busy, 100 ms apart: ten seconds.
 const UNMOUNT_RETRIES: usize = 100;
 
-/// Runs a command to its end; its messages are part of the error.
+/// Runs a command to its end, and returns its output; if it fails, the error has its messages.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
     let words: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
     let output = Command::new(program)
@@ -24,7 +24,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<Str
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A copy of an image, with holes where it has zeros.
+/// Copies an image, with holes where it has zeros.
 pub(crate) fn copy_sparse(image: &Path, to: &Path) -> Result<()> {
     run("cp", &[Path::new("--sparse=always"), image, to]).map(drop)
 }
@@ -39,7 +39,7 @@ pub(crate) fn mkfs_program() -> String {
     std::env::var("MKFS_BTRFS").unwrap_or_else(|_| "mkfs.btrfs".to_owned())
 }
 
-/// Makes an image of so many bytes with `mkfs.btrfs`, which is given `more` options.
+/// Makes an image of `bytes` bytes with `mkfs.btrfs`; `more` are further options of it.
 pub(crate) fn make_image(image: &Path, bytes: u64, more: &[&str]) -> Result<()> {
     std::fs::File::create(image)?.set_len(bytes)?;
     run(&mkfs_program(), &[&["-q", "-f"], more, &[&*image.to_string_lossy()]].concat()).map(drop)
@@ -65,7 +65,7 @@ fn mount_point(image: &Path) -> Result<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Mount {
     folder: PathBuf,
-    /// The loop device; `None` if a server of ours reads the image itself.
+    /// The loop device to detach; `None` if Spinney reads the image itself, or the caller keeps the device.
     device: Option<String>,
     is_mounted: bool,
 }
@@ -94,7 +94,7 @@ impl Mount {
         Ok(self)
     }
 
-    /// Mounts `image` with `program`, the built one.
+    /// Mounts `image` with the command `mount` of `program`, a `spinney` that was built.
     pub(crate) fn served(program: &Path, image: &Path, options: &str) -> Result<Self> {
         let mut mount = Self { folder: mount_point(image)?, device: None, is_mounted: false };
         let image = image.to_string_lossy();
@@ -109,7 +109,7 @@ impl Mount {
         &self.folder
     }
 
-    /// Unmounts and reports failures, which dropping cannot.
+    /// Unmounts, and returns an error if that fails; a drop cannot.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let mut unmounted = run("umount", &[&self.folder]);
         // Another process that reads all mounts of the system may keep one busy for a moment.

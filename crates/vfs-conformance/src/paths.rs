@@ -1,5 +1,5 @@
-//! Tests a [`vfs::Volume`] over any format: one scenario through all of its methods. Called by a test of a format's
-//! crate (`tests/paths.rs`).
+//! Tests a [`vfs::Volume`] over any format: one scenario that calls all of its methods. Called by an engine's
+//! `tests/paths.rs`, and by a test here.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -8,13 +8,13 @@ use std::path::Path;
 use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, SetAttr, Time, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Result, Times, Volume};
 
-/// A part of the story: true where all answers are right.
+/// A part of the scenario; returns true if all results are right.
 type Step = fn(&Volume) -> Result<bool>;
 
-/// Calls the methods of an empty volume.
+/// Runs the scenario on `volume`, which has to be empty and writable.
 ///
 /// # Errors
-/// Expected and found result of the first difference.
+/// The name of the first part with a wrong result, and the error if a call failed.
 pub fn check(volume: &Volume) -> std::result::Result<(), String> {
     let steps: [(&str, Step); 8] = [
         ("directories", directories),
@@ -29,14 +29,14 @@ pub fn check(volume: &Volume) -> std::result::Result<(), String> {
     for (name, step) in steps {
         match step(volume) {
             Ok(true) => {}
-            Ok(false) => return Err(format!("{name}: an answer is wrong")),
+            Ok(false) => return Err(format!("{name}: a result is wrong")),
             Err(error) => return Err(format!("{name}: expected success, found: {error}")),
         }
     }
     Ok(())
 }
 
-/// True when a call failed with this number, naming this path.
+/// True when a call failed with this errno, and its error names this path.
 fn refused<T>(result: Result<T>, errno: Errno, path: &str) -> bool {
     result.err().is_some_and(|error| error.errno() == errno && error.path() == Some(Path::new(path)))
 }
@@ -210,7 +210,7 @@ mod tests {
     use crate::MemoryFs;
 
     #[test]
-    fn a_volume_in_memory_keeps_no_reference() {
+    fn a_volume_in_memory_passes_and_releases_all_nodes() {
         let fs = Arc::new(MemoryFs::default());
         let volume = Volume::new(Arc::<MemoryFs>::clone(&fs));
         assert_eq!(check(&volume), Ok(()));

@@ -1,12 +1,13 @@
-//! Judges writes from the kernel's page cache to append-only files. Called by the engines (`vfs_impl/data`).
+//! Decides whether a write from the kernel's page cache may change an append-only file. Called by the engines
+//! (`vfs_impl/data` of each) and by the model file system of `vfs-conformance`.
 //!
 //! The kernel does not know which nodes of a server are append-only, so it lets a program that may append also store
-//! into a shared mapping, which Linux's own file systems refuse. Such bytes arrive later, as a write from the cache,
-//! and are judged here by the bytes that they would change.
+//! into a shared mapping, which Linux's own file systems refuse. Such bytes arrive later, as a write from the cache.
+//! They are refused here if they would change existing bytes.
 
 use crate::file_system::WriteFlags;
 
-/// True if `new` may be written over `old`, the bytes of an append-only file at the same offset. (Bytes behind the end
+/// True if `new` may be written over `old`, the bytes of an append-only file at the same offset. (Bytes after the end
 /// of the file may always be written.)
 ///
 /// A cache that collects writes sends whole pages, in any order: a later append may come first, and omitted bytes then

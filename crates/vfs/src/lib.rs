@@ -1,10 +1,11 @@
 //! Defines the common part of all file systems, independent of the format on disk.
 //!
-//! The trait [`FileSystem`] is the interface between servers and formats; [`Volume`] and [`File`] use any of them by
-//! paths, like `std::fs`. Rules common to all formats are pure functions: access control lists, privileges that a write
-//! clears, changes of access times. The passive page cache holds file bytes that are newer than the disk, and the
-//! budget that limits them. Nothing here starts I/O, knows a format or calls up; the file system above decides when
-//! pages are written, and the meaning of addresses on disk.
+//! The trait [`FileSystem`] is the interface between servers (`fuse`, `remote`) and engines, which implement it;
+//! programs use any implementation by paths, through [`Volume`] and [`File`], which are like `std::fs`.
+//! Rules common to all formats are pure functions: access control lists, privileges that a write clears, changes of
+//! access times. The page cache holds file bytes that are newer than the disk, and a [`Budget`] counts them. This crate
+//! starts no I/O and depends on no format; the file system that owns the cache decides when and where pages are
+//! written.
 
 pub mod acl;
 pub mod append_only;

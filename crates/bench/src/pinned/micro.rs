@@ -1,9 +1,9 @@
-//! Times the counter of pinned bytes and reservations alone: nanoseconds of an operation with one to eight threads, and
-//! of a cache line's way from one processor to another. Called by `pinned`; `simulation` starts from its figures.
+//! Times the counter of pinned bytes and reservations alone: nanoseconds per operation with one to eight threads, and
+//! nanoseconds until a cache line is at another processor. Called by `pinned`; `simulation` starts from its figures.
 //!
-//! A figure is the time from the first thread's start to the last one's end, by the operations of all: on a machine
-//! with two processors, what scales takes half with two threads and no less with more. The smallest of several runs
-//! counts, since others may use the machine.
+//! A figure is the time from the first thread's start to the last one's end, divided by the operations of all threads:
+//! on a machine with two processors, an operation that scales takes half the time with two threads, and no less with
+//! more. The smallest of several runs counts, since other programs may use the machine.
 
 use std::fmt::Write as _;
 use std::hint;
@@ -30,14 +30,14 @@ pub(super) const THREADS: [u32; 4] = [1, 2, 4, 8];
 const RUNS: usize = 7;
 const ADDS: u32 = 400_000;
 const RESERVATIONS: u32 = 40_000;
-/// A tree block comes free.
+/// Bytes of a tree block: an addition counts one freed block.
 const BLOCK_BYTES: i64 = 16 << 10;
-/// So many come free in a transaction, and then a commit takes them off at once.
+/// Additions up to the subtraction of their sum, as when a transaction frees tree blocks and its commit unpins them.
 const BLOCKS_PER_COMMIT: u32 = 8192;
-/// As the counter of pinned bytes has it.
+/// The batch of the counter of pinned bytes: `PINNED_BATCH` of the store.
 const OUR_BATCH: u32 = 64 << 20;
 const DEVICE_BYTES: u64 = 1 << 30;
-/// A line goes there and back so often in one run.
+/// Round trips of the cache line in one run.
 const HANDOVERS: u64 = 200;
 const HANDOVER_RUNS: usize = 500;
 
@@ -65,7 +65,7 @@ impl Measured {
     }
 }
 
-/// Measures everything; some seconds.
+/// Measures everything, which takes some seconds.
 pub(super) fn measure() -> Result<Measured> {
     let mut rows = Vec::new();
     for way in Way::ALL {
@@ -142,8 +142,8 @@ fn reservations(store: &Store, threads: u32) -> Result<f64> {
     Ok(ns)
 }
 
-/// Two threads take turns at writing a number: the smallest time of a turn. Where both share a processor, they take
-/// turns at running instead; some of many short runs have one each.
+/// The smallest time of a turn of two threads that write a number in turns. In a run in which both share a processor,
+/// the scheduler determines the time; in some of the many short runs each has a processor of its own.
 fn transfer_ns() -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..HANDOVER_RUNS {

@@ -1,5 +1,5 @@
-//! Implements a device in memory, sparse: only chunks that were written take space. Tests, simulated disks and images
-//! that are built in memory use it.
+//! Implements a sparse device in memory: only chunks that were written take space. Tests, the recording devices and
+//! images of crash tests, and `mkfs` (to try whether a file system fits) use it.
 
 use crate::convert::{to_u64, to_usize};
 use crate::device::{check_range, check_writable, parts_len};
@@ -52,14 +52,14 @@ impl MemoryDevice {
         device
     }
 
-    /// The same bytes, refusing every change from now on.
+    /// Makes the device read-only: it keeps its bytes, and refuses every change.
     #[must_use]
     pub fn into_read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// An independent, writable copy of the present contents. Concurrent writes may be in it in part.
+    /// An independent, writable copy of the present contents. It may contain a part of a concurrent write.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self {

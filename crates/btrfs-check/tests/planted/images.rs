@@ -1,4 +1,5 @@
-//! The images that are damaged.
+//! Makes the images in which the tests plant damage: each test checks an image as it is, or damages a copy of it.
+//! Called by `main`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,7 @@ pub(crate) struct Image {
     pub(crate) base: Base,
 }
 
-/// Images of all forms, with a log and without, and one with quotas.
+/// Undamaged images of several variants of the format, each with a log and without, and one with quotas; made once.
 pub(crate) fn all() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {

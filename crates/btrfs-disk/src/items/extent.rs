@@ -1,5 +1,5 @@
 //! Parses and builds EXTENT_ITEM and METADATA_ITEM: allocated extents and their back references. `btrfs-store` edits
-//! them (`extent`); check and repair read them.
+//! them (`extent`), `btrfs-check` reads them, and `btrfs-repair` reads them and builds new ones.
 //!
 //! Keys: (address, EXTENT_ITEM, bytes) for data, and for tree blocks where the feature
 //! SKINNY_METADATA is off; (address, METADATA_ITEM, level) for tree blocks. An [`ExtentItem`]
@@ -171,7 +171,7 @@ pub enum InlineRef {
 }
 
 impl InlineRef {
-    /// Item type of the reference, as which it also sorts.
+    /// Item type of the reference. References in an extent item are sorted by it.
     #[must_use]
     pub const fn item_type(&self) -> u8 {
         match self {
@@ -216,7 +216,7 @@ impl InlineRef {
         }
     }
 
-    /// The number of references it counts as.
+    /// The number by which this reference raises [`ExtentItem::refs`].
     #[must_use]
     pub const fn count(&self) -> u64 {
         match *self {
@@ -229,7 +229,7 @@ impl InlineRef {
     /// Parses the reference at the start of `bytes`. Returns it and the rest.
     ///
     /// # Errors
-    /// [`Corrupt`] for an unknown type and where it reaches beyond `bytes`.
+    /// [`Corrupt`] for an unknown type, or if the reference reaches beyond `bytes`.
     #[inline]
     pub fn parse_prefix(bytes: &[u8]) -> Result<(Self, &[u8]), Corrupt> {
         let (kind, rest) = bytes.split_first().ok_or_else(|| short(9, 0))?;
@@ -265,7 +265,7 @@ impl InlineRef {
         super::entries(bytes, Self::parse_prefix)
     }
 
-    /// Appends the reference in the form that an extent item has.
+    /// Appends the reference to `out`, encoded as inside an extent item: its type byte, then its fields.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.push(self.item_type());
         match *self {
@@ -353,12 +353,12 @@ impl fmt::Display for InlineRef {
     }
 }
 
-/// An extent item with its parts, in place.
+/// The parts of an extent item, borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentView<'a> {
     /// Fixed part.
     pub item: &'a ExtentItem,
-    /// For a tree block in an EXTENT_ITEM.
+    /// Level and first key of a tree block; `None` for data, and for tree blocks under METADATA_ITEM.
     pub block_info: Option<&'a TreeBlockInfo>,
     /// The references; see [`InlineRef::iter`].
     pub ref_bytes: &'a [u8],
@@ -368,7 +368,7 @@ impl<'a> ExtentView<'a> {
     /// The parts of the EXTENT_ITEM or METADATA_ITEM with this key.
     ///
     /// # Errors
-    /// [`Corrupt`] where it is too short.
+    /// [`Corrupt`] if the item is too short for its fixed parts.
     #[inline]
     pub fn parse(key: &Key, bytes: &'a [u8]) -> Result<Self, Corrupt> {
         let (item, rest) = ExtentItem::parse_prefix(bytes)?;
@@ -394,7 +394,7 @@ impl<'a> ExtentView<'a> {
         InlineRef::iter(self.ref_bytes)
     }
 
-    /// The bytes of an extent item. `refs` must stand in the order of the format.
+    /// The bytes of an extent item. The caller passes `refs` in the order that the module's documentation describes.
     #[must_use]
     pub fn build(item: &ExtentItem, block_info: Option<&TreeBlockInfo>, refs: &[InlineRef]) -> Vec<u8> {
         let mut bytes = item.as_bytes().to_vec();

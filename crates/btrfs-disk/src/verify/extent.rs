@@ -72,7 +72,7 @@ fn references(context: &Context<'_>, bytes: &[u8]) -> Result<u64, Corrupt> {
     while !rest.is_empty() {
         let (one, after) = InlineRef::parse_prefix(rest)?;
         reference(context, &one)?;
-        // The hash of a lone reference need not be known.
+        // A single reference has no order, so that its hash (its sequence) is not computed.
         if last.is_some() || !after.is_empty() {
             let this = (one.item_type(), one.sequence());
             if let Some(last) = last {
@@ -174,8 +174,8 @@ pub(super) fn verify_keyed(context: &Context<'_>) -> Result<(), Corrupt> {
     }
 }
 
-/// EXTENT_DATA_REF as an item of its own. Its hash cannot be checked: where hashes collide, the
-/// next free offset is taken.
+/// EXTENT_DATA_REF as an item of its own. Its hash cannot be checked: after a collision the writer uses the next free
+/// key offset.
 pub(super) fn verify_data_refs(context: &Context<'_>) -> Result<(), Corrupt> {
     context.aligned("extent address", context.key.objectid)?;
     let size = to_u64(size_of::<ExtentDataRef>());

@@ -1,4 +1,5 @@
-//! Maps bytes of chunks with the profile single: the chunk is its one stripe. Called by `profile`.
+//! Maps bytes of chunks with the profile single: a chunk has one stripe, which holds its bytes in order. Called by
+//! `profile`.
 
 use super::{Place, Shape};
 

@@ -1,5 +1,5 @@
-//! Repairs quotas: adds missing groups and relations, and marks the numbers inconsistent, so that they are counted
-//! again. Called by `round`.
+//! Repairs quotas: adds missing groups, limits and relations, removes relations of groups that do not exist, and marks
+//! the numbers as inconsistent, so that a rescan counts them again. Called by `round`.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use zerocopy::FromZeros as _;
 
 use super::Mending;
 
-/// Adds groups and the other sides of relations, and marks the numbers as inconsistent.
+/// Repairs the quota tree as above; changes nothing if it has no status item.
 pub(crate) fn mend(mending: &mut Mending<'_>) {
     let (mut groups, mut limits) = (BTreeSet::new(), BTreeSet::new());
     let mut relations: BTreeSet<(u64, u64)> = BTreeSet::new();

@@ -1,5 +1,5 @@
 //! Accounts for one kind of space: bytes available, reserved, in the global reserve and about to be freed; and the step
-//! that may help when they are not enough. Called by `reserve`, `charges` and `supply`.
+//! that may help when they are not enough. Called by `reserve`, `charges` and `group_bytes`.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,

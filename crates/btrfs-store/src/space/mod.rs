@@ -41,13 +41,13 @@ mod free_space_form;
 mod free_space_tree;
 mod global_reserve;
 mod group;
+mod group_bytes;
 mod groups;
 mod load;
 mod provision;
 mod report;
 mod reserve;
 mod retire;
-mod supply;
 mod wait_queue;
 
 use std::sync::Arc;

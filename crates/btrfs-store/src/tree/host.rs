@@ -1,5 +1,6 @@
-//! Defines the transaction as trees see it: the trait [`Host`]. `txn/host` and `log/edit` implement it; every edit of a
-//! tree calls it.
+//! Defines the trait [`Host`]: the part of a transaction that edits of trees call, to allocate blocks and to keep their
+//! reference counts. `txn/host`, `txn/drop_resume` and `log/edit` implement it; `tree/write_path`, `tree/relocation`
+//! and `txn/drop_tree` call it.
 
 use btrfs_disk::{Generation, Logical};
 
@@ -13,29 +14,29 @@ pub trait Host: Sync {
     /// The running generation, which new blocks get.
     fn generation(&self) -> Generation;
 
-    /// True for a block that this transaction made and may still edit in place. Its generation alone does not prove
-    /// that: an image may claim any.
+    /// True for a block that this transaction made and may still edit in place. The generation in the block does not
+    /// prove that: a damaged image may contain any number there.
     fn owns(&self, block: &Bytes) -> bool;
 
-    /// An address for a new block of `tree`; accounted as new.
+    /// Allocates a block for `tree`, counts it as new, and returns its address.
     ///
     /// # Errors
-    /// When there is no room.
+    /// When there is no space.
     fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical>;
 
-    /// `old` is replaced by a copy in `tree`: keeps the references of both and of their
-    /// children right.
+    /// Called when the tree replaces `old` by the copy `new` in `tree`: updates the reference counts of both blocks and
+    /// of their children.
     ///
     /// # Errors
     /// When the references cannot be read.
     fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()>;
 
-    /// A block of the running generation left `tree`.
+    /// Called when `tree` no longer contains a block of the running generation: drops the reference to it.
     ///
     /// # Errors
     /// When the references cannot be read.
     fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()>;
 
-    /// A block of the running generation was made; the commit must write it.
+    /// Called when an edit has made a new block, which the commit must write.
     fn block_dirtied(&self, block: &Block);
 }

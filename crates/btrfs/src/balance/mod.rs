@@ -1,19 +1,20 @@
 //! Balances a volume: rewrites block groups, to compact scattered extents, to free groups, or to convert their profile;
-//! and makes the moves that make a volume smaller. Called by `volume::balance` for commands, and by
-//! `vfs_impl::balancing` for a mount.
+//! and moves data to the front of a device before the volume is made smaller. Called by `volume::balance` for commands,
+//! by `vfs_impl::balancing` for a mount, and by `open_volume::status` for a resize.
 //!
-//! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` takes them
-//! one after the other, from the last; `evacuation` moves the contents of one ([`btrfs_store::Emptying`]), and `shrink`
-//! of those that lie too far back; `reclaim` finds those that are almost empty.
+//! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` balances them
+//! one after the other, from the last; `evacuation` moves the contents of one ([`btrfs_store::Emptying`]); `shrink`
+//! moves the groups that lie beyond a new end; `reclaim` finds groups that are almost empty.
 //!
 //! Invariants
-//! * Every step is a transaction of its own, after which the volume is whole. From the first to the last the balance
-//!   item is in the root tree: after a crash the kernel resumes it, or this program when asked to.
+//! * Every step is a transaction of its own, after which the volume is consistent. From the first to the last step of a
+//!   balance its item is in the root tree: after a crash the kernel resumes it, or this program when asked to. A
+//!   reclaim or a resize has no such item, and is not resumed.
 //! * Data is moved under the volume's `Moving` lock, held exclusively; operations that remember addresses of data hold
 //!   it shared.
 //!
-//! Failure: a group without room elsewhere is skipped, and counted; any other error ends the balance, which can be
-//! resumed.
+//! Failure: a group whose contents find no space elsewhere is skipped and counted, and the balance fails with `NoSpace`
+//! at its end; any other error ends the balance at once, and it can be resumed.
 
 mod evacuation;
 mod pace;
@@ -33,15 +34,15 @@ pub use status::{BalanceStatus, NotStatus};
 /// How far a balance has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BalanceProgress {
-    /// Block groups that are balanced altogether.
+    /// Number of block groups chosen for the balance.
     pub expected: u64,
-    /// Block groups looked at.
+    /// Number of block groups in the volume when the balance began, chosen or not.
     pub considered: u64,
-    /// Block groups written anew.
+    /// Number of block groups that are done: their contents were moved.
     pub completed: u64,
     /// Block groups skipped because there was no space for their contents.
     pub without_room: u64,
-    /// Bytes in the groups that are balanced altogether, when it began.
+    /// Used bytes in the chosen groups when the balance began.
     pub bytes: u64,
     /// Bytes of data and tree blocks moved.
     pub moved_bytes: u64,
@@ -50,7 +51,7 @@ pub struct BalanceProgress {
 /// How a balance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BalanceEnd {
-    /// All groups were looked at.
+    /// All chosen groups are done.
     Done(BalanceProgress),
     /// It was paused, and can be resumed.
     Paused(BalanceProgress),

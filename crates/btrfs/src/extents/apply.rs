@@ -1,4 +1,5 @@
-//! Carries out plans: edits of items and references inside a transaction. Called by completion, truncation and replay.
+//! Replaces, drops and adds file extent items and their references in a transaction, by the plans of `edit`. Called by
+//! `writeback::completion`, `file` (truncation, preallocation, exchange), `dir::removal` and `log::replay`.
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use crate::notes::Notes;
 /// New items further apart than this are edited separately, so that the items between them
 /// need not be read.
 const WINDOW_GAP_BYTES: u64 = 1 << 20;
-/// New items edited with one look at the tree.
+/// New items edited after one search of the tree.
 const WINDOW_ITEMS_MAX: usize = 1024;
 
 /// Items dropped per reserved item: adjacent ones share their blocks, as do their references.
@@ -163,7 +164,7 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// The longest prefix of `new` worth one look at the tree.
+/// The longest prefix of `new` that one search of the tree serves.
 fn window(new: &[NewExtent]) -> &[NewExtent] {
     let near = |pair: &&[NewExtent]| match pair {
         [left, right] => right.extent.start.saturating_sub(left.extent.end()) <= WINDOW_GAP_BYTES,

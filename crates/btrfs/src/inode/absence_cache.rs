@@ -1,10 +1,10 @@
-//! Remembers attributes that an inode is known not to have. Used by `vfs_impl` before it searches for capabilities and
-//! ACLs.
+//! Remembers attributes that an inode is known not to have. `vfs_impl` asks it before it searches for capabilities and
+//! ACLs; `dir/create` fills it for new inodes, and `dir/xattr` clears it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Attributes whose absence is cached, so that they are not searched for in the tree again. Noted
-/// under the shared `names` lock, and forgotten under the sole one, when any attribute changes.
+/// Attributes whose absence is cached, so that they are not searched for in the tree again. An absence is noted under
+/// the shared `names` lock; when any attribute changes, all are forgotten under the exclusive lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// `security.capability`.
@@ -30,7 +30,7 @@ impl AbsentSet {
         self.0.fetch_or(bit(what), Ordering::Relaxed);
     }
 
-    /// Forgets all: an attribute may have been added. The caller holds the sole `names` lock.
+    /// Forgets all: an attribute may have been added. The caller holds the `names` lock exclusively.
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

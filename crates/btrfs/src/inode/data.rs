@@ -15,8 +15,8 @@
 //! Locks, in this order: `editing` is held by the thread that changes the file's items (flush, truncate, preallocation,
 //! clone), for as long as that takes; a transaction begins under it; `inner` is held shared while a reader looks its
 //! bytes up, and exclusively while layers or items change. A thread with `inner` does not wait for space or for a
-//! transaction, and reads no file data but a page that has to be read to be changed, where several threads change it at
-//! once. Extents that a reader looked up stay in place while it reads: see `readers`.
+//! transaction, and reads no file data, except a page that it changes in part, if other threads keep changing the file
+//! (see `page_preparation`). Extents that a reader looked up stay in place while it reads: see `readers`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) struct DataState {
     pub(crate) stream: Stream,
     /// Running reads from disk.
     pub(crate) readers: Readers,
-    /// Counts changes of the bytes of pages that are not dirty. Changes under the sole `inner` lock.
+    /// Counts changes of the bytes of pages that are not dirty. It changes only while `inner` is held exclusively.
     version: AtomicU64,
     /// Place in the list of dirty inodes; 0 for none.
     pub(super) listed: AtomicU64,
@@ -162,7 +162,7 @@ impl DataState {
         self.note_moved();
     }
 
-    /// Notes that bytes changed, or moved from one layer to another. Called under the sole `inner` lock.
+    /// Notes that bytes changed, or moved from one layer to another. The caller holds `inner` exclusively.
     pub(crate) fn note_moved(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Keeps inodes in memory: the fields of the inode item, and state beside it.
+//! Keeps inodes in memory: the fields of the inode item, and state that is not in the item.
 //!
 //! An [`Inode`] stands for one inode of one subvolume and exists at most once per volume: the
 //! `InodeTable` maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change
-//! is *staged* (`Txn::defer`), and the store writes the item when it commits, so that a chain of
-//! writes to one file costs no tree work.
+//! is *staged* (`Txn::defer`), and the store writes the item when it commits, so that many writes
+//! to one file change its item in the tree once per commit.
 //!
 //! Invariants
 //! * An inode whose staged item may not be in the tree yet stays in the table until the transaction it was staged in
@@ -15,7 +15,8 @@
 //!
 //! Failure: an item that cannot be read is `Corrupt` or `Io`, and nothing enters the table.
 //!
-//! Everything above works on `Arc<Inode>`: `file` on its data, `dir` on its names.
+//! Callers: the other modules of the crate work on `Arc<Inode>`: `file` and `writeback` on its data, `dir` on its
+//! names, `vfs_impl` for a mount.
 
 mod absence_cache;
 mod attr;

@@ -1,4 +1,5 @@
-//! Sends names: clears the old ones, then places the new ones. Called by `stream`.
+//! Sends the changes of names: first removes old names and renames inodes out of the way, then creates inodes and gives
+//! them their new names. Called by `stream`.
 
 use btrfs_disk::items::FileKind;
 use btrfs_stream::{Command, Special};
@@ -9,8 +10,8 @@ use super::view::{Facts, Name, join};
 use crate::error::Result as VolumeResult;
 use crate::inode::ROOT_DIR_INO;
 
-/// Attributes that a new node inherits from its directory, and a value that removes each, whether it is there or not:
-/// for an access list one that equals the permissions, or an empty one.
+/// Attributes that a new node may inherit from its directory. The sender sets each to a value that removes it, whether
+/// it is there or not: an access list that equals the permissions, an empty default list, an empty compression.
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const COMPRESSION: &[u8] = b"btrfs.compression";
@@ -122,7 +123,7 @@ fn bring(sender: &mut Sender<'_>, path: &[u8], name: &Name) -> Result<()> {
     sender.touch(name.dir)
 }
 
-/// Creates directories that have to exist before a name is added to `dir`.
+/// Creates `dir` and the directories above it, as far as the receiver does not have them yet.
 fn make_missing(sender: &mut Sender<'_>, dir: u64) -> Result<()> {
     for dir in sender.places.missing(&sender.pair, dir)? {
         let name = sender.pair.new.name_of_dir(dir)?;
@@ -155,11 +156,11 @@ fn make_in_place(sender: &mut Sender<'_>, number: u64, new: &Facts, name: &Name)
         }
     }
     sender.touch(name.dir)?;
-    if new.kind != FileKind::Symlink { without_inherited(sender, name.dir, new, path) } else { Ok(()) }
+    if new.kind != FileKind::Symlink { remove_inherited(sender, name.dir, new, path) } else { Ok(()) }
 }
 
 /// Removes the inherited attributes of a new node.
-fn without_inherited(sender: &mut Sender<'_>, dir: u64, new: &Facts, path: &[u8]) -> Result<()> {
+fn remove_inherited(sender: &mut Sender<'_>, dir: u64, new: &Facts, path: &[u8]) -> Result<()> {
     let inherited = match sender.inherited.filter(|known| known.dir == dir) {
         Some(known) => known,
         None => {
@@ -205,7 +206,7 @@ fn plain_acl(mode: u32) -> Vec<u8> {
     acl
 }
 
-/// The device number in the encoding of streams, from that on disk: the minor number in the low 20 bits.
+/// Converts a device number on disk, with the minor number in the low 20 bits, to the encoding of streams.
 fn encoded(rdev: u64) -> u64 {
     let (major, minor) = (rdev >> 20, rdev & 0xf_ffff);
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)

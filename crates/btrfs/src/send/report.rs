@@ -108,8 +108,9 @@ fn changes_of(pair: &Pair, changed: &Changed) -> Result<Vec<Change>> {
     let (old, new) = (pair.old_facts(ino)?, pair.new.facts(ino)?);
     let mut found = Vec::new();
     let change = |facts: &Facts, what, names| Change { ino: InodeNo(ino), kind: kind_of(facts.kind), what, names };
+    // The root directory of unrelated subvolumes is still the same place.
     if let (Some(old), Some(new)) = (&old, &new)
-        && old.is_same_as(new)
+        && (ino == ROOT_DIR_INO.0 || old.is_same_as(new))
     {
         found.extend(both(pair, changed, old, new)?.map(|(what, names)| change(new, what, names)));
         return Ok(found);
@@ -149,8 +150,8 @@ fn both(pair: &Pair, changed: &Changed, old: &Facts, new: &Facts) -> Result<Opti
         return Ok(None);
     }
     let path = match pair.new.names(changed.ino)?.first() {
-        Some(name) => path(&pair.new, name)?,
-        None => PathBuf::new(),
+        Some(name) if !is_root => path(&pair.new, name)?,
+        _ => PathBuf::new(),
     };
     Ok(Some((ChangeKind::Changed { path, data, size, metadata }, names)))
 }

@@ -1,11 +1,12 @@
-//! Lists the names of a directory for requests of servers and of the volume by paths.
+//! Lists the names of a directory, for servers and for `vfs::Volume`. Called by `file_system`.
 //!
-//! A position is the index of a name in its directory, which never changes: a listing that continues
-//! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
+//! A position is the index of a name in its directory, which never changes: a listing that continues after it neither
+//! repeats nor misses names that stay. `.` and `..` come before all indices.
 //!
-//! A name that is moved gets a new index at the end. So that a program that renames the files it lists comes to an end,
-//! a listing that takes several requests stops where the directory ended when it began. Servers do not tell which
-//! requests belong together: the latest beginning counts. Called by `file_system`.
+//! A name that is moved gets a new index at the end. So that a program that renames the files it lists does not list
+//! them for ever, a listing that takes several requests stops where the directory ended when it began. Servers do not
+//! tell which requests belong together: if several listings of a directory overlap, the one that began last sets the
+//! end.
 
 use std::ops::Range;
 
@@ -18,16 +19,16 @@ use crate::dir::{Found, Stored};
 use crate::error::{CallerError, Result};
 use crate::inode::Inode;
 
-/// Position behind `.`.
+/// Position after `.`.
 const BEHIND_DOT: u64 = 1;
-/// Position behind `..`: the first index that a name can have.
+/// Position after `..`: the first index that a name can have.
 const BEHIND_DOTS: u64 = 2;
-/// Names read with the first search: a server asks for about as many.
+/// Names read with the first search: about as many as a server asks for.
 const BATCH_NAMES_FIRST: usize = 32;
-/// Names read with one of the searches after it, at most.
+/// Most names read with a later search.
 const BATCH_NAMES_MAX: usize = 512;
 
-/// Names read with one search: in one buffer, one behind the other.
+/// Names read with one search, one after the other in one buffer.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,

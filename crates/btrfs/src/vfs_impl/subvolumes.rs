@@ -1,5 +1,6 @@
-//! Implements the trait `Subvolumes`: makes, deletes and freezes subvolumes of a served volume. Servers call it through
-//! the trait, `control_change` for the ioctl that makes one.
+//! Implements the trait `Subvolumes`: makes and deletes subvolumes of an open volume, and makes them read-only or
+//! writable. `vfs::Volume` calls it through the trait, and so does `remote`'s server, through `access`;
+//! `control_change` calls `add_subvolume` for the ioctl that makes one.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ const SUBVOLUME_PERMISSIONS: u32 = 0o777;
 const UMASK: u32 = 0o022;
 
 impl BtrfsFs {
-    /// As in the kernel: the directory's default access list limits the permission bits but is not inherited, the umask
-    /// applies as well, and the group is the caller's even if the directory has the set-group bit.
+    /// Makes a subvolume as the kernel does: the directory's default access list limits the permission bits but is not
+    /// inherited, the umask applies as well, and the group is the caller's even if the directory has the set-group bit.
     pub(super) fn add_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         let wanted = NewNode { kind: NodeKind::Directory, permissions: SUBVOLUME_PERMISSIONS, ..NewNode::default() };
         let inherited = self.inherited(dir, &wanted)?;
@@ -43,24 +44,27 @@ impl BtrfsFs {
         self.add_subvolume(caller, &dir, name)
     }
 
-    /// The subvolume with this root node.
-    fn rooted(&self, root: NodeId) -> Result<TreeId> {
+    /// The tree of the subvolume whose root node is `root`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another node.
+    fn tree_of_root(&self, root: NodeId) -> Result<TreeId> {
         let inode = self.inode(root)?;
         if inode.is_subvolume_root() { Ok(inode.tree_id()) } else { Err(CallerError::InvalidArgument.into()) }
     }
 
     fn mode_of(&self, root: NodeId) -> Result<SnapshotMode> {
-        let is_read_only = self.core().root(self.rooted(root)?)?.is_read_only();
+        let is_read_only = self.core().root(self.tree_of_root(root)?)?.is_read_only();
         Ok(if is_read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite })
     }
 
     fn forget_sender(&self, root: NodeId) -> Result<()> {
         let nothing = Received { uuid: [0; 16], sent: Generation(0) };
-        subvol::note_received(self.namespace(), self.rooted(root)?, &nothing, Timespec::default()).map(drop)
+        subvol::note_received(self.namespace(), self.tree_of_root(root)?, &nothing, Timespec::default()).map(drop)
     }
 
     fn new_snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Result<()> {
-        let source = self.rooted(source)?;
+        let source = self.tree_of_root(source)?;
         let dir = self.live_inode(parent)?;
         subvol::snapshot(self.namespace(), source, &dir, name, mode)?;
         self.sync_marked(&dir)
@@ -106,7 +110,7 @@ impl Subvolumes for BtrfsFs {
     }
 
     fn delete_root(&self, parent: NodeId, name: &[u8], root: NodeId) -> Answer<()> {
-        let deleted = self.rooted(root).and_then(|wanted| self.delete_subvolume(parent, name, |id| id == wanted));
+        let deleted = self.tree_of_root(root).and_then(|wanted| self.delete_subvolume(parent, name, |id| id == wanted));
         self.answer(deleted)
     }
 
@@ -116,7 +120,7 @@ impl Subvolumes for BtrfsFs {
 
     fn set_mode(&self, root: NodeId, mode: SnapshotMode) -> Answer<()> {
         let is_read_only = mode == SnapshotMode::ReadOnly;
-        let set = self.rooted(root).and_then(|id| subvol::set_read_only(self.namespace(), id, is_read_only));
+        let set = self.tree_of_root(root).and_then(|id| subvol::set_read_only(self.namespace(), id, is_read_only));
         self.answer(set)
     }
 
@@ -125,7 +129,7 @@ impl Subvolumes for BtrfsFs {
     }
 
     fn set_default(&self, root: NodeId) -> Answer<()> {
-        let set = self.rooted(root).and_then(|id| subvol::set_default_subvolume(self.namespace(), id));
+        let set = self.tree_of_root(root).and_then(|id| subvol::set_default_subvolume(self.namespace(), id));
         self.answer(set)
     }
 

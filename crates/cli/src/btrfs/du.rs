@@ -1,5 +1,5 @@
-//! `spinney du` shows how much of files is shared with others, in an image or, asked of the server, on a mount. Called
-//! by `args`.
+//! `spinney du` shows how many bytes of files are shared with other files, in an image or on a mount, where it asks the
+//! mount's server. Called by `args`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write as _};
@@ -98,7 +98,7 @@ struct Seen {
     shared: Ranges,
 }
 
-/// Ranges of addresses that do not touch, by their starts.
+/// Ranges of addresses that neither overlap nor touch: from start to end.
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -228,7 +228,7 @@ fn row(path: &Path, sum: Sum, set_shared_bytes: Option<u64>) -> Row {
     }
 }
 
-/// Ignores that a file of a mount was removed after it was listed.
+/// Turns the error for a file that is not there into `None`: on a mount, it may have been removed after it was listed.
 fn ignoring_gone<T>(found: Result<T>) -> Result<Option<T>> {
     let is_gone = |error: &Error| {
         error
@@ -243,7 +243,7 @@ fn ignoring_gone<T>(found: Result<T>) -> Result<Option<T>> {
 }
 
 impl Place {
-    /// The path as it is shown, and as the other functions take it.
+    /// The path as the report shows it and as the other functions take it: on a mount, below its directory.
     fn path_of(&self, path: &Path) -> PathBuf {
         match self {
             Self::Image(_) => path.to_owned(),
@@ -303,7 +303,7 @@ impl Place {
         Ok(Open { path, rest, sum: Sum::default() })
     }
 
-    /// Extents of a regular file; `None` if it was counted under another name.
+    /// Adds up the extents of a regular file; `None` if it was counted under another name.
     fn file(&self, path: &Path, seen: &mut Seen) -> Result<Option<Sum>> {
         let mut sum = Sum::default();
         let mut from = Some(0);

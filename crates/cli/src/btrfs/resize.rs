@@ -1,5 +1,5 @@
-//! `spinney resize` makes an image, or a mounted file system, larger or smaller. Called by `args`; of a mount the
-//! server does the work, asked through `server_report`.
+//! `spinney resize` makes an image, or a mounted file system, larger or smaller. Called by `args`. For a mount it
+//! orders the server of the mount to do the work, through `server_report`.
 
 use std::error::Error as StdError;
 use std::io::Write as _;
@@ -29,10 +29,10 @@ use crate::commands::output::Output;
     "To change the size of a mounted image, name the directory of the mount.\n\n",
     "Examples:\n",
     "  spinney resize 4G site.img\n",
-    "  spinney resize +512M site.img               so much more; -512M so much less\n",
-    "  spinney resize min site.img                 as small as it can be, with what lies in it moved together\n",
+    "  spinney resize +512M site.img               512 MiB larger; -512M: 512 MiB smaller\n",
+    "  spinney resize min site.img                 as small as possible: data is moved to the front\n",
     "  spinney resize max /dev/vdb1                as large as the disk, or the file, is\n",
-    "  spinney resize +1G ./mnt                    of a mount, while it is in use\n",
+    "  spinney resize +1G ./mnt                    a mounted file system, while it is in use\n",
     "  spinney resize --json min site.img | jq .total_bytes"
 ))]
 pub(crate) struct Resize {
@@ -116,7 +116,7 @@ impl Resize {
         };
         server_report::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
             Errno::BUSY => Some(server_report::refusal(dir, "a balance, or another change of its size, is under way")),
-            Errno::NOSPC => Some(no_room(&dir.display().to_string(), &word)),
+            Errno::NOSPC => Some(no_room(&dir.display().to_string(), word.parse().ok())),
             _ => None,
         })?;
         Ok((before, size()?))
@@ -131,7 +131,7 @@ impl Resize {
         }
     }
 
-    /// Adds how much space is missing.
+    /// Explains why the size could not be changed; for lack of space, with the requested size.
     fn explain(&self, error: spinney::vfs::Error, wanted: spinney::vfs::Size) -> Error {
         let is_full = error.blame() == spinney::vfs::Blame::Space;
         let error = Error::from(error);
@@ -146,7 +146,7 @@ impl Resize {
         }
         match wanted {
             spinney::vfs::Size::Bytes(bytes) if is_full => {
-                no_room(&names::escaped(self.image.image.as_os_str().as_bytes()), &bytes.to_string())
+                no_room(&names::escaped(self.image.image.as_os_str().as_bytes()), Some(bytes))
             }
             spinney::vfs::Size::Bytes(_) | spinney::vfs::Size::Least => error,
         }
@@ -157,7 +157,7 @@ impl Resize {
         let name = names::escaped(self.image.image.as_os_str().as_bytes());
         let Some(wanted) = wanted else {
             let has = human::bytes(before);
-            let text = format!("{name}: it has {has} ({before} bytes), which cannot change by so much");
+            let text = format!("{name}: its size of {has} ({before} bytes) cannot change by so much");
             return Err(Failure::usage(text).into());
         };
         if i64::try_from(wanted).is_err() {
@@ -167,9 +167,14 @@ impl Resize {
     }
 }
 
-fn no_room(name: &str, bytes: &str) -> Error {
-    let text =
-        format!("{name}: cannot have {bytes} bytes: not enough free space below that size for the data beyond it");
+/// The failure of a change to this many bytes, or to the least or the largest size.
+fn no_room(name: &str, bytes: Option<u64>) -> Error {
+    let text = match bytes {
+        Some(bytes) => {
+            format!("{name}: cannot have {bytes} bytes: not enough free space below that size for the data beyond it")
+        }
+        None => format!("{name}: its size cannot change: not enough free space to move data"),
+    };
     Failure::new(Status::NoSpace, text).into()
 }
 

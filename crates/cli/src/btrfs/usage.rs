@@ -44,14 +44,14 @@ struct Report {
     used_bytes: u64,
     /// Estimated bytes of file data that still fit.
     free_bytes: u64,
-    /// The same, if unallocated space is stored with the most copies of any profile in use.
+    /// The same, if the unallocated space is used with the profile of data or metadata, whichever stores more copies.
     free_min_bytes: u64,
     /// Bytes on the devices per hundred bytes of data.
     data_percent: u64,
     metadata_percent: u64,
     /// Global reserve, so that files of a full volume can still be deleted.
     global_reserve_bytes: u64,
-    /// Freed bytes held back for open views of earlier states.
+    /// Freed bytes that cannot be used again yet, because open views of earlier states need them.
     held_bytes: u64,
     has_multiple_profiles: bool,
     groups: Vec<Group>,
@@ -137,7 +137,7 @@ fn percent_on_devices(groups: &[GroupUsage], kind: BlockGroupFlags) -> u64 {
     on_devices.saturating_mul(100).checked_div(all).unwrap_or(100)
 }
 
-/// Logical bytes that fit into `bytes` of a device, where a hundred take `percent`.
+/// Logical bytes that fit into `bytes` bytes of a device, if a hundred logical bytes take `percent` bytes there.
 fn share(bytes: u64, percent: u64) -> u64 {
     let fits = u128::from(bytes) * 100 / u128::from(percent.max(1));
     u64::try_from(fits).unwrap_or(u64::MAX)

@@ -342,7 +342,7 @@ impl Filling<'_> {
         targets
     }
 
-    /// How files of an image or a mount are copied.
+    /// The options for copies from an image or a mount.
     fn settings(&self, is_within: bool, is_own: bool) -> (Options, VolumeSinkOptions) {
         let Allowed { devices, setid } = self.cp.trust.allowed(is_own);
         let owner = self.is_user.then(maker);
@@ -363,7 +363,7 @@ impl Filling<'_> {
         (Options { rules, ..Options::default() }, volume_options)
     }
 
-    /// From an image or a mount.
+    /// Copies from an image or a mount.
     fn copy_between(
         &self,
         FromTo { volume: from, paths, to }: FromTo<'_>,
@@ -397,7 +397,7 @@ impl Filling<'_> {
         Ok(targets)
     }
 
-    /// From this machine, as `put` does.
+    /// Copies from this machine, as `put` does.
     fn copy_in(&self, paths: &[PathBuf], dest: Dest<'_>, report: &mut Report) -> Result<Vec<PathBuf>> {
         for path in paths {
             let is_dir = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());

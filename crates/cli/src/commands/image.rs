@@ -1,5 +1,5 @@
-//! Opens the image that a command names, or finds the mount that has it open. Nearly all commands have its `ImageArgs`
-//! or `ReadArgs` as their first argument.
+//! Opens the image that a command names or, if the argument is a directory of a mount, connects to the server of the
+//! mount. Nearly all commands have its `ImageArgs` or `ReadArgs` as their first argument; `explain` words the failures.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -76,17 +76,17 @@ impl ReadArgs {
     /// As [`ImageArgs::mounted_dir`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`ImageArgs::mounted_dir`], and for options that choose a state of an image.
     pub(crate) fn mounted_dir(&self) -> Result<Option<PathBuf>> {
         let dir = self.image.mounted_dir()?;
         if dir.is_some() && (self.nologreplay || self.generation.is_some()) {
-            let text = "--nologreplay and --generation choose a state of an image; a mount shows only its own";
+            let text = "--nologreplay and --generation choose a state of an image; a mount shows only its own state";
             return Err(Failure::usage(text).into());
         }
         Ok(dir)
     }
 
-    /// As [`ReadArgs::open_read_only`]; with the volume of the format.
+    /// As [`ReadArgs::open_read_only`]; the result also has the volume with the functions of its format.
     pub(crate) fn open(&self) -> Result<Opened> {
         self.image.open_as(&self.request())
     }
@@ -149,7 +149,7 @@ fn is_trusted(uid: u32) -> bool {
 }
 
 impl ImageArgs {
-    /// True if options restrict the image.
+    /// True if the command has options that apply only to images: subvolume, superblock, devices.
     pub(crate) fn has_options(&self) -> bool {
         self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() || !self.device.is_empty()
     }
@@ -165,7 +165,7 @@ impl ImageArgs {
             return Ok(None);
         }
         if mounts::of(&found)?.is_none() {
-            return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
+            return Err(Failure::refused(format!("{}: a directory, but in no mount of spinney", dir.display())).into());
         }
         if self.has_options() {
             let text = "--subvolume, --subvolume-id, --super and --device apply to images, not to a mount";
@@ -216,7 +216,7 @@ impl ImageArgs {
 /// The server of the mount that contains the directory `dir`, and the path of `dir` in the volume.
 ///
 /// # Errors
-/// If it takes no commands; the system's.
+/// If the server takes no commands; errors of the operating system.
 pub(crate) fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
     let remote = connect_to(dir)?;
     let real = dir.canonicalize()?;
@@ -230,17 +230,17 @@ pub(crate) fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
 /// The image of the mount that contains the directory `dir`.
 ///
 /// # Errors
-/// If the directory is in no mount of this program; the system's.
+/// If the directory is in no mount of this program; errors of the operating system.
 pub(crate) fn served_image(dir: &Path) -> Result<PathBuf> {
     let row = mounts::of(&std::fs::metadata(dir)?)?;
-    Ok(row.with_context(|| format!("{}: a directory, and of no mount of spinney", dir.display()))?.image())
+    Ok(row.with_context(|| format!("{}: a directory, but in no mount of spinney", dir.display()))?.image())
 }
 
 /// The kernel's mount of a file-system type that contains the directory `path`, or that may write to the image at
 /// `path`.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the operating system.
 pub(crate) fn kernel_mount(path: &Path, kind: &str) -> Result<Option<PathBuf>> {
     for locator in Locator::parse_list(path)? {
         let Some(path) = locator.path() else { continue };
@@ -260,12 +260,12 @@ fn connect_to(dir: &Path) -> Result<Remote> {
     let shown = dir.display();
     let remote = connect(dir).with_context(|| shown.to_string())?;
     remote.ok_or_else(|| {
-        let text = "of a mount that takes no commands: it was made with `idmap`, or by an older version";
+        let text = "in a mount that takes no commands: it was mounted with `idmap`, or by an older version";
         Failure::refused(format!("{shown}: a directory {text}")).into()
     })
 }
 
-/// A directory of a mount, opened through the mount's server.
+/// Opens the volume of a mount, through the mount's server.
 fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     let shown = dir.display();
     if request.own.iter().any(|(name, _)| ["compress", "nologreplay"].contains(&name.as_str())) {
@@ -279,10 +279,10 @@ fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
     Ok(Opened { volume: Files::new(Arc::new(remote)), own: None })
 }
 
-/// The devices that a command names.
+/// Opens the devices that a command names.
 ///
 /// # Errors
-/// The host's.
+/// Errors of the operating system, and of names that are not valid.
 pub(crate) fn open_devices(image: &ImageArgs, request: &VolumeOptions) -> Result<Devices> {
     let access = Access { read_only: request.read_only, ..Access::default() };
     let open = |locator: &Locator| Ok(watched(spinney::blockdev::open(locator, access)?));
@@ -311,13 +311,14 @@ fn open_on(devices: Devices, request: &VolumeOptions) -> Result<Opened> {
 /// An opened image, or a mount in its place.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// The volume by paths.
+    /// The volume, whose files are used by their paths.
     pub(crate) volume: Files,
-    /// The volume itself; `None` for a mount.
+    /// The volume with the functions of its format; `None` for a mount.
     pub(crate) own: Option<Volume>,
 }
 
-/// Adds the name of the image to the failure of opening it, and the kind of the file if it is no image of ours.
+/// Adds the name of the image to the failure of opening it and, if it is not an image of a known format, the kind of
+/// the file.
 pub(crate) fn explain(path: &Path, error: Error) -> Error {
     let error = if error.to_string().contains(&*path.to_string_lossy()) {
         error
@@ -364,7 +365,7 @@ fn busy(path: &Path, devices: &[Locator], error: Error) -> Error {
     Failure::new(Status::Busy, format!("{}: {}", one_line(&error), holders.join(", "))).into()
 }
 
-/// Reports that a file is no image, and the kind of file that it looks like.
+/// Reports that a file is not an image, and which kind of file it looks like.
 fn no_image(path: &Path, part: &Locator, error: Error) -> Error {
     let (path, known) = (path.display(), format::format_names());
     let looks = match format::look(part) {
@@ -377,7 +378,7 @@ fn no_image(path: &Path, part: &Locator, error: Error) -> Error {
     Failure::new(Status::Corrupt, format!("{path}: no {known} image: {looks}")).into()
 }
 
-/// Adds remedies to the failure of opening an image.
+/// Adds the remedies that the formats suggest to the failure of opening an image.
 fn with_remedies(image: &Locator, error: Error) -> Error {
     let Ok(device) = spinney::blockdev::open(image, Access::READ) else { return error };
     let devices: [Arc<dyn Device>; 1] = [device];

@@ -1,8 +1,9 @@
 //! Writes names of files, which are bytes and need not be text, to the terminal and into JSON. All reports call it.
 //!
-//! On a terminal, bytes that are not printable text are escaped (`\n`, `\x1b`), so that no image
-//! can speak to the terminal; a backslash is doubled. Into a pipe or file names go unchanged. In
-//! JSON a name is a string; a name that is not UTF-8 has its bytes, in hex, in a field beside it.
+//! On a terminal, bytes that are not printable text are escaped (`\n`, `\x1b`), so that no name in
+//! an image can send control sequences to it; a backslash is doubled. Into a pipe or a file, names
+//! are written unchanged. In JSON a name is a string; if it is not UTF-8, a second field has its
+//! bytes in hex.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -27,7 +28,7 @@ pub(crate) fn escaped_text(text: &str) -> Cow<'_, str> {
 }
 
 fn needs_escape(c: char) -> bool {
-    // The last two ranges are the marks that change the direction of writing.
+    // The listed characters change the direction of writing.
     c.is_control()
         || c == '\\'
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(escaped(b"plain name"), "plain name");
         assert_eq!(escaped("gr\u{fc}n".as_bytes()), "gr\u{fc}n");
         assert_eq!(escaped(b"a\x1b[2Jb\n"), "a\\x1b[2Jb\\n");

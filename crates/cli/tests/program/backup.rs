@@ -243,7 +243,7 @@ fn what_makes_no_sense_is_told() {
         ("backup a.img /home nothing", 1, "nothing"),
         ("backup --keep never=1 a.img /home b.img", 2, "never=1"),
         ("backup --name a/b a.img /home b.img", 2, "a/b"),
-        ("backup src /home b.img", 1, "a directory, and of no mount"),
+        ("backup src /home b.img", 1, "a directory, but in no mount"),
         ("backup a.img /home/sub b.img", 1, "/home/sub"),
         ("restore b.img a.img /back", 1, "no states"),
         ("restore --state home.x b.img a.img /back", 1, "no state home.x"),

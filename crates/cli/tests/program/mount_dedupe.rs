@@ -62,7 +62,7 @@ fn what_cannot_be_shared_is_told() {
         ("dedupe mnt /", 1, "-r includes its contents"),
         ("dedupe mnt /../one", 1, "without .."),
         ("dedupe mnt none", 1, "No such file"),
-        ("dedupe -r plain /", 1, "of no mount of spinney"),
+        ("dedupe -r plain /", 1, "in no mount of spinney"),
         ("dedupe -r --super 1 mnt /", 2, "--super"),
     ] {
         let run = mounted.bench.run(line);

@@ -1,6 +1,6 @@
-//! File handles: a number that finds a file again without its name, as NFS servers and backup programs use them.
+//! Tests file handles on a mount: numbers by which NFS servers and backup programs find a file without its name.
 //!
-//! Only root may open by handle; otherwise these tests say so and pass.
+//! Only root may open files by handle; without root these tests print SKIPPED and pass.
 
 use std::fs;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn a_handle_finds_its_file_after_the_cache_is_dropped() {
         assert_eq!(opened(&dir, &handles), expected(&dir), "{options}, forgotten");
         let refused = opened_as("open-as-stranger", &dir, &handles[..1]);
         assert_eq!(refused, ["EPERM"]);
-        // Independent of its name.
+        // The handle does not depend on the file's name.
         fs::rename(dir.join("file"), dir.join("dir/moved")).unwrap();
         drop_caches();
         assert_eq!(opened(&dir, &handles[..1]), ["one"], "{options}, moved");
@@ -190,7 +190,7 @@ fn a_handle_of_a_file_that_is_gone_is_stale() {
         // New files get the numbers that have become free.
         fs::write(dir.join("new"), "not this").unwrap();
         fs::write(dir.join("newer"), "nor this").unwrap();
-        assert_eq!(inos(&["new", "newer"]), before, "the test does not test");
+        assert_eq!(inos(&["new", "newer"]), before, "the new files did not get the freed inode numbers");
         drop_caches();
         assert_eq!(opened(&dir, &found[1..4]), stale, "{options}, numbers used again");
         assert_eq!(opened(&dir, &found[..1]), ["kept"]);

@@ -50,7 +50,7 @@ fn a_mount_says_what_it_is_and_takes_a_name() {
     let state = bench.run("info --nologreplay mnt");
     assert!(state.status == 2 && state.err.contains("a mount shows only its own"), "{}", state.err);
     let other = bench.run("info .");
-    assert!(other.status != 0 && other.err.contains("of no mount"), "{}", other.err);
+    assert!(other.status != 0 && other.err.contains("in no mount"), "{}", other.err);
     mounted.unmount();
     assert_eq!(bench.ok("label a.img"), "Other\n");
     let after = bench.json("info --json a.img");

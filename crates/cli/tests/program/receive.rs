@@ -117,7 +117,7 @@ fn arguments_that_make_no_sense_are_told() {
     assert_eq!(bench.run("receive -f a.stream").status, 2);
     let run = bench.run("receive -f a.stream .");
     assert_eq!(run.status, 1, "{}", run.err);
-    assert!(run.err.contains("of no mount"), "{}", run.err);
+    assert!(run.err.contains("in no mount"), "{}", run.err);
     assert_eq!(bench.run("receive -f a.stream a.img /nowhere").status, 1);
     assert_eq!(bench.run("receive -f missing a.img").status, 1);
 }

@@ -55,6 +55,10 @@ fn diff_says_what_became_of_names() {
     assert_eq!(report[0]["names"][0]["old"]["path"], "a.txt");
     assert_eq!(report[1]["change"], "added");
     assert_eq!(report[1]["path"], "new");
+    // Of unrelated subvolumes, too, the root directory is the same place.
+    bench.ok("subvolume create a.img /else");
+    let unrelated = bench.ok("diff a.img /one /else");
+    assert!(unrelated.contains("- a.txt\n") && !unrelated.contains(".."), "{unrelated}");
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests compression and decompression with each codec: round trips, limits, and damaged or foreign streams.
+
 #![allow(clippy::as_conversions, reason = "tests")]
 use super::*;
 
@@ -127,7 +129,7 @@ fn longer_streams_end_with_a_regular_extent() {
     );
 }
 
-/// The part of an extent that the kernel's rules allow to be read.
+/// True if kernels read an extent of `wanted` bytes whose stream decompresses to `stream` bytes.
 fn is_read(codec: CompressionType, layout: Layout, (stream, wanted): (usize, usize)) -> bool {
     match layout {
         Layout::Regular => true,
@@ -181,7 +183,7 @@ fn an_inline_extent_of_lzo_is_one_segment_that_fills_its_item() {
         for change in [1, 255] {
             let mut bad = packed.clone();
             bad[at] = bad[at].wrapping_add(change);
-            assert!(!read(&bad), "the length at {at} says another");
+            assert!(!read(&bad), "a wrong length at {at} was accepted");
         }
     }
 }
@@ -203,7 +205,7 @@ fn truncated_and_mutated_streams_end_in_bytes_or_an_error() {
         for len in [1, 100, 4096, 20_000] {
             let data = sample(&mut random, len);
             let packed = compress(codec, &data, &options(0)).unwrap().unwrap();
-            // Nothing reads the Adler-32 behind a stream of zlib.
+            // The decoder ignores the Adler-32 behind a zlib stream.
             let end = packed.len() - if codec == CompressionType::Zlib { 4 } else { 0 };
             for cut in 0..end.min(600) {
                 let found = decompress(codec, &packed[..cut], Form::inline(SECTOR), len);

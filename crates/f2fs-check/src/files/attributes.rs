@@ -10,7 +10,7 @@ use crate::code::Code;
 use crate::finding::Place;
 
 impl Walk<'_, '_> {
-    /// Looks at the attributes of an inode, and returns their bytes.
+    /// Checks the attributes of an inode, counts the block of their node, and returns their bytes.
     pub(super) fn attributes(&mut self, file: &mut File, entered: &Entered) -> Vec<u8> {
         let ino = file.inode.ino();
         let mut bytes = file.inode.inline_xattrs(&entered.block).to_vec();

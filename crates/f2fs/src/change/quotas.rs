@@ -1,7 +1,7 @@
-//! Updates quota files: a commit adds the changes since the last one. Called by `commit`.
+//! Updates the quota files: adds the growth of each user, group and project since the last commit. Called by `commit`.
 //!
 //! If they cannot be updated (one is damaged, or there is no space), the checkpoint marks them as wrong, as the
-//! kernel's does, and they are not updated until `fsck.f2fs` has counted again. Files can still be changed.
+//! kernel does, and no commit updates them until `fsck.f2fs` has counted again. Files can still be changed.
 
 #![expect(clippy::arithmetic_side_effects, reason = "counts of blocks, bounded by the superblock")]
 
@@ -19,11 +19,11 @@ use crate::error::{CallerError, Error, Result};
 use crate::quotas;
 use crate::write_volume::WriteVolume;
 
-/// Pages that an entry may take: of its leaf, and of new blocks above.
+/// Most pages that one entry may change: the page of its leaf, and pages of new blocks above it in the quota tree.
 const PAGES_PER_ENTRY: u64 = 3;
 
 /// Growth of each user, group or project: inodes and blocks.
-type More = BTreeMap<u32, (i64, i64)>;
+type Growth = BTreeMap<u32, (i64, i64)>;
 
 /// A quota file being updated.
 struct Changing<'a> {
@@ -75,14 +75,15 @@ pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     if files.is_empty() {
         return Ok(());
     }
-    let mores = changed_charges(volume)?;
+    let growths = changed_charges(volume)?;
     for (index, kind, ino) in files {
-        let more: More = mores.iter().flat_map(|all| all.get(index)).flatten().map(|(id, more)| (*id, *more)).collect();
+        let more: Growth =
+            growths.iter().flat_map(|all| all.get(index)).flatten().map(|(id, more)| (*id, *more)).collect();
         match add_to(volume, kind, ino, &more) {
             Ok(()) => {}
             Err(error @ (Error::Io(_) | Error::Poisoned { .. } | Error::Bug(_))) => return Err(error),
             Err(error) => {
-                tracing::warn!("quotas are not counted any more, until fsck.f2fs has counted anew: {error}");
+                tracing::warn!("the quota files are not updated until fsck.f2fs has counted again: {error}");
                 volume.charges.give_up();
                 return Ok(());
             }
@@ -91,10 +92,10 @@ pub(super) fn count(volume: &mut WriteVolume) -> Result<()> {
     Ok(())
 }
 
-/// The growth of each user, group and project since the last commit; `None` without a change.
-fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[More; 3]>> {
+/// The growth of each user, group and project since the last commit; `None` if nothing changed.
+fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[Growth; 3]>> {
     let before = volume.charges.take();
-    let mut mores: [More; 3] = Default::default();
+    let mut growths: [Growth; 3] = Default::default();
     for (ino, was) in before {
         let is = match volume.inode(ino) {
             Ok(node) => Some(Charge::of(&node.inode, volume.features())),
@@ -107,17 +108,17 @@ fn changed_charges(volume: &mut WriteVolume) -> Result<Option<[More; 3]>> {
         for (charge, sign) in [(was, -1), (is, 1)] {
             let Some(charge) = charge else { continue };
             let blocks = i64::try_from(charge.blocks).unwrap_or(i64::MAX);
-            for (more, owner) in mores.iter_mut().zip(charge.owners) {
+            for (more, owner) in growths.iter_mut().zip(charge.owners) {
                 let (inodes, space) = more.entry(owner).or_default();
                 (*inodes, *space) = (inodes.saturating_add(sign), space.saturating_add(sign.saturating_mul(blocks)));
             }
         }
     }
-    mores.iter_mut().for_each(|more| more.retain(|_, more| *more != (0, 0)));
-    Ok(Some(mores).filter(|mores| mores.iter().any(|more| !more.is_empty())))
+    growths.iter_mut().for_each(|more| more.retain(|_, more| *more != (0, 0)));
+    Ok(Some(growths).filter(|growths| growths.iter().any(|more| !more.is_empty())))
 }
 
-fn add_to(volume: &mut WriteVolume, kind: QuotaKind, ino: Nid, more: &More) -> Result<()> {
+fn add_to(volume: &mut WriteVolume, kind: QuotaKind, ino: Nid, more: &Growth) -> Result<()> {
     if more.is_empty() {
         return Ok(());
     }

@@ -11,7 +11,7 @@
 //! - `free_runs`: runs of free blocks, for discards
 //! - `victim`: the section that the cleaner empties
 //!
-//! Failure: an address outside the main area is damage. Caller: `space`.
+//! Failure: an address outside the main area is damage. Callers: `space`, and `change` (open, commit, clean).
 
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of segments and blocks, bounded by the superblock")]
 
@@ -37,7 +37,9 @@ const MAP_BYTES: usize = 64;
 /// A segment.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
+    /// Blocks in use.
     map: [u8; MAP_BYTES],
+    /// Blocks that cannot be written: in use at the last checkpoint, or written or reserved since.
     kept: [u8; MAP_BYTES],
     valid: u16,
     /// Blocks in the map `kept`, which has all blocks in use and more.
@@ -274,7 +276,7 @@ impl Segments {
         }
     }
 
-    /// Lists a segment with holes, unless a log writes to it or it comes free as a whole.
+    /// Lists a segment with holes, unless a log writes to it or the next checkpoint frees its section.
     fn list_holes(&mut self, number: u32) {
         let is_away = self.open.contains(&number) || self.cleaned.contains(&(number / self.per_section));
         let Some(segment) = self.list.get_mut(usize_from(number)) else { return };
@@ -354,8 +356,8 @@ impl Segments {
         self.changed.iter().copied().collect()
     }
 
-    /// Notes a checkpoint with all changes. Blocks that only the one before needed are free now; they are passed to
-    /// `freed`, neighbours together.
+    /// Notes a checkpoint with all changes. Blocks kept only for the previous checkpoint are free now; `freed`
+    /// gets them, neighbours as one run.
     pub(crate) fn committed(&mut self, mut freed: impl FnMut(FreeRun)) {
         let mut open: Option<FreeRun> = None;
         for number in std::mem::take(&mut self.changed) {

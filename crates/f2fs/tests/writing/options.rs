@@ -1,4 +1,4 @@
-//! Effects of mount options on writing.
+//! Tests that the mount options active_logs, fsync_mode and inline_* change how a volume is written.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Bench {
         Self::open(image, options)
     }
 
-    /// Writes a file and syncs it; true if that made no checkpoint.
+    /// Writes a file and syncs it; true if the sync made no checkpoint.
     fn put_synced(&self, name: &str) -> bool {
         let file = FileOptions::new().write(true).create(true).open(&self.volume, name).unwrap();
         file.write_at(name.repeat(3000).as_bytes(), 0).unwrap();
@@ -32,8 +32,8 @@ impl Bench {
         }
     }
 
-    /// The volume in the present image, opened separately.
-    fn as_cut_off(&self) -> Volume {
+    /// Opens a copy of the present image: the state that a kill of the program would leave.
+    fn open_copy(&self) -> Volume {
         let copy = NamedTempFile::new().unwrap();
         std::fs::copy(self.image.path(), copy.path()).unwrap();
         Volume::new(Arc::new(OpenOptions::new().open(device(copy.path())).unwrap()))
@@ -77,16 +77,16 @@ fn blocks_go_to_fewer_logs_and_are_found() {
 }
 
 #[test]
-fn a_strict_fsync_takes_names_that_are_gone_with_it() {
+fn a_strict_fsync_makes_a_checkpoint_after_a_rename() {
     for (fsync_mode, by_nodes) in [(FsyncMode::Posix, true), (FsyncMode::Strict, false)] {
         let bench = Bench::new(WITH_EXTRA, OpenOptions::new().fsync_mode(fsync_mode));
         bench.volume.create_dir("d").unwrap();
         bench.volume.write("d/old", "old").unwrap();
         bench.volume.sync().unwrap();
-        assert!(bench.put_synced("d/first"), "nothing is gone");
+        assert!(bench.put_synced("d/first"), "no name was removed yet");
         bench.volume.rename("d/old", "d/older").unwrap();
         assert_eq!(bench.put_synced("d/second"), by_nodes, "{fsync_mode:?}");
-        let shown = bench.as_cut_off();
+        let shown = bench.open_copy();
         assert_eq!(shown.read("d/older").is_ok(), !by_nodes);
         Bench::assert_has(&shown, &["d/first".to_owned(), "d/second".to_owned()]);
         bench.close();
@@ -102,8 +102,8 @@ fn without_barriers_an_fsync_does_not_wait_for_the_disk() {
         let before = bench.device.counts().flushes;
         assert!(bench.put_synced("second"));
         assert_eq!(bench.device.counts().flushes - before, flushes, "{fsync_mode:?}");
-        // Killing a program loses nothing.
-        let shown = bench.as_cut_off();
+        // A kill of the program loses nothing: the kernel has the data.
+        let shown = bench.open_copy();
         Bench::assert_has(&shown, &["second".to_owned()]);
         let before = bench.device.counts().flushes;
         bench.volume.sync().unwrap();
@@ -113,7 +113,7 @@ fn without_barriers_an_fsync_does_not_wait_for_the_disk() {
 }
 
 #[test]
-fn new_inodes_keep_inline_what_they_are_told_to() {
+fn inline_options_apply_to_new_inodes() {
     for features in [WITH_EXTRA, Features::empty()] {
         for is_inline in [true, false] {
             let options = OpenOptions::new().inline_data(is_inline).inline_dentry(is_inline).inline_xattr(is_inline);

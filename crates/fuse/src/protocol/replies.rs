@@ -1,5 +1,5 @@
-//! Defines the structures of replies and notifications to the kernel, as in linux/fuse.h, protocol 7.45. `session` and
-//! `notify` fill them.
+//! Defines the structures of replies and notifications to the kernel, as in linux/fuse.h, protocol 7.45. `session`,
+//! `notify`, `init` and `transport` fill them.
 
 use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -79,7 +79,7 @@ reply! {
         dev_minor: u32,
         spare2: [u64; 14],
     }
-    /// The same, and how long they may be cached.
+    /// Attributes as of `statx`, and how long they may be cached.
     StatxOut, 288 {
         attr_valid: u64,
         attr_valid_nsec: u32,

@@ -3,23 +3,25 @@
 //!
 //! A lock belongs to a [`Class`]: that of its rank, or a narrower one that its owner names. The feature
 //! `lock-statistics` builds the statistics in; without it a class has no size, nothing is counted, and [`rows`] is
-//! empty. With it nothing is counted either until [`measure`] names classes.
+//! empty. With it nothing is counted either until a call of [`measure`], which chooses the classes.
 //!
 //! ```text
 //! acquisitions   times a lock was taken; a thread that wakes up at a condition variable takes it again
 //! shared         those of them that readers made
 //! contended      those of them that found the lock taken
 //! wait           how long these waited
-//! hold           how long guards lived, up to where they let go
+//! hold           how long guards held the locks
 //! transfers      acquisitions by another thread than the one that had the same lock before: on a machine with many
 //!                processors, each is a cache line that moves
 //! ```
 //!
-//! Invariants: counts are exact; times have the cost of a clock in them, some 30 ns each, and a lock that is measured
-//! is held longer by that. Transfers are per lock, not per class. The list of classes has a lock of its
-//! own, taken where the first lock of a class is made; nothing is taken under it.
+//! Invariants: counts are exact; each time includes some 30 ns for reading the clock, and a measured lock is held
+//! longer by that. A transfer is counted for each lock, not for the class as a whole. The list of classes has a lock of
+//! its own, taken when the first lock of a class is made, and by [`measure`], [`reset`] and [`rows`]; no other lock is
+//! taken under it.
 //!
-//! Failure: none. Callers: [`crate::locks`], counters that share an atomic, the programs that print the table.
+//! Failure: none. Callers: [`crate::locks`]; the space counters of an engine, whose threads share atomics; and the
+//! `mount` command and `bench`, which print the table.
 
 #[cfg(feature = "lock-statistics")]
 mod counters;
@@ -35,7 +37,7 @@ use std::fmt::Write as _;
 pub use kept::{Class, Watch, measure, reset, rows};
 pub(crate) use kept::{Last, Meter, Timed};
 
-/// First words of [`markdown`], by which a file with such a table is known.
+/// First words of [`markdown`]. By them the `mount` command recognises a file that it may overwrite with a new table.
 pub const MARKDOWN_BEGINS: &str = "| class |";
 /// First words of [`json`].
 pub const JSON_BEGINS: &str = "{\"locks\":[";
@@ -53,7 +55,7 @@ pub struct Row {
     pub contended: u64,
     /// Nanoseconds that threads waited, all together.
     pub wait_ns: u64,
-    /// Nanoseconds that locks were held, all together; readers of the same lock count each.
+    /// Nanoseconds that locks were held, all together; the times of readers that hold a lock together add up.
     pub hold_ns: u64,
     /// Acquisitions by another thread than the one that had that lock before.
     pub transfers: u64,

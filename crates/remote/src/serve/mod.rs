@@ -2,7 +2,7 @@
 //!
 //! A session keeps a list of the nodes and handles of its client, executes calls that [`Permitted`] allows, and reports
 //! changes to [`Watch`]; `subvolumes` has the changes of subvolumes. Failure: a malformed request closes the client's
-//! stream. Callers: the server of a mount.
+//! stream. Caller: the client socket of a mount, in `cli`.
 
 mod subvolumes;
 
@@ -52,9 +52,9 @@ impl std::fmt::Debug for Host {
 enum State {
     /// Requests are executed.
     Serving,
-    /// References of clients are released.
+    /// Requests are refused; sessions that end release the references of their clients.
     Ending,
-    /// Nothing: the file system has ended.
+    /// Requests are refused, and nothing is released any more: the file system has ended.
     Over,
 }
 
@@ -69,7 +69,7 @@ impl Host {
     /// Runs `greet` for a client that is not yet identified, so that [`Host::close`] ends it.
     ///
     /// # Errors
-    /// `ResourceBusy` if there are too many clients; errors of `greet`.
+    /// `ResourceBusy` if there are too many clients or the host is closed; errors of `greet`.
     pub fn greeting<T, E: From<io::Error>>(
         self: &Arc<Self>,
         stream: &UnixStream,
@@ -83,7 +83,7 @@ impl Host {
     /// Serves a client of the user `uid`, on threads of its own.
     ///
     /// # Errors
-    /// `ResourceBusy` if there are too many; the host's.
+    /// `ResourceBusy` if there are too many clients or the host is closed; errors of the system.
     pub fn serve(self: &Arc<Self>, stream: UnixStream, permitted: Permitted, uid: u32) -> io::Result<()> {
         let (host, held) = (Arc::clone(self), Mutex::default());
         let session = Arc::new(Session { host, permitted, held, uid });
@@ -103,8 +103,8 @@ impl Host {
         spawned.map(drop)
     }
 
-    /// No request is carried out any more when this returns, and nothing is given back. No node or opening is held for
-    /// a client, but for one that keeps its stream from ending.
+    /// Ends all streams, and waits for them for a limited time; each session releases what its client holds. Afterwards
+    /// the host executes no request and releases nothing: the references of a client whose stream did not end stay.
     pub fn close(&self) {
         self.streams.close();
         *self.state.write() = State::Ending;
@@ -142,7 +142,7 @@ impl Drop for Session {
     }
 }
 
-/// A stream that a client sent. Anything else could not be shut down, and be waited for without end.
+/// A stream socket that a client sent. Another descriptor could not be shut down, and the server might wait for ever.
 fn stream_of(descriptor: OwnedFd) -> Option<UnixStream> {
     let is_stream = sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(&descriptor) == Ok(SocketType::STREAM);
@@ -170,13 +170,13 @@ impl Session {
         Ok(())
     }
 
-    /// Does something with the file system; `None` where it ends.
+    /// Calls `act` if the host still serves, and keeps it from ending meanwhile; `None` if it does not.
     fn while_serving<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let state = self.host.state.read();
         (*state == State::Serving).then(act)
     }
 
-    /// One more stream of this session.
+    /// Adds a stream to this session.
     fn join(self: &Arc<Self>, other: OwnedFd) -> Reply {
         let Some(other) = stream_of(other) else { return vfs::Error::from(Errno::EINVAL).into() };
         let joined = self.host.add(other, Arc::clone(self));
@@ -267,7 +267,7 @@ impl Session {
     /// Refuses a handle that was not opened for this.
     fn opened(&self, node: NodeId, handle: Handle, wanted: OpenFlags) -> Answer<NodeId> {
         let node = self.known(node)?;
-        // Root may without; a handle of 0 is any.
+        // Root need not have opened the file: it may pass the handle 0.
         if self.uid == 0 && handle == Handle::default() {
             return Ok(node);
         }
@@ -312,7 +312,7 @@ impl Session {
             Request::Open { owner, node, flags } => {
                 let node = self.known(*node)?;
                 if flags.contains(OpenFlags::TRUNCATE) {
-                    // Where it is refused, so is the rest.
+                    // If the user may not do this, `open` fails as well.
                     self.clear_privileges(node).unwrap_or_default();
                 }
                 let handle = fs.open(&caller(*owner), node, *flags)?;
@@ -447,7 +447,7 @@ impl Session {
                 let is_open = |handle: Handle| self.opened(node, handle, OpenFlags::WRITE).is_ok();
                 let handle = changes.handle.filter(|handle| is_open(*handle));
                 if changes.size.is_some() {
-                    // Where it is refused, so is the rest, or takes them away by itself.
+                    // If this fails, `set_attr` fails as well, or clears the privileges itself.
                     self.clear_privileges(node).unwrap_or_default();
                 }
                 let attr = fs.set_attr(&caller(*owner), node, &SetAttr { handle, ..*changes })?;
@@ -530,7 +530,7 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// A file that was opened for appending is appended to.
+    /// The flags of a write, with `APPEND` if the file was opened only for appending.
     fn write_flags(&self, node: NodeId, handle: Handle, asked: WriteFlags) -> WriteFlags {
         let flags = self.held.lock().flags_of(node, handle).unwrap_or(OpenFlags::empty());
         match flags.contains(OpenFlags::WRITE) || !flags.contains(OpenFlags::APPEND) {

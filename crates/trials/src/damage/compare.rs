@@ -1,9 +1,9 @@
 //! Compares `btrfs check` and `spinney check` on each image, and after a repair by either program. Called by `damage`
 //! for `--compare`.
 //!
-//! Both checks judge both repairs. Undoing our repair has to restore the copy to the last byte, and without a repair
-//! the copy must not have changed. Missing mirrors of the superblock are no damage: many images were made without. A
-//! file system with missing devices is in the table but not in the totals.
+//! Both checks run on the result of both repairs. The undo of our repair has to restore the copy to the last byte, and
+//! if nothing was repaired the copy must not have changed. Missing mirrors of the superblock are no damage: many images
+//! were made without them. A file system with missing devices is in the table but not in the totals.
 
 use super::process::{self, Ended, Limits};
 use super::table::{self, Check, Repair, Row, State, Totals, Undo};
@@ -16,11 +16,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Address space of a program: of `btrfs check` too, which keeps all extents in memory.
+/// Most address space of each program, in KiB. `btrfs check` has to fit too, which keeps all extents in memory.
 const MEMORY_KIB_MAX: u64 = 4 << 20;
-/// The code of a mirror of the superblock that cannot be used.
+/// The code with which `spinney check` reports a mirror of the superblock that cannot be used.
 const SUPER_COPY: &str = "super-copy";
-/// Messages of `btrfs check` by class of error, and a word for the class.
+/// Messages of `btrfs check`, each with the name of its class of errors in the table.
 const CLASSES: &[(&str, &str)] = &[
     ("cannot open file system", "cannot open"),
     ("No valid Btrfs found", "no superblock"),
@@ -104,7 +104,7 @@ impl Judges<'_> {
     fn ours(&self, image: &Path) -> Result<Check> {
         let ended = self.run(self.program, &["check", "--quiet", "--json"], image)?;
         let mut found = counts(&report(&ended), "counts");
-        // Mirrors that are only missing are no damage: the image was made so.
+        // Missing mirrors are no damage: the image was made without them.
         let missing = images::missing_mirrors(image)?;
         let mirrors_missing = missing > 0 && found.get(SUPER_COPY) == Some(&missing);
         if mirrors_missing {
@@ -164,7 +164,7 @@ impl Judges<'_> {
     }
 }
 
-/// The JSON output of our command; null if it did not begin.
+/// The JSON that our command printed; null if its output is not JSON.
 fn report(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_default()
 }

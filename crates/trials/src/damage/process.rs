@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Most bytes of output that are kept; the rest is discarded.
+/// Bytes that are kept of each output stream; the rest is discarded.
 const SAID_BYTES_MAX: u64 = 32 << 20;
 
 /// Limits of a program.
@@ -36,7 +36,7 @@ impl Ended {
         self.status.and_then(|status| status.code())
     }
 
-    /// The reason why this outcome is never acceptable: a hang, a panic, a signal.
+    /// The fault, if the program hung, panicked or was ended by a signal, which is never acceptable.
     pub(super) fn fault(&self) -> Option<String> {
         let Some(status) = self.status else { return Some("hangs".to_owned()) };
         if self.err.contains("panicked at") {

@@ -1,5 +1,5 @@
-//! Tests check, scrub, rescue and repair on many small hostile images: the fuzz targets of damaged images, without
-//! nightly and without coverage, in one process. Called by `cargo trials fuzz-images`.
+//! Tests check, scrub, rescue and repair on many small hostile images: as the fuzz targets for damaged images do, but
+//! without nightly Rust and coverage feedback, in one process. Called by `cargo trials fuzz-images`.
 //!
 //! The number of an execution determines its image and operation. An image with a new outcome is kept and mutated
 //! again, so that outcomes multiply: the numbers of an execution are those of its ancestors, and its own. `--only` with
@@ -30,7 +30,7 @@ use execution::{Execution, Kind};
 use pool::Pool;
 use tally::Tally;
 
-/// An execution that takes longer hangs. Measured by polling, since the host may stop for longer.
+/// An execution that takes longer hangs. `progress` counts its polls, since the whole machine may stop for longer.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Most memory of the process, in bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
@@ -89,7 +89,7 @@ struct Shared<'a> {
     is_over: AtomicBool,
 }
 
-/// Runs them.
+/// Runs the executions, and reports failures.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(!options.what.is_empty() && options.threads > 0, "nothing to do");
     let bases = small_bases()?;

@@ -1,13 +1,14 @@
-//! Runs every command of the README and of the guide by an account without privileges, and compares its output with the
-//! one that the page shows.
+//! Runs the commands of the README and of the guide (blocks `console`) under an account without privileges, and
+//! compares their output with that on the page. A block `sh` is not run here: it has to name the steps of `test.sh`
+//! that run it.
 //!
-//! * [`page`] finds the commands of a page, and writes the page anew.
+//! * [`page`] parses the commands of a page, and writes the page with new output.
 //! * [`output`] compares what a page shows with what a command printed.
-//! * [`account`] is the account that runs them.
+//! * [`account`] makes the account that runs them.
 //! * [`recording`] draws the terminal of the README.
 //!
-//! The commands of a page run in one shell, in an empty directory. `cargo trials guide` fails at the first page that
-//! differs; `--bless` writes the real output into the pages.
+//! The commands of a page run in one shell, in an empty directory. Called by `cargo trials guide`, which needs root and
+//! fails after all pages if one differs; `--bless` writes the real output into the pages.
 
 mod account;
 mod output;
@@ -24,17 +25,17 @@ use crate::system;
 use account::Account;
 use page::{Page, Step};
 
-/// How long a server may take to end after its mount.
+/// Longest time that a server may take to end after its volume was unmounted.
 const END_MAX: Duration = Duration::from_secs(5);
 /// Folder of the guide's pages.
 const GUIDE: &str = "docs/guide/src";
-/// Begins the comment that says by which steps of `test.sh` the commands of the next block are run.
+/// Begins the comment that names the steps of `test.sh` that run the commands of the next block.
 const RUN_BY: &str = "<!-- run by: ";
 /// Stands before a command's output and before its status in what the shell prints.
 const MARK: char = '\u{1e}';
 
-/// Makes the device `$1` and gives the account `$2` the script `$3`, whose output goes to `$4`. The view of the mounts
-/// is its own: nothing stays behind, and the FUSE device is open to all in it, as distributions have it.
+/// Makes the device `$1`, and runs the script `$3` as the account `$2`, with its output in `$4`. It runs in a mount
+/// namespace of its own, so no mount stays behind. All users may open the FUSE device there, as on most distributions.
 const AS_ACCOUNT: &str = "mknod -m 666 \"$1\" c 10 229 && mount --bind \"$1\" /dev/fuse \\
     && exec timeout -k 5 300 setpriv --reuid \"$2\" --regid \"$2\" --clear-groups --reset-env \\
         -- bash \"$3\" > \"$4\" 2>&1 < /dev/null";
@@ -54,7 +55,7 @@ pub(crate) struct Options {
     bless: bool,
 }
 
-/// Follows the pages.
+/// Runs the commands of all pages, and compares the recording; fails if there is any difference.
 pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     ensure!(system::is_root(), "making an account needs root");
     let program =
@@ -64,7 +65,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
         differences += follow_page(root, path, &program, options.bless)?;
     }
     differences += recording::compare(root, options.bless)?;
-    ensure!(differences == 0, "{differences} differences; `cargo trials guide --bless` writes what was seen");
+    ensure!(differences == 0, "{differences} differences; `cargo trials guide --bless` writes the real output");
     Ok(())
 }
 
@@ -81,7 +82,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// Runs the commands of one page; returns how many of them gave something else than it shows.
+/// Runs the commands of one page; returns how many of them had another output or status than the page now shows.
 fn follow_page(root: &Path, path: &Path, program: &Path, bless: bool) -> Result<usize> {
     let mut page = Page::parse(&std::fs::read_to_string(root.join(path))?);
     check_other_commands(root, path)?;
@@ -112,8 +113,8 @@ fn follow_page(root: &Path, path: &Path, program: &Path, bless: bool) -> Result<
     Ok(differences)
 }
 
-/// A block of commands that this trial does not run (`sh`) stands behind a comment that names the steps of `test.sh`
-/// that run them.
+/// Checks the blocks of commands that this trial does not run (`sh`): the line before each is a comment that names the
+/// steps of `test.sh` that run them.
 fn check_other_commands(root: &Path, path: &Path) -> Result<()> {
     let text = std::fs::read_to_string(root.join(path))?;
     let test = std::fs::read_to_string(root.join("test.sh"))?;

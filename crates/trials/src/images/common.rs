@@ -1,4 +1,4 @@
-//! Makes files that images of every format have. Called by the `scenes` of btrfs and of f2fs.
+//! Makes files that both the btrfs and the f2fs images contain. Called by the `scenes` of btrfs and of f2fs.
 
 use super::metadata::set_random_metadata;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use testkit::Random;
 /// A value of `security.capability`: version 2, cap_net_raw permitted.
 pub(super) const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Every kind of inode.
+/// Makes a folder with inodes of all kinds but regular files: FIFO, socket, devices, symbolic links, directory.
 pub(super) fn nodes(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let kinds = [

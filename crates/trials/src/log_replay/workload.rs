@@ -1,7 +1,7 @@
 //! Changes a mounted image at random, with fsyncs, after which copies are taken. Called by `log_replay`.
 //!
-//! The names are few, so that the same ones come and go, and all kinds of changes between two commits combine. Changes
-//! that fail (a missing name, a directory that is not empty) are skipped.
+//! The names are few, so that the same names are made and removed often, and all kinds of changes between two commits
+//! combine. Changes that fail (a missing name, a directory that is not empty) are skipped.
 
 use super::dirty_image::Dirty;
 use crate::system::{Mount, btrfs_program, make_image, run as run_program};
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use testkit::Random;
 
 const IMAGE_BYTES: u64 = 256 << 20;
-/// Changes made and committed before.
+/// Changes made and committed before the first copy.
 const BASE_STEPS: u64 = 120;
-/// Changes between two commits.
+/// Changes after that: half of them in each of two rounds, which begin with a commit.
 const LOGGED_STEPS: u64 = 160;
 /// Most copies taken of one image.
 const COPIES_MAX: u64 = 4;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const FOLDERS: &[&str] = &["", "a/", "b/", "a/c/", "a/c/d/", "sub/", "sub/x/", "sub/y/"];
 const NAMES: u64 = 12;
-/// So many links of long names to one file in one directory need extended references.
+/// Links with long names to one file in one directory: enough that they need extended references.
 const MANY_LINKS: u64 = 90;
 
-/// Options of mkfs and mount, by turns.
+/// Options of mkfs and of mount; the seed chooses the row.
 const FORMS: &[(&[&str], &str)] = &[
     (&[], ""),
     (&["-O", "^no-holes"], ""),
@@ -105,7 +105,7 @@ impl Work<'_> {
         }
     }
 
-    /// One step; an impossible one does nothing.
+    /// Takes one step at random; a change that fails is skipped.
     fn step(&mut self) -> Step {
         match self.random.below(100) {
             0..20 => return self.sync().unwrap_or(Step::Done),
@@ -123,7 +123,7 @@ impl Work<'_> {
 
     fn path(&mut self) -> PathBuf {
         let number = self.random.below(NAMES);
-        // Some are long, so that their references fill items soon.
+        // Some names are long, so that few references fill an item.
         let name = match number % 3 {
             0 => format!("{number}-{}", "long".repeat(50)),
             _ => format!("f{number}"),
@@ -284,7 +284,7 @@ impl Work<'_> {
     }
 }
 
-/// Without waiting for a writer of a pipe.
+/// Opens a file for reading; for a pipe, without waiting for a writer.
 fn open_to_read(path: &Path) -> Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
     Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?)

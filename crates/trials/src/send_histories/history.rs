@@ -8,7 +8,7 @@ use testkit::Random;
 
 use super::place::{Found, Op, Place};
 
-/// Changes between two listings of the tree.
+/// Number of changes between two listings of the tree.
 const OPS_PER_LOOK: usize = 4;
 /// Sector size.
 const SECTOR: u64 = 4096;
@@ -23,7 +23,7 @@ pub(super) fn change(place: &dyn Place, count: usize, random: &mut Random) -> Re
         if number.checked_rem(OPS_PER_LOOK) == Some(0) {
             found = place.list()?;
         }
-        // If nothing can be drawn, the path is the top itself.
+        // Where no path fits, the drawn path is empty, which means the top directory: that must stay.
         let is_top = |op: &Op| matches!(op, Op::RemoveAll(path) if path.as_os_str().is_empty());
         for op in draw(&found, random).into_iter().filter(|op| !is_top(op)) {
             done = done.saturating_add(usize::from(place.apply(&op).is_ok()));
@@ -112,14 +112,15 @@ fn small(random: &mut Random) -> u32 {
     u32::try_from(random.below(3)).unwrap_or(0).saturating_mul(1000)
 }
 
-/// Replaces a file by one of another kind.
+/// Removes a path, and makes a new directory or regular file there.
 fn replaced(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
     let path = choice.any(random);
     let new = if random.one_in(2) { Op::MakeDir(path.clone()) } else { Op::Make(path.clone(), data(random)) };
     vec![Op::Remove(path.clone()), Op::RemoveAll(path), new]
 }
 
-/// Moves directories: exchanges them with others, with their contents, or with their parents.
+/// Moves directories: a child takes the place of its directory, three paths change places in a circle, or a child moves
+/// out of a directory that is then removed.
 fn moved(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
     let aside = PathBuf::from(format!("aside-{}", random.below(3)));
     let dir = choice.dir(random);
@@ -144,7 +145,7 @@ fn moved(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
                 Op::Rename(aside, third),
             ]
         }
-        // Its contents move out, and it is removed.
+        // A child moves out of the directory, which is then removed.
         _ => vec![Op::Rename(child, aside), Op::RemoveAll(dir)],
     }
 }

@@ -1,4 +1,5 @@
-//! Tests many threads at once: whatever the order, the end is consistent. `suite` runs these cases.
+//! Tests changes by four threads at once: in whatever order they happen, the result is consistent. `suite` runs these
+//! cases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +22,7 @@ cases! { "concurrency":
     appending_to_one_file,
     writing_to_many_files,
     writing_to_parts_of_one_file,
-    using_what_is_being_removed,
+    using_a_file_that_is_being_removed,
     everything_in_one_directory,
 }
 
@@ -38,7 +39,8 @@ fn in_threads(s: &Subject, run: impl Fn(&Subject, usize) -> Outcome + Sync) -> O
     outcomes.into_iter().collect()
 }
 
-/// Each of the names lists once, leads to the node that the listing says, and is counted.
+/// Checks that a directory lists each name once, that each name leads to the node that was listed, and that the link
+/// counts match; returns the number of names.
 fn is_consistent(s: &Subject, dir: NodeId) -> Outcome<usize> {
     let mut names = HashSet::new();
     let mut links: HashMap<NodeId, u32> = HashMap::new();
@@ -159,7 +161,7 @@ fn renaming_within_a_directory(s: &Subject) -> Outcome {
     holds("some are left", (1..=20).contains(&count))
 }
 
-/// A reader sees the one or the other, and always one of them.
+/// A reader always finds the name: with the old node or the new one.
 fn renaming_over_one_name(s: &Subject) -> Outcome {
     s.file(ROOT, b"target")?;
     in_threads(s, |s, thread| {
@@ -279,7 +281,7 @@ fn writing_to_parts_of_one_file(s: &Subject) -> Outcome {
     Ok(())
 }
 
-fn using_what_is_being_removed(s: &Subject) -> Outcome {
+fn using_a_file_that_is_being_removed(s: &Subject) -> Outcome {
     in_threads(s, |s, thread| {
         for round in 0..200_u8 {
             if thread == 0 {

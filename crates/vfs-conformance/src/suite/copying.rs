@@ -14,7 +14,7 @@ cases! { "copying":
     what_was_just_written,
     leaves_the_source_alone,
     across_the_end,
-    behind_the_end,
+    after_the_end,
     nothing,
     within_a_file,
     overlapping_ranges,
@@ -115,7 +115,7 @@ fn across_the_end(s: &Subject) -> Outcome {
     equal("size", 105, s.attr(target)?.size)
 }
 
-fn behind_the_end(s: &Subject) -> Outcome {
+fn after_the_end(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", b"one")?;
     let target = s.file_with(ROOT, b"b", b"two")?;
     equal("copied", 0, copy(s, (source, 3), (target, 0), 100)?)?;

@@ -1,4 +1,5 @@
-//! Tests listings of directories while names come and go. `suite` runs these cases.
+//! Tests listings of directories: their entries, the places at which they resume, and listings while names are added
+//! and removed. `suite` runs these cases.
 
 use std::collections::HashMap;
 
@@ -12,25 +13,25 @@ cases! { "listing":
     of_an_empty_directory,
     of_the_dots,
     of_all_names,
-    says_what_lookup_says,
+    agrees_with_lookup,
     in_small_steps,
-    behind_the_end,
-    behind_every_name,
+    after_the_end,
+    after_every_name,
     goes_on_where_a_name_was_removed,
     goes_on_while_others_are_removed,
     goes_on_while_names_are_added,
     goes_on_while_names_are_replaced,
-    ends_when_all_it_lists_is_removed,
+    ends_when_all_listed_names_are_removed,
     keeps_the_place_of_a_name,
     with_nodes_refers_to_them,
-    with_nodes_that_find_no_room,
-    of_what_is_no_directory,
+    with_nodes_into_a_full_sink,
+    of_a_file,
     of_long_names,
 }
 
 const COUNT: usize = 300;
 
-/// A directory with many files without references.
+/// Makes a directory with many files, and forgets the files' nodes.
 fn filled(s: &Subject) -> Outcome<NodeId> {
     let dir = s.dir(ROOT, b"dir")?;
     for number in 0..COUNT {
@@ -40,7 +41,7 @@ fn filled(s: &Subject) -> Outcome<NodeId> {
     Ok(dir)
 }
 
-/// Lists in steps and does something after each; how often each name was listed.
+/// Lists a directory in steps of `step` names and calls `between` after each; returns how often each name was listed.
 fn walk(
     s: &Subject,
     dir: NodeId,
@@ -64,7 +65,7 @@ fn walk(
     Ok(seen)
 }
 
-/// Every one of the first names was listed exactly once.
+/// Checks that each of the files with these numbers was listed exactly once.
 fn listed_once(seen: &HashMap<Vec<u8>, usize>, numbers: impl Iterator<Item = usize>) -> Outcome {
     for number in numbers {
         let name = numbered("file", number);
@@ -112,7 +113,7 @@ fn of_all_names(s: &Subject) -> Outcome {
     equal("places", COUNT + 2, places.len())
 }
 
-fn says_what_lookup_says(s: &Subject) -> Outcome {
+fn agrees_with_lookup(s: &Subject) -> Outcome {
     s.file(ROOT, b"file")?;
     s.dir(ROOT, b"dir")?;
     s.symlink(ROOT, b"link", b"file")?;
@@ -140,7 +141,7 @@ fn in_small_steps(s: &Subject) -> Outcome {
     Ok(())
 }
 
-fn behind_the_end(s: &Subject) -> Outcome {
+fn after_the_end(s: &Subject) -> Outcome {
     let dir = filled(s)?;
     let listed = s.list(dir, 0, usize::MAX)?;
     let end = listed.last().map_or(0, |last| last.next);
@@ -150,12 +151,12 @@ fn behind_the_end(s: &Subject) -> Outcome {
     holds("at most the new one", behind.iter().all(|l| l.name == b"new"))
 }
 
-fn behind_every_name(s: &Subject) -> Outcome {
+fn after_every_name(s: &Subject) -> Outcome {
     let dir = filled(s)?;
     let all = s.list(dir, 0, usize::MAX)?;
     for (index, listed) in all.iter().enumerate().step_by(11) {
         let behind = s.list(dir, listed.next, usize::MAX)?;
-        equal("what is behind", &all[index + 1..], &behind[..])?;
+        equal("names after this one", &all[index + 1..], &behind[..])?;
     }
     Ok(())
 }
@@ -167,7 +168,7 @@ fn goes_on_where_a_name_was_removed(s: &Subject) -> Outcome {
         let listed = &all[index];
         s.unlink(dir, &listed.name)?;
         let behind = s.list(dir, listed.next, 3)?;
-        equal("what is behind", &all[index + 1..index + 4], &behind[..])?;
+        equal("names after the removed one", &all[index + 1..index + 4], &behind[..])?;
     }
     Ok(())
 }
@@ -199,7 +200,7 @@ fn goes_on_while_names_are_added(s: &Subject) -> Outcome {
     holds("none twice", seen.values().all(|times| *times == 1))
 }
 
-/// The names that are there all the time are listed once, whatever happens to the others.
+/// Names that are never removed are listed once, even while others are removed and made again.
 fn goes_on_while_names_are_replaced(s: &Subject) -> Outcome {
     let dir = filled(s)?;
     let mut odd = (1..COUNT).step_by(2);
@@ -214,7 +215,7 @@ fn goes_on_while_names_are_replaced(s: &Subject) -> Outcome {
     listed_once(&seen, (0..COUNT).step_by(2))
 }
 
-fn ends_when_all_it_lists_is_removed(s: &Subject) -> Outcome {
+fn ends_when_all_listed_names_are_removed(s: &Subject) -> Outcome {
     let dir = filled(s)?;
     let seen = walk(s, dir, 16, |listed| {
         let mut names = listed.iter().filter(|listed| !is_dots(&listed.name));
@@ -266,7 +267,7 @@ fn with_nodes_refers_to_them(s: &Subject) -> Outcome {
     Ok(())
 }
 
-fn with_nodes_that_find_no_room(s: &Subject) -> Outcome {
+fn with_nodes_into_a_full_sink(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     let listed = s.list_with_nodes(ROOT, 2)?;
     holds("dots only", listed.iter().all(|listed| is_dots(&listed.name)))?;
@@ -275,7 +276,7 @@ fn with_nodes_that_find_no_room(s: &Subject) -> Outcome {
     refused("attr", Errno::ESTALE, s.fs.attr(node))
 }
 
-fn of_what_is_no_directory(s: &Subject) -> Outcome {
+fn of_a_file(s: &Subject) -> Outcome {
     struct Nothing;
     impl vfs::file_system::DirSink for Nothing {
         fn add(&mut self, _: &vfs::file_system::DirEntry<'_>) -> bool {

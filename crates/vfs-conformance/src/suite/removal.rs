@@ -10,7 +10,7 @@ cases! { "removal":
     of_a_file,
     of_a_missing_name,
     of_a_directory_by_unlink,
-    of_what_is_no_directory,
+    of_a_file_by_rmdir,
     of_a_full_directory,
     of_an_emptied_directory,
     of_a_symlink_leaves_its_target,
@@ -39,7 +39,7 @@ fn of_a_directory_by_unlink(s: &Subject) -> Outcome {
     holds("it stays", s.is_there(ROOT, b"dir")?)
 }
 
-fn of_what_is_no_directory(s: &Subject) -> Outcome {
+fn of_a_file_by_rmdir(s: &Subject) -> Outcome {
     s.file(ROOT, b"file")?;
     s.symlink(ROOT, b"link", b"file")?;
     for name in [&b"file"[..], b"link"] {

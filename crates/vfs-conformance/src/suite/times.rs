@@ -1,4 +1,5 @@
-//! Tests which call changes which times: `a`ccess, `m`odification, `c`hange of the node. `suite` runs these cases.
+//! Tests which calls change which times of a node: `a` for access, `m` for modification, `c` for change. `suite` runs
+//! these cases.
 
 use vfs::file_system::{AllocateFlags, Errno, NodeFlags, NodeKind, OpenFlags, RenameFlags, SetAttr, SetTime};
 
@@ -20,7 +21,7 @@ cases! { "times":
     reading,
     reading_twice,
     reading_without_a_trace,
-    reading_what_keeps_no_access_times,
+    reading_a_file_without_access_times,
     listing,
     following_a_link,
     looking_up,
@@ -171,7 +172,7 @@ fn reading_without_a_trace(s: &Subject) -> Outcome {
     s.has_changed("reading", node, "")
 }
 
-fn reading_what_keeps_no_access_times(s: &Subject) -> Outcome {
+fn reading_a_file_without_access_times(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", b"contents")?;
     s.set_flags(node, NodeFlags::NOATIME)?;
     s.age(node)?;

@@ -11,12 +11,12 @@ use super::{ReadDir, Volume, gone};
 use crate::error::{Error, Result};
 use crate::file_system::{Errno, Follow, NodeId};
 
-/// A directory that is to go, below the one at index `above`.
+/// A directory to be removed, below the one at index `above` of the stack.
 struct Doomed<'a> {
     path: PathBuf,
     /// Index of the parent; `None` for the first directory.
     above: Option<usize>,
-    /// Once it has its turn.
+    /// `None` until its turn comes.
     dir: Option<Held<'a>>,
     /// True if an entry below could not be removed.
     stays: bool,

@@ -107,7 +107,7 @@ fn block_groups(store: &Store) -> Result<BTreeMap<u64, u64>> {
     let id = if is_own_tree { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
     let tree = store.tree(id)?;
     let mut used = BTreeMap::new();
-    // In the extent tree the items lie scattered among the extents: look for each.
+    // In the extent tree the items are scattered among the extent items, so search for each.
     for chunk in store.chunks() {
         let start = chunk.start().0;
         let from = Key::new(start, item_type::BLOCK_GROUP_ITEM, 0);
@@ -165,8 +165,8 @@ fn print(out: &mut Output, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// One letter for each part of the device: the use of most of the part. Small chunks win over free space, so that none
-/// is invisible.
+/// One letter for each cell of the map: the use of the chunk that covers most of the cell. A cell counts as free only
+/// if no chunk is in it, so that small chunks are shown too.
 fn map(report: &Report, device: u64, total: u64) -> String {
     let mut cells: Vec<(u64, char)> = (0..MAP_CELLS).map(|_| (0, '.')).collect();
     let cell_bytes = total.div_ceil(u64::from(MAP_CELLS)).max(1);

@@ -1,4 +1,5 @@
-//! Prints the report of a rescue, as text and as JSON: files saved whole, in part or not at all. Called by `rescue`.
+//! Collects the losses of a rescue for its report: files saved in part or not at all, and files whose contents may be
+//! wrong or older. Prints them as text; `rescue` calls it, and puts them into its JSON.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -45,7 +46,7 @@ struct Part {
     path: JsonPath,
     subvolume: u64,
     inode: u64,
-    /// First byte, and the one behind the last.
+    /// For each range its first byte, and the byte after its last.
     lost_ranges: Vec<[u64; 2]>,
     lost_bytes: u64,
     /// Extents are missing at unknown offsets.
@@ -127,7 +128,8 @@ impl Losses {
         }
     }
 
-    /// Of `entries` that were copied, the number without a checksum to verify them.
+    /// The number of copied entries that may be wrong or older, except those saved in part. If a subvolume is in an
+    /// older state, all `entries` that were copied count, except those saved in part.
     pub(super) fn uncertain(&self, entries: u64) -> u64 {
         if !self.older_subvolumes.is_empty() {
             return entries.saturating_sub(self.count().0);
@@ -177,7 +179,7 @@ impl Losses {
                 writeln!(
                     out,
                     "older: subvolume {subvolume}: there are several states of its last generation, {generation}, and \
-                     nothing says which was the last: this may be an earlier one"
+                     the last of them cannot be determined: this may be an earlier one"
                 )?;
                 continue;
             }
@@ -189,10 +191,11 @@ impl Losses {
         }
         for file in self.unverified.iter().take(SHOWN_MAX) {
             let (path, bytes) = (escaped(&file.path.0), human::bytes(file.bytes));
-            writeln!(out, "unverified: {path}: the checksums of {bytes} are lost; they may be wrong")?;
+            writeln!(out, "unverified: {path}: the checksums of {bytes} are lost; these bytes may be wrong")?;
         }
         for path in self.maybe_older.iter().take(SHOWN_MAX) {
-            writeln!(out, "older: {}: from a block that nothing leads to, maybe an earlier state", escaped(&path.0))?;
+            let path = escaped(&path.0);
+            writeln!(out, "older: {path}: from a block that no tree refers to; it may be an earlier state")?;
         }
         if self.unverified.len().max(self.maybe_older.len()) > SHOWN_MAX {
             writeln!(out, "not all of them are named here; --json names all")?;
@@ -211,7 +214,7 @@ fn lacks(part: &Part) -> String {
         texts.push(format!("{} lost, bytes {}{more}", human::bytes(part.lost_bytes), ranges.join(", ")));
     }
     if part.lacks_extents {
-        texts.push("more extents are missing, it is not known where".to_owned());
+        texts.push("more extents are missing, at unknown offsets".to_owned());
     }
     if part.has_lost_inode {
         texts.push("its inode is lost: size, mode and times are guesses".to_owned());

@@ -1,9 +1,9 @@
-//! Draws pictures as SVG: text that any browser shows, small enough to be kept beside the numbers.
+//! Draws charts as SVG: text that any browser shows, small enough to be stored with the data that it shows.
 //!
 //! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
 //!
-//! Failure: only in writing a file; without data (no values, a time of zero) a panel is empty. Callers: `trace`, `map`,
-//! and the crate `bench`. Texts may come from hostile files: they are escaped here.
+//! Only [`write`] can fail. A chart without data (no values, a time of zero) is empty. Callers: `trace`, `map`, and the
+//! crate `bench`. Texts may come from hostile files: [`Svg`] escapes them.
 
 mod axis;
 mod svg;
@@ -19,7 +19,7 @@ pub use axis::{Axis, ticks};
 use svg::BEGINNING;
 pub use svg::{Anchor, Svg, escaped};
 
-/// Writes a picture to a file, which is created, or replaced if it is a picture by this program.
+/// Writes a picture to a file; creates the file, or replaces it if it is a picture written by this program.
 ///
 /// # Errors
 /// If the file cannot be written, or has other contents.

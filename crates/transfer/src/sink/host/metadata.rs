@@ -18,7 +18,7 @@ use crate::observer::{Loss, Observer};
 use crate::root_dirs::{path_of, set_mode, set_owner};
 use crate::rules::{SET_ID, is_device};
 
-/// The metadata of a file, and the watch that hears of those that the host does not permit.
+/// The metadata of a file, and the observer, which is told of metadata that the host refuses.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub(super) attr: &'a Metadata,
@@ -35,7 +35,7 @@ impl<'a> Given<'a> {
         Self { attr: &node.attr, xattrs: node.xattrs.as_ref().unwrap_or(&NO_XATTRS), keeps_owners, watch }
     }
 
-    /// To an open file or directory.
+    /// Sets the metadata of an open file or directory.
     pub(super) fn to_open(self, fd: &OwnedFd) -> Result<()> {
         let has_owner = self.owner(|uid, gid| set_owner(fd, uid, gid))?;
         self.each_xattr(|name, value| rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()))?;
@@ -121,13 +121,13 @@ fn handle_of_made(Place { dir, name }: Place<'_>, metadata: &Metadata) -> Result
     }
 }
 
-/// The mode that the file gets: one that did not get its owner does not act for it.
+/// The mode for the file. A file that did not get its owner gets no set-user and set-group bits, unless a directory.
 fn mode(found: &Metadata, has_owner: bool) -> Mode {
     let bits = found.permissions;
     Mode::from_raw_mode(if found.is_dir() || has_owner { bits } else { bits & !SET_ID })
 }
 
-/// The nanoseconds that the host is given: an image may say anything, the host takes no more than a second.
+/// The nanoseconds of a time for the host, which refuses a second and more; an image may contain any number.
 pub(super) fn nanos(time: Time) -> i64 {
     const NSEC_MAX: u32 = 999_999_999;
     time.nsec.min(NSEC_MAX).into()

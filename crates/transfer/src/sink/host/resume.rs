@@ -1,9 +1,9 @@
 //! Recognises files left by an interrupted copy, for a copy that continues it. Called by `sink/host`.
 //!
-//! A file is made private (mode 0600); contents, owner and attributes come first, then the times, the mode last. So a
-//! file is complete if its size and modification time are those of the image and it has its mode, and a private one was
-//! not finished. The contents of complete files are not compared; those of incomplete ones are, since a private file
-//! may be the caller's own. All other files are left untouched.
+//! A copy creates each file private (mode 0600), writes contents, owner and attributes, then sets the times, and the
+//! mode last. So a file is complete if its size and modification time are those of the image and it has its mode; a
+//! file that is still private is incomplete. The contents of complete files are not compared. Those of incomplete files
+//! are, since a private file may be the caller's own. All other files are left untouched.
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -16,22 +16,22 @@ use crate::error::Result;
 use crate::root_dirs::path_of;
 use crate::sink::Item;
 
-/// Bytes of a piece that are compared in one go.
+/// Bytes of an incomplete file that are compared at a time.
 const COMPARED_BYTES: usize = 128 << 10;
 
 /// The kind of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// All that the image says.
+    /// The complete copy of the item.
     Whole,
-    /// A piece of it, which an earlier copy of this caller left.
+    /// An incomplete copy of the item, left by an earlier copy of this caller.
     Begun,
     /// Something else.
     Other,
 }
 
-/// Looks at the name under which `item` is to be made.
+/// Examines the file, if any, that has the name under which `item` is to be created.
 pub(super) fn look(place: Place<'_>, item: &Item<'_>) -> Result<Found> {
     let Some(found) = stat(place)? else { return Ok(Found::Nothing) };
     if !is_same_thing(place, item, &found)? {
@@ -76,7 +76,7 @@ fn has_same_contents(Place { dir, name }: Place<'_>, item: &Item<'_>, found: &St
     loop {
         at = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
             Err(Errno::NXIO) => return Ok(true),
-            // No holes to be found here: everything is data.
+            // This file system does not report holes: treat everything as data.
             Err(Errno::INVAL | Errno::NOTSUP) => at,
             start => start?,
         };
@@ -110,7 +110,7 @@ fn is_same_thing(Place { dir, name }: Place<'_>, item: &Item<'_>, found: &Stat) 
     })
 }
 
-/// True where both names are of one file.
+/// True if both names are links to the same file.
 pub(super) fn is_linked(place: Place<'_>, other: Place<'_>) -> Result<bool> {
     let (Some(found), Some(other)) = (stat(place)?, stat(other)?) else { return Ok(false) };
     Ok((found.st_dev, found.st_ino) == (other.st_dev, other.st_ino))

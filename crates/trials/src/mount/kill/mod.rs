@@ -1,21 +1,21 @@
 //! Tests `kill -9` of the server while eight writers fsync, many times: no promised data is lost.
 //!
-//! `promises` has the writers, and the promises that they got.
+//! `promises` has the writers; it records each fsync that returned as a promise of the data written before.
 //!
 //! After each kill the image is checked twice: the kernel mounts it, and so replays our log with its own code; and
 //! Spinney mounts a copy. Both times every file must have all promised bytes and no others than were written, with
 //! attributes of the last fsync or later, under one of its possible names; every snapshot must exist with the data
-//! written before it; and `btrfs check` must find no error, before and after. For f2fs, which this kernel may lack,
-//! Spinney and `fsck.f2fs` check, and there are no snapshots; `--keep` keeps the images as the kills left them, for
-//! another kernel (`cargo trials f2fs-guest`).
+//! written before it; and `btrfs check` must find no error, before and after. Images of
+//! f2fs are checked by Spinney and `fsck.f2fs` alone, because this kernel may lack f2fs, and they have no snapshots;
+//! `--keep` keeps the images as the kills left them, for another kernel (`cargo trials f2fs-guest`).
 //!
 //! Fails at the end, with the number of losses; the seed repeats the writers' operations, though not the moment of the
 //! kill. Needs root. Called by `cargo trials kill-mount`.
 
 mod judge;
 
-use super::promises::{Clock, Diary, End, Writers};
 use super::fresh_mount::{Served, server_of};
+use super::promises::{Clock, Diary, End, Writers};
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, ensure};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use testkit::Random;
 
 const IMAGE_BYTES: u64 = 1 << 30;
-/// Mount options of f2fs, by turns.
+/// Mount options of f2fs; each round uses the next.
 const F2FS_OPTIONS: &[&str] = &[
     "allow_other",
     "allow_other,commit=1",
@@ -37,7 +37,7 @@ const F2FS_OPTIONS: &[&str] = &[
     "allow_other,commit=1,writeback",
     "allow_other,noatime",
 ];
-/// Mount options of btrfs, by turns.
+/// Mount options of btrfs; each round uses the next.
 const OPTIONS: &[&str] = &[
     "allow_other,user_subvol_ioctls",
     "allow_other,user_subvol_ioctls,commit=1",
@@ -91,7 +91,7 @@ struct Totals {
     losses: Vec<String>,
 }
 
-/// Kills and checks.
+/// Kills the server `times` times, checks the image after each kill, and prints the losses.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "mounting as the kernel does needs root");
     std::fs::create_dir_all(&options.dir)?;
@@ -180,7 +180,7 @@ fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
     let start = Instant::now();
     let line = format!(" {} fuse", dir.display());
     while std::fs::read_to_string("/proc/mounts")?.contains(&line) || server_of(image).is_some() {
-        ensure!(start.elapsed() < GONE_MAX, "a dead mount stays at {}", dir.display());
+        ensure!(start.elapsed() < GONE_MAX, "{} is still mounted after its server was killed", dir.display());
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())

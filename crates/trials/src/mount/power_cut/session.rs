@@ -1,7 +1,7 @@
 //! Runs writers in a mount on a recorded disk, from mkfs to unmounting. Called by `power_cut`.
 
-use super::super::promises::{Clock, Diary, End, Writers};
 use super::super::fresh_mount::{Served, make_image};
+use super::super::promises::{Clock, Diary, End, Writers};
 use super::disk;
 use super::record::Record;
 use crate::formats::Kind;

@@ -1,10 +1,10 @@
-//! Tests volumes at their limits, compared with the kernel's btrfs.
+//! Tests full volumes, and compares them with the kernel's btrfs.
 //!
 //! * [`enospc`] fills images to the last byte in ten ways, empties them again, and checks time limits, `df`, `btrfs
 //!   check`, and the image mounted by a kernel;
-//! * [`ways`] is the work, done by ordinary system calls, the same on both sides; [`filling`] counts it, and has the
-//!   expected contents of files;
-//! * [`stand`] makes and mounts an image for one side; [`table`] has the rows.
+//! * [`ways`] fills and empties a mount by ordinary system calls, ours and the kernel's alike; [`filling`] counts the
+//!   work, and has the expected contents of files;
+//! * [`stand`] makes an image and mounts it, with Spinney or with the kernel; [`table`] has the rows of the report.
 //!
 //! Needs root. Called by `cargo trials torture`.
 

@@ -1,4 +1,5 @@
-//! Follows the fsyncs after the checkpoint, which the next mount replays, and checks their nodes. Called by `run`.
+//! Follows the chain of node blocks that fsyncs wrote after the checkpoint, and which the next mount replays; reports
+//! blocks that cannot be read, a chain that loops, and its length. Called by `run`.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use crate::code::Code;
 use crate::finding::{Findings, Place};
 use crate::volume::Volume;
 
-/// Follows the chain of nodes behind the checkpoint, and notes its length.
+/// Follows the chain of nodes after the checkpoint, and notes its length.
 pub(crate) fn follow(volume: &mut Volume<'_>, findings: &Findings) {
     let geometry = *volume.geometry();
     let fields = volume.checkpoint.fields();
@@ -33,7 +34,7 @@ pub(crate) fn follow(volume: &mut Volume<'_>, findings: &Findings) {
             break;
         }
         if !seen.set(at.0.saturating_sub(geometry.main.0)) {
-            findings.add(Code::LogLoop, Place::block(at), "a node that was not passed yet", "one that was");
+            findings.add(Code::LogLoop, Place::block(at), "a node that is not in the chain yet", "one that is");
             break;
         }
         nodes = nodes.saturating_add(1);
@@ -44,7 +45,7 @@ pub(crate) fn follow(volume: &mut Volume<'_>, findings: &Findings) {
     }
     if nodes > 0 {
         let what = match fsynced.len() {
-            0 => "without an fsync: the next mount leaves them out".to_owned(),
+            0 => "without an fsync: the next mount ignores them".to_owned(),
             files => format!("with fsyncs of {files} files: the next mount for writing makes these part of the volume"),
         };
         findings.note(format!("{nodes} nodes were written after the checkpoint, {what}"));

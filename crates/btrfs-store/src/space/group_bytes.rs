@@ -1,5 +1,6 @@
-//! Counts the bytes that block groups add to the accounts and remove from them, and whether another chunk can be
-//! allocated. Called by `space/mod.rs` when a group is added, and by `retire`.
+//! Counts the bytes that block groups add to the accounts and remove from them, and records for which kinds no further
+//! chunk could be allocated. Called by `space/mod.rs` and `retire` for groups that come, go or are loaded; by
+//! `store/growth`, `chunk` and `report` for the record of kinds.
 //!
 //! [`super::reserve`] uses the accounts; [`super::retire`] decides which group is removed.
 
@@ -15,7 +16,8 @@ use crate::error::SpaceKind;
 const HEADROOM_SHARE: u64 = 8;
 
 impl Accounts {
-    /// Records whether another chunk of this kind can be allocated, for the next shortage.
+    /// Records whether the last attempt to allocate a chunk of this kind failed. While it is set, a shortage of space
+    /// does not lead to another attempt.
     pub fn set_full(&self, kind: SpaceKind, full: bool) {
         self.of(kind).is_full.store(full, Release);
     }
@@ -44,8 +46,8 @@ impl Accounts {
         account.unloaded.fetch_add(free, SeqCst);
     }
 
-    /// Removes an empty group's bytes. False, and nothing changes, where its `free` bytes are reserved, or too few
-    /// bytes of tree blocks would be left without a reservation.
+    /// Removes a group's bytes from the accounts. Returns false and changes nothing if its `free` bytes are reserved,
+    /// or if too few unreserved bytes for tree blocks would be left.
     pub(crate) fn give_up(&self, kind: SpaceKind, total: u64, free: Free) -> bool {
         let account = self.of(kind);
         let left = account.total.load(Relaxed).saturating_sub(total);
@@ -68,7 +70,7 @@ impl Accounts {
         granted
     }
 
-    /// A closed group was reopened, with `free` bytes.
+    /// Adds the bytes of a group that was closed and is open again, `free` of them free.
     pub(crate) fn group_reopened(&self, kind: SpaceKind, total: u64, free: u64) {
         let account = self.of(kind);
         account.total.fetch_add(total, Relaxed);

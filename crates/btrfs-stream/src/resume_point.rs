@@ -3,8 +3,9 @@
 //! A resumed stream begins with a header of its own, so receivers that do not know it reject it. The original header
 //! and the commands after the point follow.
 //!
-//! The digest is a hash chain over command headers, which include the checksums of the commands. Used by resumable
-//! receipts and by sends of the rest of a stream.
+//! The digest is a hash chain over command headers, which include the checksums of the commands. Used by the encoder
+//! and decoder here, by `btrfs-receive` to continue an interrupted receive, and by `send` of `btrfs` to send the rest
+//! of a stream.
 
 use crate::value::Uuid;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
@@ -18,10 +19,10 @@ pub(crate) const REST_MAGIC: [u8; MAGIC.len()] = *b"spinney-rest\0";
 /// Prefix of a token.
 const TOKEN_PREFIX: &str = "r1";
 
-/// The first commands of a stream: their number and digest.
+/// The beginning of a stream: the number of its commands, and their digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Commands.
+    /// Number of commands.
     pub commands: u64,
     /// Digest of their headers.
     pub digest: u64,
@@ -45,7 +46,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     sum.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A position in the stream of a subvolume. Its text form is a token for the sender.
+/// A position in the stream of a subvolume. As text it is the token that the user passes from receiver to sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumePoint {
     /// UUID of the subvolume in the stream.
@@ -103,9 +104,9 @@ impl fmt::Display for ResumePoint {
 
 /// Error for a text that is not a token.
 ///
-/// To do: give the token as the unfinished receipt printed it.
+/// To do: give the token as the interrupted receive printed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no token of an unfinished receipt; expected r1-VERSION-UUID-TRANSACTION-COMMANDS-DIGEST")]
+#[error("not a resume token; expected r1-VERSION-UUID-TRANSACTION-COMMANDS-DIGEST")]
 pub struct NotAToken;
 
 impl FromStr for ResumePoint {

@@ -1,4 +1,4 @@
-//! The number of pieces on disk of files that were written beside others.
+//! Tests fragmentation: files that are written while others grow still lie in one piece on the disk.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 256 * seed) % 251).unwrap()).collect()
 }
 
-/// Contiguous pieces of a file, and its extents.
+/// Numbers of contiguous pieces and of extents of a file.
 fn pieces(volume: &Volume, path: &str) -> (usize, usize) {
     let extents = open(volume, path).extents().unwrap();
     let mut ends_at = None;
@@ -32,9 +32,10 @@ fn pieces(volume: &Volume, path: &str) -> (usize, usize) {
     (breaks.count(), extents.len())
 }
 
-/// Files that grow by `sizes`, in turn, while others are written between them; returns the pieces of each.
+/// Lets files grow in turn, by pieces of these sizes, and writes other files in between; returns the numbers of pieces
+/// and extents of each.
 fn grow(sizes: &[usize]) -> Vec<(usize, usize)> {
-    // A large one, so that there is room behind files.
+    // The volume is large, so that there is free space after each file.
     let (image, volume) = Image::make_with(MakeOptions { size: Some(4 << 30), ..MakeOptions::default() });
     volume.write("/fills the first chunk", vec![7; 8 << 20]).unwrap();
     let names: Vec<String> = (0..GROWING).map(|index| format!("/grows {index}")).collect();
@@ -71,7 +72,7 @@ fn files_that_grow_beside_others_are_in_one_piece() {
 }
 
 #[test]
-fn an_odd_end_is_where_the_rest_is() {
+fn an_end_of_odd_length_follows_the_rest_of_the_file_on_disk() {
     let (image, volume) = Image::make();
     for (index, len) in [(1 << 20) + 1, (2 << 20) + 5000, 300_001, 65_537].into_iter().enumerate() {
         let (name, contents) = (format!("/odd {index}"), bytes(len, index));
@@ -89,9 +90,10 @@ fn an_odd_end_is_where_the_rest_is() {
     }
 }
 
-/// After an open the free space of one block group was loaded, and filled to its last holes before that of the next.
+/// In an earlier version, after a volume was opened, the allocator loaded the free space of one block group and filled
+/// even its last holes before it loaded the next group.
 #[test]
-fn files_come_whole_although_the_first_group_has_holes_only() {
+fn files_are_contiguous_although_the_first_group_has_only_holes() {
     let (image, volume) = Image::make_with(MakeOptions { size: Some(2 << 30), ..MakeOptions::default() });
     let mut count = 0;
     let data_groups = |volume: &Volume| {
@@ -109,7 +111,7 @@ fn files_come_whole_although_the_first_group_has_holes_only() {
     (0..count).step_by(2).for_each(|number| volume.remove_file(format!("/{number}")).unwrap());
     let volume = image.reopen(volume);
     for index in 0..6 {
-        // The first request is small: there is room for it.
+        // The small file fits into a hole of the first group.
         volume.write(format!("/small {index}"), vec![1; 5000]).unwrap();
         volume.sync().unwrap();
         volume.write(format!("/whole {index}"), vec![2; 4 << 20]).unwrap();
