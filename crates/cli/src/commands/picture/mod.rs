@@ -2,8 +2,8 @@
 //!
 //! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
 //!
-//! Only [`write()`] can fail. A chart without data (no values, a time of zero) is empty. Callers: `trace`, `map`, and the
-//! crate `bench`. Texts may come from hostile files: [`Svg`] escapes them.
+//! Only [`write()`] can fail. A chart without data (no values, a time of zero) is empty. Callers: `trace`, `map`, and
+//! the crate `bench`. Texts may come from hostile files: [`Svg`] escapes them.
 
 mod axis;
 mod svg;
