@@ -11,6 +11,7 @@ const OVERWRITE: &str = "Data is readable now, but the next writes may overwrite
 const LEAK: &str = "No data is affected; space is taken that nothing uses, or may not be freed later.";
 const FULL: &str = "No data is affected; free space is counted wrongly, so writes may fail early, or space is lost.";
 const UNREAD: &str = "Data in the affected range cannot be read.";
+const ABSENT: &str = "Only data with a copy on the devices that are there can be read.";
 const NAMES: &str = "The file is there, but may not be reached, listed, renamed or deleted under all its names.";
 const NUMBERS: &str = "The contents are there; a number about them (size, links, blocks) is wrong.";
 const CONTENT: &str = "Reading the file may give zeros or an error in place of its contents.";
@@ -53,7 +54,7 @@ checking::codes! {
     SuperTotalBytes "super-total-bytes" Super "the size of the file system is not that of its devices" FULL REBUILD;
     SuperSystemChunks "super-system-chunks" Super
         "the superblock's system chunks are not those of the chunk tree" LOST SAVE;
-    DeviceMissing "device-missing" Super "a device is not there" COPY SAVE;
+    DeviceMissing "device-missing" Super "a device is not there" ABSENT SAVE;
     DeviceSmall "device-small" Super "a device is smaller than the file system believes" UNREAD SHORTEN;
 
     ChunkInvalid "chunk-invalid" Chunks "a chunk makes no sense" UNREAD SAVE;

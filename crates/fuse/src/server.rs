@@ -257,7 +257,9 @@ impl Server {
         ));
         let activity = Arc::<Activity>::default();
         let is_alone = |channel| channels.iter().filter(|other| Arc::ptr_eq(other, channel)).count() == 1;
-        let intake = Arc::new(Intake::new(has_near && channels.iter().all(is_alone)));
+        // A ring's thread is near already.
+        let is_far = !agreement.flags.contains(InitFlags::OVER_IO_URING);
+        let intake = Arc::new(Intake::new(has_near && is_far && channels.iter().all(is_alone)));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
             let is_near = index == worker_count;
