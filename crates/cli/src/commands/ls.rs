@@ -24,6 +24,7 @@ use super::output::Output;
     "  spinney ls -l site.img:/etc\n",
     "  spinney ls site.img\n",
     "  spinney ls -l site.img /etc\n",
+    "  spinney ls -li site.img:/etc\n",
     "  spinney ls -R --json site.img / | jq '.entries[].path'"
 ))]
 pub(crate) struct Ls {
@@ -42,6 +43,9 @@ pub(crate) struct Listing {
     /// Mode, links, owner, group, size, time
     #[arg(short, long)]
     long: bool,
+    /// Inode number before each name, with or without --long
+    #[arg(short, long)]
+    inode: bool,
     /// Directories below as well
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -134,7 +138,7 @@ impl Listing {
             if self.recursive && entry.file_type().is_dir() {
                 below.push(path.clone());
             }
-            let needs_metadata = self.long || self.json;
+            let needs_metadata = self.long || self.inode || self.json;
             let metadata = match needs_metadata.then(|| volume.symlink_metadata(&path)) {
                 // In a damaged image only the name may be readable.
                 Some(Err(error)) if error.blame() == Blame::Image => None,
@@ -151,7 +155,13 @@ impl Listing {
         let width = known().map(|metadata| size(metadata).len()).max().unwrap_or_default();
         let links = known().map(|metadata| metadata.nlink).max().unwrap_or_default();
         let links = links.to_string().len();
+        let inodes = known().map(|metadata| metadata.home.ino).max().unwrap_or_default();
+        let inodes = inodes.to_string().len();
         for Listed { name, path, metadata } in listed {
+            if self.inode {
+                let ino = metadata.as_ref().map_or_else(|| "?".into(), |metadata| metadata.home.ino.to_string());
+                write!(out, "{ino:>inodes$} ")?;
+            }
             if let Some(metadata) = metadata.as_ref().filter(|_| self.long) {
                 write!(
                     out,

@@ -122,6 +122,24 @@ fn text_reports_are_for_people() {
     assert!(bench.ok("mkfs -O list-all").contains("block-group-tree"));
 }
 
+/// Names that are links to one file could be told only from the JSON report.
+#[test]
+fn ls_shows_inode_numbers() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let inode = |path: &str| bench.json(&format!("stat --json a.img {path}"))["files"][0]["ino"].to_string();
+    let short = bench.ok("ls -i a.img");
+    let names = bench.ok("ls a.img");
+    let expected = names.lines().map(|name| format!("{} {name}\n", inode(&format!("/{name}"))));
+    assert_eq!(short, expected.collect::<String>());
+    let long = bench.ok("ls -l a.img /sub");
+    let numbered = bench.ok("ls -l --inode a.img /sub");
+    let cut = numbered.lines().map(|line| line.split_once(' ').unwrap().1.to_owned() + "\n");
+    assert_eq!(cut.collect::<String>(), long);
+    let again = numbered.lines().find(|line| line.ends_with(" again.txt")).unwrap();
+    assert!(again.starts_with(&format!("{} -rw", inode("/a.txt"))), "{numbered}");
+}
+
 #[test]
 fn manuals_and_completions_are_printed() {
     let bench = Bench::new();
