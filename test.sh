@@ -16,6 +16,7 @@ needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
+[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
 
 step() { # step NAME COMMAND...: runs it and counts the outcome
@@ -36,7 +37,7 @@ skip() { # skip NAME WHY: legal on a developer's machine, a failure in CI
 }
 missing() { local tool; for tool in $needed; do command -v "$tool" > /dev/null || echo "$tool"; done; }
 
-if [ -n "$(missing)" ]; then
+if [ "${1:-}" != --quick ] && [ -n "$(missing)" ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
   fi
