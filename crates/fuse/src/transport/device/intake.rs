@@ -181,6 +181,8 @@ impl Intake {
     pub(crate) fn wait_for_turn(&self) -> bool {
         let Some(bell) = &self.bell else { return false };
         self.near_thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        // The bell of a call that came during the last turn was heard there.
+        self.called_nanos.store(0, Ordering::Relaxed);
         let mut prompt = 0;
         loop {
             if self.has_ended.load(Ordering::Relaxed) {
@@ -433,6 +435,15 @@ mod tests {
             intake.end_near();
             workers.into_iter().for_each(|worker| worker.join().unwrap());
         });
+        // A call during a turn, whose bell is heard as the end of the turn, does not keep later calls away.
+        let turns = Intake::new(true);
+        turns.call_near(Instant::now());
+        turns.quiet();
+        turns.has_ended.store(true, Ordering::Relaxed);
+        assert!(!turns.wait_for_turn());
+        turns.call_near(Instant::now());
+        assert_ne!(turns.called_nanos.load(Ordering::Relaxed), 0);
+        assert!(turns.bell.as_ref().is_some_and(|bell| is_readable(bell.as_fd())), "the second call rings");
         // Late: a request waits, and the count stands still.
         rustix::io::write(&writer, b"r").unwrap();
         let late = Intake::new(true);
