@@ -43,7 +43,7 @@ pub const fn mirror_offset(mirror: usize) -> Option<u64> {
 }
 
 /// The copies that a device of this size has.
-pub fn mirror_offsets(device_bytes: u64) -> impl Iterator<Item = u64> {
+pub fn mirror_offsets(device_bytes: u64) -> impl DoubleEndedIterator<Item = u64> {
     let fits = move |offset: &u64| offset.checked_add(4096).is_some_and(|end| end <= device_bytes);
     (0..MIRRORS_MAX).filter_map(mirror_offset).filter(fits)
 }

@@ -126,8 +126,8 @@ impl Checked {
         match report.errors() {
             0 => Ok(()),
             errors => {
-                let plural = if errors == 1 { "" } else { "s" };
-                let text = format!("{}: {errors} error{plural}; nothing was changed", image.display());
+                let errors = human::count(errors, "error", "errors");
+                let text = format!("{}: {errors}; nothing was changed", image.display());
                 Err(Ended::with(Ended::ERRORS, text))
             }
         }
@@ -157,12 +157,13 @@ impl Checked {
         if errors == 0 {
             writeln!(out, "No errors found.")?;
         } else {
-            let found = match (errors, report.counts.len()) {
-                (1, _) => "1 error".to_owned(),
-                (_, 1) => format!("{errors} errors of one kind"),
-                (_, kinds) => format!("{errors} errors of {kinds} kinds"),
+            let kinds = match (errors, report.counts.len()) {
+                (1, _) => String::new(),
+                (_, 1) => " of one kind".to_owned(),
+                (_, kinds) => format!(" of {kinds} kinds"),
             };
-            writeln!(out, "{found} found. Nothing was changed.")?;
+            let errors = human::count(errors, "error", "errors");
+            writeln!(out, "{errors}{kinds} found. Nothing was changed.")?;
         }
         Ok(())
     }

@@ -29,8 +29,7 @@ impl<D: Device> LateSuper<D> {
     /// When the device cannot be written.
     pub(super) fn new(device: D) -> Result<Self> {
         let nothing = [0; SUPERBLOCK_SIZE];
-        let copies: Vec<u64> = mirror_offsets(device.size_bytes()).collect();
-        for offset in copies.into_iter().rev() {
+        for offset in mirror_offsets(device.size_bytes()).rev() {
             tagged(SUPERBLOCK, || device.write_at(offset, &[&nothing]))?;
         }
         device.flush()?;

@@ -107,16 +107,16 @@ impl Resize {
         let size =
             || -> Result<u64> { Ok(read_reply::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
         let before = size()?;
-        let word = match self.size {
-            Size::Max => "max".to_owned(),
+        let (word, bytes) = match self.size {
+            Size::Max => ("max".to_owned(), None),
             _ => match self.wanted(before)? {
-                spinney::vfs::Size::Least => "min".to_owned(),
-                spinney::vfs::Size::Bytes(bytes) => bytes.to_string(),
+                spinney::vfs::Size::Least => ("min".to_owned(), None),
+                spinney::vfs::Size::Bytes(bytes) => (bytes.to_string(), Some(bytes)),
             },
         };
         server_report::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
             Errno::BUSY => Some(server_report::refusal(dir, "a balance, or another change of its size, is under way")),
-            Errno::NOSPC => Some(no_room(&dir.display().to_string(), word.parse().ok())),
+            Errno::NOSPC => Some(no_room(&dir.display().to_string(), bytes)),
             _ => None,
         })?;
         Ok((before, size()?))

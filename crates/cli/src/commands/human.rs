@@ -3,6 +3,11 @@
 pub(crate) use spinney::size::{bytes, parse_bytes};
 use spinney::vfs::file_system::{NodeKind, Time};
 
+/// A number and its noun: `1 file`, `2 files`.
+pub(crate) fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A bar of `width` cells of which `part` of `whole` are filled.
 pub(crate) fn bar(part: u64, whole: u64, width: u32) -> String {
     let filled = if whole == 0 {

@@ -95,10 +95,9 @@ impl Tree {
         let entries = self.entries(&volume, &self.path)?;
         self.draw(&volume, out, (&self.path, entries), &mut String::new(), levels, &mut counts)?;
         let (dirs, files) = (counts.dirs, counts.files);
-        let plural = |count: u64, one, many| if count == 1 { one } else { many };
-        write!(out, "\n{dirs} {}", plural(dirs, "directory", "directories"))?;
+        write!(out, "\n{}", human::count(dirs, "directory", "directories"))?;
         if !self.dirs_only {
-            write!(out, ", {files} {}", plural(files, "file", "files"))?;
+            write!(out, ", {}", human::count(files, "file", "files"))?;
         }
         out.write_all(b"\n")?;
         whole(&counts)

@@ -7,4 +7,5 @@
 
 pub(crate) mod connection;
 pub(crate) mod device;
+mod processors;
 pub(crate) mod ring;

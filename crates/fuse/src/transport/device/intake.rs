@@ -36,7 +36,7 @@ const PILE: u32 = 4;
 const WAKES: u32 = 3;
 const WAKE_MAX: Duration = Duration::from_micros(300);
 /// A request that takes the near thread longer is none for it: it waits for a device, computes, or starves.
-pub(super) const SLOW: Duration = Duration::from_millis(8);
+const SLOW: Duration = Duration::from_millis(8);
 /// Time without requests after which the workers take over.
 const IDLE_MAX: Duration = Duration::from_millis(10);
 /// How long the other workers stand by without being called.
@@ -157,18 +157,13 @@ impl Intake {
         }
     }
 
-    /// Notes that the near thread took a request, the last of `behind` in a row behind which another one waited; from
-    /// some number on it calls a worker.
-    pub(crate) fn took_near(&self, behind: u32) {
+    /// Notes that the near thread, or a worker beside it, took a request, the last of `behind` in a row behind which
+    /// another one waited; from some number on it calls a worker.
+    pub(crate) fn took(&self, behind: u32) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         if behind >= PILE {
             self.called.notify_one();
         }
-    }
-
-    /// Notes that a worker took a request beside the near thread.
-    pub(crate) fn took_beside(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends all waiting: the mount is gone.
@@ -188,7 +183,7 @@ impl Intake {
             if self.has_ended.load(Ordering::Relaxed) {
                 return false;
             }
-            wait_for(&[bell.as_fd()]);
+            wait_for(&mut [readable(bell.as_fd())]);
             self.quiet();
             let called = self.called_nanos.swap(0, Ordering::Relaxed);
             let now = Instant::now();
@@ -208,16 +203,18 @@ impl Intake {
         }
     }
 
-    /// For the near thread: notes that a request took it too long.
-    pub(crate) fn was_slow(&self) {
-        self.rest(Instant::now());
-        self.end_near();
+    /// For the near thread: notes how long a request took it. After one that took too long the workers take over.
+    pub(crate) fn served(&self, took: Duration) {
+        if took > SLOW {
+            self.rest(Instant::now());
+            self.end_near();
+        }
     }
 
     /// For the near thread: waits for a request on its channel, or until the workers take over.
     pub(crate) fn wait_near(&self, channel: BorrowedFd<'_>) {
         let Some(bell) = &self.bell else { return };
-        wait_for(&[channel, bell.as_fd()]);
+        wait_for(&mut [readable(channel), readable(bell.as_fd())]);
         self.quiet();
     }
 
@@ -338,14 +335,18 @@ impl Watch {
 
 /// Whether a request waits on the channel.
 pub(super) fn is_readable(channel: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+    rustix::event::poll(&mut [readable(channel)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        .is_ok_and(|count| count > 0)
+}
+
+/// The question whether this can be read.
+fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }
 
 /// Waits until one of these can be read, or a signal comes.
-fn wait_for(fds: &[BorrowedFd<'_>]) {
-    let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    match rustix::event::poll(&mut fds, None) {
+fn wait_for(fds: &mut [PollFd<'_>]) {
+    match rustix::event::poll(fds, None) {
         Ok(_) | Err(Errno::INTR) => {}
         // Without memory: not again at once.
         Err(_) => std::thread::sleep(LOOK_MAX),
@@ -396,7 +397,7 @@ mod tests {
             rest = (rest * 2).min(REST_MAX);
         }
         assert_eq!(rest, REST_MAX);
-        (0..TAKEN_WELL).for_each(|_| intake.took_near(0));
+        (0..TAKEN_WELL).for_each(|_| intake.took(0));
         let now = Instant::now();
         intake.rest(now);
         assert_eq!(intake.rests.lock().until, Some(now + REST_MIN));
@@ -413,7 +414,7 @@ mod tests {
                 while intake.wait_for_turn() {
                     turns += 1;
                     while intake.is_near() {
-                        intake.took_near(0);
+                        intake.took(0);
                         thread::sleep(Duration::from_micros(100));
                     }
                 }
@@ -428,7 +429,7 @@ mod tests {
             let workers: Vec<_> = (0..3).map(|_| scope.spawn(|| intake.stand_by(reader.as_fd()))).collect();
             // A pile of requests brings one worker; another one watches from then on.
             while workers.iter().all(|worker| !worker.is_finished()) {
-                intake.took_near(PILE);
+                intake.took(PILE);
                 thread::yield_now();
             }
             // The others come when the near thread ends.

@@ -1,10 +1,11 @@
 //! The processor of the near thread: found by trying, as a request does not say where it was made.
 //!
 //! Where the asker sleeps on the near thread's processor, a reply lets the asker run at once, in place of the near
-//! thread; when that runs again, the next request is there already. Elsewhere the asker has only just been woken, and a
-//! request is there only where the asker had not waited for the reply, as with `RELEASE`. So the seat is right where a
-//! request is there right after most replies. [`Worker`](super::Worker) says after each whether there was one.
+//! thread; when that runs again, the next request is there already. Elsewhere the asker has only just been woken.
+//! So the seat is right where a request is there right after most of the replies that an asker waits for.
+//! [`Worker`](super::Worker) says after each of these whether there was one.
 
+use crate::transport::processors;
 use rustix::thread::CpuSet;
 
 /// Replies after which a seat is judged, and how many of them have to be followed by a request for it to be kept.
@@ -73,11 +74,8 @@ impl Seat {
     }
 
     fn settle(&self) {
-        let Some(processor) = self.allowed.get(self.at) else { return };
-        let mut set = CpuSet::new();
-        set.set(*processor);
-        if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-            tracing::debug!(%error, processor, "the near thread runs anywhere");
+        if let Some(processor) = self.allowed.get(self.at) {
+            processors::stay_on(*processor);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! request. `server` starts it.
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
-use super::intake::{Intake, SLOW, is_readable};
+use super::intake::{Intake, is_readable};
 use super::seat::Seat;
 use crate::activity::Pulse;
 use crate::error::{Error, Result};
@@ -146,7 +146,7 @@ impl Worker {
         if intake.is_near() && self.set_blocking(false) {
             let received = receive(&self.channel, &mut self.request);
             match received {
-                Received::Request(_) => intake.took_beside(),
+                Received::Request(_) => intake.took(0),
                 Received::Nothing => intake.stand_by(self.channel.as_fd()),
                 Received::Failed(_) | Received::End => {}
             }
@@ -175,7 +175,7 @@ impl Worker {
         match received {
             Received::Request(_) => {
                 self.behind = if is_readable(self.channel.as_fd()) { self.behind + 1 } else { 0 };
-                intake.took_near(self.behind);
+                intake.took(self.behind);
             }
             Received::Nothing => intake.wait_near(self.channel.as_fd()),
             Received::Failed(_) | Received::End => {}
@@ -197,8 +197,8 @@ impl Worker {
             Err(error) => Answer::Failed(error),
         };
         // Not after the reply, which lets the asker run in place of this thread.
-        if began.is_some_and(|began| began.elapsed() > SLOW) {
-            intake.was_slow();
+        if let Some(began) = began {
+            intake.served(began.elapsed());
         }
         match answer {
             Answer::Silent => {}

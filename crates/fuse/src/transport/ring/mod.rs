@@ -16,7 +16,6 @@
 //!
 //! Called by the server, which makes the queues before it negotiates their use with the kernel.
 
-mod processors;
 mod queue;
 
 pub(crate) use queue::{Queue, make_queues};

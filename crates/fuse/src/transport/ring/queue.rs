@@ -1,6 +1,5 @@
 //! Runs one queue: answers the requests of one processor, one after the other. `server` starts it.
 
-use super::processors;
 use crate::activity::Pulse;
 use crate::notify;
 use crate::protocol::replies::OutHeader;
@@ -8,6 +7,7 @@ use crate::protocol::requests::InHeader;
 use crate::protocol::{OwnedRequest, Request, opcode};
 use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Service};
 use crate::sys::RingQueue;
+use crate::transport::processors;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
@@ -72,7 +72,7 @@ pub(crate) fn make_queues(request_bytes_max: usize) -> io::Result<Vec<Queue>> {
 impl Queue {
     /// Answers requests of the connection of `device` until the mount is gone.
     pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, service: &Arc<Service>, pulse: &Pulse) {
-        processors::stay_on(self.processor);
+        processors::stay_on(usize::from(self.processor));
         if let Err(error) = self.ring.register(Arc::clone(device)) {
             // The kernel has switched to the device by itself.
             tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");

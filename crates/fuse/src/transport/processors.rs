@@ -1,4 +1,5 @@
-//! Counts processors as the kernel does for its queues, and binds a thread to one. Called by `queue`.
+//! Counts processors as the kernel does for its queues, and binds a thread to one. Called by `ring` and by the
+//! near thread of `device`.
 
 use rustix::thread::CpuSet;
 use std::fs;
@@ -22,15 +23,14 @@ fn count(list: &str) -> Option<u16> {
 }
 
 /// Keeps this thread on one processor, if that exists and is allowed.
-pub(super) fn stay_on(processor: u16) {
-    let index = usize::from(processor);
-    if index >= CpuSet::MAX_CPU {
+pub(super) fn stay_on(processor: usize) {
+    if processor >= CpuSet::MAX_CPU {
         return;
     }
     let mut set = CpuSet::new();
-    set.set(index);
+    set.set(processor);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(%error, processor, "a queue's thread runs anywhere");
+        tracing::debug!(%error, processor, "a thread runs anywhere");
     }
 }
 
