@@ -48,6 +48,12 @@ pub enum Cause {
     /// To do: the source is damaged: check it.
     #[error("the directory contains itself")]
     Cycle,
+    /// A source in memory has no place for a node, or has none at a path: an archive or manifest that contradicts
+    /// itself.
+    ///
+    /// To do: see the path; check the archive, layer or manifest that names it.
+    #[error("{0}")]
+    Tree(String),
     /// The target has something else under the name.
     ///
     /// To do: overwrite with `-f`, or choose another name.
@@ -161,7 +167,7 @@ impl From<Error> for vfs::Error {
             Cause::Volume(cause) => (cause.errno(), cause.blame()),
             Cause::Host(cause) => (cause.raw_os_error().map_or(vfs::Errno::EIO, vfs::Errno), Blame::Device),
             Cause::Cancelled => (vfs::Errno::ECANCELED, Blame::Caller),
-            Cause::BadName(_) | Cause::Cycle => (vfs::Errno::EIO, Blame::Image),
+            Cause::BadName(_) | Cause::Cycle | Cause::Tree(_) => (vfs::Errno::EIO, Blame::Image),
             Cause::Exists => (vfs::Errno::EEXIST, Blame::Caller),
             Cause::SameFile(..) => (vfs::Errno::EINVAL, Blame::Caller),
             Cause::Emulator { .. } => (vfs::Errno::EOPNOTSUPP, Blame::Program),

@@ -1,7 +1,7 @@
 //! Copies trees of files from one place to another: directories of the host, and directories of volumes.
 //!
 //! ```text
-//!  Source (host, volume) --walk--> rules --> Sink (host, volume)
+//!  Source (host, volume, tree) --walk--> rules --> Sink (host, volume)
 //!                                    |
 //!                              Observer (progress, failures, cancellation)
 //! ```
@@ -40,6 +40,7 @@ mod root_dirs;
 mod rules;
 mod sink;
 mod source;
+mod tree;
 mod walk;
 
 pub use contents::{Contents, CopyEnd, copy_data, data_bytes};
@@ -52,4 +53,5 @@ pub use root_dirs::path_of;
 pub use rules::{FileId, Rules, SET_ID, file_id};
 pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeSink, VolumeSinkOptions};
 pub use source::{Found, HostSource, Name, Source, VolumeFile, VolumeSource};
+pub use tree::{NODE_COUNT_MAX, NewNode, NodeNumber, Stored, Tree, TreeContents, Walk, plain_metadata};
 pub use walk::{Options, Transfer};
