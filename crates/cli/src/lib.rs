@@ -16,6 +16,7 @@ mod f2fs;
 mod formats;
 mod groups;
 mod help;
+mod job;
 mod make;
 mod manual;
 mod mkfs;

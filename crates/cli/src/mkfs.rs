@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use spinney::{Format, MakeOptions, Volume};
+use spinney::{Format, MakeOptions};
 
 use crate::commands::failure::Failure;
 use crate::commands::format;
 use crate::commands::output::Output;
+use crate::job::Job;
 use crate::make::Make;
 use crate::target::Common;
 use crate::{btrfs, f2fs};
@@ -64,18 +65,15 @@ impl Mkfs {
     /// Makes a file system of a format without options of its own.
     fn make_plain(&self, out: &mut Output) -> Result<()> {
         let (common, name) = (&self.common, self.format.name());
-        let target = common.target()?;
-        let size = common.size(&target)?;
+        let job = Job::new(common)?;
+        let target = &job.target;
+        let size = common.size(target)?;
         target.check_size(size)?;
-        let (label, uuid) = (common.label.clone(), common.uuid);
+        let (label, uuid) = (common.label.clone(), job.uuid());
         let options = MakeOptions { label, uuid, owner: common.top_owner(), ..MakeOptions::new() };
-        let fill = |volume: &Volume| match &common.rootdir {
-            Some(rootdir) => common.copy_in(&target, volume, rootdir, 0),
-            None => Ok(()),
-        };
         let made = target.open(size).and_then(|device| {
             let volume = spinney::make_devices(vec![device], name, &options)?;
-            fill(&volume)?;
+            job.copy_in(&volume, 0)?;
             volume.sync()?;
             Ok(volume)
         });

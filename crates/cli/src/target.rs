@@ -6,30 +6,19 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::blockdev::{self, Access, Device, Locator};
-use spinney::transfer::{
-    HostSource, Observer, Options, Rules, Totals, Transfer, VolumeSink, VolumeSinkOptions, default_threads,
-    measure_host,
-};
-use spinney::vfs::Volume;
 
-use crate::commands::emulation;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::format;
 use crate::commands::human::{self, parse_bytes};
 use crate::commands::image::maker;
 use crate::commands::output::Output;
-use crate::commands::progress::{Bar, Progress};
 use crate::commands::put::parse_owner;
 use crate::commands::trace::watch::watched;
 use crate::existing_data;
-
-/// How often a size that was too small is increased before giving up.
-const GROWTH_COUNT_MAX: u32 = 6;
 
 /// The options of `mkfs` that every format has.
 #[derive(Debug, Args)]
@@ -48,7 +37,7 @@ pub(crate) struct Common {
     pub(crate) features: Vec<String>,
     /// Bytes of the file system
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = parse_bytes)]
-    size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Overwrite the data that FILE holds
     #[arg(short, long)]
     force: bool,
@@ -58,9 +47,13 @@ pub(crate) struct Common {
     /// Copy the contents of DIR into it
     #[arg(short = 'r', long, value_name = "DIR")]
     pub(crate) rootdir: Option<PathBuf>,
-    /// Threads that copy; with one, the same source always gives the same order
+    /// Threads that copy
     #[arg(long, value_name = "COUNT")]
-    threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
+    /// The same contents always give the same image: the UUIDs follow from -U, or else from the label, and the times
+    /// from SOURCE_DATE_EPOCH, or else from the newest file. With SOURCE_DATE_EPOCH and -U this is so without it
+    #[arg(long)]
+    pub(crate) deterministic: bool,
     /// Give everything this owner and group; without --rootdir only the root directory, which is yours by default
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
@@ -105,66 +98,8 @@ impl Common {
         Ok(writeln!(out, "Owner:       {uid}:{gid}, of the root directory")?)
     }
 
-    /// How contents are copied into it.
-    fn transfer_options(&self, target: &Target) -> Options {
-        // The image may lie in the directory that is copied.
-        let image = rustix::fs::stat(target.file()).ok();
-        let skip = image.map(|stat| (stat.st_dev, stat.st_ino));
-        let thread_count = self.threads.unwrap_or_else(default_threads);
-        Options { thread_count, rules: Rules { owner: self.owner, skip, ..Rules::default() } }
-    }
-
-    /// Copies the contents of a directory into a file system on the target; of `bytes_total` bytes, if that is known.
-    ///
-    /// # Errors
-    /// Those of the copy.
-    pub(crate) fn copy_in(&self, target: &Target, volume: &Volume, rootdir: &Path, bytes_total: u64) -> Result<()> {
-        let options = self.transfer_options(target);
-        let progress = Arc::new(Progress::default());
-        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
-        let _bar = Bar::new(&progress, !self.quiet);
-        let volume_options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
-        let (source, sink) = (HostSource::open(rootdir)?, VolumeSink::new(volume, "/", volume_options));
-        Ok(Transfer::new(&source, &sink, &options, &Copied(&progress)).contents()?)
-    }
-
-    /// Makes an image and fills it with the contents of a directory. Its size is the given one, or `size_of` the
-    /// contents, which grows as long as they do not fit. `fill` gets the size, and the bytes of the contents or 0.
-    ///
-    /// # Errors
-    /// The host's, and what `fill` fails with.
-    pub(crate) fn make_filled<T>(
-        &self,
-        target: &Target,
-        rootdir: &Path,
-        size_of: impl FnOnce(&Totals) -> u64,
-        is_full: impl Fn(&Error) -> bool,
-        fill: impl Fn(u64, u64) -> Result<T>,
-    ) -> Result<T> {
-        emulation::check()?;
-        let options = self.transfer_options(target);
-        let may_grow = self.size.is_none() && !target.is_device && target.part.size().is_none();
-        if let Some(size) = self.fixed_size(target).filter(|_| !may_grow) {
-            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
-            let bytes_total = match Bar::would_show(!self.quiet) {
-                true => measure_host(rootdir, &options)?.bytes,
-                false => 0,
-            };
-            return fill(size, bytes_total);
-        }
-        let totals = measure_host(rootdir, &options)?;
-        let mut size = size_of(&totals).max(target.size);
-        for _ in 0..GROWTH_COUNT_MAX {
-            match fill(size, totals.bytes) {
-                Err(error) if is_full(&error) => size = size.saturating_add(size / 2),
-                result => return result,
-            }
-        }
-        fill(size, totals.bytes)
-    }
-
     /// The size, if it does not depend on the contents.
-    fn fixed_size(&self, target: &Target) -> Option<u64> {
+    pub(crate) fn fixed_size(&self, target: &Target) -> Option<u64> {
         self.size.or(target.part.size()).or(Some(target.size).filter(|size| *size > 0))
     }
 
@@ -175,19 +110,6 @@ impl Common {
     pub(crate) fn size(&self, target: &Target) -> Result<u64> {
         let missing = || Failure::usage(format!("{}: --size is needed", target.path.display()));
         Ok(self.fixed_size(target).ok_or_else(missing)?)
-    }
-}
-
-/// Passes the progress of a copy on to the progress bar.
-struct Copied<'a>(&'a Progress);
-
-impl Observer for Copied<'_> {
-    fn tried(&self) {
-        self.0.add_name();
-    }
-
-    fn copied(&self, bytes: u64) {
-        self.0.add_bytes(bytes);
     }
 }
 

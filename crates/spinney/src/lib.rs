@@ -144,6 +144,7 @@
 //! | scrub, balance, rescue | [`btrfs::scrub`], [`btrfs::balance`], [`btrfs::rescue()`] |
 //! | send, receive, back up | [`btrfs::send`], [`btrfs::receive()`], [`btrfs::back_up`], [`btrfs::restore`] |
 //! | do what only f2fs can | [`Volume::f2fs`], [`f2fs`] |
+//! | make the same bytes each time | [`reproducible_env`], [`derived_uuid`] |
 //! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
@@ -167,6 +168,7 @@ mod open;
 mod option_list;
 mod progress;
 mod repair;
+mod reproducible;
 mod volume;
 
 /// The kernel's permission rules over any [`FileSystem`].
@@ -235,4 +237,5 @@ pub use formats::{NotRecognised, add_format, format_named, format_names, formats
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
 pub use progress::{Progress, ProgressFn};
 pub use repair::{Repair, plan_repair, plan_repair_as};
+pub use reproducible::{derived_uuid, reproducible_env};
 pub use volume::Volume;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use vfs::Metadata;
-use vfs::file_system::NodeKind;
+use vfs::file_system::{NodeKind, Time};
 
 use crate::error::{Error, Result};
 use crate::observer::Observer;
@@ -35,6 +35,8 @@ pub struct Totals {
     pub block_bytes: u64,
     /// Files with blocks.
     pub large_files: u64,
+    /// The latest modification time.
+    pub newest: Time,
 }
 
 impl Totals {
@@ -45,6 +47,7 @@ impl Totals {
         self.small_bytes = self.small_bytes.saturating_add(other.small_bytes);
         self.block_bytes = self.block_bytes.saturating_add(other.block_bytes);
         self.large_files = self.large_files.saturating_add(other.large_files);
+        self.newest = self.newest.max(other.newest);
     }
 
     fn add_contents(&mut self, found: &Metadata) {
@@ -84,7 +87,7 @@ pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
 /// Those of the source; [`crate::Cause::Cancelled`].
 pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -> Result<Totals> {
     let root = source.top(Path::new(""))?.attr;
-    let mut total = Totals { names: 1, ..Totals::default() };
+    let mut total = Totals { names: 1, newest: root.mtime, ..Totals::default() };
     if !root.is_dir() {
         total.add_contents(&root);
         return Ok(total);
@@ -97,15 +100,13 @@ pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -
         let mut total = Totals::default();
         // Names that cannot be read are left to the copy, which reports them.
         for entry in &source.names(&dir, &mut |_| Ok(()))? {
-            let Name { name, kind } = entry;
+            let Name { name, .. } = entry;
             watch.check()?;
             total.names += 1;
             total.name_bytes += u64::try_from(name.len()).unwrap_or(u64::MAX);
-            if !matches!(kind, None | Some(NodeKind::File | NodeKind::Directory)) {
-                continue;
-            }
             // A file that is gone by now is not copied either; everything else is reported by the copy.
             let Ok(found) = source.stat(&dir, entry) else { continue };
+            total.newest = total.newest.max(found.mtime);
             match found.kind {
                 NodeKind::File if is_new(&seen, &found) => total.add_contents(&found),
                 NodeKind::Directory if is_entered(&found) => dirs.push(path.join(name)),

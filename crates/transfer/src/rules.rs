@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use vfs::Metadata;
-use vfs::file_system::{KnownNode, NodeKind};
+use vfs::file_system::{KnownNode, NodeKind, Time};
 use vfs::privileges::CAPABILITY_NAME;
 
 use crate::error::{Cause, Result};
@@ -40,6 +40,9 @@ pub struct Rules {
     pub keeps_setid: bool,
     /// Directories on another file system than the top of the transfer are made, but stay empty.
     pub one_file_system: bool,
+    /// No copy is newer: its modification time is this at most, and its other times are the modification time, since
+    /// they depend on the machine that the source is on.
+    pub latest: Option<Time>,
     /// A file to leave out: the image that is written.
     pub skip: Option<FileId>,
 }
@@ -52,6 +55,7 @@ impl Default for Rules {
             makes_devices: true,
             keeps_setid: true,
             one_file_system: false,
+            latest: None,
             skip: None,
         }
     }
@@ -113,6 +117,10 @@ impl Rules {
             0
         };
         let mut taken = Taken { power: found.permissions & lost_bits != 0, is_disowned, xattrs: 0 };
+        if let Some(latest) = self.latest {
+            let time = found.mtime.min(latest);
+            (found.mtime, found.atime, found.ctime, found.btime) = (time, time, time, time);
+        }
         (found.uid, found.gid) = owner;
         found.permissions &= !lost_bits;
         if let Some(xattrs) = &mut node.xattrs {

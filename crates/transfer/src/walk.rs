@@ -380,7 +380,10 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
                 return Ok(None);
             }
         }
-        let (batch, above) = within.unzip();
+        let (mut batch, above) = within.unzip();
+        if !batch.as_ref().is_some_and(|batch| batch.takes(&attr)) {
+            self.make_earlier(buffer, dir, batch.as_deref_mut())?;
+        }
         if attr.is_dir() {
             return self.make_dir(dir, entry, above);
         }
@@ -390,6 +393,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
                 batch.add(entry, taken);
                 return Ok(None);
             }
+            self.make_earlier(buffer, dir, Some(batch))?;
             let made = self.sink.make(dir, &entry.item(self.watch), buffer)?;
             return self.finish(&entry.item(self.watch), made, taken, buffer).map(|()| None);
         }
@@ -453,6 +457,12 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
             self.watch.lost(if taken.is_disowned { Loss::DisownedPower } else { Loss::WithheldPower });
         }
         (0..taken.xattrs).for_each(|_| self.watch.lost(Loss::Attribute));
+    }
+
+    /// Makes the files that wait, where one thread makes all names in their order.
+    fn make_earlier(&self, buffer: &mut [u8], dir: &K::Dir, batch: Option<&mut Batch<'_>>) -> Result<()> {
+        let batch = batch.filter(|_| self.options.thread_count == 1);
+        batch.map_or(Ok(()), |batch| self.make_batch(buffer, dir, batch))
     }
 
     /// Makes the files that wait.

@@ -26,6 +26,7 @@ fn names() -> (Namespace, Arc<Inode>, [Arc<Inode>; 2]) {
         compress: None,
         file_flags: InodeFlags::empty(),
         writes_ahead: false,
+        is_reproducible: false,
         verifies_data: true,
     };
     let names = Namespace::new(Arc::new(Core::new(store, settings)));

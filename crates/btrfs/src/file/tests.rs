@@ -38,6 +38,7 @@ fn names_on(store: Store, dirty_bytes: usize) -> Namespace {
         compress: None,
         file_flags: InodeFlags::empty(),
         writes_ahead: false,
+        is_reproducible: false,
         verifies_data: true,
     };
     Namespace::new(Arc::new(Core::new(store, settings)))

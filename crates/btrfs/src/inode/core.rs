@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) writes_ahead: bool,
     /// Data is compared with its checksums when it is read.
     pub(crate) verifies_data: bool,
+    /// Callers alone write data back, so that their order decides where it lies.
+    pub(crate) is_reproducible: bool,
 }
 
 /// The store, and the inodes in memory.

@@ -32,6 +32,7 @@ pub struct VolumeOptions {
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
     pub(crate) writes_ahead: bool,
+    pub(crate) is_reproducible: bool,
     pub(crate) verify_data: bool,
     pub(crate) backup_roots: bool,
     pub(crate) degraded: bool,
@@ -64,6 +65,7 @@ impl Default for VolumeOptions {
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
             writes_ahead: false,
+            is_reproducible: false,
             verify_data: true,
             backup_roots: false,
             degraded: false,
@@ -233,6 +235,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn writes_ahead(mut self, on: bool) -> Self {
         self.writes_ahead = on;
+        self
+    }
+
+    /// Whether the same calls, by one thread and with the same [`VolumeOptions::env`], give the same image byte for byte,
+    /// however many workers compress and make checksums: no background thread writes data back then.
+    #[must_use]
+    pub fn reproducible(mut self, on: bool) -> Self {
+        self.is_reproducible = on;
         self
     }
 

@@ -1,10 +1,9 @@
 //! `spinney mkfs -t btrfs` makes a btrfs file system, empty or with the contents of a directory. Called by
 //! `crate::mkfs`, as an implementation of `make::Make`.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Error, Result};
 use clap::{Args, ValueEnum};
 use spinney::Blame;
 use spinney::blockdev::Device;
@@ -23,6 +22,7 @@ use super::sizing::{self, Shape};
 use crate::commands::failure::Failure;
 use crate::commands::human::parse_bytes;
 use crate::commands::output::Output;
+use crate::job::Job;
 use crate::make::Make;
 use crate::target::{Common, Target};
 use spinney::transfer::Totals;
@@ -67,9 +67,9 @@ struct Made {
     device: Arc<LateSuper<Arc<dyn Device>>>,
 }
 
-/// The arguments of one run.
-struct Job<'a> {
-    common: &'a Common,
+/// One run, and the options of btrfs.
+struct Making<'a> {
+    job: Job<'a>,
     own: &'a Own,
 }
 
@@ -91,19 +91,15 @@ impl Make for Own {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
-        Job { common, own: self }.run(out)
+        Making { job: Job::new(common)?, own: self }.run(out)
     }
 }
 
-impl Job<'_> {
+impl Making<'_> {
     fn run(&self, out: &mut Output) -> Result<()> {
         let make = self.make_options()?;
-        let target = self.common.target()?;
-        if let Some(rootdir) = &self.common.rootdir {
-            // Checked before anything is overwritten.
-            std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
-        }
-        let made = self.make(&target, &make).and_then(Made::finish);
+        let (common, target) = (self.job.common, &self.job.target);
+        let made = self.make(&make).and_then(Made::finish);
         let cut = |info: &VolumeInfo| if self.own.shrink { target.cut(info.total_bytes) } else { Ok(()) };
         let info = match made.and_then(|info| cut(&info).map(|()| info)) {
             Ok(info) => info,
@@ -112,26 +108,26 @@ impl Job<'_> {
                 return Err(error);
             }
         };
-        if self.common.json {
+        if common.json {
             out.json(&info::report(&info))
-        } else if self.common.quiet {
+        } else if common.quiet {
             Ok(())
         } else {
             info::print(out, &info)?;
-            self.common.print_owner(out)
+            common.print_owner(out)
         }
     }
 
     fn make_options(&self) -> Result<MakeOptions> {
         let mut make = MakeOptions {
-            label: self.common.label.clone().into_bytes(),
-            fsid: self.common.uuid.map(Uuid),
+            label: self.job.common.label.clone().into_bytes(),
+            fsid: self.job.uuid().map(Uuid),
             ..MakeOptions::default()
         };
         make.csum = self.own.csum.unwrap_or(make.csum);
         label::check("--label", &make.label)?;
         make.mixed = self.own.mixed;
-        features::apply(&self.common.features, &mut make)?;
+        features::apply(&self.job.common.features, &mut make)?;
         if let Some(size) = self.own.nodesize {
             make.nodesize = u32::try_from(size)
                 .ok()
@@ -163,24 +159,24 @@ impl Job<'_> {
         Ok(make)
     }
 
-    fn make(&self, target: &Target, make: &MakeOptions) -> Result<Made> {
-        let Some(rootdir) = &self.common.rootdir else {
-            return self::make(target, make, self.common.size(target)?, self.volume_options());
+    fn make(&self, make: &MakeOptions) -> Result<Made> {
+        let target = &self.job.target;
+        let Some(source) = &self.job.contents else {
+            return self::make(target, make, self.job.common.size(target)?, self.volume_options());
         };
         let size_of = |totals: &Totals| sizing::image_bytes(totals, shape(make));
-        self.common.make_filled(target, rootdir, size_of, is_image_full, |size, bytes_total| {
-            self.fill(target, make, size, rootdir, bytes_total)
-        })
+        self.job.make_filled(source, size_of, is_image_full, |size, bytes_total| self.fill(make, size, bytes_total))
     }
 
     fn volume_options(&self) -> VolumeOptions {
-        let (uid, gid) = self.common.top_owner();
-        Volume::options().owner(uid, gid).compress(self.own.compress)
+        let (uid, gid) = self.job.common.top_owner();
+        let options = Volume::options().owner(uid, gid).compress(self.own.compress);
+        options.env(self.job.env()).reproducible(self.job.reproducible.is_some())
     }
 
-    fn fill(&self, target: &Target, make: &MakeOptions, size: u64, rootdir: &Path, bytes_total: u64) -> Result<Made> {
-        let made = self::make(target, make, size, self.volume_options())?;
-        self.common.copy_in(target, made.volume.by_paths(), rootdir, bytes_total)?;
+    fn fill(&self, make: &MakeOptions, size: u64, bytes_total: u64) -> Result<Made> {
+        let made = self::make(&self.job.target, make, size, self.volume_options())?;
+        self.job.copy_in(made.volume.by_paths(), bytes_total)?;
         made.volume.sync()?;
         if self.own.shrink {
             made.volume.by_paths().resize(spinney::vfs::Size::Least)?;

@@ -1,22 +1,21 @@
 //! `spinney mkfs -t f2fs` makes an f2fs file system, empty or with the contents of a directory. Called by
 //! `crate::mkfs`, as an implementation of `make::Make`.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use spinney::blockdev::Device;
 use spinney::f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
-use spinney::host::Env;
 use spinney::vfs::Volume;
 
 use super::{features, info};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
+use crate::job::Job;
 use crate::make::Make;
 use crate::target::{Common, Target};
-use spinney::transfer::Totals;
+use spinney::transfer::{HostSource, Totals};
 
 /// Estimated bytes of an inode and its name.
 const ENTRY_BYTES: u64 = 4200;
@@ -57,24 +56,20 @@ impl Make for Own {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
-        let make = self.make_options(common)?;
-        let target = common.target()?;
-        let made = match &common.rootdir {
-            Some(rootdir) => {
-                // Checked before anything is overwritten.
-                std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
-                Filling { common, target: &target, make: &make, rootdir }.fill_grown()
-            }
+        let job = Job::new(common)?;
+        let make = self.make_options(&job)?;
+        let made = match &job.contents {
+            Some(source) => Filling { job: &job, make: &make }.fill_grown(source),
             None => {
-                let size = common.size(&target)?;
-                check_size(&target, size, &make)?;
-                write(&target, size, &make)
+                let size = common.size(&job.target)?;
+                check_size(&job.target, size, &make)?;
+                write(&job.target, size, &make)
             }
         };
         let made = match made {
             Ok(made) => made,
             Err(error) => {
-                target.remove_new();
+                job.target.remove_new();
                 return Err(error);
             }
         };
@@ -90,19 +85,19 @@ impl Make for Own {
 }
 
 impl Own {
-    fn make_options(&self, common: &Common) -> Result<MakeOptions> {
-        let env = Env::system();
+    fn make_options(&self, job: &Job<'_>) -> Result<MakeOptions> {
+        let (common, env) = (job.common, job.env());
         let default = MakeOptions::default();
         Ok(MakeOptions {
             label: common.label.clone(),
-            uuid: common.uuid.unwrap_or_else(|| env.uuid()),
+            uuid: job.uuid().unwrap_or_else(|| env.uuid()),
             features: features::parse(&common.features)?,
             overprovision: self.overprovision,
             section_segments: self.section_segments.unwrap_or(default.section_segments),
             zone_sections: self.zone_sections.unwrap_or(default.zone_sections),
             strict_names: self.strict_names,
             owner: common.top_owner(),
-            time: u64::try_from(self::env()?.now().0).unwrap_or(0),
+            time: u64::try_from(env.now().0).unwrap_or(0),
             made_by: format!("spinney {}", env!("CARGO_PKG_VERSION")),
         })
     }
@@ -114,17 +109,15 @@ struct Made {
     quotas: spinney::f2fs::Result<Quotas>,
 }
 
-/// The directory to copy, and the target.
+/// A volume with contents.
 struct Filling<'a> {
-    common: &'a Common,
-    target: &'a Target,
+    job: &'a Job<'a>,
     make: &'a MakeOptions,
-    rootdir: &'a Path,
 }
 
 impl Filling<'_> {
     /// Fills the volume; an image without a fixed size grows until the contents fit.
-    fn fill_grown(&self) -> Result<Made> {
+    fn fill_grown(&self, source: &HostSource) -> Result<Made> {
         let size_of = |totals: &Totals| {
             let entries = totals.names.saturating_mul(ENTRY_BYTES);
             totals
@@ -134,18 +127,18 @@ impl Filling<'_> {
                 .saturating_add(SPARE_BYTES)
                 .next_multiple_of(SEGMENT_BYTES)
         };
-        self.common
-            .make_filled(self.target, self.rootdir, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
+        self.job.make_filled(source, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
     }
 
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
-        check_size(self.target, size, self.make)?;
-        let device: Arc<dyn Device> = self.target.open(size)?;
-        spinney::f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
-        let opened = OpenOptions::new().writable(true).env(env()?);
+        let target = &self.job.target;
+        check_size(target, size, self.make)?;
+        let device: Arc<dyn Device> = target.open(size)?;
+        spinney::f2fs::make(&device, self.make).map_err(|error| explain(target, size, self.make, error))?;
+        let opened = OpenOptions::new().writable(true).env(self.job.env());
         let opened = Arc::new(opened.open(device).map_err(spinney::vfs::Error::from)?);
         let volume = Volume::new(Arc::<F2fs>::clone(&opened));
-        self.common.copy_in(self.target, &volume, self.rootdir, bytes_total)?;
+        self.job.copy_in(&volume, bytes_total)?;
         spinney::vfs::FileSystem::finish(&*opened)?;
         made(&opened)
     }
@@ -156,15 +149,6 @@ fn is_full(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<spinney::vfs::Error>().is_some_and(|cause| cause.blame() == spinney::vfs::Blame::Space)
     })
-}
-
-/// The clock: fixed at `SOURCE_DATE_EPOCH` if that is set.
-fn env() -> Result<Env> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(Env::system()) };
-    let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
-    let wrong = || Failure::usage(format!("SOURCE_DATE_EPOCH: expected seconds since 1970, found {}", text.display()));
-    let seconds = seconds.ok_or_else(wrong)?;
-    Ok(Env::seeded(0, (seconds, 0)))
 }
 
 /// Refuses a size before anything is overwritten.
