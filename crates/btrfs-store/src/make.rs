@@ -37,6 +37,8 @@ pub struct MakeOptions {
     pub label: Vec<u8>,
     /// UUID of the file system; random when absent.
     pub fsid: Option<Uuid>,
+    /// UUID of the device; random when absent.
+    pub device_uuid: Option<Uuid>,
     /// Bytes of a tree block: a power of two, 4 to 64 KiB.
     pub nodesize: u32,
     /// Checksum of blocks and sectors.
@@ -61,6 +63,7 @@ impl Default for MakeOptions {
         Self {
             label: Vec::new(),
             fsid: None,
+            device_uuid: None,
             nodesize: 16 << 10,
             csum: ChecksumType::Crc32c,
             data_profile: BlockGroupFlags::empty(),
@@ -175,7 +178,7 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
     device.io_align = SECTOR_SIZE.into();
     device.io_width = SECTOR_SIZE.into();
     device.sector_size = SECTOR_SIZE.into();
-    device.uuid = Uuid(env.uuid());
+    device.uuid = make.device_uuid.unwrap_or_else(|| Uuid(env.uuid()));
     device.fsid = fsid;
     fields.dev_item = device;
     fields

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
-use spinney::transfer::{
-    HostSource, Observer, Options, Rules, Totals, Transfer, VolumeSink, VolumeSinkOptions, default_threads, measure,
-};
+use spinney::transfer::{HostSource, Observer, Options, Rules, Totals, VolumeSink, VolumeSinkOptions, default_threads};
 use spinney::vfs::Volume;
 use spinney::{Env, Time, derived_uuid, reproducible_env};
 
 use crate::commands::emulation;
 use crate::commands::failure::Failure;
 use crate::commands::progress::{Bar, Progress};
+use crate::contents::Contents;
 use crate::target::{Common, Target};
 
 /// How often a size that was too small is increased before giving up.
@@ -25,7 +24,7 @@ const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 pub(crate) struct Job<'a> {
     pub(crate) common: &'a Common,
     pub(crate) target: Target,
-    pub(crate) contents: Option<HostSource>,
+    pub(crate) contents: Option<Contents>,
     pub(crate) reproducible: Option<Reproducible>,
 }
 
@@ -55,7 +54,7 @@ impl<'a> Job<'a> {
         let contents = match &common.rootdir {
             Some(rootdir) => {
                 emulation::check()?;
-                Some(HostSource::open(rootdir)?)
+                Some(Contents::Directory(HostSource::open(rootdir)?))
             }
             None => None,
         };
@@ -99,7 +98,7 @@ impl<'a> Job<'a> {
         let _bar = Bar::new(&progress, !self.common.quiet);
         let volume_options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
         let sink = VolumeSink::new(volume, "/", volume_options);
-        Ok(Transfer::new(source, &sink, &options, &Copied(&progress)).contents()?)
+        source.copy(&sink, &options, &Copied(&progress))
     }
 
     /// Makes an image and fills it with the contents. Its size is the given one, or `size_of` the contents, which grows
@@ -109,7 +108,7 @@ impl<'a> Job<'a> {
     /// The host's, and what `fill` fails with.
     pub(crate) fn make_filled<T>(
         &self,
-        source: &HostSource,
+        contents: &Contents,
         size_of: impl FnOnce(&Totals) -> u64,
         is_full: impl Fn(&Error) -> bool,
         fill: impl Fn(u64, u64) -> Result<T>,
@@ -120,12 +119,12 @@ impl<'a> Job<'a> {
         if let Some(size) = common.fixed_size(target).filter(|_| !may_grow) {
             // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
             let bytes_total = match Bar::would_show(!common.quiet) {
-                true => measure(source, &counting, &())?.bytes,
+                true => contents.measure(&counting)?.bytes,
                 false => 0,
             };
             return fill(size, bytes_total);
         }
-        let totals = measure(source, &counting, &())?;
+        let totals = contents.measure(&counting)?;
         let mut size = size_of(&totals).max(target.size);
         for _ in 0..GROWTH_COUNT_MAX {
             match fill(size, totals.bytes) {
@@ -138,14 +137,14 @@ impl<'a> Job<'a> {
 }
 
 /// The fixed clock and UUID of an image that is to be the same each time; `None` for one that is not.
-fn reproducible(common: &Common, contents: Option<&HostSource>) -> Result<Option<Reproducible>> {
+fn reproducible(common: &Common, contents: Option<&Contents>) -> Result<Option<Reproducible>> {
     let epoch = source_date_epoch()?;
     if epoch.is_none() && !common.deterministic {
         return Ok(None);
     }
     let now = match (epoch, contents) {
         (Some(seconds), _) => Time::new(seconds, 0),
-        (None, Some(source)) => measure(source, &Options::default(), &())?.newest,
+        (None, Some(contents)) => contents.measure(&Options::default())?.newest,
         (None, None) => Time::default(),
     };
     let uuid = match common.uuid {

@@ -11,6 +11,7 @@ mod btrfs;
 mod check;
 mod check_report;
 mod commands;
+mod contents;
 mod existing_data;
 mod f2fs;
 mod formats;

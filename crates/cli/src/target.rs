@@ -271,7 +271,7 @@ fn device_bytes(path: &Path) -> Result<u64> {
     end.with_context(|| path.display().to_string())
 }
 
-fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let wrong = || format!("`{text}` is no UUID; write 8-4-4-4-12 hex digits");
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
     let mut bytes = [0; 16];

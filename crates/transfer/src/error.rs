@@ -105,6 +105,16 @@ impl Error {
         matches!(&self.cause, Cause::Volume(error) if error.errno() == errno)
     }
 
+    /// True if a hard link would lead from one file system, or one subvolume, to another.
+    #[must_use]
+    pub(crate) fn is_crossing(&self) -> bool {
+        match &self.cause {
+            Cause::Volume(error) => error.errno() == vfs::Errno::EXDEV,
+            Cause::Host(error) => error.kind() == io::ErrorKind::CrossesDevices,
+            _ => false,
+        }
+    }
+
     /// The path that was being copied.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {

@@ -58,8 +58,9 @@ pub struct Transfer<'a, S, K> {
     sink: &'a K,
     options: &'a Options,
     watch: &'a dyn Observer,
-    /// The first name in the sink of each file with several.
-    links: Mutex<HashMap<FileId, PathBuf>>,
+    /// The first name in the sink of each file with several: one in each subvolume that has some, since hard links do
+    /// not lead from one to another.
+    links: Mutex<HashMap<FileId, Vec<PathBuf>>>,
     /// The directory that is being made, where it may be below its own source.
     own: Mutex<Option<FileId>>,
 }
@@ -280,7 +281,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
         }
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<FileId, PathBuf>> {
+    fn links(&self) -> MutexGuard<'_, HashMap<FileId, Vec<PathBuf>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -399,14 +400,18 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
         }
         // Held until the file is there, so that no other thread links to a name that does not exist yet.
         let mut links = (attr.nlink > 1).then(|| self.links());
-        let first = links.as_ref().and_then(|links| links.get(&file_id(&attr)).cloned());
-        let (made, taken) = match first {
-            Some(first) => (self.sink.link(&first, dir, &entry.item(self.watch))?, Taken::default()),
+        let firsts = links.as_ref().and_then(|links| links.get(&file_id(&attr)));
+        let linked = firsts.into_iter().flatten().find_map(|first| {
+            let linked = self.sink.link(first, dir, &entry.item(self.watch));
+            if linked.as_ref().is_err_and(Error::is_crossing) { None } else { Some(linked) }
+        });
+        let (made, taken) = match linked {
+            Some(linked) => (linked?, Taken::default()),
             None => {
                 let taken = self.complete(&mut entry)?;
                 let made = self.sink.make(dir, &entry.item(self.watch), buffer)?;
                 if let Some(links) = links.as_mut().filter(|_| made != Made::Left) {
-                    links.insert(file_id(&attr), entry.to.clone());
+                    links.entry(file_id(&attr)).or_default().push(entry.to.clone());
                 }
                 (made, taken)
             }

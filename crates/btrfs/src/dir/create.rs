@@ -156,6 +156,9 @@ impl Namespace {
         {
             let parent = dir.state();
             state.flags = inherited_flags(parent.flags, new.kind) | new.flags;
+            if self.core.settings.inherits_data_flags && (new.kind.is_file() || new.kind.is_dir()) {
+                state.flags |= parent.flags & InodeFlags::NODATASUM;
+            }
             if new.kind.is_file() {
                 state.flags |= self.core.settings.file_flags;
             }

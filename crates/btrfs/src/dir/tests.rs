@@ -26,6 +26,7 @@ fn names() -> (Namespace, Arc<Inode>, [Arc<Inode>; 2]) {
         compress: None,
         file_flags: InodeFlags::empty(),
         writes_ahead: false,
+        inherits_data_flags: false,
         is_reproducible: false,
         verifies_data: true,
     };

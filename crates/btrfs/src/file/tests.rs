@@ -38,6 +38,7 @@ fn names_on(store: Store, dirty_bytes: usize) -> Namespace {
         compress: None,
         file_flags: InodeFlags::empty(),
         writes_ahead: false,
+        inherits_data_flags: false,
         is_reproducible: false,
         verifies_data: true,
     };

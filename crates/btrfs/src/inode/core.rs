@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) writes_ahead: bool,
     /// Data is compared with its checksums when it is read.
     pub(crate) verifies_data: bool,
+    /// New files inherit `NODATASUM` from their directory, as those that mkfs makes do.
+    pub(crate) inherits_data_flags: bool,
     /// Callers alone write data back, so that their order decides where it lies.
     pub(crate) is_reproducible: bool,
 }

@@ -14,6 +14,7 @@
 //! Callers: the library `spinney` and through it the command line; backups and receive.
 
 mod balance;
+mod data_flags;
 mod info;
 mod map;
 mod open;

@@ -146,6 +146,7 @@ impl VolumeOptions {
             file_flags: self.file_flags,
             writes_ahead: self.writes_ahead,
             verifies_data: self.verify_data,
+            inherits_data_flags: self.inherits_data_flags,
             is_reproducible: self.is_reproducible,
         };
         Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))

@@ -32,6 +32,7 @@ pub struct VolumeOptions {
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
     pub(crate) writes_ahead: bool,
+    pub(crate) inherits_data_flags: bool,
     pub(crate) is_reproducible: bool,
     pub(crate) verify_data: bool,
     pub(crate) backup_roots: bool,
@@ -65,6 +66,7 @@ impl Default for VolumeOptions {
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
             writes_ahead: false,
+            inherits_data_flags: false,
             is_reproducible: false,
             verify_data: true,
             backup_roots: false,
@@ -235,6 +237,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn writes_ahead(mut self, on: bool) -> Self {
         self.writes_ahead = on;
+        self
+    }
+
+    /// Whether new files and directories inherit `NODATASUM`, too, from their directory; `NODATACOW` they always do. The
+    /// kernel does not, `mkfs.btrfs --inode-flags` does.
+    #[must_use]
+    pub fn inherits_data_flags(mut self, on: bool) -> Self {
+        self.inherits_data_flags = on;
         self
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use spinney::Blame;
 use spinney::blockdev::Device;
@@ -18,14 +19,19 @@ use super::features;
 use super::info;
 use super::label;
 use super::late_super::LateSuper;
+use super::path_options::{Flagged, PathOptions, Subvolume, parse_flagged, parse_subvolume};
 use super::sizing::{self, Shape};
-use crate::commands::failure::Failure;
+use crate::commands::failure::{Failure, Status};
 use crate::commands::human::parse_bytes;
 use crate::commands::output::Output;
+use crate::contents::{Contents, with_source};
 use crate::job::Job;
 use crate::make::Make;
-use crate::target::{Common, Target};
+use crate::target::{Common, Target, parse_uuid};
 use spinney::transfer::Totals;
+
+/// The only size of a data block that is written, bytes.
+const SECTOR_BYTES: u64 = 4096;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
@@ -49,6 +55,20 @@ pub(crate) struct Own {
     /// Keep contents and metadata in the same block groups, for very small images
     #[arg(short = 'M', long)]
     mixed: bool,
+    /// Make the directory PATH of the contents a subvolume: read-only with `ro:`, mounted by default with `default:` or
+    /// `default-ro:`; `./` before PATH keeps a colon in it. May be given several times
+    #[arg(short = 'u', long, value_name = "[KIND:]PATH", value_parser = OsStringValueParser::new().try_map(subvolume), requires = "rootdir")]
+    subvol: Vec<Subvolume>,
+    /// Store the file PATH of the contents, or what is in the directory PATH, without copy on write (nodatacow) or
+    /// without checksums (nodatasum). May be given several times
+    #[arg(long, value_name = "FLAG,..:PATH", value_parser = OsStringValueParser::new().try_map(flagged), requires = "rootdir")]
+    inode_flags: Vec<Flagged>,
+    /// UUID of the device, instead of a random one
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    device_uuid: Option<[u8; 16]>,
+    /// Bytes of a data block: 4096 is the only size that is written
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    sectorsize: Option<u64>,
     /// Shrink the image to its contents; `spinney resize` grows it again
     #[arg(long, requires = "rootdir")]
     shrink: bool,
@@ -83,6 +103,10 @@ impl Make for Own {
             (self.metadata.is_some(), "--metadata"),
             (self.mixed, "--mixed"),
             (self.shrink, "--shrink"),
+            (!self.subvol.is_empty(), "--subvol"),
+            (!self.inode_flags.is_empty(), "--inode-flags"),
+            (self.device_uuid.is_some(), "--device-uuid"),
+            (self.sectorsize.is_some(), "--sectorsize"),
         ];
         all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
@@ -124,6 +148,11 @@ impl Making<'_> {
             fsid: self.job.uuid().map(Uuid),
             ..MakeOptions::default()
         };
+        make.device_uuid = self.own.device_uuid.map(Uuid);
+        if let Some(size) = self.own.sectorsize.filter(|size| *size != SECTOR_BYTES) {
+            let text = format!("--sectorsize: expected {SECTOR_BYTES}, found {size}");
+            return Err(Failure::new(Status::Unsupported, text).into());
+        }
         make.csum = self.own.csum.unwrap_or(make.csum);
         label::check("--label", &make.label)?;
         make.mixed = self.own.mixed;
@@ -161,22 +190,34 @@ impl Making<'_> {
 
     fn make(&self, make: &MakeOptions) -> Result<Made> {
         let target = &self.job.target;
-        let Some(source) = &self.job.contents else {
+        let Some(contents) = &self.job.contents else {
             return self::make(target, make, self.job.common.size(target)?, self.volume_options());
         };
         let size_of = |totals: &Totals| sizing::image_bytes(totals, shape(make));
-        self.job.make_filled(source, size_of, is_image_full, |size, bytes_total| self.fill(make, size, bytes_total))
+        let options = PathOptions::new(&self.own.subvol, &self.own.inode_flags)?;
+        with_source!(contents, source => options.check(source))?;
+        self.job.make_filled(contents, size_of, is_image_full, |size, bytes_total| {
+            self.fill(make, size, (contents, &options), bytes_total)
+        })
     }
 
     fn volume_options(&self) -> VolumeOptions {
         let (uid, gid) = self.job.common.top_owner();
         let options = Volume::options().owner(uid, gid).compress(self.own.compress);
-        options.env(self.job.env()).reproducible(self.job.reproducible.is_some())
+        options.env(self.job.env()).reproducible(self.job.reproducible.is_some()).inherits_data_flags(true)
     }
 
-    fn fill(&self, make: &MakeOptions, size: u64, bytes_total: u64) -> Result<Made> {
+    fn fill(
+        &self,
+        make: &MakeOptions,
+        size: u64,
+        (contents, options): (&Contents, &PathOptions),
+        bytes_total: u64,
+    ) -> Result<Made> {
         let made = self::make(&self.job.target, make, size, self.volume_options())?;
+        with_source!(contents, source => options.begin(&made.volume, source))?;
         self.job.copy_in(made.volume.by_paths(), bytes_total)?;
+        with_source!(contents, source => options.finish(&made.volume, source))?;
         made.volume.sync()?;
         if self.own.shrink {
             made.volume.by_paths().resize(spinney::vfs::Size::Least)?;
@@ -217,6 +258,14 @@ fn make(target: &Target, make: &MakeOptions, size: u64, options: VolumeOptions) 
     let shared: Arc<dyn Device> = device.clone();
     let volume = options.make_device(shared, &make).map_err(|error| target.with_size(size, error))?;
     Ok(Made { volume, device })
+}
+
+fn subvolume(text: std::ffi::OsString) -> Result<Subvolume, String> {
+    parse_subvolume(&text)
+}
+
+fn flagged(text: std::ffi::OsString) -> Result<Flagged, String> {
+    parse_flagged(&text)
 }
 
 fn is_no_space(error: &spinney::Error) -> bool {

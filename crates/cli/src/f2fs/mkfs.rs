@@ -12,10 +12,11 @@ use spinney::vfs::Volume;
 use super::{features, info};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
+use crate::contents::Contents;
 use crate::job::Job;
 use crate::make::Make;
 use crate::target::{Common, Target};
-use spinney::transfer::{HostSource, Totals};
+use spinney::transfer::Totals;
 
 /// Estimated bytes of an inode and its name.
 const ENTRY_BYTES: u64 = 4200;
@@ -59,7 +60,7 @@ impl Make for Own {
         let job = Job::new(common)?;
         let make = self.make_options(&job)?;
         let made = match &job.contents {
-            Some(source) => Filling { job: &job, make: &make }.fill_grown(source),
+            Some(contents) => Filling { job: &job, make: &make }.fill_grown(contents),
             None => {
                 let size = common.size(&job.target)?;
                 check_size(&job.target, size, &make)?;
@@ -117,7 +118,7 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Fills the volume; an image without a fixed size grows until the contents fit.
-    fn fill_grown(&self, source: &HostSource) -> Result<Made> {
+    fn fill_grown(&self, contents: &Contents) -> Result<Made> {
         let size_of = |totals: &Totals| {
             let entries = totals.names.saturating_mul(ENTRY_BYTES);
             totals
@@ -127,7 +128,7 @@ impl Filling<'_> {
                 .saturating_add(SPARE_BYTES)
                 .next_multiple_of(SEGMENT_BYTES)
         };
-        self.job.make_filled(source, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
+        self.job.make_filled(contents, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
     }
 
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
