@@ -84,6 +84,7 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
+    InstallLinks(crate::other_names::InstallLinks),
     Info(crate::commands::info::Info),
     Ls(crate::commands::ls::Ls),
     Tree(crate::commands::tree::Tree),
@@ -134,6 +135,7 @@ impl Command {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match self {
             Self::Mkfs(command) => command.run(out),
+            Self::InstallLinks(command) => command.run(out),
             Self::Info(command) => command.run(out),
             Self::Ls(command) => command.run(out),
             Self::Tree(command) => command.run(out),

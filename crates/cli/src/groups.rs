@@ -59,6 +59,7 @@ const GROUPS: &[Group] = &[
             ("trace", "record and draw the requests to the device"),
             ("version", "print the version, and what a report of an error needs"),
             ("completions, man", "print shell completions; print the manual"),
+            ("install-links", "make links such as mkfs.btrfs to this program"),
         ],
     ),
 ];

@@ -21,6 +21,7 @@ mod job;
 mod make;
 mod manual;
 mod mkfs;
+mod other_names;
 mod target;
 mod version;
 
@@ -44,6 +45,7 @@ use crate::commands::short_form;
 use args::Cli;
 use check_report::Ended;
 use formats::FACES;
+use other_names::Rewritten;
 use spinney::blockdev::Locator;
 
 /// Many threads make and drop small things while images are written; the allocator of the C
@@ -55,7 +57,32 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[must_use]
 pub fn run() -> ExitCode {
     format::know(FACES);
-    let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
+    let words: Vec<OsString> = std::env::args_os().collect();
+    match other_names::rewrite(&words) {
+        None => run_words(helper::rewrite(words, args::is_command)),
+        Some(rewritten) => {
+            output::speak_as(words.first().map(OsString::as_os_str).unwrap_or_default());
+            // These programs have one status for all failures.
+            if run_as_other(rewritten) == ExitCode::SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run_as_other(rewritten: Rewritten) -> ExitCode {
+    match rewritten {
+        Rewritten::Words(words) => run_words(words),
+        Rewritten::Text(text) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Rewritten::Wrong(text) => {
+            output::warn(&text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_words(words: Vec<OsString>) -> ExitCode {
     // Their exit statuses are those of fsck(8).
     let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
     let words = match short_form::lengthen(words, Cli::command) {

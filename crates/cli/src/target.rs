@@ -57,6 +57,9 @@ pub(crate) struct Common {
     /// Give everything this owner and group; without --rootdir only the root directory, which is yours by default
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
+    /// The name of the program that this one is called as
+    #[arg(long, hide = true)]
+    pub(crate) called_as: Option<String>,
     /// No summary and no progress bar
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -74,7 +77,10 @@ impl Common {
         let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
         let target = Target::inspect(path, self.nodiscard)?;
         if !self.force {
-            target.refuse_occupied()?;
+            target.refuse_occupied(self.called_as.is_some())?;
+        }
+        if target.is_new && self.called_as.is_some() && self.rootdir.is_none() && self.size.is_none() {
+            return Err(Failure::usage(format!("{}: no such file or device", target.path.display())).into());
         }
         Ok(target)
     }
@@ -161,14 +167,18 @@ impl Target {
         self.part.target()
     }
 
-    fn refuse_occupied(&self) -> Result<()> {
+    /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table of
+    /// partitions counts.
+    fn refuse_occupied(&self, only_known: bool) -> Result<()> {
         if self.is_new {
             return Ok(());
         }
         let shown = || self.path.display().to_string();
         let found = format::recognise(&self.part).with_context(shown)?;
         let holds = match found {
+            Some(name) if only_known => format!("appears to contain an existing filesystem ({name})"),
             Some(name) => format!("holds {name}"),
+            None if only_known => return Ok(()),
             None => match existing_data::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
                 Ok(None) => return Ok(()),
                 Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),

@@ -20,6 +20,7 @@ use super::info;
 use super::label;
 use super::late_super::LateSuper;
 use super::path_options::{Flagged, PathOptions, Subvolume, parse_flagged, parse_subvolume};
+use super::progs_report;
 use super::sizing::{self, Shape};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::human::parse_bytes;
@@ -137,8 +138,10 @@ impl Making<'_> {
         } else if common.quiet {
             Ok(())
         } else {
-            info::print(out, &info)?;
-            common.print_owner(out)
+            match common.called_as {
+                Some(_) => progs_report::print(out, &info),
+                None => info::print(out, &info).and_then(|()| common.print_owner(out)),
+            }
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod path_options;
 mod place;
+mod progs_report;
 pub(crate) mod qgroup;
 pub(crate) mod quota;
 pub(crate) mod receive;

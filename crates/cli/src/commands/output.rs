@@ -2,10 +2,12 @@
 //! command gets an `Output`.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, StdoutLock, Write};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -132,10 +134,20 @@ pub(crate) fn check_open() -> io::Result<()> {
     Ok(())
 }
 
+/// Under which name messages are printed; not set for the program's own.
+static SPEAKER: OnceLock<String> = OnceLock::new();
+
+/// Prints messages as another program does that this one is called as.
+pub(crate) fn speak_as(name: &OsStr) {
+    let name = Path::new(name).file_name().unwrap_or(name);
+    // It is called once, at the start.
+    let _ = SPEAKER.set(name.to_string_lossy().into_owned());
+}
+
 /// Prints a message that is no failure on the standard error.
 pub(crate) fn warn(text: &str) {
     // A failure of the standard error cannot be reported.
-    let _ = writeln!(io::stderr().lock(), "spinney: {text}");
+    let _ = writeln!(io::stderr().lock(), "{}: {text}", SPEAKER.get().map_or("spinney", String::as_str));
 }
 
 /// Opens a file beside an image for writing. An existing file is replaced only if it has the same beginning as the new

@@ -20,6 +20,7 @@ mod generations;
 mod harness;
 mod interrupted;
 mod layout;
+mod make_btrfs;
 mod make_f2fs;
 mod makers;
 mod mount;
