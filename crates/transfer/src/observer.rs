@@ -21,6 +21,8 @@ pub enum Loss {
     Shortened,
     /// A file has another owner or group than its source, so it got no set-user and set-group bits or capability.
     DisownedPower,
+    /// The target has no sockets: the file is left out.
+    Socket,
 }
 
 /// Called by all threads of a transfer. Every method has a default, so that `&()` watches nothing: the first failure
