@@ -114,38 +114,21 @@ pub(crate) const fn kind_name(kind: NodeKind) -> &'static str {
 }
 
 /// Reads contents from begin to end; holes are zeros.
-pub(crate) struct ContentReader<C> {
-    contents: C,
+pub(crate) struct ContentReader {
+    contents: Arc<dyn Contents + Send + Sync>,
     at: u64,
 }
 
-impl<C: Contents> ContentReader<C> {
-    pub(crate) const fn new(contents: C) -> Self {
+impl ContentReader {
+    pub(crate) const fn new(contents: Arc<dyn Contents + Send + Sync>) -> Self {
         Self { contents, at: 0 }
     }
 }
 
-impl<C: Contents> Read for ContentReader<C> {
+impl Read for ContentReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.contents.read_at(buffer, self.at).map_err(io::Error::other)?;
         self.at = self.at.saturating_add(to_u64(count));
         Ok(count)
-    }
-}
-
-/// Contents behind a box, as a source of a tree opens them.
-pub(crate) struct Opened(pub(crate) Box<dyn Contents + Send + Sync>);
-
-impl Contents for Opened {
-    fn next_data(&self, at: u64, size: u64) -> transfer::Result<Option<(u64, u64)>> {
-        self.0.next_data(at, size)
-    }
-
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> transfer::Result<usize> {
-        self.0.read_at(buffer, at)
-    }
-
-    fn size(&self) -> transfer::Result<u64> {
-        self.0.size()
     }
 }

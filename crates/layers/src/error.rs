@@ -31,6 +31,17 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
+    /// An archive, or a layer of an image, could not be read or written.
+    ///
+    /// To do: see the cause behind the colon, which names the member.
+    #[error("{place}: {cause}")]
+    Archive {
+        /// The archive or layer.
+        place: String,
+        /// What is wrong with it.
+        #[source]
+        cause: archive::Error,
+    },
     /// A line of a manifest, or of the saved state of fakeroot, is wrong.
     ///
     /// To do: correct the line, or write the file again with the tool that made it.
@@ -152,6 +163,11 @@ impl Error {
     /// A failure of the host with the file that it is about.
     pub(crate) fn host(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Host { path: path.as_ref().to_owned(), cause }
+    }
+
+    /// A failure of an archive with its place.
+    pub(crate) fn archive(place: &str) -> impl FnOnce(archive::Error) -> Self {
+        move |cause| Self::Archive { place: place.to_owned(), cause }
     }
 
     /// A wrong rule.

@@ -23,6 +23,7 @@ mod line;
 mod listing;
 pub mod manifest;
 mod number;
+pub mod oci;
 pub mod owners;
 
 pub use error::{Error, Result};
