@@ -23,6 +23,8 @@ pub enum Loss {
     DisownedPower,
     /// The target has no sockets: the file is left out.
     Socket,
+    /// A file has names outside of what was copied; they are no names of its copy.
+    OtherNames,
 }
 
 /// Called by all threads of a transfer. Every method has a default, so that `&()` watches nothing: the first failure

@@ -101,6 +101,16 @@ fn links_on_the_way_stay_in_the_tree() {
     for path in ["usr/lib/one", "usr/two", "three", "usr/lib/four"] {
         assert!(tree.find(Path::new(path)).unwrap().is_some(), "{path}");
     }
+    let real = |path| tree.real_path(Path::new(path)).unwrap();
+    for (path, expected) in [
+        ("out/lib/./one", Some("usr/lib/one")),
+        ("root/lib/new", Some("usr/lib/new")),
+        ("usr/lib/../../../lib", Some("lib")),
+        ("usr/none/x", None),
+        ("/", Some("")),
+    ] {
+        assert_eq!(real(path), expected.map(Into::into), "{path}");
+    }
     put(&mut tree, "round", symlink("round"));
     let error = tree.put(Path::new("round/x"), file("")).unwrap_err();
     assert_eq!(error.to_string(), "round/x: more than 40 symbolic links on the way");

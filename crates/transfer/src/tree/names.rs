@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{LINKS_FOLLOWED_MAX, NodeNumber, Tree, implied, refused};
+use super::{LINKS_FOLLOWED_MAX, NodeNumber, Tree, implied, is_root, refused};
 use crate::error::Result;
 use crate::rules::check_name;
 
@@ -52,6 +52,30 @@ impl Tree {
             }
         }
         Ok(Some((dir, last)))
+    }
+
+    /// The path of a name without symbolic links, `.` and `..`: of the directories that `path` leads through, and its
+    /// last name, which may be missing. The empty path for the root; `None` where a directory on the way is missing.
+    ///
+    /// # Errors
+    /// As [`Tree::put`].
+    pub fn real_path(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let Some((mut left, last)) = split(path)? else { return Ok(is_root(path).then(PathBuf::new)) };
+        let (mut above, mut dir, mut followed) = (Vec::new(), self.root(), 0);
+        let mut names: Vec<OsString> = Vec::new();
+        while let Some(part) = left.front().cloned() {
+            let depth = above.len();
+            match self.step(path, &mut left, &mut above, dir, &mut followed)? {
+                Some(Step::At(next)) => dir = next,
+                Some(Step::Missing(_)) => return Ok(None),
+                None => break,
+            }
+            if above.len() > depth {
+                names.push(part);
+            }
+            names.truncate(above.len());
+        }
+        Ok(Some(names.into_iter().chain([last]).collect()))
     }
 
     /// Takes the next part of `left`. `None` when there is none.
