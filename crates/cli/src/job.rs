@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Error, Result};
-use spinney::transfer::{HostSource, Observer, Options, Rules, Totals, VolumeSink, VolumeSinkOptions, default_threads};
+use spinney::transfer::{Observer, Options, Rules, Totals, VolumeSink, VolumeSinkOptions, default_threads};
 use spinney::vfs::Volume;
-use spinney::{Env, Time, derived_uuid, reproducible_env};
+use spinney::{Contents, ContentsOptions, Env, Time, derived_uuid, reproducible_env};
 
 use crate::commands::emulation;
 use crate::commands::failure::Failure;
 use crate::commands::progress::{Bar, Progress};
-use crate::contents::Contents;
 use crate::target::{Common, Target};
 
 /// How often a size that was too small is increased before giving up.
@@ -51,12 +50,13 @@ impl<'a> Job<'a> {
     /// Those of [`Common::target`], of the contents, and `Usage` for a SOURCE_DATE_EPOCH that is no number.
     pub(crate) fn new(common: &'a Common) -> Result<Self> {
         let target = common.target()?;
-        let contents = match &common.rootdir {
-            Some(rootdir) => {
+        let contents = match common.contents.sources.as_slice() {
+            [] => None,
+            sources => {
                 emulation::check()?;
-                Some(Contents::Directory(HostSource::open(rootdir)?))
+                let options = ContentsOptions { skip: target.id(), ..common.contents.options()? };
+                Some(Contents::read(sources, &options, &())?)
             }
-            None => None,
         };
         let reproducible = reproducible(common, contents.as_ref())?;
         Ok(Self { common, target, contents, reproducible })
@@ -75,15 +75,13 @@ impl<'a> Job<'a> {
     /// How contents are copied. Where the image is to be the same each time, one thread makes all names, since their
     /// order decides where they lie; the workers of the volume may be many.
     fn transfer_options(&self) -> Options {
-        // The image may lie in the directory that is copied.
-        let image = rustix::fs::stat(self.target.file()).ok();
-        let skip = image.map(|stat| (stat.st_dev, stat.st_ino));
         let latest = self.reproducible.map(|reproducible| reproducible.now);
         let thread_count = match latest {
             Some(_) => 1,
             None => self.common.threads.unwrap_or_else(default_threads),
         };
-        Options { thread_count, rules: Rules { owner: self.common.owner, skip, latest, ..Rules::default() } }
+        let (owner, skip) = (self.common.contents.owner_of_copies(), self.target.id());
+        Options { thread_count, rules: Rules { owner, skip, latest, ..Rules::default() } }
     }
 
     /// Copies the contents, of `bytes_total` bytes if that is known, into a file system on the target.
@@ -98,7 +96,7 @@ impl<'a> Job<'a> {
         let _bar = Bar::new(&progress, !self.common.quiet);
         let volume_options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
         let sink = VolumeSink::new(volume, "/", volume_options);
-        source.copy(&sink, &options, &Copied(&progress))
+        Ok(source.copy(&sink, &options, &Copied(&progress))?)
     }
 
     /// Makes an image and fills it with the contents. Its size is the given one, or `size_of` the contents, which grows

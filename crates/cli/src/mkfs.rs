@@ -12,11 +12,16 @@ use crate::make::Make;
 use crate::target::Common;
 use crate::{btrfs, f2fs};
 
-/// Make a file system, empty or with the contents of a directory
+/// Make a file system, empty or with the contents of directories, archives or other images
 ///
 /// Without --size, a new image is as large as needed, and a file or device keeps its size; an empty
-/// f2fs needs it for a new file. The defaults are those of mkfs.btrfs 6.19 and mkfs.f2fs 1.15. With
-/// SOURCE_DATE_EPOCH, -U and --threads 1, f2fs images of the same contents are the same.
+/// f2fs needs it for a new file. The defaults are those of mkfs.btrfs 6.19 and mkfs.f2fs 1.15.
+///
+/// With SOURCE_DATE_EPOCH and -U, or with --deterministic, the same contents make the same image, byte for byte: no file
+/// is newer than SOURCE_DATE_EPOCH, and all other UUIDs follow from -U.
+///
+/// Owners: a manifest wins over --owner, --all-root and the maps, these over archives and the state of fakeroot, and
+/// those over the files of this machine.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -24,6 +29,9 @@ use crate::{btrfs, f2fs};
     "  spinney mkfs --rootdir ./site -L site site.img\n",
     "  spinney mkfs --rootdir ./site --compress zstd:9 site.img\n",
     "  spinney mkfs --rootdir ./site --shrink site.img\n",
+    "  spinney mkfs --rootdir root.tar.zst --from ./overlay --all-root disk.img\n",
+    "  spinney mkfs --rootdir oci:./layout:latest disk.img\n",
+    "  zcat root.cpio.gz | spinney mkfs --rootdir - disk.img\n",
     "  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n",
     "  spinney mkfs -O list-all\n",
     "  spinney mkfs -t f2fs --size 1G -l phone phone.img\n",

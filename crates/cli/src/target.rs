@@ -10,14 +10,15 @@ use std::sync::Arc;
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
 use spinney::blockdev::{self, Access, Device, Locator};
+use spinney::transfer::FileId;
 
 use crate::commands::failure::{Failure, Status};
 use crate::commands::format;
 use crate::commands::human::{self, parse_bytes};
 use crate::commands::image::maker;
 use crate::commands::output::Output;
-use crate::commands::put::parse_owner;
 use crate::commands::trace::watch::watched;
+use crate::contents::Sources;
 use crate::existing_data;
 
 /// The options of `mkfs` that every format has.
@@ -44,9 +45,8 @@ pub(crate) struct Common {
     /// Keep the allocated blocks of a file instead of emptying it first
     #[arg(short = 'K', long)]
     nodiscard: bool,
-    /// Copy the contents of DIR into it
-    #[arg(short = 'r', long, value_name = "DIR")]
-    pub(crate) rootdir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) contents: Sources,
     /// Threads that copy
     #[arg(long, value_name = "COUNT")]
     pub(crate) threads: Option<usize>,
@@ -54,9 +54,6 @@ pub(crate) struct Common {
     /// from SOURCE_DATE_EPOCH, or else from the newest file. With SOURCE_DATE_EPOCH and -U this is so without it
     #[arg(long)]
     pub(crate) deterministic: bool,
-    /// Give everything this owner and group; without --rootdir only the root directory, which is yours by default
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    pub(crate) owner: Option<(u32, u32)>,
     /// The name of the program that this one is called as
     #[arg(long, hide = true)]
     pub(crate) called_as: Option<String>,
@@ -79,7 +76,7 @@ impl Common {
         if !self.force {
             target.refuse_occupied(self.called_as.is_some())?;
         }
-        if target.is_new && self.called_as.is_some() && self.rootdir.is_none() && self.size.is_none() {
+        if target.is_new && self.called_as.is_some() && self.contents.sources.is_empty() && self.size.is_none() {
             return Err(Failure::usage(format!("{}: no such file or device", target.path.display())).into());
         }
         Ok(target)
@@ -88,16 +85,16 @@ impl Common {
     /// Owner and group of the root directory. In an empty file system they are those of the user who makes it, who
     /// could not write into it otherwise; with contents, those of the source directory replace them.
     pub(crate) fn top_owner(&self) -> (u32, u32) {
-        match (self.owner, &self.rootdir) {
+        match (self.contents.owner(), self.contents.sources.is_empty()) {
             (Some(owner), _) => owner,
-            (None, None) => maker(),
-            (None, Some(_)) => (0, 0),
+            (None, true) => maker(),
+            (None, false) => (0, 0),
         }
     }
 
     /// Adds the owner of the root directory to the summary, unless it was copied from a directory.
     pub(crate) fn print_owner(&self, out: &mut Output) -> Result<()> {
-        if self.rootdir.is_some() {
+        if !self.contents.sources.is_empty() {
             return Ok(());
         }
         let (uid, gid) = self.top_owner();
@@ -165,6 +162,11 @@ impl Target {
     /// The file or block device of the host.
     pub(crate) fn file(&self) -> &Path {
         self.part.target()
+    }
+
+    /// Device and inode number of the file, if it is there: it may lie in the directory that is copied.
+    pub(crate) fn id(&self) -> Option<FileId> {
+        rustix::fs::stat(self.file()).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
     /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table of

@@ -137,6 +137,7 @@
 //! | know formats | [`formats()`], [`add_format`], [`Format`], [`recognise`] |
 //! | use a volume by paths | [`Volume`], which derefs to [`Files`] |
 //! | read and write files | [`File`], [`OpenOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
+//! | read archives, container images and manifests | [`Contents`], [`ContentsOptions`], [`archive`], [`layers`] |
 //! | copy trees from and to the host | [`Volume::import`], [`Volume::export`], [`transfer`] |
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
 //! | look at and change metadata | [`Metadata`], [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
@@ -158,6 +159,7 @@
 #![deny(missing_docs)]
 
 pub mod btrfs;
+pub mod contents;
 mod copy;
 mod device_errors;
 pub mod f2fs;
@@ -174,6 +176,11 @@ mod volume;
 /// The kernel's permission rules over any [`FileSystem`].
 pub mod access {
     pub use access::*;
+}
+
+/// Archives of tar and cpio.
+pub mod archive {
+    pub use archive::*;
 }
 
 /// Block devices: files, memory, overlays, and the trait that a device of your own implements.
@@ -199,6 +206,11 @@ pub mod fuse {
 /// Locks with ranks, the clock and random numbers.
 pub mod host {
     pub use host::*;
+}
+
+/// Container images, manifests, and rules for owners, over trees of files.
+pub mod layers {
+    pub use layers::*;
 }
 
 /// A file system that another process serves through a socket.
@@ -233,6 +245,7 @@ pub use ::vfs::{
     AtimeMode, Blame, DevicePlace, DirEntry, Errno, Error, File, FileOptions as OpenOptions, FileSystem, Metadata,
     ReadDir, Result, Shortage, SnapshotMode, Times, Volume as Files,
 };
+pub use contents::{Contents, ContentsOptions};
 pub use formats::{NotRecognised, add_format, format_named, format_names, formats, recognise, recognise_bytes};
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
 pub use progress::{Progress, ProgressFn};

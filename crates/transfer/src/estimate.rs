@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use vfs::Metadata;
 use vfs::file_system::{NodeKind, Time};
 
+use crate::contents::Contents as _;
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::queue;
 use crate::rules::{FileId, file_id};
-use crate::source::{HostSource, Name, Source, host_metadata};
+use crate::source::{Found, HostSource, Name, Source, host_metadata};
 use crate::walk::Options;
 
 /// Files up to this size are counted apart: file systems may store them with their metadata.
@@ -50,17 +51,16 @@ impl Totals {
         self.newest = self.newest.max(other.newest);
     }
 
-    fn add_contents(&mut self, found: &Metadata) {
-        let size = found.size;
-        let stored = found.blocks.saturating_mul(512);
-        let bytes = size.min(stored.max(SMALL_FILE_BYTES));
-        self.bytes = self.bytes.saturating_add(bytes);
+    /// Adds a file of `size` bytes, of which `bytes` are in blocks that are no holes.
+    fn add_contents(&mut self, size: u64, bytes: u64) {
         if size <= SMALL_FILE_BYTES {
-            self.small_bytes += size;
+            self.bytes = self.bytes.saturating_add(size);
+            self.small_bytes = self.small_bytes.saturating_add(size);
         } else {
+            self.bytes = self.bytes.saturating_add(size.min(bytes));
             let blocks = bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
             self.block_bytes = self.block_bytes.saturating_add(blocks);
-            self.large_files += 1;
+            self.large_files = self.large_files.saturating_add(1);
         }
     }
 }
@@ -74,8 +74,8 @@ pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
     let stat = rustix::fs::stat(path).map_err(|errno| Error::from(errno).about(path))?;
     let found = host_metadata(&stat).map_err(|error| error.about(path))?;
     if !found.is_dir() {
-        let mut total = Totals { names: 1, ..Totals::default() };
-        total.add_contents(&found);
+        let mut total = Totals { names: 1, newest: found.mtime, ..Totals::default() };
+        total.add_contents(found.size, found.size.min(allocated(&found)));
         return Ok(total);
     }
     measure(&HostSource::open(path)?, options, &())
@@ -89,7 +89,7 @@ pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -
     let root = source.top(Path::new(""))?.attr;
     let mut total = Totals { names: 1, newest: root.mtime, ..Totals::default() };
     if !root.is_dir() {
-        total.add_contents(&root);
+        total.add_contents(root.size, root.size.min(allocated(&root)));
         return Ok(total);
     }
     let is_entered = |found: &Metadata| !options.rules.one_file_system || found.home.subvolume == root.home.subvolume;
@@ -108,7 +108,9 @@ pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -
             let Ok(found) = source.stat(&dir, entry) else { continue };
             total.newest = total.newest.max(found.mtime);
             match found.kind {
-                NodeKind::File if is_new(&seen, &found) => total.add_contents(&found),
+                NodeKind::File if is_new(&seen, &found) => {
+                    total.add_contents(found.size, block_bytes(source, &dir, entry, &found));
+                }
                 NodeKind::Directory if is_entered(&found) => dirs.push(path.join(name)),
                 _ => {}
             }
@@ -118,6 +120,29 @@ pub fn measure<S: Source>(source: &S, options: &Options, watch: &dyn Observer) -
         Ok::<_, Error>(())
     })?;
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Bytes of a file in blocks that are no holes. What the file system of a source has allocated says it only where it is
+/// enough for the whole file: compression and delayed allocation take less.
+fn block_bytes<S: Source>(source: &S, dir: &S::Dir, name: &Name, found: &Metadata) -> u64 {
+    if found.size <= SMALL_FILE_BYTES || allocated(found) >= found.size {
+        return found.size;
+    }
+    let looked = source.look(dir, std::slice::from_ref(name)).pop();
+    // The copy reports a file that cannot be read.
+    let Some(Ok(Found { contents, .. })) = looked else { return found.size };
+    let (mut at, mut bytes) = (0, 0_u64);
+    while let Ok(Some((start, end))) = contents.next_data(at, found.size) {
+        let begin = (start / BLOCK_BYTES).saturating_mul(BLOCK_BYTES).max(at);
+        at = end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
+        bytes = bytes.saturating_add(at.saturating_sub(begin));
+    }
+    bytes
+}
+
+/// Bytes that a file takes on its file system.
+fn allocated(found: &Metadata) -> u64 {
+    found.blocks.saturating_mul(512).max(SMALL_FILE_BYTES)
 }
 
 /// False for a further name of a file that was counted.

@@ -12,10 +12,10 @@ use spinney::vfs::Volume;
 use super::{features, info};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
-use crate::contents::Contents;
 use crate::job::Job;
 use crate::make::Make;
 use crate::target::{Common, Target};
+use spinney::Contents;
 use spinney::transfer::Totals;
 
 /// Estimated bytes of an inode and its name.

@@ -18,6 +18,7 @@
 //! [`NODE_COUNT_MAX`] of them.
 
 mod names;
+mod reading;
 mod source;
 
 use std::collections::BTreeMap;
