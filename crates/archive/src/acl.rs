@@ -85,6 +85,18 @@ fn bits(text: &str) -> Option<u16> {
     })
 }
 
+/// The attribute's value for the list that permission bits alone stand for.
+pub(crate) fn of_permissions(permissions: u32) -> Vec<u8> {
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, shift) in [(OWNER, 6), (OWNING_GROUP, 3), (OTHERS, 0)] {
+        let bits = u16::try_from((permissions >> shift) & 7).unwrap_or_default();
+        value.extend(tag.to_le_bytes());
+        value.extend(bits.to_le_bytes());
+        value.extend(NO_ID.to_le_bytes());
+    }
+    value
+}
+
 /// The text of an attribute's value: an entry a line, ids as numbers. `None` for a value that is no list.
 pub(crate) fn to_text(value: &[u8]) -> Option<Vec<u8>> {
     Acl::parse(value).ok().flatten()?;

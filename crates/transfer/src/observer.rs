@@ -21,6 +21,8 @@ pub enum Loss {
     Shortened,
     /// A file has another owner or group than its source, so it got no set-user and set-group bits or capability.
     DisownedPower,
+    /// The target has no sockets: the file is left out.
+    Socket,
     /// A file has names outside of what was copied; they are no names of its copy.
     OtherNames,
 }

@@ -107,8 +107,15 @@ pub(super) fn xattrs(
     if let Some((name, _)) = xattrs.iter().find(|(name, _)| name.contains(&0)) {
         return Err(place.field("extended attribute", "a name without zeros", shown(name)));
     }
+    // GNU tar writes such a list for every directory with a default one. The kernel keeps none.
+    xattrs.retain(|(name, value)| name != ACCESS_NAME || !Acl::parse(value).is_ok_and(|list| is_mode_only(list.as_ref())));
     xattrs.sort_unstable();
     Ok(xattrs)
+}
+
+/// True for a list that permission bits alone say as well.
+fn is_mode_only(list: Option<&Acl>) -> bool {
+    list.is_none_or(Acl::is_mode_only)
 }
 
 /// The permissions with those of an access list, which the kernel shows in their place. libarchive writes the group's

@@ -17,11 +17,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 use transfer::{Tree, copy_data};
 use vfs::file_system::{NodeKind, Time};
 
-/// An access list of an owner, a user 7, a group and a mask.
-pub const ACL: &[u8] = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x07\0\0\0\x04\0\x05\0\xff\xff\xff\xff\
-    \x08\0\x07\0\x09\0\0\0\x10\0\x07\0\xff\xff\xff\xff\x20\0\x00\0\xff\xff\xff\xff";
+/// An access list of an owner, a user 69639, a group 69641 and a mask.
+pub(crate) const ACL: &[u8] = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x07\x10\x01\0\x04\0\x05\0\xff\xff\xff\xff\
+    \x08\0\x07\0\x09\x10\x01\0\x10\0\x07\0\xff\xff\xff\xff\x20\0\x00\0\xff\xff\xff\xff";
 
-pub fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok();
     if !is_there {
@@ -31,13 +31,13 @@ pub fn has(program: &str) -> bool {
 }
 
 /// Runs a command line of the shell in `dir`, and returns what it writes.
-pub fn sh(dir: &Path, line: &str) -> Vec<u8> {
+pub(crate) fn sh(dir: &Path, line: &str) -> Vec<u8> {
     let output = Command::new("sh").args(["-ec", line]).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-pub fn set_time(path: &Path, sec: i64, nsec: i64) {
+pub(crate) fn set_time(path: &Path, sec: i64, nsec: i64) {
     let time = Timespec { tv_sec: sec, tv_nsec: nsec };
     let times = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
@@ -50,7 +50,7 @@ fn node(path: &Path, kind: FileType, major: u32, minor: u32) {
 
 /// What a tree of everything may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// What every format keeps.
     Plain,
     /// What only PAX keeps, too.
@@ -58,7 +58,7 @@ pub enum Extent {
 }
 
 /// A directory with one of everything. Its file system has to keep attributes and access lists.
-pub fn everything(dir: &Path, extent: Extent) {
+pub(crate) fn everything(dir: &Path, extent: Extent) {
     let write = |name: &str, data: &[u8]| fs::write(dir.join(name), data).unwrap();
     fs::create_dir_all(dir.join("dir/deep/er")).unwrap();
     fs::create_dir(dir.join("empty")).unwrap();
@@ -97,6 +97,7 @@ fn pax_only(dir: &Path) {
     symlink("t/".repeat(120), dir.join("long-link")).unwrap();
     symlink(OsStr::from_bytes(b"to-\xff"), dir.join("odd-link")).unwrap();
     fs::hard_link(dir.join(&long).join(&long).join("in"), dir.join("zz-hard-to-long")).unwrap();
+    fs::hard_link(dir.join("long-link"), dir.join("long-link-too")).unwrap();
     let owned = dir.join("owned");
     fs::write(&owned, b"ids").unwrap();
     let (uid, gid) = (rustix::fs::Uid::from_raw(3_000_000_000), rustix::fs::Gid::from_raw(2_097_152));
@@ -106,10 +107,17 @@ fn pax_only(dir: &Path) {
     set("a", "user.2", b"with \0 and \xff\n");
     set("a", "user.3=%", b"odd name");
     set("a", "user.4", b"");
-    set("dir", "user.of-a-directory", &[b'v'; 1000]);
+    set("dir", "user.of-a-directory", &[b'v'; 40]);
     set("modes", "security.capability", b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     set("a", "system.posix_acl_access", ACL);
     set("dir", "system.posix_acl_default", ACL);
+    fs::create_dir(dir.join("guarded")).unwrap();
+    set("guarded", "system.posix_acl_access", ACL);
+    // The mask takes bits from the entries above it.
+    let masked = dir.join("masked");
+    fs::write(&masked, b"").unwrap();
+    set("masked", "system.posix_acl_access", ACL);
+    fs::set_permissions(&masked, fs::Permissions::from_mode(0o640)).unwrap();
 }
 
 fn set_times(dir: &Path, extent: Extent) {
@@ -127,7 +135,7 @@ fn set_times(dir: &Path, extent: Extent) {
 }
 
 /// All names below a directory and the directory itself, as an empty name.
-pub fn walk(dir: &Path) -> Vec<OsString> {
+pub(crate) fn walk(dir: &Path) -> Vec<OsString> {
     let mut names = vec![OsString::new()];
     let mut waiting = vec![PathBuf::new()];
     while let Some(at) = waiting.pop() {
@@ -143,25 +151,25 @@ pub fn walk(dir: &Path) -> Vec<OsString> {
     names
 }
 
-pub fn read(input: Input) -> archive::Result<Tree> {
+pub(crate) fn read(input: Input) -> archive::Result<Tree> {
     let mut tree = Tree::new(Time::default());
     read_into(&mut tree, input, &ReadOptions::default(), &())?;
     Ok(tree)
 }
 
-pub fn read_bytes(bytes: Vec<u8>) -> archive::Result<Tree> {
+pub(crate) fn read_bytes(bytes: Vec<u8>) -> archive::Result<Tree> {
     read(Input::stream(std::io::Cursor::new(bytes)))
 }
 
 /// An archive in a file without a name, at its begin.
-pub fn as_file(bytes: &[u8]) -> Input {
+pub(crate) fn as_file(bytes: &[u8]) -> Input {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     std::io::Seek::rewind(&mut file).unwrap();
     Input::file(file).unwrap()
 }
 
-pub fn contents(tree: &Tree, path: &Path) -> Vec<u8> {
+pub(crate) fn contents(tree: &Tree, path: &Path) -> Vec<u8> {
     let node = tree.node(tree.find(path).unwrap().unwrap());
     let mut data = vec![0; usize::try_from(node.attr.size).unwrap()];
     if let Some(stored) = &node.contents {
@@ -177,7 +185,7 @@ pub fn contents(tree: &Tree, path: &Path) -> Vec<u8> {
 }
 
 /// Everything in which a tree differs from a directory. Times are compared to the second unless `exactly`.
-pub fn differences(dir: &Path, tree: &Tree, exactly: bool) -> Vec<String> {
+pub(crate) fn differences(dir: &Path, tree: &Tree, exactly: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut names = walk(dir);
     let mut inodes = BTreeMap::new();
