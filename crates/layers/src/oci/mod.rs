@@ -21,8 +21,6 @@
 mod apply;
 mod changes;
 mod choice;
-mod compare;
-mod difference;
 mod digest;
 mod docker;
 mod document;
@@ -38,7 +36,6 @@ use document::{ConfigDocument, Manifest};
 use store::Store;
 
 pub use changes::LayerChange;
-pub use difference::{DifferenceOptions, Written, difference};
 pub use digest::Digest;
 pub use document::Config;
 pub use layer::Layer;
