@@ -15,8 +15,8 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SIZE_MIN_BYTES: u64 = 10 * PAGE_BYTES;
 /// Most bytes of an area: pages are counted with 32 bits.
 pub const SIZE_MAX_BYTES: u64 = (1 << 32) * PAGE_BYTES;
-/// Bytes of a label.
-pub const LABEL_BYTES_MAX: usize = 16;
+/// Bytes of a label: the field has 16, and `mkswap` keeps the last one zero.
+pub const LABEL_BYTES_MAX: usize = 15;
 /// Where the fields begin: room for a boot loader is before them.
 const FIELDS_AT: usize = 1024;
 /// Ends the first page.

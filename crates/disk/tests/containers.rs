@@ -1,5 +1,7 @@
 //! Images in every form, compared with what the reference tools read from them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +31,7 @@ fn convert(place: &Place, image: &File, form: Form, options: Options<'_>, to: &s
     file.write_all_at(&[0xee; 100_000], 0).unwrap();
     let written = write(image, size_bytes, form, Output::File(&file), &options).unwrap();
     assert_eq!(file.metadata().unwrap().len(), written.output_bytes);
-    if size_bytes > GIB || form == Form::Raw && size_bytes > GIB {
+    if size_bytes > GIB {
         return written;
     }
     let expected = std::fs::read(place.path(to)).unwrap();
@@ -49,7 +51,8 @@ fn qemu_accepts(place: &Place, raw: &str, qcow2: &str) {
     assert!(checked.contains("No errors were found"), "{checked}");
     assert!(!checked.contains("eak"), "{checked}");
     let raw = place.path(raw);
-    let compared = run(Command::new(&qemu).args(["compare", "-f", "raw", "-F", "qcow2"]).arg(raw).arg(place.path(qcow2)));
+    let compared =
+        run(Command::new(&qemu).args(["compare", "-f", "raw", "-F", "qcow2"]).arg(raw).arg(place.path(qcow2)));
     assert!(compared.contains("Images are identical"), "{compared}");
 }
 

@@ -46,12 +46,7 @@ impl Kind {
     }
 }
 
-pub(super) fn write(
-    image: Image<'_>,
-    output: Output<'_>,
-    options: &Options<'_>,
-    watch: &Watch<'_>,
-) -> Result<Written> {
+pub(super) fn write(image: Image<'_>, output: Output<'_>, options: &Options<'_>, watch: &Watch<'_>) -> Result<Written> {
     options.compression.refuse()?;
     let size_bytes = image.size_bytes;
     let block_bytes = bytes(BLOCK_BYTES);

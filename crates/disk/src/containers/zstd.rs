@@ -48,12 +48,7 @@ struct Worker {
     zeros: Option<(usize, Vec<u8>)>,
 }
 
-pub(super) fn write(
-    image: Image<'_>,
-    output: Output<'_>,
-    options: &Options<'_>,
-    watch: &Watch<'_>,
-) -> Result<Written> {
+pub(super) fn write(image: Image<'_>, output: Output<'_>, options: &Options<'_>, watch: &Watch<'_>) -> Result<Written> {
     let level = options.compression.level()?;
     let max_bytes = FRAMES_MAX * bytes(FRAME_BYTES);
     if image.size_bytes > max_bytes {

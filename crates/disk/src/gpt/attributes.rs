@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn attributes_have_names() {
-        let both: Attributes = ["growfs", "read-only"].map(|name| name.parse().unwrap()).into_iter().fold(
-            Attributes::default(),
-            Attributes::with,
-        );
+        let both: Attributes = ["growfs", "read-only"]
+            .map(|name| name.parse().unwrap())
+            .into_iter()
+            .fold(Attributes::default(), Attributes::with);
         assert!(both.has(Attributes::GROW_FS) && both.has(Attributes::READ_ONLY) && !both.has(Attributes::NO_AUTO));
         assert_eq!(both.with(Attributes(1 << 33)).to_string(), "bit-33,growfs,read-only");
         assert!("grow".parse::<Attributes>().is_err());

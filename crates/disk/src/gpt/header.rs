@@ -73,7 +73,13 @@ impl Header {
     }
 
     /// The fields of a sector, each of which is possible on a disk of so many sectors.
-    pub(super) fn decode(sector: &[u8], copy: Copy, size: SectorSize, own_sector: u64, sector_count: u64) -> Result<Self> {
+    pub(super) fn decode(
+        sector: &[u8],
+        copy: Copy,
+        size: SectorSize,
+        own_sector: u64,
+        sector_count: u64,
+    ) -> Result<Self> {
         let at = own_sector.saturating_mul(size.bytes());
         let wrong = |what, expected: String, found: String| Error::Table { what, at, expected, found };
         let signature = sector.first_chunk::<8>().copied().unwrap_or_default();

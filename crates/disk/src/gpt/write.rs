@@ -34,8 +34,7 @@ impl Table {
             entry_bytes: ENTRY_BYTES,
             array_crc: crc32(&array),
         };
-        let last =
-            Header { own_sector: last_sector, other_sector: 1, array_sector: table.last_usable + 1, ..first };
+        let last = Header { own_sector: last_sector, other_sector: 1, array_sector: table.last_usable + 1, ..first };
         // The copy at the end first: if the machine stops meanwhile, one of both is whole.
         for header in [last, first] {
             write_at(disk, header.array_sector * size, &array)?;

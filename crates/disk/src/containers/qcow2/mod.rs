@@ -35,12 +35,7 @@ const CLUSTER: u64 = 64 * 1024;
 /// Largest image: its L1 table has 32 MiB, which is all that QEMU reads.
 const SIZE_MAX: u64 = 1 << 51;
 
-pub(super) fn write(
-    image: Image<'_>,
-    output: Output<'_>,
-    options: &Options<'_>,
-    watch: &Watch<'_>,
-) -> Result<Written> {
+pub(super) fn write(image: Image<'_>, output: Output<'_>, options: &Options<'_>, watch: &Watch<'_>) -> Result<Written> {
     if image.size_bytes > SIZE_MAX {
         return Err(Error::TooLarge { form: "qcow2", max_bytes: SIZE_MAX, size_bytes: image.size_bytes });
     }

@@ -5,8 +5,8 @@
 use super::super::output::Sink;
 use super::map::{GROUP_CLUSTERS, Map, Place};
 use super::{CLUSTER, CLUSTER_BYTES};
-use crate::number::{at_most, up};
 use crate::Result;
+use crate::number::{at_most, up};
 
 /// Marks the file: `QFI` and a byte that is no letter.
 const MAGIC: u32 = 0x5146_49fb;
@@ -98,7 +98,7 @@ pub(super) fn head(map: &Map, size_bytes: u64, is_compressed: bool) -> Vec<u8> {
     let mut groups = (0..).zip(map.groups()).peekable();
     for index in 0..l1_count {
         let table = groups.next_if(|(_, group)| *group == index);
-        let entry = table.map_or(0, |(rank, _): (u64, u64)| (tables.l2_at + rank) * CLUSTER | COPIED);
+        let entry = table.map_or(0, |(rank, _): (u64, u64)| ((tables.l2_at + rank) * CLUSTER) | COPIED);
         head.extend(entry.to_be_bytes());
     }
     head.resize(at_most(head_bytes, usize::MAX), 0);
