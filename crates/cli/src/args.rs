@@ -84,6 +84,8 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(mkfs::Mkfs),
+    Build(crate::build::Build),
+    Convert(crate::convert::Convert),
     InstallLinks(crate::other_names::InstallLinks),
     Info(crate::commands::info::Info),
     Ls(crate::commands::ls::Ls),
@@ -135,6 +137,8 @@ impl Command {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match self {
             Self::Mkfs(command) => command.run(out),
+            Self::Build(command) => command.run(out),
+            Self::Convert(command) => command.run(out),
             Self::InstallLinks(command) => command.run(out),
             Self::Info(command) => command.run(out),
             Self::Ls(command) => command.run(out),

@@ -9,6 +9,7 @@ const GROUPS: &[Group] = &[
         "Make and look",
         &[
             ("mkfs", "make a btrfs or f2fs image, empty or from a directory"),
+            ("build, convert", "make a disk with partitions; write it as qcow2, simg or zstd"),
             ("info, label", "format, size, features, UUID; read or set the label"),
             ("ls, tree, stat", "list names; list as a tree; show everything about one name"),
         ],

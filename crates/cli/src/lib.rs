@@ -8,10 +8,13 @@
 
 mod args;
 mod btrfs;
+mod build;
 mod check;
 mod check_report;
 mod commands;
 mod contents;
+mod convert;
+mod delivery;
 mod existing_data;
 mod f2fs;
 mod formats;

@@ -2,11 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
+use spinney::disk::containers::Options;
 use spinney::{Format, MakeOptions};
 
 use crate::commands::failure::Failure;
 use crate::commands::format;
 use crate::commands::output::Output;
+use crate::delivery::Delivery;
 use crate::job::Job;
 use crate::make::Make;
 use crate::target::Common;
@@ -64,10 +66,17 @@ impl Mkfs {
         if let Some((owner, option)) = other {
             return Err(Failure::usage(format!("{option}: only {owner} has it: -t {owner}")).into());
         }
-        match own.iter().find(|(owner, _)| *owner == name) {
+        let make = |out: &mut Output| match own.iter().find(|(owner, _)| *owner == name) {
             Some((_, own)) => own.run(&self.common, out),
             None => self.make_plain(out),
-        }
+        };
+        let Some(path) = self.common.path().filter(|path| Delivery::is_needed(path)) else { return make(out) };
+        let delivery = Delivery::new(path, None, self.common.force)?;
+        let draft = delivery.draft()?;
+        // It is set once, here.
+        let _ = self.common.place.set(draft.path());
+        make(out)?;
+        delivery.deliver(&draft, &Options::default())
     }
 
     /// Makes a file system of a format without options of its own.
@@ -90,7 +99,7 @@ impl Mkfs {
                 target.remove_new();
                 Err(error)
             }
-            Ok(_) if common.quiet => Ok(()),
+            Ok(_) if !common.reports() => Ok(()),
             Ok(volume) => (format::face(self.format).report)(&volume, common.json, out),
         }
     }

@@ -1,6 +1,7 @@
 //! Prepares the target of `mkfs`: the options that every format has, the file or device before, and its contents and
 //! report after. `mkfs` of btrfs and of f2fs call it.
 
+use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -41,7 +42,7 @@ pub(crate) struct Common {
     pub(crate) size: Option<u64>,
     /// Overwrite the data that FILE holds
     #[arg(short, long)]
-    force: bool,
+    pub(crate) force: bool,
     /// Keep the allocated blocks of a file instead of emptying it first
     #[arg(short = 'K', long)]
     nodiscard: bool,
@@ -54,6 +55,12 @@ pub(crate) struct Common {
     /// from SOURCE_DATE_EPOCH, or else from the newest file. With SOURCE_DATE_EPOCH and -U this is so without it
     #[arg(long)]
     pub(crate) deterministic: bool,
+    /// Where it is made, if it is delivered to the target afterwards
+    #[arg(skip)]
+    pub(crate) place: OnceCell<PathBuf>,
+    /// No report after it
+    #[arg(long, hide = true)]
+    pub(crate) no_summary: bool,
     /// The name of the program that this one is called as
     #[arg(long, hide = true)]
     pub(crate) called_as: Option<String>,
@@ -72,7 +79,7 @@ impl Common {
     /// `Usage` where none is named, `Refused` where it holds something, and the host's.
     pub(crate) fn target(&self) -> Result<Target> {
         let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
-        let target = Target::inspect(path, self.nodiscard)?;
+        let target = Target::inspect(path, self.place.get().unwrap_or(path), self.nodiscard)?;
         if !self.force {
             target.refuse_occupied(self.called_as.is_some())?;
         }
@@ -80,6 +87,16 @@ impl Common {
             return Err(Failure::usage(format!("{}: no such file or device", target.path.display())).into());
         }
         Ok(target)
+    }
+
+    /// The path of the target, if one is given.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.target.as_deref()
+    }
+
+    /// True if a report follows on the standard output.
+    pub(crate) fn reports(&self) -> bool {
+        !(self.quiet || self.no_summary || self.path().is_some_and(|path| path.as_os_str() == "-"))
     }
 
     /// Owner and group of the root directory. In an empty file system they are those of the user who makes it, who
@@ -132,10 +149,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn inspect(path: &Path, keeps_blocks: bool) -> Result<Self> {
-        let part = Locator::parse(path)?;
+    /// Looks at `place`, which messages call `path`.
+    fn inspect(path: &Path, place: &Path, keeps_blocks: bool) -> Result<Self> {
+        let part = Locator::parse(place)?;
         let unsupported = |text: &str| Failure::new(Status::Unsupported, format!("{}: {text}", path.display()));
-        if Locator::parse_list(path)?.len() > 1 {
+        if Locator::parse_list(place)?.len() > 1 {
             return Err(unsupported("a file system is made on one device so far (`file:` names a file)").into());
         }
         let Some(file) = part.path() else {

@@ -198,6 +198,11 @@ pub mod codec {
     pub use codec::*;
 }
 
+/// Disks around file systems: forms of images, partition tables, descriptions.
+pub mod disk {
+    pub use disk::*;
+}
+
 /// Server over `/dev/fuse`, for any [`FileSystem`].
 pub mod fuse {
     pub use fuse::*;

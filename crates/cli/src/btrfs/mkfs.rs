@@ -135,7 +135,7 @@ impl Making<'_> {
         };
         if common.json {
             out.json(&info::report(&info))
-        } else if common.quiet {
+        } else if !common.reports() {
             Ok(())
         } else {
             match common.called_as {

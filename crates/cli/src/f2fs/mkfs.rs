@@ -76,7 +76,7 @@ impl Make for Own {
         };
         if common.json {
             out.json(&info::report(&made.info, Some(&made.quotas)))
-        } else if common.quiet {
+        } else if !common.reports() {
             Ok(())
         } else {
             info::print(out, &made.info, Some(&made.quotas))?;
