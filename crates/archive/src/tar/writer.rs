@@ -85,7 +85,7 @@ impl<W: Write> std::fmt::Debug for TarWriter<'_, W> {
 impl<W: Write> TarWriter<'static, W> {
     /// Begins an archive.
     pub fn new(out: W, options: WriteOptions) -> Self {
-        Self { out, at: 0, options, watch: &(), buffer: vec![0; PIECE_BYTES] }
+        Self { out, at: 0, options, watch: &(), buffer: Vec::new() }
     }
 }
 
@@ -223,6 +223,8 @@ impl<W: Write> TarWriter<'_, W> {
     /// written.
     fn part(&mut self, path: &Path, contents: &dyn Contents, mut at: u64, end: u64) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
+        let most = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        buffer.resize(buffer.len().max(most), 0);
         while at < end {
             self.watch.check()?;
             let want = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(buffer.len());
