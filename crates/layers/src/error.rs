@@ -112,7 +112,7 @@ pub enum Error {
     /// An image uses something that is not read.
     ///
     /// To do: convert the image with another tool, for example `skopeo copy`.
-    #[error("{place}: {what}: expected one of {expected}, found `{found}`")]
+    #[error("{place}: {what}: expected {expected}, found `{found}`")]
     Unsupported {
         /// The file, blob or layer.
         place: String,
@@ -166,8 +166,9 @@ impl Error {
     }
 
     /// A failure of an archive with its place.
-    pub(crate) fn archive(place: &str) -> impl FnOnce(archive::Error) -> Self {
-        move |cause| Self::Archive { place: place.to_owned(), cause }
+    pub(crate) fn archive(place: &str) -> impl FnOnce(archive::Error) -> Self + use<> {
+        let place = place.to_owned();
+        move |cause| Self::Archive { place, cause }
     }
 
     /// A wrong rule.

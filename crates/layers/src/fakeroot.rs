@@ -64,22 +64,19 @@ impl FakerootState {
         self.files.len()
     }
 
-    /// Replaces owner, mode and device number of a file of the host that has this identity. A device node of fakeroot is
-    /// an empty file of the host: it becomes the device node. Returns false for a file that the state does not know.
+    /// Replaces owner, mode and device number of a file of the host that has this identity. A device node of fakeroot
+    /// is an empty file of the host: it becomes the device node. Returns false for a file that the state does not know.
     pub fn apply(&self, id: FileId, attr: &mut Metadata) -> bool {
         let Some(belief) = self.files.get(&id) else { return false };
         let Belief { kind, permissions, uid, gid, rdev } = *belief;
-        // An inode number that was used again is no directory of fakeroot's time: its contents are real, its kind is too.
-        let is_real = attr.kind.is_dir() || attr.is_symlink() || kind.is_dir() || kind == NodeKind::Symlink;
-        if is_real && attr.kind != kind {
+        let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+        // Another kind is another file, to which the inode number was given since.
+        if attr.kind != kind && !(attr.is_file() && is_device) {
             return false;
         }
         (attr.kind, attr.permissions, attr.uid, attr.gid) = (kind, permissions, uid, gid);
-        if matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice) {
-            attr.rdev = rdev;
-        }
-        if kind != NodeKind::File && !is_real {
-            attr.size = 0;
+        if is_device {
+            (attr.rdev, attr.size) = (rdev, 0);
         }
         true
     }

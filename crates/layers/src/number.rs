@@ -1,4 +1,5 @@
-//! Converts numbers: lengths in memory to positions in files, digits to numbers, and device numbers. All modules call it.
+//! Converts numbers: lengths in memory to positions in files, digits to numbers, and device numbers. All modules call
+//! it.
 
 /// A length in memory as a count of bytes in files.
 pub(crate) fn to_u64(length: usize) -> u64 {

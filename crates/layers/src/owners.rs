@@ -7,9 +7,9 @@
 //! 3. the rules of this module: ids are mapped, unless one owner for all replaces them;
 //! 4. a manifest ([`crate::manifest::apply`]).
 //!
-//! Invariants: a rule sees every node once, however many names it has, and the ids of access control lists are mapped as
-//! owners are. The range of a map contains neither the id 4294967295, which stands for "no id", nor two ranges one id.
-//! Failure: [`Error::Unmapped`] names the first path, in the order of names, whose id has no range.
+//! Invariants: a rule sees every node once, however many names it has, and the ids of access control lists are mapped
+//! as owners are. The range of a map contains neither the id 4294967295, which stands for "no id", nor two ranges one
+//! id. Failure: [`Error::Unmapped`] names the first path, in the order of names, whose id has no range.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -171,7 +171,8 @@ impl OwnerRules {
     /// Maps the users and groups that access control lists name. A value of another form stays as it is.
     fn map_lists(&self, path: &Path, xattrs: &mut Xattrs) -> Result<()> {
         for (name, value) in xattrs {
-            if (name != acl::ACCESS_NAME && name != acl::DEFAULT_NAME) || !matches!(acl::Acl::parse(value), Ok(Some(_))) {
+            if (name != acl::ACCESS_NAME && name != acl::DEFAULT_NAME) || !matches!(acl::Acl::parse(value), Ok(Some(_)))
+            {
                 continue;
             }
             // A version of four bytes, then entries: tag, permissions, id.

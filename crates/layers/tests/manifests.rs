@@ -1,4 +1,5 @@
-//! Manifests in both forms: what tools write is read, what is wrong is named with its line, and owners have their order.
+//! Manifests in both forms: what tools write is read, what is wrong is named with its line, and owners have their
+//! order.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -70,13 +71,16 @@ fn a_dump_of_a_tree_makes_the_same_tree() {
     assert_eq!(listed(&again), listed(&tree));
     // Contents of new files come from a directory.
     let lines: Vec<String> = String::from_utf8(text).unwrap().lines().map(str::to_owned).collect();
-    let backed: Vec<String> = lines.iter().map(|line| {
-        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        if words[2].starts_with("100") && words[1] != "0" {
-            words[8] = words[0].clone();
-        }
-        words.join(" ") + "\n"
-    }).collect();
+    let backed: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            if words[2].starts_with("100") && words[1] != "0" {
+                words[8] = words[0].clone();
+            }
+            words.join(" ") + "\n"
+        })
+        .collect();
     let options = ManifestOptions { contents_below: Some(dir.path().to_owned()), ..named("d") };
     let mut new = new_tree();
     let applied = apply(&mut new, backed.concat().as_bytes(), Form::ComposefsDump, &options).unwrap();
@@ -172,10 +176,16 @@ fn contents_stay_below_their_directory() {
 #[test]
 fn wrong_lines_are_named() {
     for (text, message) in [
-        ("#x\n./a type=what", "m, line 2: type: expected one of block, char, dir, fifo, file, link, socket, found `what`"),
+        (
+            "#x\n./a type=what",
+            "m, line 2: type: expected one of block, char, dir, fifo, file, link, socket, found `what`",
+        ),
         ("./a", "m, line 1: type: expected the type of a new node, found none, and `/a` is not in the tree"),
         ("./a type=file size=3", "m, line 1: size: expected contents of 3 bytes, found a new file without contents"),
-        ("./a type=file uname=joe", "m, line 1: uname: expected a name that the given names contain, or a number, found `joe`"),
+        (
+            "./a type=file uname=joe",
+            "m, line 1: uname: expected a name that the given names contain, or a number, found `joe`",
+        ),
         ("./a type=file mode=u+x", "m, line 1: mode: expected an octal mode, found `u+x`"),
         ("./a type=file time=1.9999999999", "m, line 1: time: expected SECONDS.NANOSECONDS, found `1.9999999999`"),
         ("./a type=char", "m, line 1: device: expected the number of a new device node, found none"),
@@ -194,13 +204,25 @@ fn wrong_lines_are_named() {
         ("a 0 40755 2 0 0 0 1.0 - - -", "path: expected an absolute path, found `a`"),
         ("/a 0 40755 2 0 0 0 1.0 - -", "digest: expected 11 fields, found none"),
         ("/a 3 100644 1 0 0 0 1.0 - ab -", "size: expected contents of 3 bytes, found contents of 2 bytes"),
-        ("/a 0 755 1 0 0 0 1.0 - - -", "mode: expected the mode of a known kind of file, and its permissions, found 755"),
+        (
+            "/a 0 755 1 0 0 0 1.0 - - -",
+            "mode: expected the mode of a known kind of file, and its permissions, found 755",
+        ),
         ("/a 0 @100644 1 0 0 0 1.0 - - -", "payload: expected the path of a hard link's first name, found none"),
-        ("/a 0 @100644 1 0 0 0 1.0 /b - -", "path: expected a place in the tree, found /a: a hard link to `b`, which is not there"),
+        (
+            "/a 0 @100644 1 0 0 0 1.0 /b - -",
+            "path: expected a place in the tree, found /a: a hard link to `b`, which is not there",
+        ),
         ("/a 0 40755 2 0 0 0 1.0 - - - =x", "xattr: expected KEY=VALUE, found `=x`"),
         ("/a 0 40755 2 0 0 0 1.0 - - - a=x a=y", "xattr: expected each attribute once, found one of them twice"),
-        ("/a\\q 0 40755 2 0 0 0 1.0 - - -", "path: expected bytes with the escapes \\xXY, \\\\, \\n, \\r, \\t, found `/a\\\\q`"),
-        ("/a/../b 0 40755 2 0 0 0 1.0 - - -", "path: expected names without `..` and without zero bytes, found `/a/../b`"),
+        (
+            "/a\\q 0 40755 2 0 0 0 1.0 - - -",
+            "path: expected bytes with the escapes \\xXY, \\\\, \\n, \\r, \\t, found `/a\\\\q`",
+        ),
+        (
+            "/a/../b 0 40755 2 0 0 0 1.0 - - -",
+            "path: expected names without `..` and without zero bytes, found `/a/../b`",
+        ),
     ] {
         let error = dump(&mut new_tree(), &format!("{root}{text}\n")).unwrap_err();
         let message = message.replace("found /a: a", "found a: a");
@@ -256,7 +278,8 @@ fn owners_have_an_order() {
         let found = rustix::fs::stat(dir.path().join(name)).unwrap();
         format!("dev={:x},ino={}", found.st_dev, found.st_ino)
     };
-    let state = ["fakeroot", "mapped", "manifest"].map(|name| format!("{},mode=100600,uid=5,gid=6,nlink=1,rdev=0\n", id(name)));
+    let state =
+        ["fakeroot", "mapped", "manifest"].map(|name| format!("{},mode=100600,uid=5,gid=6,nlink=1,rdev=0\n", id(name)));
     let state = state.concat() + &format!("{},mode=20640,uid=5,gid=6,nlink=1,rdev=1281\n", id("node"));
     let fakeroot = Some(FakerootState::read(state.as_bytes(), "state").unwrap());
     let options = HostReadOptions { fakeroot, ..HostReadOptions::default() };
@@ -318,8 +341,8 @@ fn states_of_fakeroot_are_applied() {
     let dir = tempfile::tempdir().unwrap();
     let (top, state) = (dir.path().join("top"), dir.path().join("state"));
     fs::create_dir(&top).unwrap();
-    let script = "mknod disk b 8 3; mknod null c 1 3; echo x > f; chown 5:6 f; chmod 4755 f; ln f g; mkdir d; chown 7:8 d; \
-        ln -s f l; chown -h 9:9 l; mkfifo p; stat -c '%n %f %u %g %t %T' disk null f g d l p";
+    let script = "mknod disk b 8 3; mknod null c 1 3; echo x > f; chown 5:6 f; chmod 4755 f; ln f g; mkdir d; \
+        chown 7:8 d; ln -s f l; chown -h 9:9 l; mkfifo p; stat -c '%n %f %u %g %t %T' disk null f g d l p";
     let out = run(Command::new("fakeroot").arg("-s").arg(&state).args(["sh", "-c", script]).current_dir(&top));
     let fakeroot = Some(FakerootState::read(fs::File::open(&state).unwrap(), "state").unwrap());
     let options = HostReadOptions { fakeroot, ..HostReadOptions::default() };
@@ -343,9 +366,11 @@ fn mutated_manifests_are_refused_or_read() {
     let seed = 0x5eed_0001;
     println!("seed {seed:#x}");
     let mut random = Random(seed);
-    let mtrees = ["#mtree\n/set type=file uid=3 gid=4 mode=640\n. type=dir mode=0755\netc type=dir time=5.7\n  a size=0 \
+    let mtrees =
+        ["#mtree\n/set type=file uid=3 gid=4 mode=640\n. type=dir mode=0755\netc type=dir time=5.7\n  a size=0 \
         uname=root\n l type=link link=a\\040b\n..\n./n type=char device=native,1,3 xattr.user.a=eA== optional\n"];
-    let dumps = ["/ 0 40755 2 0 0 0 1.0 - - - user.a=\\x00\n/- 3 100644 2 1 2 0 -5.6 x \\x2d\\n\\x00 ab\n/l 1 120777 1 0 0 0 \
+    let dumps =
+        ["/ 0 40755 2 0 0 0 1.0 - - - user.a=\\x00\n/- 3 100644 2 1 2 0 -5.6 x \\x2d\\n\\x00 ab\n/l 1 120777 1 0 0 0 \
         1.0 \\x2d - -\n/h 0 @100644 1 0 0 0 0.0 /- - -\n/n 0 20600 1 0 0 259 7.0 - - -\n"];
     let (mut read, mut refused) = (0, 0);
     for round in 0..20_000 {

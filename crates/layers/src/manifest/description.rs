@@ -78,11 +78,8 @@ impl Target<'_> {
         check_fits(found.kind, &line)?;
         let is_inline = matches!(line.content, Some(Content::Inline(_)));
         // A file of the tree keeps its contents, but a manifest that states contents means those.
-        let contents = if is_inline || (found.is_file() && self.contents.is_some()) {
-            self.contents_of(&line)?
-        } else {
-            None
-        };
+        let contents =
+            if is_inline || (found.is_file() && self.contents.is_some()) { self.contents_of(&line)? } else { None };
         let size = contents.as_ref().map_or(found.size, |(_, size)| *size);
         if let Some(expected) = line.size.filter(|expected| found.is_file() && *expected != size) {
             let what = format!("{size}, the size of {}", shown_path(&line.path));

@@ -1,8 +1,8 @@
 //! The keywords of mtree: which are read, and which are known but say nothing that an image keeps. `mtree` calls it.
 //!
-//! Not kept: digests (`cksum`, `md5`, `sha256` and the like) and sizes of hard links (`nlink`), since the tree's contents
-//! are what they are; flags of BSD (`flags`), inode and device numbers of the place where the manifest was made
-//! (`inode`, `resdevice`), `tags`; and what only a comparison heeds: `ignore`, `nochange`.
+//! Not kept: digests (`cksum`, `md5`, `sha256` and the like) and sizes of hard links (`nlink`), since the tree's
+//! contents are what they are; flags of BSD (`flags`), inode and device numbers of the place where the manifest was
+//! made (`inode`, `resdevice`), `tags`; and what only a comparison heeds: `ignore`, `nochange`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,9 +18,29 @@ use crate::number::{self, device};
 
 /// Keywords that are read over.
 const IGNORED: &[&str] = &[
-    "cksum", "flags", "ignore", "inode", "md5", "md5digest", "nlink", "nochange", "resdevice", "ripemd160digest",
-    "rmd160", "rmd160digest", "sha1", "sha1digest", "sha256", "sha256digest", "sha384", "sha384digest", "sha512",
-    "sha512256", "sha512256digest", "sha512digest", "tags",
+    "cksum",
+    "flags",
+    "ignore",
+    "inode",
+    "md5",
+    "md5digest",
+    "nlink",
+    "nochange",
+    "resdevice",
+    "ripemd160digest",
+    "rmd160",
+    "rmd160digest",
+    "sha1",
+    "sha1digest",
+    "sha256",
+    "sha256digest",
+    "sha384",
+    "sha384digest",
+    "sha512",
+    "sha512256",
+    "sha512256digest",
+    "sha512digest",
+    "tags",
 ];
 /// Begins the keywords of extended attributes, whose values are base64 (as go-mtree writes them).
 const XATTR: &[u8] = b"xattr.";
@@ -78,11 +98,7 @@ const ESCAPES: &str = "bytes with the escapes of vis(3)";
 const DEVICES: &str = "a number, or native or linux, MAJOR and MINOR";
 
 /// Resolves the names of owners where a line has no number. `words` are those that count, later ones more.
-pub(super) fn resolve_names(
-    words: &[&[u8]],
-    line: &mut Description,
-    options: &ManifestOptions,
-) -> Result<(), Problem> {
+pub(super) fn resolve_names(words: &[&[u8]], line: &mut Description, options: &ManifestOptions) -> Result<(), Problem> {
     let named = |keyword: &[u8]| words.iter().rev().find_map(|word| word.strip_prefix(keyword));
     let resolve = |what: &str, names: &super::Names, value: &[u8]| {
         let name = without_vis(value).ok_or_else(|| Problem::new(what, ESCAPES, value))?;

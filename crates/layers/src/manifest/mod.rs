@@ -1,4 +1,5 @@
-//! Reads manifests, which describe the nodes of an image line by line, and applies them to a tree; writes one of a tree.
+//! Reads manifests, which describe the nodes of an image line by line, and applies them to a tree; writes one of a
+//! tree.
 //!
 //! Forms: mtree(5), as `bsdtar --format=mtree`, `mtree -c` and the package tools of Arch Linux write it, plain or
 //! compressed by gzip; and composefs-dump(5).

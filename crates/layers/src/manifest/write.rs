@@ -2,8 +2,8 @@
 //! their bytes, attributes in the order of their names. Callers: `dump` commands, through `manifest`.
 //!
 //! Payload, content and digest of a file are `-`: the dump describes nodes, and the contents lie elsewhere. The target
-//! of a symbolic link is its payload, and the first path of a hard link is the payload of its other names. The size of a
-//! directory is written as 0, since every file system counts it in its own way.
+//! of a symbolic link is its payload, and the first path of a hard link is the payload of its other names. The size of
+//! a directory is written as 0, since every file system counts it in its own way.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -4,9 +4,9 @@
 //! A whiteout hides names of lower layers only. So all whiteouts are applied to the lower tree before the first node is
 //! put, wherever they stand in the archive, and their paths are those of the lower tree.
 //!
-//! Names that begin with `.wh.`: `.wh..wh..opq` empties its directory; other names that begin with `.wh..wh.`, and what is
-//! below them, are notes of aufs, which mean nothing; `.wh.NAME` removes NAME. None becomes a file. Failure: a whiteout of
-//! no plain name, something below a whiteout, and members that have no place in the tree.
+//! Names that begin with `.wh.`: `.wh..wh..opq` empties its directory; other names that begin with `.wh..wh.`, and what
+//! is below them, are notes of aufs, which mean nothing; `.wh.NAME` removes NAME. None becomes a file. Failure: a
+//! whiteout of no plain name, something below a whiteout, and members that have no place in the tree.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

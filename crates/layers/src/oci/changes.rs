@@ -1,9 +1,9 @@
 //! Records what a layer changes in a tree, and puts it into an order in which a caller can do the same to a volume.
 //! `apply` records; callers of [`super::Image::apply_layer`] get the list.
 //!
-//! The list is made when the layer has been applied: first what of the lower tree is gone, then the names that the layer
-//! has, each directory before what is in it, then the times of directories. A node is in the list once, as the tree has
-//! it at the end, even if the archive names it several times.
+//! The list is made when the layer has been applied: first what of the lower tree is gone, then the names that the
+//! layer has, each directory before what is in it, then the times of directories. A node is in the list once, as the
+//! tree has it at the end, even if the archive names it several times.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};

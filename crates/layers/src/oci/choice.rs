@@ -13,14 +13,10 @@ pub(super) const NESTING_MAX: usize = 8;
 /// Most entries of all indexes of an image.
 pub(super) const MANIFESTS_MAX: usize = 4096;
 
-pub(super) const INDEX_TYPES: &[&str] = &[
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-];
-pub(super) const MANIFEST_TYPES: &[&str] = &[
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
+pub(super) const INDEX_TYPES: &[&str] =
+    &["application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"];
+pub(super) const MANIFEST_TYPES: &[&str] =
+    &["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
 
 /// A manifest that may be the one.
 struct Candidate {

@@ -18,9 +18,8 @@ pub(super) fn choose(store: &Store, list: &Blob, tag: Option<&str>) -> Result<Pa
     let images: Vec<DockerImage> = list.parse(&list.read_json()?, "a list of images of Docker")?;
     let tags: Vec<String> = images.iter().flat_map(|image| image.repo_tags.clone().unwrap_or_default()).collect();
     let is_named = |name: &str, tag: &str| name == tag || name.strip_suffix(":latest") == Some(tag);
-    let is_wanted = |image: &DockerImage| {
-        tag.is_none_or(|tag| image.repo_tags.iter().flatten().any(|name| is_named(name, tag)))
-    };
+    let is_wanted =
+        |image: &DockerImage| tag.is_none_or(|tag| image.repo_tags.iter().flatten().any(|name| is_named(name, tag)));
     let mut wanted = images.into_iter().filter(is_wanted);
     let (Some(image), None) = (wanted.next(), wanted.next()) else {
         let wanted = tag.map_or_else(|| "no tag".to_owned(), |tag| format!("the tag `{tag}`"));

@@ -1,8 +1,9 @@
 //! The JSON documents of images as types: index, manifest, configuration, and the list in a Docker archive. The other
 //! modules of `oci` read them through `store`.
 //!
-//! The types are ours. The crate oci-spec 0.10 has them, too, but draws derive_builder, getset, strum and regex into the
-//! build, and refuses documents that Docker, Podman and BuildKit read: lists that are `null`, as Go writes empty ones.
+//! The types are ours. The crate oci-spec 0.10 has them, too, but draws derive_builder, getset, strum and regex into
+//! the build, and refuses documents that Docker, Podman and BuildKit read: lists that are `null`, as Go writes empty
+//! ones.
 
 use std::collections::BTreeMap;
 

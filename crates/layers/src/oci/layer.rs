@@ -127,10 +127,9 @@ impl Layer {
         let hashing = Hashing { plain, hasher: Arc::clone(&hasher) };
         let members = collect(Input::stream(hashing), options, place, watch)?;
         let hasher = hasher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let found = hasher.map(Hasher::finish).ok_or_else(|| Error::Missing {
-            place: place.to_owned(),
-            what: "the uncompressed archive".into(),
-        })?;
+        let found = hasher
+            .map(Hasher::finish)
+            .ok_or_else(|| Error::Missing { place: place.to_owned(), what: "the uncompressed archive".into() })?;
         check_digest(place, "DiffID", &self.diff_id, &found)?;
         Ok(members)
     }

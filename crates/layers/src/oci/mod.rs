@@ -12,8 +12,8 @@
 //! Invariants
 //! * A blob counts only with the size and the digest of its descriptor, a layer only with its DiffID. A tree is not
 //!   changed by a layer before all of the layer was verified.
-//! * A whiteout hides only what lower layers have, wherever it stands in the archive of its layer; names that begin with
-//!   `.wh.` never become files.
+//! * A whiteout hides only what lower layers have, wherever it stands in the archive of its layer; names that begin
+//!   with `.wh.` never become files.
 //! * Owners, modes, devices and attributes are those of the layer. Nothing is made on the host, so none needs root.
 //!
 //! Failure: [`crate::Error`] names the blob or layer. Callers: `mkfs`, `put` and the making of snapshots from images.
@@ -21,9 +21,11 @@
 mod apply;
 mod changes;
 mod choice;
+mod difference;
 mod digest;
 mod docker;
 mod document;
+mod inventory;
 mod layer;
 mod place;
 mod store;
@@ -36,6 +38,7 @@ use document::{ConfigDocument, Manifest};
 use store::Store;
 
 pub use changes::LayerChange;
+pub use difference::{DifferenceOptions, Written, difference};
 pub use digest::Digest;
 pub use document::Config;
 pub use layer::Layer;
@@ -166,9 +169,9 @@ impl Image {
     /// Applies the layer with this index to a tree that has those below it. Returns what changed, in an order in which
     /// it can be done to a copy of the tree as it was before.
     ///
-    /// # Errors
-    /// [`Error::Mismatch`] for a damaged layer, [`Error::Archive`] for one that is no tar archive; the tree is unchanged
-    /// then. [`Error::Transfer`] for a member that has no place in the tree; some of the layer is applied then.
+    /// # Errors [`Error::Mismatch`] for a damaged layer, [`Error::Archive`] for one that is no tar archive; the tree is
+    /// unchanged then. [`Error::Transfer`] for a member that has no place in the tree; some of the layer is applied
+    /// then.
     pub fn apply_layer(&self, tree: &mut Tree, index: usize, watch: &dyn Observer) -> Result<Vec<LayerChange>> {
         let Some(layer) = self.layers.get(index) else {
             let what = format!("layer {index} of {}", self.layers.len());
@@ -204,7 +207,7 @@ fn check_manifest(manifest: &Manifest, place: &str) -> Result<()> {
     match manifest.config.media_type.as_deref() {
         None | Some("") => Ok(()),
         Some(name) if CONFIG_TYPES.contains(&name) => Ok(()),
-        Some(name) => unsupported("media type of the configuration", "those of container images", name),
+        Some(name) => unsupported("media type of the configuration", "that of a container image", name),
     }
 }
 

@@ -2,8 +2,8 @@
 //! JSON. `oci` and its parts read images through it.
 //!
 //! Invariants: a blob's bytes count only when size and digest are those of its descriptor; a document has a limit of
-//! size and of nesting. Symbolic links in a layout's directory are followed, since some tools make layouts of links into
-//! a cache, but only to regular files. Members of an archive never lead out of it.
+//! size and of nesting. Symbolic links in a layout's directory are followed, since some tools make layouts of links
+//! into a cache, but only to regular files. Members of an archive never lead out of it.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};

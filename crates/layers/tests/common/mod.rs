@@ -258,8 +258,8 @@ pub fn listed(tree: &Tree) -> Vec<String> {
     lines
 }
 
-/// The same, without the times of the directories in `tree` that no source described, or in which one lies (umoci leaves
-/// the time of its run there), and without the root.
+/// The same, without the times of the directories in `tree` that no source described, or in which one lies (umoci
+/// leaves the time of its run there), and without the root.
 pub fn listed_loosely(listed: &[String], tree: &Tree) -> Vec<String> {
     let loose = |line: &String| {
         let mut words: Vec<&str> = line.split(' ').collect();
