@@ -1,4 +1,5 @@
-//! Defines the failure of this crate: what failed, where, what was expected and what was found. Every module returns it.
+//! Defines the failure of this crate: what failed, where, what was expected and what was found. Every module returns
+//! it.
 
 use std::io;
 use std::path::PathBuf;
@@ -81,9 +82,9 @@ pub enum Error {
     /// To do: use what the message names.
     #[error("compression `{found}`: expected {expected}")]
     Compression {
-        /// What is possible.
+        /// The possible values.
         expected: &'static str,
-        /// What was asked for.
+        /// The value asked for.
         found: String,
     },
     /// The library that compresses failed.
@@ -91,6 +92,11 @@ pub enum Error {
     /// To do: report it with `spinney version --verbose`.
     #[error("zstd: {0}")]
     Zstd(&'static str),
+    /// The host refused to start a thread.
+    ///
+    /// To do: raise the limit of threads (`ulimit -u`), or end other programs.
+    #[error("starting a thread: {0}")]
+    Threads(io::Error),
     /// A disk that holds a partition table could not be read or written.
     ///
     /// To do: see the cause behind the colon; check the medium.
@@ -110,9 +116,9 @@ pub enum Error {
         what: &'static str,
         /// Where on the disk, in bytes.
         at: u64,
-        /// What would be right.
+        /// The values that would be right.
         expected: String,
-        /// What is there.
+        /// The value that is there.
         found: String,
     },
     /// A partition that a table to be written cannot hold.
@@ -124,9 +130,9 @@ pub enum Error {
         number: usize,
         /// Its name.
         name: String,
-        /// What would be right.
+        /// The values that would be right.
         expected: String,
-        /// What was asked for.
+        /// The value asked for.
         found: String,
     },
     /// A swap area that cannot be.
@@ -136,9 +142,9 @@ pub enum Error {
     Swap {
         /// Size or label.
         what: &'static str,
-        /// What would be right.
+        /// The values that would be right.
         expected: String,
-        /// What was asked for.
+        /// The value asked for.
         found: String,
     },
     /// A description of a disk could not be read.
@@ -160,7 +166,7 @@ pub enum Error {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The mistake in that line.
         message: String,
     },
     /// How much a partition needs could not be found out.
@@ -172,7 +178,7 @@ pub enum Error {
         number: usize,
         /// Its name.
         name: String,
-        /// What the caller's function said.
+        /// The failure of the caller's function.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The partitions of a description do not fit on its disk.

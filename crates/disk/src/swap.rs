@@ -1,7 +1,7 @@
 //! Writes the signature of a swap area. Called by commands that build disks.
 //!
-//! The layout is `union swap_header` of the kernel's `include/linux/swap.h`, version 1, for pages of 4 KiB. Machines with
-//! larger pages need an area of their own page size, and refuse this one.
+//! The layout is `union swap_header` of the kernel's `include/linux/swap.h`, version 1, for pages of 4 KiB. Machines
+//! with larger pages need an area of their own page size, and refuse this one.
 
 use std::io::{Seek, SeekFrom, Write};
 

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Place, run, sample, tool};
+use crc_fast::{CrcAlgorithm, checksum};
 use disk::Error;
 use disk::containers::{Compression, Form, Options, Output, Written, Zeros, write};
 
@@ -27,7 +28,7 @@ fn threads(count: usize) -> NonZeroUsize {
 fn convert(place: &Place, image: &File, form: Form, options: Options<'_>, to: &str) -> Written {
     let size_bytes = image.metadata().unwrap().len();
     let file = place.create(to);
-    // What was there before does not matter.
+    // The contents before the conversion do not matter.
     file.write_all_at(&[0xee; 100_000], 0).unwrap();
     let written = write(image, size_bytes, form, Output::File(&file), &options).unwrap();
     assert_eq!(file.metadata().unwrap().len(), written.output_bytes);
@@ -69,6 +70,18 @@ fn qemu_finds_the_same_image_in_qcow2() {
             println!("{size_bytes} bytes, {compression}: {written:?}");
             assert!(written.output_bytes < 80 * MIB);
         }
+    }
+}
+
+#[test]
+fn qemu_finds_the_same_in_many_small_images() {
+    let mut random = common::Random::new(99);
+    let place = Place::new();
+    for seed in 100..150 {
+        let image = sample(&place, "raw", random.below(6 * MIB), seed);
+        let compression = [Compression::None, Compression::Zstd(1), Compression::Zstd(19)][random.index(3)];
+        convert(&place, &image, Form::Qcow2, Options { compression, ..Options::default() }, "disk.qcow2");
+        qemu_accepts(&place, "raw", "disk.qcow2");
     }
 }
 
@@ -137,6 +150,11 @@ fn simg2img_finds_the_same_image() {
             let options = Options { zeros, has_checksum, ..Options::default() };
             let written = convert(&place, &image, Form::AndroidSparse, options, "disk.simg");
             println!("{size_bytes} bytes, {zeros:?}: {written:?}");
+            if has_checksum {
+                let whole = checksum(CrcAlgorithm::Crc32IsoHdlc, &std::fs::read(place.path("raw")).unwrap());
+                let end = std::fs::read(place.path("disk.simg")).unwrap();
+                assert_eq!(end.last_chunk(), Some(&u32::try_from(whole).unwrap().to_le_bytes()));
+            }
             let Some(simg2img) = tool("simg2img") else { return };
             run(Command::new(simg2img).args([place.path("disk.simg"), place.path("again")]));
             assert_same(&place.path("raw"), &place.path("again"));

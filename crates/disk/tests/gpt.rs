@@ -354,7 +354,11 @@ fn twenty_thousand_damaged_tables_are_errors_or_tables() {
         match read(&bytes) {
             Ok(found) => {
                 read_count += 1;
-                found.table.check().unwrap_or_else(|error| panic!("case {case}: {error}"));
+                // Identifiers may exist twice; then that is told.
+                if let Err(error) = found.table.check() {
+                    assert!(error.to_string().contains("an identifier of its own"), "case {case}: {error}");
+                    assert!(!found.damage.is_empty(), "case {case}");
+                }
             }
             Err(error) => {
                 refused_count += 1;

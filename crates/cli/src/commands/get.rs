@@ -13,6 +13,7 @@ use spinney::transfer::{
 };
 use spinney::vfs::Volume;
 
+use super::archives::ArchiveOut;
 use super::dest::Dest;
 use super::emulation;
 use super::failure::Failure;
@@ -46,6 +47,8 @@ use super::trust::{Trust, Withheld};
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
     "  spinney get -c site.img / ./copy         the rest, after an interrupted copy\n",
+    "  spinney get --tar - site.img:/etc | tar t    as a tar archive\n",
+    "  spinney get --tar new.tar --oci-layer /old site.img:/new   what differs, as a container layer\n",
     "  spinney get --json site.img / ./copy | jq .failed\n",
     "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
@@ -53,10 +56,12 @@ pub(crate) struct Get {
     #[command(flatten)]
     image: ReadArgs,
     /// Files and directories in the image; a path that ends in /. means its contents
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present_any = ["tar", "composefs_dump"], value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Destination on this machine: an existing directory, or a new name
     dest: PathBuf,
+    #[command(flatten)]
+    archive: ArchiveOut,
     #[command(flatten)]
     copy: CopyOut,
     /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
@@ -140,6 +145,9 @@ impl Get {
     /// The first failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
+        if self.archive.is_wanted() {
+            return self.archive.write(&volume, &self.dest, &());
+        }
         let image = &self.image.image.image;
         let copied = self.copy.run(&volume, (image, is_own), (&self.paths, &self.dest))?;
         if self.json && copied.result.is_ok() {

@@ -12,6 +12,7 @@
 //! success; if it fails, the image is consistent and may have a part of the changes. Callers: `args`, and the commands
 //! of one format.
 
+pub(crate) mod archives;
 pub(crate) mod attributes;
 pub(crate) mod cat;
 pub(crate) mod cp;

@@ -14,6 +14,7 @@ use spinney::transfer::{
 };
 use spinney::vfs::Volume;
 
+use super::archives;
 use super::dest::Dest;
 use super::emulation;
 use super::failures::Failures;
@@ -36,6 +37,7 @@ use super::tally::{Counted, Tally};
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
     "  spinney put site.img ./src/. /             what is inside src\n",
     "  spinney put ./src /mnt/site/src                into a mount\n",
+    "  spinney put --tar linux.tar.xz /mnt/site/src   an archive, into a mount\n",
     "  spinney put --compress zstd:9 site.img ./src /\n",
     "  spinney put --json site.img ./src / | jq .bytes"
 ))]
@@ -43,10 +45,13 @@ pub(crate) struct Put {
     #[command(flatten)]
     image: ImageArgs,
     /// Files and directories on this machine; a path that ends in /. means its contents
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(required_unless_present = "tar", value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Destination in the image: an existing directory, or a new name
     dest: PathBuf,
+    /// Unpack FILE into the directory DEST: a tar or cpio archive, also compressed; - for the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "sources")]
+    tar: Option<PathBuf>,
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
@@ -90,6 +95,9 @@ impl Put {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
         let copy = self.copy()?;
+        if let Some(file) = &self.tar {
+            return self.unpack(volume, &copy, file, out);
+        }
         let (progress, failures) = (Arc::new(Progress::default()), Failures::default());
         let bar = Bar::new(&progress, !self.quiet);
         if bar.is_shown() {
@@ -112,6 +120,27 @@ impl Put {
             out.json(&Report { entries, bytes, made })?;
         }
         failures.tell(entries, "copied")
+    }
+
+    /// Unpacks an archive.
+    fn unpack(&self, volume: Volume, copy: &CopyIn, file: &Path, out: &mut Output) -> Result<()> {
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let tally = Tally::new(&progress, Counted::Tried);
+        let contents = archives::read(file, &tally)?;
+        volume.create_dir_all(&self.dest)?;
+        let sink = VolumeSink::new(&volume, &self.dest, copy.volume);
+        let copied = contents.copy(&sink, &copy.options, &tally);
+        // Files copied before a failure are kept.
+        let closed = volume.close();
+        drop(bar);
+        copied?;
+        closed?;
+        let (entries, bytes) = (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        if self.json {
+            out.json(&Report { entries, bytes, made: Vec::new() })?;
+        }
+        Ok(())
     }
 
     fn copy(&self) -> Result<CopyIn> {

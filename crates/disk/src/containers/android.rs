@@ -1,8 +1,8 @@
 //! Writes the sparse form of Android's flashing tools: a header, and chunks that are data, a repeated word, or nothing.
 //! Called by `write`.
 //!
-//! The layout is that of `sparse_format.h` in Android's libsparse. Our own writer: the form is two small headers, and the
-//! crates for it read and write whole images in memory.
+//! The layout is that of `sparse_format.h` in Android's libsparse. Our own writer: the form is two small headers, and
+//! the crates for it read and write whole images in memory.
 
 use super::Written;
 use super::options::{Options, Zeros};
@@ -26,7 +26,7 @@ const DATA_BLOCKS_MAX: usize = 1024;
 /// Marks the file.
 const MAGIC: u32 = 0xed26_ff3a;
 
-/// What a chunk is.
+/// The kind of a chunk.
 #[derive(Clone, Copy)]
 enum Kind {
     Raw,
@@ -67,7 +67,7 @@ pub(super) fn write(image: Image<'_>, output: Output<'_>, options: &Options<'_>,
     Ok(Written { output_bytes, data_bytes: totals.data_bytes })
 }
 
-/// What the header tells of the chunks, and the caller.
+/// Counts for the header, and for the caller.
 #[derive(PartialEq)]
 struct Totals {
     chunk_count: u32,

@@ -11,8 +11,8 @@
 //! Invariants
 //! * Holes and blocks of zeros are one thing: the output depends on the bytes of the image, not on how it is stored.
 //! * The output is the same for every number of threads.
-//! * Memory: a few pieces of 2 MiB for each thread, and tables (qcow2: one bit, compressed 4 bytes more for each 64 KiB of
-//!   data; zstd: 8 bytes for each 2 MiB).
+//! * Memory: a few pieces of 2 MiB for each thread, and tables (qcow2: one bit, compressed 4 bytes more for each 64 KiB
+//!   of data; zstd: 8 bytes for each 2 MiB).
 //!
 //! Failure: what was written so far is of no use; the caller removes it. Callers: the commands that build and convert
 //! images.
@@ -40,7 +40,7 @@ pub use output::Output;
 use scan::Image;
 use watch::Watch;
 
-/// What a conversion wrote.
+/// The result of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of the output, of a sparse file holes included.

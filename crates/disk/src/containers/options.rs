@@ -12,7 +12,7 @@ pub const ZSTD_LEVELS: RangeInclusive<i32> = 1..=22;
 /// Level of zstd where none is named: that of the program `zstd`.
 const ZSTD_LEVEL: i32 = 3;
 /// More threads than this wait for one reader and one writer.
-const THREADS_MAX: usize = 32;
+pub(super) const THREADS_MAX: usize = 32;
 
 /// How data is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub enum Compression {
     Zstd(i32),
 }
 
-/// What an Android sparse image says of blocks of zeros.
+/// How an Android sparse image describes blocks of zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Zeros {
     /// That they are filled with zeros: right on every medium.
     #[default]
     Fill,
-    /// That their contents do not matter: smaller and faster, and right only on a medium that was erased, since old bytes
-    /// stay where file systems expect zeros.
+    /// That their contents do not matter: smaller and faster, and right only on a medium that was erased, since old
+    /// bytes stay where file systems expect zeros.
     DontCare,
 }
 
@@ -43,9 +43,9 @@ pub enum Zeros {
 pub struct Options<'a> {
     /// How data is compressed.
     pub compression: Compression,
-    /// Threads that compress. The output does not depend on it.
+    /// Threads that compress, at most 32. The output does not depend on it.
     pub threads: NonZeroUsize,
-    /// What an Android sparse image says of zeros.
+    /// How an Android sparse image describes zeros.
     pub zeros: Zeros,
     /// An Android sparse image ends with a checksum of all bytes.
     pub has_checksum: bool,

@@ -7,6 +7,7 @@
 use std::num::NonZeroUsize;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use super::options::THREADS_MAX;
 use crate::{Error, Result};
 
 /// Pieces that wait for each thread, finished ones included.
@@ -25,27 +26,32 @@ pub(super) fn run<S, P: Send, R: Send>(
     mut done: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
     std::thread::scope(|scope| {
-        let mut lanes = Vec::with_capacity(threads.get());
-        for _ in 0..threads.get() {
+        let mut lanes = Vec::new();
+        for _ in 0..threads.get().min(THREADS_MAX) {
             let (pieces, of_lane) = sync_channel(WAITING_COUNT);
             let (to_caller, results) = sync_channel(WAITING_COUNT);
             let (start, work) = (&start, &work);
-            scope.spawn(move || serve(&of_lane, &to_caller, start, work));
-            lanes.push(Lane { pieces, results });
+            let thread = move || serve(&of_lane, &to_caller, start, work);
+            match std::thread::Builder::new().spawn_scoped(scope, thread) {
+                Ok(_) => lanes.push(Lane { pieces, results }),
+                // Fewer threads do the same work.
+                Err(_) if !lanes.is_empty() => break,
+                Err(source) => return Err(Error::Threads(source)),
+            }
         }
-        let waiting_max = threads.get().saturating_mul(WAITING_COUNT);
+        let waiting_max = lanes.len().saturating_mul(WAITING_COUNT);
         // How many pieces were given to threads, and how many results taken.
         let (mut given, mut taken) = (0_usize, 0_usize);
         loop {
             let piece = if given - taken < waiting_max { next()? } else { None };
             if let Some(piece) = piece {
-                if let Some(lane) = lanes.get(given % threads) {
+                if let Some(lane) = lanes.get(given % lanes.len()) {
                     // A thread that ended says why by its last result.
                     let _ended = lane.pieces.send(piece);
                 }
                 given += 1;
             } else if taken < given {
-                let result = lanes.get(taken % threads).and_then(|lane| lane.results.recv().ok());
+                let result = lanes.get(taken % lanes.len()).and_then(|lane| lane.results.recv().ok());
                 done(result.unwrap_or(Err(Error::Cancelled))?)?;
                 taken += 1;
             } else {
@@ -55,7 +61,7 @@ pub(super) fn run<S, P: Send, R: Send>(
     })
 }
 
-/// What the calling thread has of a thread that works. Dropping it ends the thread.
+/// The calling thread's ends of a thread that works. Dropping it ends the thread.
 struct Lane<P, R> {
     pieces: SyncSender<P>,
     results: Receiver<Result<R>>,

@@ -1,5 +1,5 @@
-//! Takes the bytes of a conversion: in a file that has places, or in a stream that has none. Called by the writers of all
-//! forms.
+//! Takes the bytes of a conversion: in a file that has places, or in a stream that has none. Called by the writers of
+//! all forms.
 
 use std::fmt;
 use std::fs::File;

@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! * A [`Table`] that was read or that [`Table::check`] accepts has partitions inside its usable sectors that do not
-//!   overlap.
+//!   overlap. One that is written has identifiers that exist once; one that is read may have others, as copied disks do.
 //! * Both copies say the same; the one at the end of the disk is used where the first is damaged.
 //!
 //! Failure: [`Error::Table`](crate::Error::Table) names the field, its place, what was expected and found. Callers:
@@ -96,7 +96,7 @@ impl From<SectorSize> for u64 {
 pub struct Partition {
     /// Its number, from 1: the place of its entry.
     pub number: u32,
-    /// What it is for; see [`kind_name`].
+    /// Its type; see [`kind_name`].
     pub kind: Uuid,
     /// Its own identifier.
     pub id: Uuid,
@@ -104,7 +104,7 @@ pub struct Partition {
     pub first_sector: u64,
     /// Its last sector.
     pub last_sector: u64,
-    /// What firmware and systems may do with it.
+    /// Attributes for firmware and systems.
     pub attributes: Attributes,
     /// Its name: at most [`NAME_UNITS_MAX`] units of UTF-16.
     pub name: String,
@@ -161,6 +161,12 @@ impl Table {
     /// # Errors
     /// The first partition that breaks a rule.
     pub fn check(&self) -> Result<()> {
+        self.check_places()?;
+        self.check_unique()
+    }
+
+    /// The rules without which nothing on the disk can be believed.
+    fn check_places(&self) -> Result<()> {
         let mut by_place: Vec<&Partition> = self.partitions.iter().collect();
         by_place.sort_by_key(|partition| partition.first_sector);
         let mut free_from = self.first_usable;
@@ -168,6 +174,10 @@ impl Table {
             self.check_one(partition, free_from)?;
             free_from = partition.last_sector.saturating_add(1);
         }
+        Ok(())
+    }
+
+    fn check_unique(&self) -> Result<()> {
         let mut numbers: Vec<_> = self.partitions.iter().map(|partition| (partition.number, partition)).collect();
         numbers.sort_by_key(|(number, _)| *number);
         let mut ids: Vec<_> = self.partitions.iter().map(|partition| (partition.id, partition)).collect();

@@ -7,12 +7,12 @@ use super::{SectorSize, Table, entry};
 use crate::number::at_most;
 use crate::{Error, Result};
 
-/// What a disk has.
+/// The table of a disk, and its damage.
 #[derive(Debug)]
 pub struct Found {
     /// The table.
     pub table: Table,
-    /// What is wrong with the protective MBR, or with the copy of the table that was not used.
+    /// Damage of the protective MBR, or of the copy of the table that was not used; identifiers that exist twice.
     pub damage: Vec<Error>,
 }
 
@@ -30,7 +30,7 @@ impl Table {
         let sector_count = disk_bytes / size.bytes();
         let first = read_copy(disk, Copy::First, size, 1, sector_count);
         let last = read_copy(disk, Copy::Last, size, sector_count.saturating_sub(1), sector_count);
-        match (first, last) {
+        let table = match (first, last) {
             (Ok(table), Ok(other)) => {
                 if table != other {
                     damage.push(Error::Table {
@@ -40,14 +40,16 @@ impl Table {
                         found: "another table".to_owned(),
                     });
                 }
-                Ok(Found { table, damage })
+                table
             }
             (Ok(table), Err(error)) | (Err(error), Ok(table)) => {
                 damage.push(error);
-                Ok(Found { table, damage })
+                table
             }
-            (Err(error), Err(_)) => Err(error),
-        }
+            (Err(error), Err(_)) => return Err(error),
+        };
+        damage.extend(table.check().err());
+        Ok(Found { table, damage })
     }
 }
 
@@ -101,7 +103,7 @@ fn read_copy(
         entry_count: header.entry_count,
         partitions: (1..).zip(entries).filter_map(|(number, bytes)| entry::decode(number, bytes)).collect(),
     };
-    table.check()?;
+    table.check_places()?;
     Ok(table)
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
-/// What an identifier is for.
+/// The use of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A partition's entry in the table.
@@ -30,9 +30,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// The identifier of a part of a disk: the first 16 bytes of the SHA-256 of the disk's identifier (16 bytes in the order
-/// of its text), the role (`partition`, `file system`) and the partition's index from 0 (4 bytes, little-endian), as a
-/// UUID of version 8, which RFC 9562 leaves to such uses.
+/// The identifier of a part of a disk: the first 16 bytes of the SHA-256 of the disk's identifier (16 bytes in the
+/// order of its text), the role (`partition`, `file system`) and the partition's index from 0 (4 bytes, little-endian),
+/// as a UUID of version 8, which RFC 9562 leaves to such uses.
 #[must_use]
 pub fn derived_id(disk: Uuid, role: Role, index: u32) -> Uuid {
     of_hash(Sha256::new().chain_update(disk.as_bytes()).chain_update(role.text()).chain_update(index.to_le_bytes()))

@@ -1,5 +1,5 @@
-//! A disk as it was planned: for people as a tree, for programs as JSON, for the disk as a table. Called by `plan`, and by
-//! those who build or show disks.
+//! A disk as it was planned: for people as a tree, for programs as JSON, for the disk as a table. Called by `plan`, and
+//! by those who build or show disks.
 
 use std::fmt;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub struct Placed {
     pub number: u32,
     /// Its name in the table.
     pub name: String,
-    /// What it is for.
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: Uuid,
     /// The name of that, if it has one.
@@ -46,13 +46,13 @@ pub struct Placed {
     pub kind_name: Option<&'static str>,
     /// Its own identifier.
     pub id: Uuid,
-    /// What firmware and systems may do with it, as bits.
+    /// Attributes for firmware and systems, as bits.
     pub attributes: Attributes,
     /// Its first byte.
     pub start_bytes: u64,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// What is in it.
+    /// Its contents.
     pub contents: Contents,
 }
 

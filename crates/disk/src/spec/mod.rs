@@ -16,7 +16,8 @@
 //! type = "esp"                    # a name of `gpt::KINDS`, or a GUID
 //! size = "256M"                   # bytes or K, M, G, T (powers of 1024); "20%"; "rest"; "auto"
 //! content = "esp.img"             # a file that is passed through
-//! attributes = ["read-only"]      # names of `gpt::Attributes`
+//! attributes = ["read-only"]      # required, no-block-io, legacy-boot, growfs, read-only, no-auto
+//! partition-uuid = "..."          # of the partition's entry; `uuid` is that of a file system or swap area
 //!
 //! [[partition]]
 //! type = "root-x86-64"
@@ -79,7 +80,7 @@ pub struct Spec {
     pub output: Option<OutputFile>,
 }
 
-/// What a description says of the disk.
+/// The disk itself, as a description has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Bytes; nothing for as few as the partitions need.
@@ -103,26 +104,26 @@ pub enum Label {
     None,
 }
 
-/// What a description says of a partition.
+/// A partition, as a description has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// Its number, from 1.
     pub number: u32,
     /// Its name in the table.
     pub name: String,
-    /// What it is for.
+    /// Its type.
     pub kind: Uuid,
     /// Its own identifier, given or derived.
     pub id: Uuid,
-    /// What firmware and systems may do with it.
+    /// Attributes for firmware and systems.
     pub attributes: Attributes,
     /// How large it should be.
     pub size: Size,
-    /// What is in it.
+    /// Its contents.
     pub contents: Contents,
 }
 
-/// What is in a partition.
+/// The contents of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
@@ -141,7 +142,7 @@ pub enum Contents {
     FileSystem(FileSystem),
 }
 
-/// What a description says of a file system. The crate hands on names and values whose meaning it does not know.
+/// A file system, as a description has it. The crate hands on names and values whose meaning it does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct FileSystem {
@@ -151,7 +152,7 @@ pub struct FileSystem {
     pub label: Option<String>,
     /// Its identifier, given or derived.
     pub id: Uuid,
-    /// What it is filled from, in order, as written; see [`Spec::path_of`].
+    /// The sources of its files, in order, as written; see [`Spec::path_of`].
     pub sources: Vec<String>,
     /// Subvolumes to make.
     pub subvolumes: Vec<Subvolume>,

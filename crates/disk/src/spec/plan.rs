@@ -1,8 +1,8 @@
 //! Decides where each partition of a description lies. Pure: nothing is read or written. Called by `spec`.
 //!
-//! Partitions lie in the order of the description. With a table each begins at a multiple of 1 MiB, from 1 MiB on; sizes
-//! are rounded up to 4 KiB, shares of the disk and of the rest down to 1 MiB. A disk without a size of its own ends
-//! 1 MiB behind the last partition, rounded up to 1 MiB, where the second table has its place.
+//! Partitions lie in the order of the description. With a table each begins at a multiple of 1 MiB, from 1 MiB on;
+//! sizes are rounded up to 4 KiB, shares of the disk and of the rest down to 1 MiB. A disk without a size of its own
+//! ends 1 MiB behind the last partition, rounded up to 1 MiB, where the second table has its place.
 
 use std::error::Error as StdError;
 
@@ -19,8 +19,8 @@ pub const PLACE_BYTES: u64 = 4096;
 /// Most bytes of a disk: what files can have.
 const DISK_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Plans the disk of a description. `minimum` says how many bytes a partition needs at least: it is asked for files that
-/// are passed through, and for file systems whose size is `auto`, or `rest` of a disk that is `auto`.
+/// Plans the disk of a description. `minimum` says how many bytes a partition needs at least: it is asked for files
+/// that are passed through, and for file systems whose size is `auto`, or `rest` of a disk that is `auto`.
 ///
 /// # Errors
 /// `minimum` fails; a partition that does not fit (with the numbers); a disk or swap area of a size that cannot be.

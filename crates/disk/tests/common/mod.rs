@@ -1,4 +1,4 @@
-//! What the tests of this crate share: seeded numbers, sample images, and reference tools. Called by all tests.
+//! Parts that the tests of this crate share: seeded numbers, sample images, and reference tools. Called by all tests.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test uses a part")]

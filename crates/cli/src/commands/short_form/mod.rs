@@ -26,6 +26,7 @@ use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 /// `Usage` for paths in several images.
 pub(crate) fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
     let Some(rule) = Rule::of(&words) else { return Ok(words) };
+    let rule = rule.for_words(&words);
     let mut line = Line::new(words, rule, &program());
     line.move_to_option();
     line.lengthen()?;

@@ -1,6 +1,7 @@
 //! Lists for each command the positions of paths in an image among its arguments. `short_form` rewrites by this table.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 
 /// The arguments, without options, that are paths in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,22 @@ const OPTIONAL: Rule = Rule { long_min: 1, paths_max: 1, ..ANY };
 const ONE: Rule = Rule { paths_max: 1, ..ANY };
 const TWO: Rule = Rule { long_min: 3, paths_max: 2, ..ANY };
 const WHOLE: Rule = Rule { sides: Sides::Whole, long_min: 1, paths_max: 0, ..ANY };
+
+/// `get` as it writes an archive: there is no path on the host among its arguments.
+const GET_ARCHIVE: Rule = Rule { name: &["get"], long_min: 1, paths_max: 1, options: &["--oci-layer"], ..ANY };
+
+impl Rule {
+    /// The rule for a command line, which may have an option that changes what its arguments are.
+    pub(super) fn for_words(self, words: &[OsString]) -> Self {
+        let writes_archive = |word: &OsString| {
+            ["--tar", "--composefs-dump"].iter().any(|name| {
+                let rest = word.as_bytes().strip_prefix(name.as_bytes());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
+            })
+        };
+        if self.name == ["get"] && words.iter().any(writes_archive) { GET_ARCHIVE } else { self }
+    }
+}
 
 /// All commands that take an image, except `cp`, which parses its own places.
 const RULES: &[Rule] = &[

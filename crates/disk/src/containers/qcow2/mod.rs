@@ -7,13 +7,14 @@
 //! The header and the L1 table tell where all others are; the L1 table's size follows from the image's. So the data can
 //! begin at a known place, a file gets its first clusters last, and a stream is made in two passes.
 //!
-//! Our own writer, and not the crate `imago` (0.2.6): that one is for images that a machine uses, with a cache of tables,
-//! allocation, and storage that is written at any place; here are images that are finished, written once from the
-//! beginning to the end, into a pipe too. It has 29 packages in its synchronous variant, and writes no compressed
-//! clusters. Compressed clusters are zstd: the older way, deflate with a window of 4 KiB, is in no library that we have.
+//! Our own writer, and not the crate `imago` (0.2.6): that one is for images that a machine uses, with a cache of
+//! tables, allocation, and storage that is written at any place; here are images that are finished, written once from
+//! the beginning to the end, into a pipe too. It has 29 packages in its synchronous variant, and writes no compressed
+//! clusters. Compressed clusters are zstd: the older way, deflate with a window of 4 KiB, is in no library that we
+//! have.
 //!
-//! Invariants: no backing file, no snapshots, no dirty bit, every count is exact, so that `qemu-img check` finds no leaks.
-//! Failure: sizes beyond 2 PiB are refused. Callers: `write`.
+//! Invariants: no backing file, no snapshots, no dirty bit, every count is exact, so that `qemu-img check` finds no
+//! leaks. Failure: sizes beyond 2 PiB are refused. Callers: `write`.
 
 mod map;
 mod tables;

@@ -1,0 +1,84 @@
+//! Archives instead of files of this machine: `get --tar` writes a directory of an image as one, as a layer of a container
+//! image, or as a dump of composefs; `put --tar` unpacks one into an image. `get` and `put` call it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use spinney::archive::tar::{self, WriteOptions};
+use spinney::layers::manifest::write_composefs_dump;
+use spinney::layers::oci::{DifferenceOptions, difference};
+use spinney::transfer::{Observer, VolumeSource};
+use spinney::vfs::Volume;
+use spinney::{Contents, ContentsOptions};
+
+/// Means the standard output.
+const STDOUT: &str = "-";
+
+/// The options of `get` that write an archive.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct ArchiveOut {
+    /// Write what is in DEST, which is then a path in the image, as a tar archive to FILE; - for the standard output
+    #[arg(long, value_name = "FILE")]
+    tar: Option<PathBuf>,
+    /// With --tar: write the layer of a container image that makes DEST of PARENT, another directory or snapshot
+    #[arg(long, value_name = "PARENT", requires = "tar")]
+    oci_layer: Option<PathBuf>,
+    /// With --tar: leave out the holes of files, as `tar --sparse`
+    #[arg(long, requires = "tar")]
+    sparse: bool,
+    /// Write names and attributes of what is in DEST as composefs-dump(5) to FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "tar")]
+    composefs_dump: Option<PathBuf>,
+}
+
+impl ArchiveOut {
+    /// True if an archive is written instead of files.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.tar.is_some() || self.composefs_dump.is_some()
+    }
+
+    /// Writes the directory at `path`.
+    ///
+    /// # Errors
+    /// Those of the volume, of what an archive cannot have, and of writing.
+    pub(crate) fn write(&self, volume: &Volume, path: &Path, watch: &dyn Observer) -> Result<()> {
+        let source = VolumeSource::new(volume, path);
+        if let Some(file) = &self.composefs_dump {
+            let mut out = BufWriter::new(writer(file)?);
+            write_composefs_dump(&source, &mut out)?;
+            return Ok(out.flush()?);
+        }
+        let Some(file) = &self.tar else { return Ok(()) };
+        let mut out = BufWriter::with_capacity(1 << 20, writer(file)?);
+        let write = WriteOptions { keeps_holes: self.sparse, ..WriteOptions::default() };
+        match &self.oci_layer {
+            Some(parent) => {
+                let options = DifferenceOptions { write, ..DifferenceOptions::default() };
+                difference(&VolumeSource::new(volume, parent), &source, &mut out, &options, watch)?;
+            }
+            None => tar::write(&source, &mut out, &write, watch)?,
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn writer(path: &Path) -> Result<Box<dyn Write>> {
+    if path.as_os_str() == STDOUT {
+        return Ok(Box::new(stdout().lock()));
+    }
+    Ok(Box::new(File::create_new(path).with_context(|| path.display().to_string())?))
+}
+
+/// The archive in `file`, or on the standard input for `-`.
+///
+/// # Errors
+/// Those of reading it; nothing is kept of an archive that is damaged.
+pub(crate) fn read(file: &Path, watch: &dyn Observer) -> Result<Contents> {
+    let sources = [OsString::from(file)];
+    Ok(Contents::read(&sources, &ContentsOptions::default(), watch)?)
+}
