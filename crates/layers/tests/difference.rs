@@ -13,7 +13,11 @@ use std::sync::Arc;
 
 use common::{Layout, Random, Watch, has, host_tree, listed, listed_loosely, new_tree, run};
 use layers::oci::{DifferenceOptions, Written, difference};
-use transfer::{Contents, Loss, NewNode, Stored, Tree, plain_metadata};
+use transfer::{
+    Contents, Loss, NewNode, Options, Stored, Transfer, Tree, VolumeSink, VolumeSinkOptions, VolumeSource,
+    plain_metadata,
+};
+use vfs::Volume;
 use vfs::file_system::{NodeKind, Time};
 
 struct Text(Vec<u8>);
@@ -175,6 +179,35 @@ fn directories_of_the_host_are_compared() {
         run(Command::new("umoci").args(["unpack", "--image", &format!("{}:t", layout.path().display())]).arg(&bundle));
         let theirs = host_tree(&bundle.join("rootfs"));
         assert_eq!(listed_loosely(&listed(&theirs), &after), listed_loosely(&listed(&after), &after));
+    }
+}
+
+#[test]
+fn volumes_are_compared() {
+    let mut random = Random(0x5eed_0004);
+    for _ in 0..50 {
+        let mut sides = [new_tree(), new_tree()];
+        for side in &mut sides {
+            tree(&mut Random(99), side);
+            tree(&mut random, side);
+        }
+        let volumes = sides.each_ref().map(|side| {
+            let volume = Volume::new(Arc::new(vfs_conformance::MemoryFs::default()));
+            let sink = VolumeSink::new(&volume, "/", VolumeSinkOptions::default());
+            Transfer::new(side, &sink, &Options::default(), &()).contents().unwrap();
+            let number = side.root();
+            let attr = side.node(number).attr;
+            volume.set_permissions("/", attr.permissions).unwrap();
+            volume
+        });
+        let [old, new] = volumes.each_ref().map(|volume| VolumeSource::new(volume, "/"));
+        let mut out = Vec::new();
+        difference(&old, &new, &mut out, &DifferenceOptions::default(), &()).unwrap();
+        // The root of a volume has its own times.
+        let (mut made, mut layout) = (new_tree(), Layout::new());
+        layout.image("t", &[layer(&new_tree(), &sides[0]).0, out]);
+        layout.open("t").unwrap().apply(&mut made, &()).unwrap();
+        assert_eq!(listed(&made)[1..], listed(&sides[1])[1..]);
     }
 }
 

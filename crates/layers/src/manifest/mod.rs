@@ -138,6 +138,9 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
+/// Longest name, in bytes, as Linux has it.
+const NAME_BYTES_MAX: usize = 255;
+
 /// A path of a manifest below the root of the tree: names only, so that none can lead elsewhere than it says.
 fn plain_path(path: &[u8]) -> Result<PathBuf, Problem> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -146,6 +149,9 @@ fn plain_path(path: &[u8]) -> Result<PathBuf, Problem> {
     for name in names {
         if name == b".." || name.contains(&0) {
             return Err(Problem::new("path", "names without `..` and without zero bytes", path));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Problem::new("path", format!("names of at most {NAME_BYTES_MAX} bytes"), name));
         }
         plain.push(std::ffi::OsStr::from_bytes(name));
     }
