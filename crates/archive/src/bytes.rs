@@ -221,6 +221,21 @@ impl<'a> Bytes<'a> {
         Ok(Kept { runs: keeping.runs })
     }
 
+    /// As [`Bytes::keep`], and the sum of the bytes.
+    pub(crate) fn keep_summed(&mut self, count: u64, place: &Place, part: &'static str) -> Result<(Kept, u32)> {
+        let position = match &self.origin {
+            Origin::File(file) => Some(file.begin.saturating_add(self.at)),
+            Origin::Stream(_) => None,
+        };
+        let (mut keeping, mut sum) = (Keeping::default(), 0_u32);
+        self.each(count, place, part, |spool, piece| {
+            sum = piece.iter().fold(sum, |sum, byte| sum.wrapping_add(u32::from(*byte)));
+            if position.is_none() { spool.keep(&mut keeping, piece) } else { Ok(()) }
+        })?;
+        let run = position.map(|position| Run { at: 0, len: count, position }).filter(|_| count > 0);
+        Ok((Kept { runs: run.map_or(keeping.runs, |run| vec![run]) }, sum))
+    }
+
     /// Contents of `size` bytes, of which the runs have data.
     pub(crate) fn stored(&self, size: u64, runs: Vec<Run>) -> StoredRuns {
         let file = match &self.origin {
@@ -228,6 +243,44 @@ impl<'a> Bytes<'a> {
             Origin::Stream(_) => self.spool.file(),
         };
         StoredRuns { file, size, runs: runs.into() }
+    }
+
+    /// Passes over zeros, and begins to decompress if compressed data follows uncompressed one. Returns the next six
+    /// bytes, or what there is of them.
+    pub(crate) fn next_part(&mut self) -> Result<Vec<u8>> {
+        loop {
+            self.watch.check()?;
+            let piece = self.peek(PIECE_BYTES)?;
+            let zeros = piece.iter().take_while(|byte| **byte == 0).count();
+            let is_end = piece.is_empty();
+            self.consume(zeros)?;
+            if is_end || self.peek(1)?.first().is_some_and(|byte| *byte != 0) {
+                break;
+            }
+        }
+        let magic = self.peek(MAGIC_BYTES)?.to_vec();
+        if let Some(compression) = Compression::of(&magic).filter(|_| self.compression.is_none()) {
+            self.decompress_rest(compression)?;
+            return Ok(self.peek(MAGIC_BYTES)?.to_vec());
+        }
+        Ok(magic)
+    }
+
+    fn decompress_rest(&mut self, compression: Compression) -> Result<()> {
+        let buffered = self.buffer.get(self.begin..self.end).unwrap_or_default().to_vec();
+        let rest: Box<dyn Read + Send> = match std::mem::replace(&mut self.origin, Origin::Stream(Box::new(io::empty()))) {
+            Origin::File(mut part) => {
+                part.begin = part.begin.saturating_add(self.at).saturating_add(number(buffered.len()));
+                Box::new(FileStream(part))
+            }
+            Origin::Stream(stream) => stream,
+        };
+        let data = Compressed::new(buffered, Box::new(BufReader::with_capacity(PIECE_BYTES, rest)));
+        let at = self.at;
+        let failed = |source| Error::Compressed { at, compression: compression.name(), source };
+        self.origin = Origin::Stream(Box::new(Decompressor::new(compression, data).map_err(failed)?));
+        (self.begin, self.end, self.compression) = (0, 0, Some(compression));
+        Ok(())
     }
 
     /// Reads to the end, so that checksums of compressed data are verified and the writer of a pipe is not disturbed.

@@ -11,6 +11,8 @@ use flate2::bufread::GzDecoder;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
+use crate::error::shown;
+
 /// Most bytes of memory that a decompressor of xz may use.
 const XZ_MEMORY_MAX: u64 = 256 << 20;
 /// Binary logarithm of the largest window of zstd in bytes, as its own program has it by default.
@@ -50,7 +52,7 @@ impl Compression {
 }
 
 /// What data is that no reader of this crate knows, in words.
-pub(crate) fn known_otherwise(magic: &[u8]) -> Option<&'static str> {
+fn known_otherwise(magic: &[u8]) -> Option<&'static str> {
     Some(match magic {
         [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => "data compressed by lz4",
         [b'L', b'Z', b'I', b'P', ..] => "data compressed by lzip",
@@ -62,6 +64,8 @@ pub(crate) fn known_otherwise(magic: &[u8]) -> Option<&'static str> {
         [b'!', b'<', b'a', b'r', b'c', b'h', ..] => "an ar archive",
         [b'R', b'a', b'r', b'!', ..] => "a rar archive",
         [b'h', b's', b'q', b's', ..] => "a squashfs image",
+        [b'0', b'7', b'0', b'7', b'0', b'7', ..] => "a cpio archive in its odc format",
+        [0xc7, 0x71, ..] | [0x71, 0xc7, ..] => "a cpio archive in its binary format",
         [0x7f, b'E', b'L', b'F', ..] => "a program",
         _ => return None,
     })
@@ -216,4 +220,14 @@ pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize
         }
     }
     Ok(count)
+}
+
+/// What the first bytes of an input are, in words.
+pub(crate) fn what(block: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 16;
+    if let Some(known) = known_otherwise(block) {
+        return known.to_owned();
+    }
+    let begin = block.get(..SHOWN_BYTES).unwrap_or(block);
+    format!("something that begins with `{}`", shown(begin))
 }

@@ -19,6 +19,7 @@ mod accounts;
 mod acl;
 mod base64;
 mod bytes;
+pub mod cpio;
 mod decompress;
 mod device;
 mod error;

@@ -1,12 +1,15 @@
 //! Defines a member of an archive, and puts it into a tree. Readers of both formats make them; programs that lay
 //! several archives on top of each other interpret them before.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use transfer::{NODE_COUNT_MAX, NewNode, Stored, Tree};
 
-use crate::error::{Error, Place, Result};
+use crate::bytes::number;
+use crate::error::{Error, Place, Result, shown};
 
 /// Longest path of a member or of a link's target, in bytes (`PATH_MAX`).
 pub(crate) const PATH_BYTES_MAX: u64 = 4096;
@@ -91,4 +94,18 @@ impl Tally {
         }
         if self.bytes > KEPT_BYTES_MAX { Err(Error::TooManyNames { max: KEPT_BYTES_MAX }) } else { Ok(()) }
     }
+}
+
+/// Refuses a path that Linux would refuse.
+pub(crate) fn check_path(path: &[u8], field: &'static str, place: &Place) -> Result<()> {
+    if number(path.len()) > PATH_BYTES_MAX {
+        return Err(place.field(field, "at most 4096 bytes", format!("{} bytes", path.len())));
+    }
+    let is_path = !path.is_empty() && !path.contains(&0);
+    if is_path { Ok(()) } else { Err(place.field(field, "a path", shown(path))) }
+}
+
+/// A path of any bytes.
+pub(crate) fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
 }

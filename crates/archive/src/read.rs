@@ -3,6 +3,7 @@
 use transfer::{Observer, Tree};
 
 use crate::bytes::Bytes;
+use crate::cpio;
 use crate::error::Result;
 use crate::input::{Input, ReadOptions};
 use crate::tar;
@@ -15,7 +16,14 @@ use crate::tar;
 /// # Errors
 /// See [`crate::Error`]. The tree has the members up to the failure.
 pub fn read_into(tree: &mut Tree, input: Input, options: &ReadOptions, watch: &dyn Observer) -> Result<()> {
-    let bytes = Bytes::open(input, options)?.watched(watch);
+    let mut bytes = Bytes::open(input, options)?.watched(watch);
+    if cpio::is_magic(bytes.peek(cpio::MAGIC_BYTES)?) {
+        let mut members = cpio::Members::over(bytes);
+        while let Some(member) = members.next_member()? {
+            member.put_into(tree)?;
+        }
+        return Ok(());
+    }
     let mut members = tar::Members::over(bytes);
     while let Some(member) = members.next_member()? {
         member.put_into(tree)?;

@@ -1,7 +1,7 @@
 //! Makes header blocks and the records of extended headers, as GNU tar does for `--format=posix`. `writer` calls it.
 //!
-//! A number that does not fit into its octal field is 0 there, and a record before the header has it. Long names and
-//! names of other bytes than ASCII are cut off in the header, and whole in a record.
+//! A number that does not fit into its octal field is 0 there, and a record before the header has it. Long names, and
+//! names of other bytes than ASCII, are cut off in the header and whole in a record; of targets only long ones.
 
 use vfs::file_system::Time;
 
@@ -69,9 +69,10 @@ pub(super) fn fits(value: u64, Field(_, len): Field) -> bool {
     1_u64.checked_shl(bits).is_none_or(|end| value < end)
 }
 
-/// A text that a header field holds as it is.
-pub(super) fn is_short(text: &[u8], Field(_, len): Field) -> bool {
-    text.len() <= len && text.is_ascii()
+/// A name that a header holds as it is.
+pub(super) fn is_short(name: &[u8]) -> bool {
+    let Field(_, len) = Field::NAME;
+    name.len() <= len && name.is_ascii()
 }
 
 /// Records of an extended header.

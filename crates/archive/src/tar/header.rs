@@ -100,26 +100,27 @@ impl Header {
 
     /// The sums of all bytes, as unsigned and as signed ones, with spaces in place of the checksum. Old programs of some
     /// machines summed signed bytes.
-    fn sums(&self) -> (i128, i128) {
-        let Field(at, len) = Field::CHECKSUM;
-        let mut sums = (0, 0);
-        for (index, byte) in self.0.iter().enumerate() {
-            let byte = if (at..at + len).contains(&index) { b' ' } else { *byte };
-            sums.0 += i128::from(byte);
-            sums.1 += i128::from(byte.cast_signed());
-        }
-        sums
+    fn sums(&self) -> (i32, i32) {
+        let sum = |bytes: &[u8]| {
+            let unsigned: i32 = bytes.iter().map(|byte| i32::from(*byte)).sum();
+            let signed: i32 = bytes.iter().map(|byte| i32::from(byte.cast_signed())).sum();
+            (unsigned, signed)
+        };
+        let (all, own) = (sum(&self.0), sum(self.bytes(Field::CHECKSUM)));
+        let Field(_, len) = Field::CHECKSUM;
+        let spaces = i32::from(b' ') * i32::try_from(len).unwrap_or_default();
+        (all.0 - own.0 + spaces, all.1 - own.1 + spaces)
     }
 
     /// The sum that the header names, and the one that its bytes have.
     pub(super) fn checksum(&self) -> (Option<i128>, i128) {
-        (self.number(Field::CHECKSUM), self.sums().0)
+        (self.number(Field::CHECKSUM), i128::from(self.sums().0))
     }
 
     /// True if the checksum is that of the bytes.
     pub(super) fn is_valid(&self) -> bool {
         let (unsigned, signed) = self.sums();
-        self.number(Field::CHECKSUM).is_some_and(|named| named == unsigned || named == signed)
+        self.number(Field::CHECKSUM).is_some_and(|named| named == i128::from(unsigned) || named == i128::from(signed))
     }
 }
 

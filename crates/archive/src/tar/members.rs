@@ -3,9 +3,6 @@
 //! The end is a block of zeros, or the end of the input where a header could stand; what follows the zeros is ignored.
 //! Members that are no files (volume labels) are passed over.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use transfer::{NewNode, Observer};
@@ -17,10 +14,10 @@ use super::header::{BLOCK_BYTES, Dialect, Field, Header, until_zero};
 use super::pax::{Merged, PAX_BYTES_MAX, Records};
 use super::sparse::{self, Map};
 use crate::bytes::{Bytes, number};
-use crate::decompress::known_otherwise;
+use crate::decompress::what;
 use crate::error::{Error, Place, Result, shown};
 use crate::input::{Input, ReadOptions};
-use crate::member::{LinkContents, Member, MemberKind, PATH_BYTES_MAX, Tally};
+use crate::member::{LinkContents, Member, MemberKind, PATH_BYTES_MAX, Tally, check_path, path};
 use crate::stored::{Run, StoredRuns};
 
 const HEADER: &str = "a header";
@@ -334,27 +331,4 @@ fn size(header: &Header, records: Merged<'_>, place: &Place) -> Result<u64> {
 /// Bytes that fill `size` up to a multiple of a block.
 const fn padding(size: u64) -> u64 {
     size.wrapping_neg() % BLOCK
-}
-
-/// Refuses a path that Linux would refuse.
-fn check_path(path: &[u8], field: &'static str, place: &Place) -> Result<()> {
-    if number(path.len()) > PATH_BYTES_MAX {
-        return Err(place.field(field, "at most 4096 bytes", format!("{} bytes", path.len())));
-    }
-    let is_path = !path.is_empty() && !path.contains(&0);
-    if is_path { Ok(()) } else { Err(place.field(field, "a path", shown(path))) }
-}
-
-fn path(bytes: Vec<u8>) -> PathBuf {
-    OsString::from_vec(bytes).into()
-}
-
-/// What the first bytes of an input are, in words.
-pub(crate) fn what(block: &[u8]) -> String {
-    const SHOWN_BYTES: usize = 16;
-    if let Some(known) = known_otherwise(block) {
-        return known.to_owned();
-    }
-    let begin = block.get(..SHOWN_BYTES).unwrap_or(block);
-    format!("something that begins with `{}`", shown(begin))
 }

@@ -85,7 +85,7 @@ impl<W: Write> std::fmt::Debug for TarWriter<'_, W> {
 impl<W: Write> TarWriter<'static, W> {
     /// Begins an archive.
     pub fn new(out: W, options: WriteOptions) -> Self {
-        Self { out, at: 0, options, watch: &(), buffer: vec![0; PIECE_BYTES] }
+        Self { out, at: 0, options, watch: &(), buffer: Vec::new() }
     }
 }
 
@@ -223,6 +223,8 @@ impl<W: Write> TarWriter<'_, W> {
     /// written.
     fn part(&mut self, path: &Path, contents: &dyn Contents, mut at: u64, end: u64) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
+        let most = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        buffer.resize(buffer.len().max(most), 0);
         while at < end {
             self.watch.check()?;
             let want = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(buffer.len());
@@ -260,10 +262,11 @@ impl<W: Write> TarWriter<'_, W> {
         if target.contains(&0) || (target.is_empty() && matches!(kind, b'1' | b'2')) {
             return Err(place.field("target", "a path", crate::error::shown(target)));
         }
-        if !target.is_empty() && !is_short(target, Field::LINK) {
+        let Field(_, link_bytes) = Field::LINK;
+        if target.len() > link_bytes {
             records.add(b"linkpath", target);
         }
-        if name == real && !is_short(real, Field::NAME) {
+        if name == real && !is_short(real) {
             records.add(b"path", real);
         }
         for (key, value, field) in [("uid", u64::from(uid), Field::UID), ("gid", u64::from(gid), Field::GID)] {
@@ -285,6 +288,8 @@ impl<W: Write> TarWriter<'_, W> {
         let permissions = attr.permissions & 0o7777;
         let (mtime, link) = (mtime.sec, target);
         if !records.is_empty() {
+            // GNU tar gives this header the time that limits the others.
+            let mtime = self.options.mtime_max.map_or(mtime, |max| max.sec);
             self.extended(real, mtime, &records)?;
         }
         self.put(&header(&Fields { name, link, kind, permissions, uid, gid, size, mtime, device: Some(device) }))
@@ -348,12 +353,10 @@ fn parts(contents: Option<&dyn Contents>, size: u64) -> transfer::Result<Parts> 
     Ok(parts)
 }
 
-/// The map before the data of a sparse file, filled up to a block. A hole at the end is a part without bytes.
+/// The map before the data of a sparse file, filled up to a block. A part without bytes marks the end of the file.
 fn sparse_map(parts: &Parts, size: u64) -> Vec<u8> {
-    let ends_early = parts.last().is_none_or(|(at, len)| at.saturating_add(*len) < size);
-    let end = ends_early.then_some((size, 0));
-    let mut map = format!("{}\n", parts.len().saturating_add(usize::from(ends_early))).into_bytes();
-    for (at, len) in parts.iter().copied().chain(end) {
+    let mut map = format!("{}\n", parts.len().saturating_add(1)).into_bytes();
+    for (at, len) in parts.iter().chain([&(size, 0)]) {
         map.extend(format!("{at}\n{len}\n").as_bytes());
     }
     map.resize(map.len().next_multiple_of(BLOCK_BYTES), 0);
@@ -364,11 +367,15 @@ fn sparse_map(parts: &Parts, size: u64) -> Vec<u8> {
 fn add_xattrs(records: &mut NewRecords, attr: &Metadata, xattrs: &Xattrs) {
     let value = |name| xattrs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice());
     let (access, default) = (value(ACCESS_NAME), value(DEFAULT_NAME));
-    // A default list comes with that of the directory itself, also where permission bits alone say the same.
+    // A directory with one of the lists has both: the permission bits as a list, and an empty default.
     let implied = acl::of_permissions(attr.permissions);
-    let access = access.or(default.map(|_| implied.as_slice()));
-    for (key, list) in [("SCHILY.acl.access", access), ("SCHILY.acl.default", default)] {
-        if let Some(text) = list.and_then(acl::to_text) {
+    let access = access.or(default.map(|_| implied.as_slice())).and_then(acl::to_text);
+    let default = match default {
+        Some(list) => acl::to_text(list),
+        None => access.as_ref().filter(|_| attr.is_dir()).map(|_| Vec::new()),
+    };
+    for (key, text) in [("SCHILY.acl.access", access), ("SCHILY.acl.default", default)] {
+        if let Some(text) = text {
             records.add(key.as_bytes(), &text);
         }
     }

@@ -94,6 +94,7 @@ fn pax_only(dir: &Path) {
     fs::write(dir.join(&long).join(&long).join("in"), b"deep").unwrap();
     fs::write(dir.join(OsStr::from_bytes(b"not-\xff\xfe-utf8")), b"bytes").unwrap();
     fs::write(dir.join("gr\u{fc}n"), b"umlaut").unwrap();
+    fs::hard_link(dir.join("gr\u{fc}n"), dir.join("zz-hard-to-umlaut")).unwrap();
     symlink("t/".repeat(120), dir.join("long-link")).unwrap();
     symlink(OsStr::from_bytes(b"to-\xff"), dir.join("odd-link")).unwrap();
     fs::hard_link(dir.join(&long).join(&long).join("in"), dir.join("zz-hard-to-long")).unwrap();
@@ -103,14 +104,15 @@ fn pax_only(dir: &Path) {
     let (uid, gid) = (rustix::fs::Uid::from_raw(3_000_000_000), rustix::fs::Gid::from_raw(2_097_152));
     rustix::fs::chownat(CWD, &owned, Some(uid), Some(gid), AtFlags::empty()).unwrap();
     let set = |name: &str, key: &str, value: &[u8]| xattr::set(dir.join(name), key, value).unwrap();
-    set("a", "user.1", b"one");
-    set("a", "user.2", b"with \0 and \xff\n");
-    set("a", "user.3=%", b"odd name");
-    set("a", "user.4", b"");
-    set("dir", "user.of-a-directory", &[b'v'; 40]);
-    set("modes", "security.capability", b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    // The host lists attributes by their lengths, or as they were made: names of one length, in order.
     set("a", "system.posix_acl_access", ACL);
     set("dir", "system.posix_acl_default", ACL);
+    set("a", "user.1--", b"one");
+    set("a", "user.2--", b"with \0 and \xff\n");
+    set("a", "user.3=%", b"odd name");
+    set("a", "user.4--", b"");
+    set("dir", "user.of-a-directory", &[b'v'; 40]);
+    set("modes", "security.capability", b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     fs::create_dir(dir.join("guarded")).unwrap();
     set("guarded", "system.posix_acl_access", ACL);
     // The mask takes bits from the entries above it.
