@@ -86,7 +86,7 @@ pub struct ManifestOptions {
     pub contents_below: Option<PathBuf>,
 }
 
-/// What a manifest did.
+/// The effect of a manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Names that were added.
@@ -97,7 +97,7 @@ pub struct Applied {
     pub skipped: u64,
 }
 
-/// What the lines are applied to, and with.
+/// The tree that lines are applied to, and where contents come from.
 struct Target<'a> {
     tree: &'a mut Tree,
     contents: Option<Arc<HostSource>>,
