@@ -46,13 +46,15 @@ impl Stored for Text {
 }
 
 fn node(kind: NodeKind, number: u64) -> NewNode {
+    // Two files may differ in their contents alone.
+    let (fill, number) = (u8::try_from(number).unwrap(), number / 2);
     let sec = i64::try_from(number).unwrap();
     let mut attr = plain_metadata(kind, 0o644, Time::new(sec, 5));
     let mut contents: Option<Arc<dyn Stored>> = None;
     match kind {
         NodeKind::File => {
             attr.size = number * 3;
-            contents = Some(Arc::new(Text(vec![u8::try_from(number).unwrap(); usize::try_from(attr.size).unwrap()])));
+            contents = Some(Arc::new(Text(vec![fill; usize::try_from(attr.size).unwrap()])));
         }
         NodeKind::CharDevice => attr.rdev = u32::try_from(number).unwrap(),
         NodeKind::Symlink => attr.size = 1,
@@ -89,7 +91,7 @@ fn tree(random: &mut Random, tree: &mut Tree) {
         let depth = 1 + random.below(3);
         let path = (0..depth).map(|_| names[random.below(4)]).collect::<Vec<_>>().join("/");
         let path = Path::new(&path);
-        let number = u64::try_from(random.below(4)).unwrap();
+        let number = u64::try_from(random.below(6)).unwrap();
         let done = match random.below(10) {
             0..=2 => tree.put(path, node(NodeKind::File, number)).map(drop),
             3..=4 => tree.put(path, node(NodeKind::Directory, number)).map(drop),
@@ -180,6 +182,24 @@ fn directories_of_the_host_are_compared() {
         let theirs = host_tree(&bundle.join("rootfs"));
         assert_eq!(listed_loosely(&listed(&theirs), &after), listed_loosely(&listed(&after), &after));
     }
+}
+
+#[test]
+fn all_names_of_a_changed_file_are_written() {
+    // Size and times stay, contents change; and a name is added to a file that stays.
+    let [old, new] = [2, 3].map(|number| {
+        let mut tree = new_tree();
+        tree.put(Path::new("b/first"), node(NodeKind::File, number)).unwrap();
+        tree.link(Path::new("b/first"), Path::new("c")).unwrap();
+        tree.put(Path::new("x"), node(NodeKind::File, 4)).unwrap();
+        if number == 3 {
+            tree.link(Path::new("x"), Path::new("a")).unwrap();
+        }
+        tree
+    });
+    let (made, written, _) = applied(&old, &new);
+    assert_eq!(listed(&made), listed(&new));
+    assert_eq!(written, Written { nodes: 4, links: 2, ..Written::default() });
 }
 
 #[test]
