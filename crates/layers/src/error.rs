@@ -38,7 +38,7 @@ pub enum Error {
     Archive {
         /// The archive or layer.
         place: String,
-        /// What is wrong with it.
+        /// The failure of reading or writing it.
         #[source]
         cause: archive::Error,
     },
@@ -53,9 +53,9 @@ pub enum Error {
         line: u64,
         /// The keyword or field.
         what: String,
-        /// What is right there.
+        /// The right form.
         expected: String,
-        /// What is there.
+        /// The bytes that are there.
         found: String,
     },
     /// A rule that a person gave cannot be read or contradicts another one.
@@ -89,11 +89,11 @@ pub enum Error {
     Mismatch {
         /// The file, blob or layer.
         place: String,
-        /// What differs.
+        /// The part that differs.
         what: &'static str,
-        /// What the image says.
+        /// The image's own statement.
         expected: String,
-        /// What is there.
+        /// The bytes that are there.
         found: String,
     },
     /// A document of an image is no JSON of its kind.
@@ -116,11 +116,11 @@ pub enum Error {
     Unsupported {
         /// The file, blob or layer.
         place: String,
-        /// What is not supported.
+        /// The feature that is not supported.
         what: &'static str,
-        /// What is.
+        /// The forms that are.
         expected: &'static str,
-        /// What the image has.
+        /// The form that the image has.
         found: String,
     },
     /// Something that an image names is not there.
@@ -130,7 +130,7 @@ pub enum Error {
     Missing {
         /// The image, file or layer.
         place: String,
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
     /// No image, or several, match the tag and the platform.
@@ -142,7 +142,7 @@ pub enum Error {
         place: String,
         /// Tag and platform.
         wanted: String,
-        /// What there is.
+        /// The images that there are.
         found: String,
     },
     /// Something exceeds a limit of this program.
@@ -152,7 +152,7 @@ pub enum Error {
     Limit {
         /// The file, blob or layer.
         place: String,
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// The limit.
         limit: u64,

@@ -20,7 +20,7 @@ use crate::number;
 /// Most files in a saved state.
 pub const STATE_FILES_MAX: usize = 16 << 20;
 
-/// What fakeroot believes of one file.
+/// The attributes that fakeroot believes one file to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Belief {
     kind: NodeKind,

@@ -39,7 +39,7 @@ pub struct HostReadOptions {
     pub skip: Option<FileId>,
 }
 
-/// What was read.
+/// The count of things that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Read {
     /// Names in the tree, that of the directory itself included.

@@ -9,7 +9,7 @@ use crate::number::to_u64;
 /// Most bytes of one line, with its continuations.
 pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is wrong in a line: the field, what is expected there, and what was found.
+/// A wrong part of a line: the field, what is expected there, and what was found.
 #[derive(Debug)]
 pub(crate) struct Problem {
     what: String,

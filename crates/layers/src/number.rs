@@ -17,7 +17,7 @@ pub(crate) fn device(major: u32, minor: u32) -> Option<u32> {
     const MAJOR_MAX: u32 = 0xfff;
     const MINOR_MAX: u32 = 0xf_ffff;
     let fits = major <= MAJOR_MAX && minor <= MINOR_MAX;
-    fits.then(|| (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
+    fits.then_some((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
 #[cfg(test)]

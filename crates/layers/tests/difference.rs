@@ -13,7 +13,11 @@ use std::sync::Arc;
 
 use common::{Layout, Random, Watch, has, host_tree, listed, listed_loosely, new_tree, run};
 use layers::oci::{DifferenceOptions, Written, difference};
-use transfer::{Contents, Loss, NewNode, Stored, Tree, plain_metadata};
+use transfer::{
+    Contents, Loss, NewNode, Options, Stored, Transfer, Tree, VolumeSink, VolumeSinkOptions, VolumeSource,
+    plain_metadata,
+};
+use vfs::Volume;
 use vfs::file_system::{NodeKind, Time};
 
 struct Text(Vec<u8>);
@@ -42,13 +46,15 @@ impl Stored for Text {
 }
 
 fn node(kind: NodeKind, number: u64) -> NewNode {
+    // Two files may differ in their contents alone.
+    let (fill, number) = (u8::try_from(number).unwrap(), number / 2);
     let sec = i64::try_from(number).unwrap();
     let mut attr = plain_metadata(kind, 0o644, Time::new(sec, 5));
     let mut contents: Option<Arc<dyn Stored>> = None;
     match kind {
         NodeKind::File => {
             attr.size = number * 3;
-            contents = Some(Arc::new(Text(vec![u8::try_from(number).unwrap(); usize::try_from(attr.size).unwrap()])));
+            contents = Some(Arc::new(Text(vec![fill; usize::try_from(attr.size).unwrap()])));
         }
         NodeKind::CharDevice => attr.rdev = u32::try_from(number).unwrap(),
         NodeKind::Symlink => attr.size = 1,
@@ -85,7 +91,7 @@ fn tree(random: &mut Random, tree: &mut Tree) {
         let depth = 1 + random.below(3);
         let path = (0..depth).map(|_| names[random.below(4)]).collect::<Vec<_>>().join("/");
         let path = Path::new(&path);
-        let number = u64::try_from(random.below(4)).unwrap();
+        let number = u64::try_from(random.below(6)).unwrap();
         let done = match random.below(10) {
             0..=2 => tree.put(path, node(NodeKind::File, number)).map(drop),
             3..=4 => tree.put(path, node(NodeKind::Directory, number)).map(drop),
@@ -175,6 +181,50 @@ fn directories_of_the_host_are_compared() {
         run(Command::new("umoci").args(["unpack", "--image", &format!("{}:t", layout.path().display())]).arg(&bundle));
         let theirs = host_tree(&bundle.join("rootfs"));
         assert_eq!(listed_loosely(&listed(&theirs), &after), listed_loosely(&listed(&after), &after));
+    }
+}
+
+#[test]
+fn all_names_of_a_changed_file_are_written() {
+    // Size and times stay, contents change; and a name is added to a file that stays.
+    let [old, new] = [2, 3].map(|number| {
+        let mut tree = new_tree();
+        tree.put(Path::new("b/first"), node(NodeKind::File, number)).unwrap();
+        tree.link(Path::new("b/first"), Path::new("c")).unwrap();
+        tree.put(Path::new("x"), node(NodeKind::File, 4)).unwrap();
+        if number == 3 {
+            tree.link(Path::new("x"), Path::new("a")).unwrap();
+        }
+        tree
+    });
+    let (made, written, _) = applied(&old, &new);
+    assert_eq!(listed(&made), listed(&new));
+    assert_eq!(written, Written { nodes: 4, links: 2, ..Written::default() });
+}
+
+#[test]
+fn volumes_are_compared() {
+    let mut random = Random(0x5eed_0004);
+    for _ in 0..50 {
+        let mut sides = [new_tree(), new_tree()];
+        for side in &mut sides {
+            tree(&mut Random(99), side);
+            tree(&mut random, side);
+        }
+        let volumes = sides.each_ref().map(|side| {
+            let volume = Volume::new(Arc::new(vfs_conformance::MemoryFs::default()));
+            let sink = VolumeSink::new(&volume, "/", VolumeSinkOptions::default());
+            Transfer::new(side, &sink, &Options::default(), &()).contents().unwrap();
+            volume
+        });
+        let [old, new] = volumes.each_ref().map(|volume| VolumeSource::new(volume, "/"));
+        let mut out = Vec::new();
+        difference(&old, &new, &mut out, &DifferenceOptions::default(), &()).unwrap();
+        // The root of a volume has its own times.
+        let (mut made, mut layout) = (new_tree(), Layout::new());
+        layout.image("t", &[layer(&new_tree(), &sides[0]).0, out]);
+        layout.open("t").unwrap().apply(&mut made, &()).unwrap();
+        assert_eq!(listed(&made)[1..], listed(&sides[1])[1..]);
     }
 }
 

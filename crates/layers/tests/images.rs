@@ -255,10 +255,10 @@ fn damaged_blobs_are_refused() {
 /// Changes the manifest, the DiffIDs and the layers of an image.
 type Change<'a> = &'a dyn Fn(&Layout, &mut Value, &mut Vec<String>, &mut Vec<Value>);
 
-#[test]
-fn lies_are_refused() {
+/// Opens an image with these changes, and applies it: the failure contains the text.
+fn check(cases: &[(&str, Change<'_>)]) {
     let layer = simple();
-    let with = |change: Change<'_>| {
+    for (expected, change) in cases {
         let mut layout = Layout::new();
         let (mut diff_ids, mut blobs) = (vec![sha256(&layer)], vec![layout.blob(LAYER, &layer)]);
         let mut manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST });
@@ -271,15 +271,15 @@ fn lies_are_refused() {
         let manifest = layout.json(MANIFEST, &manifest);
         layout.manifests.push(manifest);
         layout.save();
-        failure(&layout, "")
-    };
+        let error = failure(&layout, "");
+        assert!(error.contains(expected), "expected `{expected}`, found `{error}`");
+    }
+}
+
+#[test]
+fn lies_about_digests_and_sizes_are_refused() {
+    let layer = simple();
     let other = format!("sha256:{}", "0".repeat(64));
-    let check = |cases: &[(&str, Change<'_>)]| {
-        for (expected, change) in cases {
-            let error = with(change);
-            assert!(error.contains(expected), "expected `{expected}`, found `{error}`");
-        }
-    };
     check(&[
         ("DiffID: expected sha256:0000", &|_, _, ids, _| ids[0] = other.clone()),
         ("DiffID: expected sha256:0000", &|layout, _, ids, blobs| {
@@ -296,6 +296,14 @@ fn lies_are_refused() {
         ("found `sha256:../../etc/passwd`", &|_, _, _, blobs| blobs[0]["digest"] = json!("sha256:../../etc/passwd")),
         ("expected 7 bytes, found 2560 bytes", &|_, _, _, blobs| blobs[0]["size"] = json!(7)),
         ("invalid value: integer `-1`", &|_, _, _, blobs| blobs[0]["size"] = json!(-1)),
+    ]);
+}
+
+#[test]
+fn other_kinds_of_documents_and_layers_are_refused() {
+    let layer = simple();
+    let other = format!("sha256:{}", "0".repeat(64));
+    check(&[
         ("found `application/vnd.oci.image.layer.v1.tar+gzip+encrypted`", &|_, _, _, blobs| {
             blobs[0]["mediaType"] = json!(format!("{LAYER}+gzip+encrypted"));
         }),
@@ -309,7 +317,7 @@ fn lies_are_refused() {
         ),
         ("schema version: expected 2, found `1`", &|_, manifest, _, _| manifest["schemaVersion"] = json!(1)),
         ("found `application/vnd.oci.image.index.v1+json`", &|_, manifest, _, _| manifest["mediaType"] = json!(INDEX)),
-        ("media type of the configuration: expected that of a container images", &|layout, manifest, _, _| {
+        ("media type of the configuration: expected that of a container image", &|layout, manifest, _, _| {
             manifest["config"] = layout.json("application/vnd.cncf.helm.config.v1+json", &json!({}));
         }),
         ("expected a configuration, found other JSON", &|layout, manifest, _, _| {
@@ -319,9 +327,9 @@ fn lies_are_refused() {
             manifest["config"] = layout.blob(CONFIG, &vec![b' '; 9 << 20]);
         }),
         ("recursion limit exceeded", &|layout, manifest, _, _| {
-            manifest["config"] = layout.blob(CONFIG, &vec![b'['; 1 << 20]);
+            manifest["config"] = layout.blob(CONFIG, &[&b"{\"x\":"[..], &[b'['; 1 << 20]].concat());
         }),
-        ("gzip data is damaged or cut off", &|layout, _, _, blobs| {
+        ("decompressing the layer: ", &|layout, _, _, blobs| {
             let packed = gzip(&layer);
             blobs[0] = layout.blob(&format!("{LAYER}+gzip"), &packed[..packed.len() - 20]);
         }),

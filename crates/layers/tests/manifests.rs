@@ -148,6 +148,23 @@ fn mtree_adds_and_changes() {
 }
 
 #[test]
+fn manifests_of_bsd_close_every_directory() {
+    let mut tree = new_tree();
+    let text = "#\t   user: root\n\n# .\n/set type=file uid=0 gid=0 mode=0644 nlink=1 flags=none\n\
+        .               type=dir mode=0755 nlink=3 time=1700000000.000000000\n    a           size=0 cksum=429496\n\n\
+        # ./sub\nsub             type=dir mode=0755 nlink=2\n    b           size=0 optional ignore\n# ./sub\n..\n\n\
+        c               mode=0600 size=0\n..\n\n";
+    assert_eq!(mtree(&mut tree, text).unwrap(), Applied { added: 4, changed: 1, skipped: 0 });
+    assert_eq!(node(&tree, "c").attr.permissions, 0o600);
+    assert!(tree.find(Path::new("sub/b")).unwrap().is_some());
+    let long = format!("./{} type=dir", "x".repeat(256));
+    assert!(mtree(&mut tree, &long).unwrap_err().to_string().contains("names of at most 255 bytes"));
+    let deep = "d type=dir\n".repeat(2000);
+    let error = mtree(&mut new_tree(), &deep).unwrap_err().to_string();
+    assert_eq!(error, "m, line 1025: name: expected at most 1024 directories to enter, found more");
+}
+
+#[test]
 fn contents_stay_below_their_directory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("in"), "inside").unwrap();
@@ -192,7 +209,7 @@ fn wrong_lines_are_named() {
         ("./a type=link", "m, line 1: link: expected the target of a new symbolic link, found none"),
         ("./a color=red", "m, line 1: keyword: expected a keyword of mtree(5), found `color`"),
         ("./../a type=dir", "m, line 1: path: expected names without `..` and without zero bytes, found `./../a`"),
-        (". type=dir\n..", "m, line 2: `..`: expected a directory that was entered, found the root"),
+        (". type=dir\n..\n..", "m, line 3: `..`: expected a directory that was entered, found the root"),
         (". type=file", "m, line 1: type: expected a directory, as `/` is, found a regular file"),
         ("./a\\9 type=dir", "m, line 1: name: expected a name with the escapes of vis(3), found `./a\\\\9`"),
         ("./a type=dir uid=4294967295", "m, line 1: uid: expected a user id below 4294967295, found `4294967295`"),

@@ -86,7 +86,7 @@ pub struct ManifestOptions {
     pub contents_below: Option<PathBuf>,
 }
 
-/// What a manifest did.
+/// The effect of a manifest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Names that were added.
@@ -97,7 +97,7 @@ pub struct Applied {
     pub skipped: u64,
 }
 
-/// What the lines are applied to, and with.
+/// The tree that lines are applied to, and where contents come from.
 struct Target<'a> {
     tree: &'a mut Tree,
     contents: Option<Arc<HostSource>>,
@@ -138,6 +138,9 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
+/// Longest name, in bytes, as Linux has it.
+const NAME_BYTES_MAX: usize = 255;
+
 /// A path of a manifest below the root of the tree: names only, so that none can lead elsewhere than it says.
 fn plain_path(path: &[u8]) -> Result<PathBuf, Problem> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -146,6 +149,9 @@ fn plain_path(path: &[u8]) -> Result<PathBuf, Problem> {
     for name in names {
         if name == b".." || name.contains(&0) {
             return Err(Problem::new("path", "names without `..` and without zero bytes", path));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Problem::new("path", format!("names of at most {NAME_BYTES_MAX} bytes"), name));
         }
         plain.push(std::ffi::OsStr::from_bytes(name));
     }

@@ -18,20 +18,21 @@ use crate::line::{Lines, Problem};
 /// Most keywords that `/set` keeps.
 const SET_MAX: usize = 1000;
 /// Deepest current directory.
-const DEPTH_MAX: usize = 4096;
+const DEPTH_MAX: usize = 1024;
 
 struct Parser<'a> {
     options: &'a ManifestOptions,
     /// Words of `/set`, by their keywords.
     set: BTreeMap<Vec<u8>, Vec<u8>>,
     current: PathBuf,
-    depth: usize,
+    /// The directories that were entered, and whether each has a name below the one before: `.` has none.
+    entered: Vec<bool>,
 }
 
 /// Applies all lines to the target.
 pub(super) fn apply(target: &mut Target<'_>, input: impl BufRead, options: &ManifestOptions) -> Result<()> {
     let mut lines = Lines::new(input, &options.name);
-    let mut parser = Parser { options, set: BTreeMap::new(), current: PathBuf::new(), depth: 0 };
+    let mut parser = Parser { options, set: BTreeMap::new(), current: PathBuf::new(), entered: Vec::new() };
     while let Some((number, mut line)) = lines.next()? {
         // A comment has no continuation.
         while !line.trim_ascii_start().starts_with(b"#") && continues(&line) {
@@ -89,11 +90,10 @@ impl Parser<'_> {
     }
 
     fn leave(&mut self) -> Result<(), Problem> {
-        let Some(depth) = self.depth.checked_sub(1) else {
-            return Err(Problem::told("`..`", "a directory that was entered", "the root"));
-        };
-        self.depth = depth;
-        self.current.pop();
+        let left = self.entered.pop();
+        if left.ok_or_else(|| Problem::told("`..`", "a directory that was entered", "the root"))? {
+            self.current.pop();
+        }
         Ok(())
     }
 
@@ -117,9 +117,9 @@ impl Parser<'_> {
         if line.kind.is_some_and(|kind| kind != NodeKind::File) {
             line.size = None;
         }
-        if is_relative && line.kind == Some(NodeKind::Directory) && path != self.current {
-            self.depth = self.depth.saturating_add(1);
-            if self.depth > DEPTH_MAX {
+        if is_relative && line.kind == Some(NodeKind::Directory) {
+            self.entered.push(path != self.current);
+            if self.entered.len() > DEPTH_MAX {
                 return Err(Problem::told("name", format!("at most {DEPTH_MAX} directories to enter"), "more"));
             }
             self.current = path;

@@ -24,7 +24,7 @@ use crate::listing;
 pub fn write_composefs_dump(source: &impl Source, out: &mut impl Write) -> Result<()> {
     let mut firsts: HashMap<FileId, PathBuf> = HashMap::new();
     let top = source.top(Path::new(""))?;
-    // What is still to come, the next one last.
+    // Nodes that are still to come, the next one last.
     let mut waiting = vec![(PathBuf::new(), top, Vec::new())];
     while let Some((path, node, mut above)) = waiting.pop() {
         let first = listing::shared_id(&node).and_then(|id| match firsts.get(&id) {

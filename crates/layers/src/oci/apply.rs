@@ -22,7 +22,7 @@ const WHITEOUT: &[u8] = b".wh.";
 const NOTE: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What the path of a member means.
+/// The meaning of a member's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Meaning {
     /// A node, or a name of one.

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::number::to_u64;
 
 /// A change that a layer makes. Paths have no symbolic links on the way and are relative to the root, whose path is
-/// empty. What is put is read from the tree after the layer was applied.
+/// empty. The nodes to put are those of the tree after the layer was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayerChange {
     /// The name goes, with all below it.
@@ -39,7 +39,7 @@ pub enum LayerChange {
 pub(super) struct Recorder {
     /// Nodes up to this number are of lower layers.
     lower_count: u64,
-    /// What goes, in order.
+    /// Names of the lower tree that go, in order.
     gone: Vec<LayerChange>,
     removed: HashSet<PathBuf>,
     /// The paths that the layer puts or links.
@@ -134,7 +134,7 @@ impl Recorder {
         let mut names: HashMap<u64, &Path> = HashMap::new();
         let mut changes = self.gone.clone();
         for path in &self.touched {
-            // What the layer put may have been replaced by the layer itself.
+            // The layer itself may have replaced a node that it put.
             let Some(number) = at(tree, path) else { continue };
             let attr = tree.node(number).attr;
             if attr.is_dir() || attr.nlink < 2 {

@@ -73,7 +73,7 @@ enum Gone {
     Names(Vec<OsString>),
 }
 
-/// What has to be written.
+/// The members that have to be written.
 struct Plan<'a> {
     paths: BTreeSet<&'a Path>,
     gone: BTreeMap<&'a Path, Gone>,

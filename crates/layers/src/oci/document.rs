@@ -110,7 +110,7 @@ pub(super) struct RootFs {
     pub(super) diff_ids: Option<Vec<String>>,
 }
 
-/// What an image says of itself and of the programs in it. It can be saved: it implements [`Serialize`].
+/// The configuration of an image and of the programs in it. It can be saved: it implements [`Serialize`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// Operating system.
@@ -121,7 +121,7 @@ pub struct Config {
     pub variant: Option<String>,
     /// When the image was made (RFC 3339).
     pub created: Option<String>,
-    /// Who made it.
+    /// The person or organisation that made it.
     pub author: Option<String>,
     /// User, and group after a colon, that programs run as.
     pub user: Option<String>,

@@ -143,7 +143,8 @@ struct Hashing {
 
 impl Read for Hashing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.plain.read(buffer)?;
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("decompressing the layer: {error}"));
+        let count = self.plain.read(buffer).map_err(failed)?;
         if let Some(hasher) = &mut *self.hasher.lock().unwrap_or_else(PoisonError::into_inner) {
             hasher.update(buffer.get(..count).unwrap_or_default());
         }

@@ -140,7 +140,7 @@ impl Image {
         self.digest.as_ref()
     }
 
-    /// What the image says of itself and of its programs.
+    /// The configuration of the image and of its programs.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
