@@ -1,8 +1,9 @@
 //! Recognises compressed data by its first bytes, and decompresses gzip, zstd, xz and bzip2. `bytes` reads through it.
 //!
 //! Several compressed streams behind one another count as one. What follows the last one of gzip or bzip2 and does not
-//! begin like another is ignored; after zstd and xz it is an error. Their own programs do the same. Memory is limited whatever the data asks for: 128 MiB for
-//! the window of zstd, 256 MiB for xz.
+//! begin like another is ignored; after zstd and xz it is an error. Their own programs do the same.
+//!
+//! Memory is limited whatever the data asks for: 128 MiB for the window of zstd, 256 MiB for xz.
 
 use std::io::{self, BufRead, Read};
 

@@ -105,7 +105,10 @@ impl<W: Write> TarWriter<'_, W> {
         let contents = node.contents.as_deref().map(transfer::Stored::open).transpose();
         let contents = contents.map_err(|error| error.about(path))?;
         let described = Described { attr: &node.attr, target: node.target.as_deref(), xattrs: &node.xattrs };
-        self.member(path, described, contents.as_deref().map(|contents| contents as &dyn Contents))
+        match contents {
+            Some(contents) => self.member(path, described, Some(contents.as_ref())),
+            None => self.member(path, described, None),
+        }
     }
 
     /// Writes one more name of the file that was written at `first`.
