@@ -1,4 +1,4 @@
-//! What is wrong in an archive is told with the member, the byte, what was expected and what was found.
+//! An error of an archive is told with the member, the byte, what was expected and what was found.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 

@@ -14,7 +14,7 @@ use common::{Extent, everything, has, read_bytes, sh};
 use transfer::{HostSource, Loss, NewNode, Observer, Source, plain_metadata};
 use vfs::file_system::{NodeKind, Time};
 
-/// What the writer does.
+/// The command that the writer imitates.
 const CANONICAL: &str = "tar --sort=name --format=posix \
     --pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime --numeric-owner --xattrs --acls";
 

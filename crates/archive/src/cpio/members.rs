@@ -25,7 +25,7 @@ const TRAILER: &[u8] = b"TRAILER!!!";
 /// Names and contents are filled up to a multiple of this, in bytes.
 const UNIT: u64 = 4;
 
-/// What names of one file have in common: device, inode number, mode.
+/// Names of one file have this in common: device, inode number, mode.
 type FileKey = ((u32, u32), u32, u32);
 
 /// The first name of a file, and the target if it is a symbolic link.

@@ -10,7 +10,7 @@ pub(crate) const BLOCK_BYTES: usize = 512;
 /// A header block.
 pub(super) struct Header(pub(super) [u8; BLOCK_BYTES]);
 
-/// Who made a header, as far as it matters for the meaning of fields.
+/// The dialect of the program that made a header: fields mean different things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Without a magic: before POSIX.

@@ -44,7 +44,7 @@ impl std::fmt::Debug for Members<'_> {
     }
 }
 
-/// What headers before that of a member say of it.
+/// Headers before that of a member say this of it.
 #[derive(Default)]
 struct Before {
     records: Records,
@@ -54,7 +54,7 @@ struct Before {
     is_any: bool,
 }
 
-/// What follows the header of a member.
+/// Contents that follow the header of a member.
 struct Contents {
     stored: StoredRuns,
     run_count: usize,

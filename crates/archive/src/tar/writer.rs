@@ -65,7 +65,7 @@ pub struct TarWriter<'a, W: Write> {
     buffer: Vec<u8>,
 }
 
-/// What a member is, without its contents.
+/// A member without its contents.
 #[derive(Clone, Copy)]
 pub(super) struct Described<'a> {
     pub(super) attr: &'a Metadata,
@@ -222,7 +222,7 @@ impl<W: Write> TarWriter<'_, W> {
         self.zeros(size.map_or(0, |size| size.saturating_sub(end)))
     }
 
-    /// Writes the bytes from `at` to `end` of a file. What it lost since its size was read is zeros: the header is
+    /// Writes the bytes from `at` to `end` of a file. Bytes that it lost since its size was read are zeros: the header is
     /// written.
     fn part(&mut self, path: &Path, contents: &dyn Contents, mut at: u64, end: u64) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);

@@ -49,12 +49,12 @@ fn node(path: &Path, kind: FileType, major: u32, minor: u32) {
     rustix::fs::mknodat(CWD, path, kind, Mode::from(0o640), device).unwrap();
 }
 
-/// What a tree of everything may have.
+/// The extent of a tree of everything.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What every format keeps.
+    /// Only the things that every format keeps.
     Plain,
-    /// What only PAX keeps, too.
+    /// Things that only PAX keeps, too.
     Pax,
 }
 
