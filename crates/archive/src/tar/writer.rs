@@ -222,8 +222,8 @@ impl<W: Write> TarWriter<'_, W> {
         self.zeros(size.map_or(0, |size| size.saturating_sub(end)))
     }
 
-    /// Writes the bytes from `at` to `end` of a file. Bytes that it lost since its size was read are zeros: the header is
-    /// written.
+    /// Writes the bytes from `at` to `end` of a file. Bytes that it lost since its size was read are zeros: its header
+    /// is written.
     fn part(&mut self, path: &Path, contents: &dyn Contents, mut at: u64, end: u64) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let most = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE_BYTES);
