@@ -8,6 +8,7 @@
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
 mod apply;
+mod archive;
 mod damaged;
 mod ends;
 pub mod f2fs;
@@ -35,6 +36,7 @@ use zerocopy::IntoBytes;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;
+pub use archive::{cpio_read, tar_read};
 pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;
 pub use image::image;

@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["", "user::rwx", "user:joe:rwx,user::r--,group::r--,mask::r--,other::r--", "x", "user::rwz", "::"] {
+        for text in ["", "user::rwx", "user:joe:rwx,user::r--,group::r--,mask::r--,other::r--", "x", "user::rwz", "::"]
+        {
             assert!(from_text(text.as_bytes(), &Accounts::default()).is_err(), "{text}");
         }
         assert!(to_text(b"\x02\0\0\0short").is_none());

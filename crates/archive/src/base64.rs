@@ -1,4 +1,5 @@
-//! Decodes base64, as libarchive writes the values of attributes. A few lines are less than a dependency. `tar` calls it.
+//! Decodes base64, as libarchive writes the values of attributes. A few lines are less than a dependency. `tar` calls
+//! it.
 
 /// The bytes that `text` stands for. Padding and line ends are passed over; `None` for any other character.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {

@@ -268,13 +268,14 @@ impl<'a> Bytes<'a> {
 
     fn decompress_rest(&mut self, compression: Compression) -> Result<()> {
         let buffered = self.buffer.get(self.begin..self.end).unwrap_or_default().to_vec();
-        let rest: Box<dyn Read + Send> = match std::mem::replace(&mut self.origin, Origin::Stream(Box::new(io::empty()))) {
-            Origin::File(mut part) => {
-                part.begin = part.begin.saturating_add(self.at).saturating_add(number(buffered.len()));
-                Box::new(FileStream(part))
-            }
-            Origin::Stream(stream) => stream,
-        };
+        let rest: Box<dyn Read + Send> =
+            match std::mem::replace(&mut self.origin, Origin::Stream(Box::new(io::empty()))) {
+                Origin::File(mut part) => {
+                    part.begin = part.begin.saturating_add(self.at).saturating_add(number(buffered.len()));
+                    Box::new(FileStream(part))
+                }
+                Origin::Stream(stream) => stream,
+            };
         let data = Compressed::new(buffered, Box::new(BufReader::with_capacity(PIECE_BYTES, rest)));
         let at = self.at;
         let failed = |source| Error::Compressed { at, compression: compression.name(), source };

@@ -1,8 +1,9 @@
 //! Recognises compressed data by its first bytes, and decompresses gzip, zstd, xz and bzip2. `bytes` reads through it.
 //!
-//! Several compressed streams behind one another count as one. What follows the last one of gzip or bzip2 and does not
-//! begin like another is ignored; after zstd and xz it is an error. Their own programs do the same. Memory is limited whatever the data asks for: 128 MiB for
-//! the window of zstd, 256 MiB for xz.
+//! Several compressed streams behind one another count as one. Data that follows the last one of gzip or bzip2 and does
+//! not begin like another is ignored; after zstd and xz it is an error. Their own programs do the same.
+//!
+//! Memory is limited whatever the data asks for: 128 MiB for the window of zstd, 256 MiB for xz.
 
 use std::io::{self, BufRead, Read};
 
@@ -51,7 +52,7 @@ impl Compression {
     }
 }
 
-/// What data is that no reader of this crate knows, in words.
+/// Words for data that no reader of this crate knows.
 fn known_otherwise(magic: &[u8]) -> Option<&'static str> {
     Some(match magic {
         [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => "data compressed by lz4",
@@ -154,7 +155,7 @@ impl Decoder {
         }
     }
 
-    /// What follows the stream, once `read` returned 0. `None` where that was the end of the last one.
+    /// The data behind the stream, once `read` returned 0. `None` where that was the end of the last one.
     fn into_rest(self) -> Option<Compressed> {
         match self {
             Self::Gzip(decoder) => Some(decoder.into_inner()),
@@ -222,7 +223,7 @@ pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize
     Ok(count)
 }
 
-/// What the first bytes of an input are, in words.
+/// Words for an input that begins with these bytes.
 pub(crate) fn what(block: &[u8]) -> String {
     const SHOWN_BYTES: usize = 16;
     if let Some(known) = known_otherwise(block) {

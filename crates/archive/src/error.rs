@@ -30,7 +30,7 @@ pub enum Error {
         at: u64,
         /// Name of the compression.
         compression: &'static str,
-        /// What the decompressor says.
+        /// The words of the decompressor.
         source: io::Error,
     },
     /// The host failed to keep the contents of files in its temporary directory.
@@ -53,7 +53,7 @@ pub enum Error {
     /// To do: give an archive of tar, or of cpio in its newc format, uncompressed or in gzip, zstd, xz or bzip2.
     #[error("expected an archive of tar or cpio, found {found}")]
     NotArchive {
-        /// What the first bytes are.
+        /// Words for the first bytes.
         found: String,
     },
     /// The archive ends too early.
@@ -65,7 +65,7 @@ pub enum Error {
         member: String,
         /// Where the part begins.
         at: u64,
-        /// What is cut off.
+        /// The part that is cut off.
         part: &'static str,
         /// Bytes that the part has.
         expected: u64,
@@ -97,9 +97,9 @@ pub enum Error {
         at: u64,
         /// Name of the field.
         field: String,
-        /// What it may be.
+        /// The legal values.
         expected: &'static str,
-        /// What it is.
+        /// The value.
         found: String,
     },
     /// A member is of a kind that no file is of.
@@ -111,7 +111,7 @@ pub enum Error {
         member: String,
         /// Where the header begins.
         at: u64,
-        /// What is not supported.
+        /// The thing that is not supported.
         what: String,
     },
     /// The archive is larger than the caller allows, after decompression.
@@ -122,7 +122,7 @@ pub enum Error {
         /// Bytes that are allowed.
         max: u64,
     },
-    /// What has to be kept in memory is too much: names, attributes and places of contents.
+    /// Names, attributes and places of contents are kept in memory, and are too much for it.
     ///
     /// To do: divide the archive.
     #[error("names and attributes of the members: more than {max} bytes")]

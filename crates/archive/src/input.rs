@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::accounts::Accounts;
 
-/// What an archive is read from.
+/// The input that an archive is read from.
 pub struct Input(pub(crate) Kind);
 
 /// The two kinds of input.
@@ -81,7 +81,7 @@ pub struct ReadOptions {
     /// Most bytes of an archive after decompression, headers and contents together. Holes of sparse files do not
     /// count.
     pub max_bytes: u64,
-    /// Who the users and groups are that access lists name. Owners are always numbers.
+    /// The users and groups that access lists may name. Owners are always numbers.
     pub accounts: Accounts,
 }
 

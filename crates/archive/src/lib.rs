@@ -10,10 +10,11 @@
 //! * Compression and format are recognised by the first bytes, never by a name.
 //! * Archives are hostile: memory, time and space are limited by their size and by [`ReadOptions`]; nothing is written
 //!   on the host but one temporary file without a name.
-//! * Nothing is lost in silence: what a tree cannot keep is an error that names the member.
+//! * A member that is not understood is an error that names it, and never left out. Unknown keywords of PAX records are
+//!   passed over, as POSIX wants it.
 //!
-//! Failure: [`Error`] says what, at which byte and of which member. Callers: programs that make images from archives and
-//! layers, and that write archives of them.
+//! Failure: [`Error`] says what, at which byte and of which member. Callers: programs that make images from archives
+//! and layers, and that write archives of them.
 
 mod accounts;
 mod acl;

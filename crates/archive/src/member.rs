@@ -22,14 +22,14 @@ pub struct Member {
     /// Its path as the archive names it. It may begin with a slash or `./`, end with a slash, and have `..` parts:
     /// [`Tree`] roots all of them. Whoever uses it elsewhere has to do the same.
     pub path: PathBuf,
-    /// What it is.
+    /// A node or a link.
     pub kind: MemberKind,
     /// Contents that a hard link carries, which the file has from then on. Most archives have them at the first name
     /// only, so that this is `None`.
     pub link_contents: Option<LinkContents>,
 }
 
-/// What a member is.
+/// The kinds of members.
 #[derive(Debug)]
 pub enum MemberKind {
     /// A file, directory or anything else with attributes of its own.
@@ -77,7 +77,7 @@ impl Member {
     }
 }
 
-/// What a reader has made so far, against its limits.
+/// Counts what a reader has made so far, against its limits.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     members: usize,

@@ -44,6 +44,11 @@ impl fmt::Debug for StoredRuns {
 }
 
 impl StoredRuns {
+    /// The contents as a node has them.
+    pub(crate) fn shared(self) -> Arc<dyn Stored> {
+        Arc::new(self)
+    }
+
     /// The first run that ends behind `at`.
     fn run_at(&self, at: u64) -> Option<&Run> {
         self.runs.get(self.runs.partition_point(|run| run.end() <= at))

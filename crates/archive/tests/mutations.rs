@@ -1,6 +1,8 @@
 //! Tens of thousands of archives with wrong bytes, numbers, lengths and ends: each is read or refused, within limits of
 //! time and memory, the same from a stream and from a file. `ARCHIVE_SEED` and `ARCHIVE_CASES` run others.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
 #[path = "common/exercise.rs"]
 mod exercise;
 
@@ -182,7 +184,11 @@ fn records() -> Vec<u8> {
         ("path", "a"),
     ];
     pax(b'x', &attributes, header("x", b'0', 0, false, &[]));
-    pax(b'x', &[("linkpath", "a"), ("size", "3")], [header("h", b'1', 0, false, &[]), filled(b"new".to_vec())].concat());
+    pax(
+        b'x',
+        &[("linkpath", "a"), ("size", "3")],
+        [header("h", b'1', 0, false, &[]), filled(b"new".to_vec())].concat(),
+    );
     bytes.extend([0; 1024]);
     bytes
 }
@@ -191,7 +197,21 @@ fn cpio() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |ino: u32, mode: u32, nlink: u32, name: &str, data: &[u8]| {
         let sum: u32 = data.iter().map(|byte| u32::from(*byte)).sum();
-        let numbers = [ino, mode, 0, 0, nlink, 1000, u32::try_from(data.len()).unwrap(), 8, 1, 5, 1, u32::try_from(name.len() + 1).unwrap(), sum];
+        let numbers = [
+            ino,
+            mode,
+            0,
+            0,
+            nlink,
+            1000,
+            u32::try_from(data.len()).unwrap(),
+            8,
+            1,
+            5,
+            1,
+            u32::try_from(name.len() + 1).unwrap(),
+            sum,
+        ];
         bytes.extend(b"070702");
         numbers.iter().for_each(|number| bytes.extend(format!("{number:08x}").as_bytes()));
         bytes.extend(name.as_bytes());

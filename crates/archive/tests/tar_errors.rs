@@ -1,4 +1,6 @@
-//! What is wrong in an archive is told with the member, the byte, what was expected and what was found.
+//! An error of an archive is told with the member, the byte, what was expected and what was found.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod common;
 
@@ -49,7 +51,10 @@ fn error(bytes: &[u8]) -> String {
 fn what_is_no_archive_is_named() {
     assert_eq!(error(b""), "expected an archive of tar or cpio, found an empty input");
     assert_eq!(error(b"hello"), "expected an archive of tar or cpio, found something that begins with `hello`");
-    assert_eq!(error(&[b'x'; 2000]), "expected an archive of tar or cpio, found something that begins with `xxxxxxxxxxxxxxxx`");
+    assert_eq!(
+        error(&[b'x'; 2000]),
+        "expected an archive of tar or cpio, found something that begins with `xxxxxxxxxxxxxxxx`"
+    );
     assert_eq!(error(b"PK\x03\x04zip"), "expected an archive of tar or cpio, found a zip archive");
     assert_eq!(error(b"\x04\x22\x4d\x18..."), "expected an archive of tar or cpio, found data compressed by lz4");
     assert!(read_bytes(vec![0; 10_240]).is_ok(), "an archive without members");
@@ -102,7 +107,10 @@ fn records_that_lie() {
     assert_eq!(after("10 size=x\n"), "`f` at byte 1024: size: expected a number, found `x`");
     assert_eq!(after("11 mtime=x\n"), "`f` at byte 1024: mtime: expected seconds since 1970, found `x`");
     let big = format!("{} path={}\n", 5011, "p".repeat(5000));
-    assert_eq!(after(&big), format!("`{}` at byte 5632: name: expected at most 4096 bytes, found `5000 bytes`", "p".repeat(200)));
+    assert_eq!(
+        after(&big),
+        format!("`{}` at byte 5632: name: expected at most 4096 bytes, found `5000 bytes`", "p".repeat(200))
+    );
     let header = header("pax", b'x', (1 << 20) + 1, &[]);
     let limit = "not supported: an extended header of 1048577 bytes, after 0 bytes of others (limit 1048576)";
     assert_eq!(error(&header), format!("`pax` at byte 0: {limit}"));

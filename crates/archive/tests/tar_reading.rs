@@ -1,5 +1,7 @@
 //! Archives by GNU tar, bsdtar and Python's tarfile in all their formats become the tree that they were made of.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::fs;
@@ -44,6 +46,24 @@ fn archives_of_gnu_tar() {
             common::walk(&plain).iter().for_each(|name| common::set_time(&plain.join(name), 1_500_000_000, 0));
         }
         check(&plain, format, &sh(&plain, &format!("tar --numeric-owner --format={format} -cf - .")), true);
+    }
+}
+
+#[test]
+fn a_file_of_many_parts_in_all_forms() {
+    if !has("tar") {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("d");
+    fs::create_dir(&dir).unwrap();
+    let file = fs::File::create(dir.join("parts")).unwrap();
+    file.set_len(200 * 65_536).unwrap();
+    for part in 0..150_u64 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 5000], part * 65_536).unwrap();
+    }
+    for way in ["gnu", "oldgnu", "posix", "posix --sparse-version=0.0", "posix --sparse-version=0.1"] {
+        check(&dir, way, &sh(&dir, &format!("tar --numeric-owner --format={way} -S -cf - .")), false);
     }
 }
 

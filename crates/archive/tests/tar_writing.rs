@@ -1,5 +1,7 @@
 //! Archives are those of GNU tar, byte for byte, whether the tree comes from a directory or from an archive.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
 mod common;
 
 use std::fs;
@@ -12,7 +14,7 @@ use common::{Extent, everything, has, read_bytes, sh};
 use transfer::{HostSource, Loss, NewNode, Observer, Source, plain_metadata};
 use vfs::file_system::{NodeKind, Time};
 
-/// What the writer does.
+/// The command that the writer imitates.
 const CANONICAL: &str = "tar --sort=name --format=posix \
     --pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime --numeric-owner --xattrs --acls";
 
@@ -51,8 +53,10 @@ fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     if found == expected {
         return;
     }
-    let at = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(found.len().min(expected.len())) / 512 * 512;
-    let block = |bytes: &[u8]| bytes.get(at..(at + 512).min(bytes.len())).unwrap_or_default().escape_ascii().to_string();
+    let at =
+        found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(found.len().min(expected.len())) / 512 * 512;
+    let block =
+        |bytes: &[u8]| bytes.get(at..(at + 512).min(bytes.len())).unwrap_or_default().escape_ascii().to_string();
     let (found, expected) = (block(found), block(expected));
     panic!("{what}: at {at}:\nfound    {found}\nexpected {expected}");
 }
@@ -105,7 +109,8 @@ fn a_size_that_no_octal_field_holds_is_in_a_record() {
     fs::File::create(dir.join("huge")).unwrap().set_len(9 << 30).unwrap();
     common::set_time(&dir.join("huge"), 1_700_000_000, 5);
     let start = sh(&dir, &format!("{CANONICAL} -cf - huge | head -c 5000"));
-    let mut writer = TarWriter::new(Limited(Vec::new()), WriteOptions { prefix: Prefix::None, ..WriteOptions::default() });
+    let mut writer =
+        TarWriter::new(Limited(Vec::new()), WriteOptions { prefix: Prefix::None, ..WriteOptions::default() });
     let mut node = NewNode {
         attr: plain_metadata(NodeKind::File, 0o644, Time::new(1_700_000_000, 5)),
         target: None,

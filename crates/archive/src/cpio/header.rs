@@ -46,10 +46,11 @@ impl Header {
         }
         let mut numbers = [0; NUMBERS];
         for (number, digits) in numbers.iter_mut().zip(digits.chunks(DIGITS)) {
-            *number = hexadecimal(digits)
-                .ok_or_else(|| place.field("header", "eight hexadecimal digits", shown(digits)))?;
+            *number =
+                hexadecimal(digits).ok_or_else(|| place.field("header", "eight hexadecimal digits", shown(digits)))?;
         }
-        let [ino, mode, uid, gid, nlink, mtime, size, major, minor, device_major, device_minor, name_size, sum] = numbers;
+        let [ino, mode, uid, gid, nlink, mtime, size, major, minor, device_major, device_minor, name_size, sum] =
+            numbers;
         Ok(Self {
             ino,
             mode,

@@ -25,7 +25,7 @@ const TRAILER: &[u8] = b"TRAILER!!!";
 /// Names and contents are filled up to a multiple of this, in bytes.
 const UNIT: u64 = 4;
 
-/// What names of one file have in common: device, inode number, mode.
+/// Names of one file have this in common: device, inode number, mode.
 type FileKey = ((u32, u32), u32, u32);
 
 /// The first name of a file, and the target if it is a symbolic link.
@@ -46,7 +46,10 @@ pub struct Members<'a> {
 
 impl std::fmt::Debug for Members<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").field("at", &self.bytes.at()).field("is_ended", &self.is_ended).finish_non_exhaustive()
+        f.debug_struct("Members")
+            .field("at", &self.bytes.at())
+            .field("is_ended", &self.is_ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -141,7 +144,8 @@ impl<'a> Members<'a> {
 
     fn member(&mut self, header: &Header, place: Place) -> Result<Member> {
         let kind = NodeKind::from_mode(header.mode);
-        let kind = kind.ok_or_else(|| place.field("mode", "the bits of a kind of file", format!("{:o}", header.mode)))?;
+        let kind =
+            kind.ok_or_else(|| place.field("mode", "the bits of a kind of file", format!("{:o}", header.mode)))?;
         let attr = metadata(header, kind, &place)?;
         let mut node = NewNode { attr, target: None, xattrs: Vec::new(), contents: None };
         let mut kept = place.name.len();
@@ -170,14 +174,13 @@ impl<'a> Members<'a> {
         self.tally.count(number(kept), &place)?;
         let key = (header.on, header.ino, header.mode);
         if is_shared && let Some(first) = self.links.get(&key).filter(|first| first.target == node.target) {
-            let link_contents =
-                stored.map(|stored| LinkContents { size: stored.size, contents: Arc::new(stored) });
+            let link_contents = stored.map(|stored| LinkContents { size: stored.size, contents: Arc::new(stored) });
             return Ok(Member { path, kind: MemberKind::HardLink(first.path.clone()), link_contents });
         }
         if is_shared {
             self.links.insert(key, First { path: path.clone(), target: node.target.clone() });
         }
-        node.contents = stored.map(|stored| Arc::new(stored) as _);
+        node.contents = stored.map(StoredRuns::shared);
         Ok(Member { path, kind: MemberKind::Node(node), link_contents: None })
     }
 

@@ -1,5 +1,5 @@
-//! Reads archives of cpio in the newc format, with and without checksums: what `cpio -o -H newc` and `-H crc` write, and
-//! what the kernel unpacks as its initramfs.
+//! Reads archives of cpio in the newc format, with and without checksums: what `cpio -o -H newc` and `-H crc` write,
+//! and what the kernel unpacks as its initramfs.
 //!
 //! Several archives behind one another are one, with zeros between them; a later one may be compressed, as in an
 //! initramfs with early microcode. Names of one file share an inode number; its contents stand at one of them, mostly

@@ -1,6 +1,8 @@
 //! Turns the fields of a header, and the records that stand before it, into the attributes of a node. `members` calls
 //! it.
 
+use std::collections::BTreeMap;
+
 use transfer::plain_metadata;
 use vfs::Metadata;
 use vfs::acl::{ACCESS_NAME, Acl, DEFAULT_NAME};
@@ -73,23 +75,18 @@ pub(super) fn field<N: TryFrom<i128>>(header: &Header, at: Field, name: &'static
 }
 
 /// Extended attributes and access lists, in the order of their names.
-pub(super) fn xattrs(
-    records: Merged<'_>,
-    kind: NodeKind,
-    accounts: &Accounts,
-    place: &Place,
-) -> Result<Xattrs> {
-    let mut xattrs = Xattrs::new();
-    let mut add = |name: Vec<u8>, value: Vec<u8>| match xattrs.iter().any(|(known, _)| *known == name) {
-        false => xattrs.push((name, value)),
-        true => {}
+pub(super) fn xattrs(records: Merged<'_>, kind: NodeKind, accounts: &Accounts, place: &Place) -> Result<Xattrs> {
+    // A map, since a header has room for tens of thousands.
+    let mut found = BTreeMap::new();
+    let mut add = |name: Vec<u8>, value: Vec<u8>| {
+        found.entry(name).or_insert(value);
     };
     for (name, value) in records.below("SCHILY.xattr.") {
         add(plain_name(name), value.to_vec());
     }
     for (name, value) in records.below("LIBARCHIVE.xattr.") {
-        let found = || place.field("LIBARCHIVE.xattr", "a name with percent signs and a value in base64", shown(value));
-        let (name, value) = percent_decoded(name).zip(base64::decode(value)).ok_or_else(found)?;
+        let wrong = || place.field("LIBARCHIVE.xattr", "a name with percent signs and a value in base64", shown(value));
+        let (name, value) = percent_decoded(name).zip(base64::decode(value)).ok_or_else(wrong)?;
         add(name, value);
     }
     if let Some(label) = records.get("RHT.security.selinux") {
@@ -104,18 +101,17 @@ pub(super) fn xattrs(
             add(name.to_vec(), list.map_err(|expected| place.field(key, expected, shown(text)))?);
         }
     }
-    if let Some((name, _)) = xattrs.iter().find(|(name, _)| name.contains(&0)) {
+    if let Some(name) = found.keys().find(|name| name.contains(&0)) {
         return Err(place.field("extended attribute", "a name without zeros", shown(name)));
     }
     // GNU tar writes such a list for every directory with a default one. The kernel keeps none.
-    xattrs.retain(|(name, value)| name != ACCESS_NAME || !Acl::parse(value).is_ok_and(|list| is_mode_only(list.as_ref())));
-    xattrs.sort_unstable();
-    Ok(xattrs)
+    found.retain(|name, value| name != ACCESS_NAME || !is_mode_only(value));
+    Ok(found.into_iter().collect())
 }
 
 /// True for a list that permission bits alone say as well.
-fn is_mode_only(list: Option<&Acl>) -> bool {
-    list.is_none_or(Acl::is_mode_only)
+fn is_mode_only(value: &[u8]) -> bool {
+    Acl::parse(value).is_ok_and(|list| list.as_ref().is_none_or(Acl::is_mode_only))
 }
 
 /// The permissions with those of an access list, which the kernel shows in their place. libarchive writes the group's

@@ -7,7 +7,7 @@ use vfs::file_system::Time;
 
 use super::header::{BLOCK_BYTES, Field};
 
-/// What a header block says.
+/// The fields of a header block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'a> {
     pub(super) name: &'a [u8],

@@ -10,7 +10,7 @@ pub(crate) const BLOCK_BYTES: usize = 512;
 /// A header block.
 pub(super) struct Header(pub(super) [u8; BLOCK_BYTES]);
 
-/// Who made a header, as far as it matters for the meaning of fields.
+/// The dialect of the program that made a header: fields mean different things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Without a magic: before POSIX.
@@ -98,8 +98,8 @@ impl Header {
         if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 
-    /// The sums of all bytes, as unsigned and as signed ones, with spaces in place of the checksum. Old programs of some
-    /// machines summed signed bytes.
+    /// The sums of all bytes, as unsigned and as signed ones, with spaces in place of the checksum. Old programs of
+    /// some machines summed signed bytes.
     fn sums(&self) -> (i32, i32) {
         let sum = |bytes: &[u8]| {
             let unsigned: i32 = bytes.iter().map(|byte| i32::from(*byte)).sum();

@@ -37,11 +37,14 @@ pub struct Members<'a> {
 
 impl std::fmt::Debug for Members<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").field("at", &self.bytes.at()).field("is_ended", &self.is_ended).finish_non_exhaustive()
+        f.debug_struct("Members")
+            .field("at", &self.bytes.at())
+            .field("is_ended", &self.is_ended)
+            .finish_non_exhaustive()
     }
 }
 
-/// What headers before that of a member say of it.
+/// Headers before that of a member say this of it.
 #[derive(Default)]
 struct Before {
     records: Records,
@@ -51,7 +54,7 @@ struct Before {
     is_any: bool,
 }
 
-/// What follows the header of a member.
+/// Contents that follow the header of a member.
 struct Contents {
     stored: StoredRuns,
     run_count: usize,
@@ -215,7 +218,7 @@ impl<'a> Members<'a> {
                 let contents = self.contents(header, records, &place)?;
                 attr.size = contents.stored.size;
                 kept += contents.run_count * size_of::<Run>();
-                node.contents = (attr.size > 0).then(|| Arc::new(contents.stored) as _);
+                node.contents = (attr.size > 0).then(|| contents.stored.shared());
             }
             NodeKind::Symlink => {
                 attr.size = number(link.len());

@@ -100,8 +100,11 @@ impl<'a> Merged<'a> {
     }
 }
 
+/// Keyword and value.
+type Record<'a> = (&'a [u8], &'a [u8]);
+
 /// The first record, and what follows it.
-fn split(body: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
+fn split(body: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let space = body.iter().take(LENGTH_DIGITS_MAX + 1).position(|byte| *byte == b' ')?;
     let digits = body.get(..space).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let length: usize = std::str::from_utf8(digits).ok()?.parse().ok()?;

@@ -72,7 +72,8 @@ fn level<S: Source>(source: &S, path: PathBuf, watch: &dyn Observer) -> Transfer
 /// All of a node.
 fn found<S: Source>(source: &S, level: &Level<S::Dir>, name: &Name) -> TransferResult<(KnownNode, S::Contents)> {
     let one = source.look(&level.dir, std::slice::from_ref(name)).pop();
-    let mut found = one.ok_or_else(|| transfer::Error::from(std::io::Error::other("the source returned no node")))??;
+    let mut found =
+        one.ok_or_else(|| transfer::Error::from(std::io::Error::other("the source returned no node")))??;
     source.complete(&mut found)?;
     if found.node.xattrs.is_none() && found.node.attr.is_dir() {
         found.node.xattrs = Some(source.xattrs(&level.path.join(&name.name))?);
@@ -107,8 +108,10 @@ fn put<W: Write>(
     let no_xattrs = Vec::new();
     let xattrs = node.xattrs.as_ref().unwrap_or(&no_xattrs);
     let described = Described { attr: &node.attr, target: node.target.as_deref(), xattrs };
-    let whole = node.data.as_deref().map(Whole);
-    writer.member(path, described, whole.as_ref().map(|whole| whole as &dyn Contents).or(contents))
+    match &node.data {
+        Some(data) => writer.member(path, described, Some(&Whole(data))),
+        None => writer.member(path, described, contents),
+    }
 }
 
 /// A path for messages.

@@ -65,7 +65,7 @@ pub struct TarWriter<'a, W: Write> {
     buffer: Vec<u8>,
 }
 
-/// What a member is, without its contents.
+/// A member without its contents.
 #[derive(Clone, Copy)]
 pub(super) struct Described<'a> {
     pub(super) attr: &'a Metadata,
@@ -105,7 +105,10 @@ impl<W: Write> TarWriter<'_, W> {
         let contents = node.contents.as_deref().map(transfer::Stored::open).transpose();
         let contents = contents.map_err(|error| error.about(path))?;
         let described = Described { attr: &node.attr, target: node.target.as_deref(), xattrs: &node.xattrs };
-        self.member(path, described, contents.as_deref().map(|contents| contents as &dyn Contents))
+        match contents {
+            Some(contents) => self.member(path, described, Some(contents.as_ref())),
+            None => self.member(path, described, None),
+        }
     }
 
     /// Writes one more name of the file that was written at `first`.
@@ -219,8 +222,8 @@ impl<W: Write> TarWriter<'_, W> {
         self.zeros(size.map_or(0, |size| size.saturating_sub(end)))
     }
 
-    /// Writes the bytes from `at` to `end` of a file. What it lost since its size was read is zeros: the header is
-    /// written.
+    /// Writes the bytes from `at` to `end` of a file. Bytes that it lost since its size was read are zeros: its header
+    /// is written.
     fn part(&mut self, path: &Path, contents: &dyn Contents, mut at: u64, end: u64) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let most = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(PIECE_BYTES);

@@ -45,7 +45,7 @@ pub(crate) fn exercise(bytes: &[u8]) -> bool {
     streamed.is_ok()
 }
 
-/// What a tree is, in words; or the failure. With `writes`, the tree is written, too.
+/// Words for a whole tree; or the failure. With `writes`, the tree is written, too.
 fn read(input: Input, writes: bool) -> Result<String, String> {
     let mut tree = Tree::new(Time::default());
     read_into(&mut tree, input, &OPTIONS, &()).map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-/// What was read is written, read and written: both archives are the same.
+/// A tree that was read is written, read and written: both archives are the same.
 fn again(tree: &Tree) {
     // Zeros of a stream become holes, so that archives without holes would differ.
     let options = WriteOptions::default();

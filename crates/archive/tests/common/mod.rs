@@ -18,7 +18,8 @@ use transfer::{Tree, copy_data};
 use vfs::file_system::{NodeKind, Time};
 
 /// An access list of an owner, a user 69639, a group 69641 and a mask.
-pub(crate) const ACL: &[u8] = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x07\x10\x01\0\x04\0\x05\0\xff\xff\xff\xff\
+pub(crate) const ACL: &[u8] =
+    b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x07\x10\x01\0\x04\0\x05\0\xff\xff\xff\xff\
     \x08\0\x07\0\x09\x10\x01\0\x10\0\x07\0\xff\xff\xff\xff\x20\0\x00\0\xff\xff\xff\xff";
 
 pub(crate) fn has(program: &str) -> bool {
@@ -48,12 +49,12 @@ fn node(path: &Path, kind: FileType, major: u32, minor: u32) {
     rustix::fs::mknodat(CWD, path, kind, Mode::from(0o640), device).unwrap();
 }
 
-/// What a tree of everything may have.
+/// The extent of a tree of everything.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What every format keeps.
+    /// Only the things that every format keeps.
     Plain,
-    /// What only PAX keeps, too.
+    /// Things that only PAX keeps, too.
     Pax,
 }
 
@@ -79,7 +80,14 @@ pub(crate) fn everything(dir: &Path, extent: Extent) {
     holes.set_len(1 << 20).unwrap();
     holes.write_all_at(b"in the middle", 300_000).unwrap();
     holes.flush().unwrap();
-    rustix::fs::chownat(CWD, dir.join("a"), Some(rustix::fs::Uid::from_raw(1000)), Some(rustix::fs::Gid::from_raw(77)), AtFlags::empty()).unwrap();
+    rustix::fs::chownat(
+        CWD,
+        dir.join("a"),
+        Some(rustix::fs::Uid::from_raw(1000)),
+        Some(rustix::fs::Gid::from_raw(77)),
+        AtFlags::empty(),
+    )
+    .unwrap();
     if extent == Extent::Pax {
         pax_only(dir);
     }
@@ -186,6 +194,18 @@ pub(crate) fn contents(tree: &Tree, path: &Path) -> Vec<u8> {
     data
 }
 
+/// Attributes of a file of the host, in the order of their names.
+fn host_xattrs(path: &Path, kind: NodeKind) -> Vec<(Vec<u8>, Vec<u8>)> {
+    if kind == NodeKind::Symlink {
+        return Vec::new();
+    }
+    let value = |name: &OsString| xattr::get(path, name).unwrap().unwrap();
+    let names = xattr::list(path).unwrap();
+    let mut all: Vec<_> = names.map(|name| (name.as_bytes().to_vec(), value(&name))).collect();
+    all.sort();
+    all
+}
+
 /// Everything in which a tree differs from a directory. Times are compared to the second unless `exactly`.
 pub(crate) fn differences(dir: &Path, tree: &Tree, exactly: bool) -> Vec<String> {
     let mut found = Vec::new();
@@ -205,20 +225,40 @@ pub(crate) fn differences(dir: &Path, tree: &Tree, exactly: bool) -> Vec<String>
         let host_time = Time::new(host.mtime(), nsec(host.mtime_nsec()));
         let kind = NodeKind::from_mode(host.mode()).unwrap();
         let is_sized = matches!(kind, NodeKind::File | NodeKind::Symlink);
-        let host_xattrs: Vec<(Vec<u8>, Vec<u8>)> = if !exactly || kind == NodeKind::Symlink { Vec::new() } else {
-            let path = dir.join(&path);
-            let names = xattr::list(&path).unwrap();
-            let mut all: Vec<_> = names.map(|name| (name.as_bytes().to_vec(), xattr::get(&path, &name).unwrap().unwrap())).collect();
-            all.sort();
-            all
-        };
+        let host_xattrs = if exactly { host_xattrs(&dir.join(&path), kind) } else { Vec::new() };
         let rdev = if matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice) { host.rdev() } else { 0 };
-        let expected = format!("{:?}", (kind, host.mode() & 0o7777, host.uid(), host.gid(), host_time, rdev, host_xattrs, is_sized.then_some(host.size())));
-        let had = format!("{:?}", (attr.kind, attr.permissions, attr.uid, attr.gid, Time::new(attr.mtime.sec, if exactly { attr.mtime.nsec } else { 0 }), u64::from(attr.rdev), &node.xattrs, is_sized.then_some(attr.size)));
+        let expected = format!(
+            "{:?}",
+            (
+                kind,
+                host.mode() & 0o7777,
+                host.uid(),
+                host.gid(),
+                host_time,
+                rdev,
+                host_xattrs,
+                is_sized.then_some(host.size())
+            )
+        );
+        let had = format!(
+            "{:?}",
+            (
+                attr.kind,
+                attr.permissions,
+                attr.uid,
+                attr.gid,
+                Time::new(attr.mtime.sec, if exactly { attr.mtime.nsec } else { 0 }),
+                u64::from(attr.rdev),
+                &node.xattrs,
+                is_sized.then_some(attr.size)
+            )
+        );
         if had != expected {
             found.push(format!("{}: expected {expected}, found {had}", path.display()));
         }
-        if kind == NodeKind::Symlink && fs::read_link(dir.join(&path)).unwrap().into_os_string().into_vec() != *node.target.as_ref().unwrap() {
+        if kind == NodeKind::Symlink
+            && fs::read_link(dir.join(&path)).unwrap().into_os_string().into_vec() != *node.target.as_ref().unwrap()
+        {
             found.push(format!("{}: target", path.display()));
         }
         if kind == NodeKind::File && host.size() < 100 << 20 {

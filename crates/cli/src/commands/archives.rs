@@ -22,16 +22,16 @@ const STDOUT: &str = "-";
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct ArchiveOut {
-    /// Write what is in DEST, which is then a path in the image, as a tar archive to FILE; - for the standard output
+    /// Write what is in PATH as a tar archive to FILE instead of DEST; - for the standard output
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
-    /// With --tar: write the layer of a container image that makes DEST of PARENT, another directory or snapshot
+    /// With --tar: write the layer of a container image that makes PATH of PARENT, another directory or snapshot
     #[arg(long, value_name = "PARENT", requires = "tar")]
     oci_layer: Option<PathBuf>,
     /// With --tar: leave out the holes of files, as `tar --sparse`
     #[arg(long, requires = "tar")]
     sparse: bool,
-    /// Write names and attributes of what is in DEST as composefs-dump(5) to FILE
+    /// Write names and attributes of what is in PATH as composefs-dump(5) to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "tar")]
     composefs_dump: Option<PathBuf>,
 }

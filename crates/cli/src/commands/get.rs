@@ -55,11 +55,8 @@ use super::trust::{Trust, Withheld};
 pub(crate) struct Get {
     #[command(flatten)]
     image: ReadArgs,
-    /// Files and directories in the image; a path that ends in /. means its contents
-    #[arg(required_unless_present_any = ["tar", "composefs_dump"], value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// Destination on this machine: an existing directory, or a new name
-    dest: PathBuf,
+    #[command(flatten)]
+    ends: Ends,
     #[command(flatten)]
     archive: ArchiveOut,
     #[command(flatten)]
@@ -67,6 +64,35 @@ pub(crate) struct Get {
     /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
     #[arg(long)]
     json: bool,
+}
+
+/// What is copied, and where to.
+#[derive(Debug, Args)]
+#[group(skip)]
+struct Ends {
+    /// Files and directories in the image (a path that ends in /. means its contents), and the destination on this
+    /// machine: an existing directory, or a new name
+    #[arg(value_names = ["PATH", "DEST"])]
+    words: Vec<PathBuf>,
+}
+
+impl Ends {
+    /// What is copied, and where to.
+    fn both(&self) -> Result<(&[PathBuf], &Path)> {
+        match self.words.split_last() {
+            Some((dest, paths)) if !paths.is_empty() => Ok((paths, dest)),
+            _ => Err(Failure::usage("DEST is missing; --tar FILE writes an archive").into()),
+        }
+    }
+
+    /// The only word, where the other end is an option; the root if there is none.
+    fn only(&self, name: &str) -> Result<&Path> {
+        match self.words.as_slice() {
+            [] => Ok(Path::new("/")),
+            [word] => Ok(word),
+            words => Err(Failure::usage(format!("{name}: expected one, found {}", words.len())).into()),
+        }
+    }
 }
 
 /// How files are copied out of an image: options shared by `get` and similar commands.
@@ -146,10 +172,12 @@ impl Get {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
         if self.archive.is_wanted() {
-            return self.archive.write(&volume, &self.dest, &());
+            let path = self.ends.only("PATH")?;
+            return self.archive.write(&volume, path, &());
         }
+        let (paths, dest) = self.ends.both()?;
         let image = &self.image.image.image;
-        let copied = self.copy.run(&volume, (image, is_own), (&self.paths, &self.dest))?;
+        let copied = self.copy.run(&volume, (image, is_own), (paths, dest))?;
         if self.json && copied.result.is_ok() {
             out.json(&copied.report)?;
         }

@@ -17,6 +17,7 @@ use spinney::vfs::Volume;
 use super::archives;
 use super::dest::Dest;
 use super::emulation;
+use super::failure::Failure;
 use super::failures::Failures;
 use super::get::means_contents;
 use super::image::{ImageArgs, maker};
@@ -44,13 +45,12 @@ use super::tally::{Counted, Tally};
 pub(crate) struct Put {
     #[command(flatten)]
     image: ImageArgs,
-    /// Files and directories on this machine; a path that ends in /. means its contents
-    #[arg(required_unless_present = "tar", value_name = "SOURCE")]
-    sources: Vec<PathBuf>,
-    /// Destination in the image: an existing directory, or a new name
-    dest: PathBuf,
+    /// Files and directories on this machine (a path that ends in /. means its contents), and the destination in the
+    /// image: an existing directory, or a new name
+    #[arg(required = true, value_names = ["SOURCE", "DEST"])]
+    words: Vec<PathBuf>,
     /// Unpack FILE into the directory DEST: a tar or cpio archive, also compressed; - for the standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "sources")]
+    #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// Replace existing files
     #[arg(short, long)]
@@ -93,21 +93,23 @@ impl Put {
     /// # Errors
     /// The number of files that could not be copied, or the only failure; `failure::status_of` gives its status.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let (sources, dest) = self.ends()?;
         let volume = self.image.open_to_compress(self.compress.clone())?;
         let copy = self.copy()?;
         if let Some(file) = &self.tar {
-            return self.unpack(volume, &copy, file, out);
+            return self.unpack((volume, dest), &copy, file, out);
         }
         let (progress, failures) = (Arc::new(Progress::default()), Failures::default());
         let bar = Bar::new(&progress, !self.quiet);
         if bar.is_shown() {
-            for source in &self.sources {
+            for source in sources {
                 progress.add_total(measure_host(source, &copy.options)?.bytes);
             }
         }
         let tally = Tally { failures: Some(&failures), ..Tally::new(&progress, Counted::Tried) };
-        let copied = Dest::find(&volume, &self.dest, self.sources.len())
-            .and_then(|dest| copy.run(&volume, &self.sources, Target { path: &self.dest, dest }, &tally))
+        let path = dest;
+        let copied = Dest::find(&volume, path, sources.len())
+            .and_then(|dest| copy.run(&volume, sources, Target { path, dest }, &tally))
             .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
         // Files copied before a failure are kept.
         let closed = volume.close();
@@ -122,14 +124,24 @@ impl Put {
         failures.tell(entries, "copied")
     }
 
+    /// What is copied, which is nothing where an archive is unpacked, and where to.
+    fn ends(&self) -> Result<(&[PathBuf], &Path)> {
+        match (self.words.split_last(), &self.tar) {
+            (Some((dest, [])), Some(_)) => Ok((&[], dest)),
+            (Some(_), Some(_)) => Err(Failure::usage("--tar: there is no SOURCE beside the archive").into()),
+            (Some((dest, sources)), None) if !sources.is_empty() => Ok((sources, dest)),
+            _ => Err(Failure::usage("DEST is missing").into()),
+        }
+    }
+
     /// Unpacks an archive.
-    fn unpack(&self, volume: Volume, copy: &CopyIn, file: &Path, out: &mut Output) -> Result<()> {
+    fn unpack(&self, (volume, dest): (Volume, &Path), copy: &CopyIn, file: &Path, out: &mut Output) -> Result<()> {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         let tally = Tally::new(&progress, Counted::Tried);
         let contents = archives::read(file, &tally)?;
-        volume.create_dir_all(&self.dest)?;
-        let sink = VolumeSink::new(&volume, &self.dest, copy.volume);
+        volume.create_dir_all(dest)?;
+        let sink = VolumeSink::new(&volume, dest, copy.volume);
         let copied = contents.copy(&sink, &copy.options, &tally);
         // Files copied before a failure are kept.
         let closed = volume.close();
