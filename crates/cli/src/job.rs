@@ -1,5 +1,5 @@
-//! One run of `mkfs`: the target, the contents that are copied into it, and the clock and UUIDs of an image that is to
-//! be the same each time. `mkfs` of btrfs and of f2fs make their file systems with it.
+//! Holds one run of `mkfs`: the target, the contents that are copied into it, and the clock and UUIDs of an image that is
+//! to be the same each time. `mkfs` of btrfs and of f2fs make their file systems with it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::target::{Common, Target};
 
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
-/// Says when an image is made that is to be the same each time: <https://reproducible-builds.org/specs/source-date-epoch>
+/// The time of an image that is to be the same each time: <https://reproducible-builds.org/specs/source-date-epoch>
 const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 
-/// What is made, on what, and of what.
+/// A file system that is to be made.
 pub(crate) struct Job<'a> {
     pub(crate) common: &'a Common,
     pub(crate) target: Target,
@@ -74,7 +74,7 @@ impl<'a> Job<'a> {
 
     /// How contents are copied. Where the image is to be the same each time, one thread makes all names, since their
     /// order decides where they lie; the workers of the volume may be many.
-    fn transfer_options(&self) -> Options {
+    pub(crate) fn transfer_options(&self) -> Options {
         let latest = self.reproducible.map(|reproducible| reproducible.now);
         let thread_count = match latest {
             Some(_) => 1,

@@ -19,8 +19,8 @@ use crate::{btrfs, f2fs};
 /// Without --size, a new image is as large as needed, and a file or device keeps its size; an empty
 /// f2fs needs it for a new file. The defaults are those of mkfs.btrfs 6.19 and mkfs.f2fs 1.15.
 ///
-/// With SOURCE_DATE_EPOCH and -U, or with --deterministic, the same contents make the same image, byte for byte: no file
-/// is newer than SOURCE_DATE_EPOCH, and all other UUIDs follow from -U.
+/// With SOURCE_DATE_EPOCH and -U, or with --deterministic, the same contents make the same image, byte for byte: no
+/// file is newer than SOURCE_DATE_EPOCH, and all other UUIDs follow from -U.
 ///
 /// Owners: a manifest wins over --owner, --all-root and the maps, these over archives and the state of fakeroot, and
 /// those over the files of this machine.

@@ -187,8 +187,8 @@ impl Target {
         rustix::fs::stat(self.file()).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
-    /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table of
-    /// partitions counts.
+    /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table
+    /// of partitions counts.
     fn refuse_occupied(&self, only_known: bool) -> Result<()> {
         if self.is_new {
             return Ok(());

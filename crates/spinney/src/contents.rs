@@ -1,9 +1,9 @@
-//! The contents of a new image, from one source or several: directories, archives, container images, other images; and
-//! the owners and manifests that change them. `mkfs` and `build` of the program fill images with it.
+//! Reads the contents of a new image from one source or several: directories, archives, container images, other images;
+//! and applies the owners and manifests that change them. `mkfs` and `put` of the program fill images with it.
 //!
-//! One directory without rules is read while it is copied. Everything else becomes a [`Tree`] first, whose contents stay
-//! where they are. The order of precedence: a manifest wins over the rules for owners, these over what an archive or the
-//! state of fakeroot says, and that over the host.
+//! One directory without rules is read while it is copied. Everything else becomes a [`Tree`] first, whose contents
+//! stay where they are. The order of precedence: a manifest wins over the rules for owners, these over an archive or
+//! the state of fakeroot, and that over the host.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File as HostFile;
@@ -23,10 +23,11 @@ use transfer::{
     Transfer, Tree, VolumeSink, VolumeSource, measure,
 };
 use vfs::file_system::Time;
-use vfs::{Blame, Errno, Error, File, Result};
+use vfs::{File, Result};
 
 use crate::formats::recognise_bytes;
 use crate::open::open;
+use crate::source_errors::{of_archive, of_host, of_layers};
 use crate::{Volume, VolumeOptions};
 
 /// Bytes at the begin of a file in which a file system is recognised.
@@ -109,6 +110,20 @@ impl Contents {
         Ok(Self::Tree(tree))
     }
 
+    /// Opens the only source, which has to be a container image, to have its layers one by one.
+    ///
+    /// # Errors
+    /// `EINVAL` for several sources and for another kind; those of the image.
+    pub fn open_layers(sources: &[OsString], options: &ContentsOptions, watch: &dyn Observer) -> Result<Image> {
+        let [source] = sources else { return Err(of_layers(not_layers("one source", sources.len().to_string()))) };
+        let Kind::Container(place) = kind(source)? else {
+            return Err(of_layers(not_layers("a container image", source.display().to_string())));
+        };
+        let read = ReadOptions { max_bytes: options.max_bytes, ..ReadOptions::default() };
+        let how = ImageOptions { platform: options.platform.clone(), read };
+        Image::open(&place, &how, watch).map_err(of_layers)
+    }
+
     /// Counts the contents.
     ///
     /// # Errors
@@ -189,6 +204,10 @@ impl ContentsOptions {
     }
 }
 
+fn not_layers(expected: &str, found: String) -> layers::Error {
+    layers::Error::Rule { what: "layers", expected: expected.to_owned(), found }
+}
+
 /// True for a dump of composefs, whose lines begin with a path, a size and a mode in octal; a line of mtree has keywords
 /// with `=`.
 fn is_dump(head: &[u8]) -> bool {
@@ -203,7 +222,7 @@ fn state_of_fakeroot(path: &Path) -> Result<FakerootState> {
     FakerootState::read(input, &path.display().to_string()).map_err(of_layers)
 }
 
-/// What the text names.
+/// The kind of source that a text names.
 fn kind(source: &OsStr) -> Result<Kind> {
     let bytes = source.as_bytes();
     if bytes == b"-" {
@@ -250,35 +269,4 @@ impl Stored for InVolume {
     fn open(&self) -> TransferResult<Box<dyn FileContents + Send + Sync>> {
         Ok(Box::new(File::open(&self.volume, &self.path).map_err(|error| error.at(&self.path))?))
     }
-}
-
-fn of_host(path: &Path, error: std::io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(Errno::EIO, Errno);
-    Error::new(errno, Blame::Device, error).at(path)
-}
-
-fn of_archive(source: &OsStr, error: archive::Error) -> Error {
-    let (errno, blame) = match &error {
-        archive::Error::Transfer(cause) if cause.is_cancelled() => (Errno::ECANCELED, Blame::Caller),
-        archive::Error::Read { .. } | archive::Error::Spool(_) | archive::Error::Write(_) => {
-            (Errno::EIO, Blame::Device)
-        }
-        archive::Error::Unsupported { .. } => (Errno::EOPNOTSUPP, Blame::Program),
-        archive::Error::TooLarge { .. } | archive::Error::TooManyNames { .. } => (Errno::E2BIG, Blame::Caller),
-        _ => (Errno::EIO, Blame::Image),
-    };
-    Error::new(errno, blame, error).at(source)
-}
-
-fn of_layers(error: layers::Error) -> Error {
-    let (errno, blame) = match &error {
-        layers::Error::Transfer(cause) if cause.is_cancelled() => (Errno::ECANCELED, Blame::Caller),
-        layers::Error::Host { cause, .. } => (cause.raw_os_error().map_or(Errno::EIO, Errno), Blame::Device),
-        layers::Error::Rule { .. } | layers::Error::Unmapped { .. } | layers::Error::Choice { .. } => {
-            (Errno::EINVAL, Blame::Caller)
-        }
-        layers::Error::Unsupported { .. } => (Errno::EOPNOTSUPP, Blame::Program),
-        _ => (Errno::EIO, Blame::Image),
-    };
-    Error::new(errno, blame, error)
 }

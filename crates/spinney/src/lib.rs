@@ -171,6 +171,7 @@ mod option_list;
 mod progress;
 mod repair;
 mod reproducible;
+mod source_errors;
 mod volume;
 
 /// The kernel's permission rules over any [`FileSystem`].

@@ -102,7 +102,12 @@ impl Rules {
         }
     }
 
-    /// Changes owner, permissions and attributes of a node to those that the copy gets.
+    /// Changes owner, permissions, times and attributes of a node to those that its copy gets.
+    pub fn change(&self, node: &mut KnownNode) {
+        self.apply(node);
+    }
+
+    /// As [`Rules::change`]; returns what was taken.
     pub(crate) fn apply(&self, node: &mut KnownNode) -> Taken {
         let found = &mut node.attr;
         let owner = self.owner.unwrap_or((found.uid, found.gid));

@@ -240,16 +240,16 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether new files and directories inherit `NODATASUM`, too, from their directory; `NODATACOW` they always do. The
-    /// kernel does not, `mkfs.btrfs --inode-flags` does.
+    /// Whether new files and directories inherit `NODATASUM`, too, from their directory; `NODATACOW` they always do.
+    /// The kernel does not, `mkfs.btrfs --inode-flags` does.
     #[must_use]
     pub fn inherits_data_flags(mut self, on: bool) -> Self {
         self.inherits_data_flags = on;
         self
     }
 
-    /// Whether the same calls, by one thread and with the same [`VolumeOptions::env`], give the same image byte for byte,
-    /// however many workers compress and make checksums: no background thread writes data back then.
+    /// Whether the same calls, by one thread and with the same [`VolumeOptions::env`], give the same image byte for
+    /// byte, however many workers compress and make checksums: no background thread writes data back then.
     #[must_use]
     pub fn reproducible(mut self, on: bool) -> Self {
         self.is_reproducible = on;

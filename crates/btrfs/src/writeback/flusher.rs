@@ -4,8 +4,8 @@
 //! the thread: 4 KiB writes at random places by two and four threads reached 0.8 of the rate without it. There they
 //! write back themselves.) It also writes a transaction that a snapshot left settled.
 //!
-//! A volume whose store has no worker threads has no flusher: each caller does its own work. A reproducible one has none
-//! either, since it would write at moments that no caller decides. Data that the flusher
+//! A volume whose store has no worker threads has no flusher: each caller does its own work. A reproducible one has
+//! none either, since it would write at moments that no caller decides. Data that the flusher
 //! fails to write stays dirty, and it stops until a writer, which then writes back itself and gets the error, has
 //! succeeded.
 

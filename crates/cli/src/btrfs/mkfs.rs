@@ -1,18 +1,21 @@
 //! `spinney mkfs -t btrfs` makes a btrfs file system, empty or with the contents of a directory. Called by
 //! `crate::mkfs`, as an implementation of `make::Make`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use spinney::blockdev::Device;
 use spinney::blockdev::backends::MemoryDevice;
 use spinney::btrfs::disk::Uuid;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::import_layers;
 use spinney::btrfs::store::MakeOptions;
 use spinney::btrfs::{Compression, Volume, VolumeInfo, VolumeOptions, checksum, compression};
 use spinney::codec::ChecksumType;
+use spinney::vfs::SnapshotMode;
 use spinney::{Blame, Contents};
 
 use super::features;
@@ -58,12 +61,22 @@ pub(crate) struct Own {
     mixed: bool,
     /// Make the directory PATH of the contents a subvolume: read-only with `ro:`, mounted by default with `default:` or
     /// `default-ro:`; `./` before PATH keeps a colon in it. May be given several times
-    #[arg(short = 'u', long, value_name = "[KIND:]PATH", value_parser = OsStringValueParser::new().try_map(subvolume), requires = "rootdir")]
+    #[arg(short = 'u', long, value_name = "[KIND:]PATH", value_parser = subvolume_parser(), requires = "rootdir")]
     subvol: Vec<Subvolume>,
     /// Store the file PATH of the contents, or what is in the directory PATH, without copy on write (nodatacow) or
     /// without checksums (nodatasum). May be given several times
-    #[arg(long, value_name = "FLAG,..:PATH", value_parser = OsStringValueParser::new().try_map(flagged), requires = "rootdir")]
+    #[arg(long, value_name = "FLAG,..:PATH", value_parser = flags_parser(), requires = "rootdir")]
     inode_flags: Vec<Flagged>,
+    /// Layers of a container image: `flat` applies them all; `subvol` makes each a read-only snapshot of the one below it,
+    /// /layers/1 and so on, and of the last one the writable snapshot /root, which is mounted by default
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "flat",
+        hide_default_value = true,
+        conflicts_with_all = ["subvol", "inode_flags", "manifest", "map_users", "map_groups"]
+    )]
+    layers: Layers,
     /// UUID of the device, instead of a random one
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     device_uuid: Option<[u8; 16]>,
@@ -80,6 +93,13 @@ pub(crate) struct Own {
 enum Profile {
     Single,
     Dup,
+}
+
+/// Whether the layers of a container image stay apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layers {
+    Flat,
+    Subvol,
 }
 
 /// A new file system, and the device it is on.
@@ -106,6 +126,7 @@ impl Make for Own {
             (self.shrink, "--shrink"),
             (!self.subvol.is_empty(), "--subvol"),
             (!self.inode_flags.is_empty(), "--inode-flags"),
+            (self.layers == Layers::Subvol, "--layers"),
             (self.device_uuid.is_some(), "--device-uuid"),
             (self.sectorsize.is_some(), "--sectorsize"),
         ];
@@ -218,14 +239,30 @@ impl Making<'_> {
         bytes_total: u64,
     ) -> Result<Made> {
         let made = self::make(&self.job.target, make, size, self.volume_options())?;
-        with_source!(contents, source => options.begin(&made.volume, source))?;
-        self.job.copy_in(made.volume.by_paths(), bytes_total)?;
-        with_source!(contents, source => options.finish(&made.volume, source))?;
+        if self.own.layers == Layers::Subvol {
+            self.fill_layers(&made.volume)?;
+        } else {
+            with_source!(contents, source => options.begin(&made.volume, source))?;
+            self.job.copy_in(made.volume.by_paths(), bytes_total)?;
+            with_source!(contents, source => options.finish(&made.volume, source))?;
+        }
         made.volume.sync()?;
         if self.own.shrink {
             made.volume.by_paths().resize(spinney::vfs::Size::Least)?;
         }
         Ok(made)
+    }
+}
+
+impl Making<'_> {
+    /// Makes a subvolume of each layer, and one that a container can write to.
+    fn fill_layers(&self, volume: &Volume) -> Result<()> {
+        let sources = &self.job.common.contents;
+        let image = Contents::open_layers(&sources.sources, &sources.options()?, &())?;
+        let rules = self.job.transfer_options().rules;
+        let last = import_layers(volume, Path::new("/layers"), &image, &rules, &())?;
+        volume.by_paths().snapshot(last, "/root", SnapshotMode::ReadWrite)?;
+        Ok(volume.set_default_subvolume("/root")?)
     }
 }
 
@@ -263,12 +300,12 @@ fn make(target: &Target, make: &MakeOptions, size: u64, options: VolumeOptions) 
     Ok(Made { volume, device })
 }
 
-fn subvolume(text: std::ffi::OsString) -> Result<Subvolume, String> {
-    parse_subvolume(&text)
+fn subvolume_parser() -> impl TypedValueParser<Value = Subvolume> {
+    OsStringValueParser::new().try_map(|text| parse_subvolume(&text))
 }
 
-fn flagged(text: std::ffi::OsString) -> Result<Flagged, String> {
-    parse_flagged(&text)
+fn flags_parser() -> impl TypedValueParser<Value = Flagged> {
+    OsStringValueParser::new().try_map(|text| parse_flagged(&text))
 }
 
 fn is_no_space(error: &spinney::Error) -> bool {

@@ -1,5 +1,6 @@
-//! The options of `mkfs` that say something of a path of the contents: `--subvol` and `--inode-flags`, with the meanings
-//! that `mkfs.btrfs` 6.19 gives them. `btrfs::mkfs` makes the directories before it copies, and completes them after.
+//! Applies the options of `mkfs` that say something of a path of the contents: `--subvol` and `--inode-flags`, with the
+//! meanings that `mkfs.btrfs` 6.19 gives them. `btrfs::mkfs` makes the directories before it copies, and completes them
+//! after.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -82,7 +83,7 @@ fn within(path: &[u8]) -> Result<PathBuf, String> {
     }
 }
 
-/// What the options say, checked against the contents.
+/// The options of one run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PathOptions {
     subvolumes: Vec<Subvolume>,

@@ -1,5 +1,5 @@
-//! Prints what `mkfs.btrfs` 6.19 prints when it has made a file system, for programs that read it. `btrfs::mkfs` calls it
-//! when this program is called by that name.
+//! Prints the report of `mkfs.btrfs` 6.19 about a file system that was made, for programs that read it. `btrfs::mkfs`
+//! calls it when this program is called by that name.
 
 use std::io::Write as _;
 

@@ -1,5 +1,6 @@
-//! Archives instead of files of this machine: `get --tar` writes a directory of an image as one, as a layer of a container
-//! image, or as a dump of composefs; `put --tar` unpacks one into an image. `get` and `put` call it.
+//! Reads and writes archives in place of files of this machine: `get --tar` writes a directory of an image as one, as a
+//! layer of a container image, or as a dump of composefs; `put --tar` unpacks one into an image. `get` and `put` call
+//! it.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -66,7 +66,7 @@ pub(crate) struct Get {
     json: bool,
 }
 
-/// What is copied, and where to.
+/// The ends of a copy.
 #[derive(Debug, Args)]
 #[group(skip)]
 struct Ends {
@@ -77,7 +77,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// What is copied, and where to.
+    /// The sources and the destination.
     fn both(&self) -> Result<(&[PathBuf], &Path)> {
         match self.words.split_last() {
             Some((dest, paths)) if !paths.is_empty() => Ok((paths, dest)),

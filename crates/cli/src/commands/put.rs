@@ -124,7 +124,7 @@ impl Put {
         failures.tell(entries, "copied")
     }
 
-    /// What is copied, which is nothing where an archive is unpacked, and where to.
+    /// The sources, of which an archive has none, and the destination.
     fn ends(&self) -> Result<(&[PathBuf], &Path)> {
         match (self.words.split_last(), &self.tar) {
             (Some((dest, [])), Some(_)) => Ok((&[], dest)),

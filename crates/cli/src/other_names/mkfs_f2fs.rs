@@ -1,5 +1,5 @@
-//! Rewrites the command lines of `mkfs.f2fs` and `sload.f2fs` 1.15 into those of `spinney mkfs` and `spinney put`. Options
-//! that have no counterpart are refused by name.
+//! Rewrites the command lines of `mkfs.f2fs` and `sload.f2fs` 1.15 into those of `spinney mkfs` and `spinney put`, for
+//! `rewrite` of the folder. Options that have no counterpart are refused by name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,7 @@ pub(super) const SLOAD_NAME: &str = "sload.f2fs";
 /// `mkfs.f2fs` takes a size in sectors of this many bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// What an option becomes.
+/// The counterpart of an option.
 #[derive(Clone, Copy)]
 enum Becomes {
     /// This option, with the value if it has one.

@@ -1,6 +1,5 @@
-//! The names of other programs by which this one can be called: a link `mkfs.btrfs` to it takes the options of
-//! `mkfs.btrfs` 6.19, and so do `mkfs.f2fs` and `sload.f2fs` with theirs. Callers such as systemd-repart, mkosi, osbuild
-//! and genimage need no change then.
+//! Makes this program answer to the names of others: a link `mkfs.btrfs` to it takes the options of `mkfs.btrfs` 6.19, and
+//! so do `mkfs.f2fs` and `sload.f2fs` with theirs. systemd-repart, mkosi, osbuild and genimage need no change then.
 //!
 //! Each rewrites its command line into one of `spinney`, which `run` in `lib` parses: [`rewrite`] says with
 //! [`Rewritten`] how messages and the exit status have to look. An option that the other program has and Spinney does
@@ -21,7 +20,7 @@ pub(crate) use mkfs_btrfs::PROGS_VERSION;
 const NAMES: &[(&str, &str)] =
     &[(mkfs_btrfs::NAME, "mkfs -t btrfs"), (mkfs_f2fs::MKFS_NAME, "mkfs -t f2fs"), (mkfs_f2fs::SLOAD_NAME, "put")];
 
-/// What a command line of another program means.
+/// The meaning of a command line of another program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rewritten {
     /// The command line of `spinney`.

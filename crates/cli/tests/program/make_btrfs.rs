@@ -1,4 +1,5 @@
-//! `mkfs` of btrfs with contents: the same bytes each time, subvolumes and flags of paths, and the names of other programs.
+//! `mkfs` of btrfs with contents: the same bytes each time, subvolumes and flags of paths, and the names of other
+//! programs.
 
 use std::fs;
 use std::path::Path;

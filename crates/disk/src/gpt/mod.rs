@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //! * A [`Table`] that was read or that [`Table::check`] accepts has partitions inside its usable sectors that do not
-//!   overlap. One that is written has identifiers that exist once; one that is read may have others, as copied disks do.
+//!   overlap. One that is written has identifiers that exist once; one that is read may have others, as copied disks
+//!   do.
 //! * Both copies say the same; the one at the end of the disk is used where the first is damaged.
 //!
 //! Failure: [`Error::Table`](crate::Error::Table) names the field, its place, what was expected and found. Callers:

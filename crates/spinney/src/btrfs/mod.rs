@@ -7,6 +7,7 @@
 //! address space, the store of trees, the items on disk.
 
 mod format;
+mod layers;
 mod operations;
 mod options;
 mod repair_plan;
@@ -14,6 +15,7 @@ mod salvage;
 
 pub(crate) use format::Btrfs;
 pub use format::{SHRINKS, check_options, checksum, report_of};
+pub use layers::import_layers;
 pub use operations::{Sending, back_up, balance, receive, restore, resume_balance, scrub, send, verify_restored};
 pub use options::{compression, open_with, subvolume_id};
 

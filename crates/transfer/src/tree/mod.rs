@@ -1,4 +1,4 @@
-//! A tree of nodes in memory, whose contents lie elsewhere: what an image is built from when its source is no single
+//! Keeps a tree of nodes in memory, whose contents lie elsewhere: an image is built from it when its source is no single
 //! directory. Archives, layers and manifests fill it by paths; `source` copies from it, in the order of names.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! * Node 0 is the root, a directory. Every node that has a name is reached by exactly one path, a hard link by one more
-//!   each; `nlink` of a file counts them.
-//! * A path never leads above the root: `..` there is the root, as in `chroot(2)`. Symbolic links on the way to the last
-//!   name are followed within the tree, as when an archive is unpacked below a root directory.
+//! * Node 0 is the root, a directory. Every node that has a name is reached by exactly one path, a hard link by one
+//!   more each; `nlink` of a file counts them.
+//! * A path never leads above the root: `..` there is the root, as in `chroot(2)`. Symbolic links on the way to the
+//!   last name are followed within the tree, as when an archive is unpacked below a root directory.
 //! * A name is plain: not empty, no `.`, no `..`, no slash and no NUL.
 //!
 //! Failure: [`Cause::Tree`] names the path. Memory is a few hundred bytes for each node, and [`Tree`] refuses more than
@@ -57,7 +57,7 @@ pub trait Stored: Send + Sync {
     fn open(&self) -> Result<Box<dyn Contents + Send + Sync>>;
 }
 
-/// What a node is: its attributes, and where its contents are.
+/// A node: its attributes, and where its contents are.
 #[derive(Clone)]
 pub struct NewNode {
     /// Kind, owner, permissions, times, device number and size. `ino`, `nlink` and `home` are set by the tree.
@@ -166,7 +166,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// What a node is.
+    /// The attributes of a node, and where its contents are.
     #[must_use]
     pub fn node(&self, number: NodeNumber) -> &NewNode {
         &self.at(number).node

@@ -130,7 +130,7 @@ fn split(path: &Path) -> Result<Option<(VecDeque<OsString>, OsString)>> {
 #[derive(Debug)]
 pub struct Walk<'a> {
     tree: &'a Tree,
-    /// What is still to come, the next one last.
+    /// Nodes that are still to come, the next one last.
     waiting: Vec<(PathBuf, NodeNumber)>,
 }
 

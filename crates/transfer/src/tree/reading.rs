@@ -14,8 +14,8 @@ use crate::rules::{FileId, file_id};
 use crate::source::{Found, Source};
 
 impl Tree {
-    /// Puts everything below the root of `source` into the tree, over what is there, with hard links. `stored` says where
-    /// the contents of the file at a path of the source are.
+    /// Puts everything below the root of `source` into the tree, over what is there, with hard links. `stored` says
+    /// where the contents of the file at a path of the source are.
     ///
     /// # Errors
     /// Those of the source, of [`Tree::put`] and of [`Observer::check`].

@@ -15,6 +15,7 @@ use crate::source::{Found, Name, Source};
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The contents of a file of a tree, opened.
+#[derive(Default)]
 pub struct TreeContents(Option<Box<dyn Contents + Send + Sync>>);
 
 impl Contents for TreeContents {

@@ -7,13 +7,16 @@ use proc_macro2::{TokenStream, TokenTree};
 /// Crates that serve every file system and so may not name one.
 const NEUTRAL_CRATES: &[&str] = &[
     "access",
+    "archive",
     "blockdev",
     "checking",
     "codec",
     "cli/src/commands",
+    "disk",
     "formats",
     "fuse",
     "host",
+    "layers",
     "remote",
     "transfer",
     "vfs",
