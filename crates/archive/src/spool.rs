@@ -1,5 +1,6 @@
-//! Keeps contents of members in one temporary file without a name, because a stream can be read once only. Blocks of
-//! zeros are not written: they become holes. `bytes` fills it.
+//! Keeps contents of members in one temporary file without a name, because a stream can be read once only. Zeros take no
+//! space there, but stay data of their member, as they are where contents are read from the archive itself. `bytes`
+//! fills it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::stored::Run;
 
-/// Blocks of this size, in bytes, that have only zeros become holes.
-const HOLE_BYTES: usize = 4096;
+/// Blocks of so many bytes that have only zeros are not written.
+const HOLE_BYTES: usize = 64 << 10;
 
 /// The temporary file.
 #[derive(Debug)]
@@ -38,30 +39,36 @@ impl Spool {
         self.file.clone()
     }
 
-    /// Appends `part` to contents. Parts whose lengths are multiples of 4096, but for the last one, get all holes.
+    /// Appends `part` to contents.
     pub(crate) fn keep(&mut self, keeping: &mut Keeping, part: &[u8]) -> Result<()> {
-        let mut data = Vec::new();
+        let len = u64::try_from(part.len()).unwrap_or(u64::MAX);
+        if len == 0 {
+            return Ok(());
+        }
+        let (at, position) = (keeping.size, self.end);
+        match keeping.runs.last_mut() {
+            Some(last) if last.end() == at && last.position.saturating_add(last.len) == position => {
+                last.len = last.len.saturating_add(len);
+            }
+            _ => keeping.runs.push(Run { at, len, position }),
+        }
+        keeping.size = at.saturating_add(len);
+        self.end = position.saturating_add(len);
+        self.write(part, position)
+    }
+
+    /// Writes what is not zero; the rest stays a hole of the temporary file.
+    fn write(&mut self, part: &[u8], position: u64) -> Result<()> {
+        let file = self.open()?;
+        let mut at = position;
         for block in part.chunks(HOLE_BYTES) {
-            let len = u64::try_from(block.len()).unwrap_or(u64::MAX);
-            let at = keeping.size;
-            keeping.size = at.saturating_add(len);
-            if block.len() == HOLE_BYTES && block.iter().all(|byte| *byte == 0) {
-                continue;
+            if block.iter().any(|byte| *byte != 0) {
+                file.write_all_at(block, at).map_err(Error::Spool)?;
             }
-            let position = self.end.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-            data.extend_from_slice(block);
-            match keeping.runs.last_mut() {
-                Some(last) if last.end() == at && last.position.saturating_add(last.len) == position => {
-                    last.len = last.len.saturating_add(len);
-                }
-                _ => keeping.runs.push(Run { at, len, position }),
-            }
+            at = at.saturating_add(u64::try_from(block.len()).unwrap_or(u64::MAX));
         }
-        if !data.is_empty() {
-            self.open()?.write_all_at(&data, self.end).map_err(Error::Spool)?;
-            self.end = self.end.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-        }
-        Ok(())
+        let ends_in_hole = part.last().is_some_and(|byte| *byte == 0);
+        if ends_in_hole { file.set_len(self.end).map_err(Error::Spool) } else { Ok(()) }
     }
 
     /// The file, made when it is needed first.

@@ -52,6 +52,7 @@ mod rescue_damaged;
 mod scrub;
 mod send;
 mod sizes;
+mod sources;
 mod subvolumes;
 mod trim;
 mod trust;
