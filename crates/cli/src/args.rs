@@ -83,7 +83,7 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Mkfs(mkfs::Mkfs),
+    Mkfs(Box<mkfs::Mkfs>),
     Build(crate::build::Build),
     Convert(crate::convert::Convert),
     InstallLinks(crate::other_names::InstallLinks),

@@ -22,7 +22,8 @@ use spinney::transfer::{Contents as _, copy_data};
 
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
-use crate::delivery::{Delivery, Draft};
+use crate::commands::unnamed::Unnamed;
+use crate::delivery::Delivery;
 use crate::mkfs::Mkfs;
 
 /// Bytes that are copied at once.
@@ -88,7 +89,7 @@ struct Line {
 }
 
 /// File systems that were made to know their sizes, by the number of their partition.
-type Made = HashMap<u32, Draft>;
+type Made = HashMap<u32, Unnamed>;
 
 impl Build {
     /// Runs the command.
@@ -110,12 +111,15 @@ impl Build {
             }
         };
         let mut made = Made::new();
-        let layout = plan(&spec, |partition| self.least(&spec, partition, &mut made))?;
+        let mut layout = plan(&spec, |partition| self.least(&spec, partition, &mut made))?;
         if !self.check {
             let disk = delivery.draft()?;
             self.write(&spec, &layout, &disk, &made)?;
             let compression = spec.output.as_ref().map_or_else(Default::default, |output| output.compression);
             delivery.deliver(&disk, &Options { compression, ..Options::default() })?;
+        }
+        if let (Some(file), Some(output)) = (&self.output, &mut layout.output) {
+            (output.file, output.form) = (file.clone(), delivery.form);
         }
         match (self.json, self.quiet || self.output.as_ref().is_some_and(|path| path.as_os_str() == "-")) {
             (true, _) => out.json(&layout),
@@ -129,14 +133,14 @@ impl Build {
         let Contents::FileSystem(system) = &partition.contents else {
             return Ok(partition.file_bytes()?.unwrap_or_default());
         };
-        let draft = Draft::beside(&std::env::temp_dir().join("draft"))?;
+        let draft = Unnamed::beside(&std::env::temp_dir().join("draft"))?;
         self.make(spec, system, None, &draft.path().into_os_string())?;
         let bytes = draft.file().metadata()?.len();
         made.insert(partition.number, draft);
         Ok(bytes)
     }
 
-    fn write(&self, spec: &Spec, layout: &Layout, disk: &Draft, made: &Made) -> Result<()> {
+    fn write(&self, spec: &Spec, layout: &Layout, disk: &Unnamed, made: &Made) -> Result<()> {
         let mut file = disk.file();
         file.set_len(layout.disk_bytes)?;
         for placed in &layout.partitions {
@@ -150,7 +154,7 @@ impl Build {
         Ok(())
     }
 
-    fn fill(&self, spec: &Spec, placed: &Placed, disk: &Draft, made: &Made) -> Result<()> {
+    fn fill(&self, spec: &Spec, placed: &Placed, disk: &Unnamed, made: &Made) -> Result<()> {
         let at = placed.start_bytes;
         match &placed.contents {
             Contents::Empty => Ok(()),

@@ -4,15 +4,14 @@
 
 use std::fs::File;
 use std::io::{IsTerminal as _, stdout};
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::{AtFlags, CWD};
+use spinney::blockdev::Locator;
 use spinney::disk::containers::{self, Form, Options, Output};
-use spinney::transfer::path_of;
 
 use crate::commands::failure::Failure;
+use crate::commands::unnamed::{self, Unnamed};
 
 /// Means the standard output.
 const STDOUT: &str = "-";
@@ -25,12 +24,6 @@ pub(crate) struct Delivery {
     pub(crate) form: Form,
     /// An existing file is replaced.
     replaces: bool,
-}
-
-/// An image that is being made.
-#[derive(Debug)]
-pub(crate) struct Draft {
-    file: File,
 }
 
 impl Delivery {
@@ -59,31 +52,33 @@ impl Delivery {
         }
     }
 
-    /// True for a target that `mkfs` has to deliver to, since it cannot be made in place.
-    pub(crate) fn is_needed(path: &Path) -> bool {
-        path == STDOUT || (Form::of_name(path) != Form::Raw && !path.exists())
+    /// True for a target that `mkfs` has to deliver to, since it cannot be made in place; `is_bare` for a format that
+    /// would look whole before it has its contents.
+    pub(crate) fn is_needed(path: &Path, is_bare: bool) -> bool {
+        let is_whole_file = Locator::parse(path).is_ok_and(|place| place.path() == Some(path));
+        let has_form = is_whole_file && Form::of_name(path) != Form::Raw;
+        path == STDOUT
+            || (is_whole_file && is_bare && !path.exists())
+            || (has_form && (!path.exists() || path.is_file()))
     }
 
     /// A file without a name beside the target, of 0 bytes.
     ///
     /// # Errors
     /// Those of the host.
-    pub(crate) fn draft(&self) -> Result<Draft> {
-        let beside = self.path.clone().unwrap_or_else(|| std::env::temp_dir().join(STDOUT));
-        Draft::beside(&beside)
+    pub(crate) fn draft(&self) -> Result<Unnamed> {
+        Unnamed::beside(&self.path.clone().unwrap_or_else(|| std::env::temp_dir().join(STDOUT)))
     }
 
     /// Delivers the finished image, whose length is the file's.
     ///
     /// # Errors
     /// Those of the host and of the form; `Refused` if the name was taken meanwhile.
-    pub(crate) fn deliver(&self, draft: &Draft, options: &Options<'_>) -> Result<()> {
-        let Some(path) = self.path.as_ref().filter(|_| self.form == Form::Raw) else {
-            return self.deliver_from(&draft.file, draft.file.metadata()?.len(), options);
-        };
-        let named = || path.display().to_string();
-        draft.file.sync_all().with_context(named)?;
-        self.name(&draft.path(), path).with_context(named)
+    pub(crate) fn deliver(&self, draft: &Unnamed, options: &Options<'_>) -> Result<()> {
+        match &self.path {
+            Some(path) if self.form == Form::Raw => draft.name(path, self.replaces),
+            _ => self.deliver_from(draft.file(), draft.file().metadata()?.len(), options),
+        }
     }
 
     /// Delivers a copy of `image`, which has `size_bytes` bytes.
@@ -92,54 +87,13 @@ impl Delivery {
     /// As [`Delivery::deliver`].
     pub(crate) fn deliver_from(&self, image: &File, size_bytes: u64, options: &Options<'_>) -> Result<()> {
         let Some(path) = &self.path else {
-            containers::write(image, size_bytes, self.form, Output::Stream(&mut stdout().lock()), options)?;
-            return Ok(());
+            let written =
+                containers::write(image, size_bytes, self.form, Output::Stream(&mut stdout().lock()), options);
+            return unnamed::whole(written.map(drop).map_err(anyhow::Error::from));
         };
-        let named = || path.display().to_string();
-        let finished = tempfile::tempfile_in(dir_of(path)).with_context(named)?;
-        containers::write(image, size_bytes, self.form, Output::File(&finished), options).with_context(named)?;
-        finished.sync_all().with_context(named)?;
-        self.name(&path_of(&finished.as_fd()), path).with_context(named)
-    }
-
-    /// Gives the file without a name its name. One that is to be replaced keeps the name until the new one has it.
-    fn name(&self, nameless: &Path, path: &Path) -> Result<()> {
-        let link = |to: &Path| rustix::fs::linkat(CWD, nameless, CWD, to, AtFlags::SYMLINK_FOLLOW);
-        if !self.replaces {
-            return Ok(link(path)?);
-        }
-        // A name in a directory of our own, which nobody else can have taken.
-        let between = tempfile::tempdir_in(dir_of(path))?;
-        let new = between.path().join("image");
-        link(&new)?;
-        Ok(std::fs::rename(&new, path)?)
-    }
-}
-
-impl Draft {
-    /// A file without a name in the directory of `path`.
-    ///
-    /// # Errors
-    /// Those of the host.
-    pub(crate) fn beside(path: &Path) -> Result<Self> {
-        let dir = dir_of(path);
-        Ok(Self { file: tempfile::tempfile_in(&dir).with_context(|| dir.display().to_string())? })
-    }
-
-    /// A path that leads to the file as long as this lives.
-    pub(crate) fn path(&self) -> PathBuf {
-        path_of(&self.file.as_fd())
-    }
-
-    /// The file.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-}
-
-fn dir_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
-        _ => PathBuf::from("."),
+        let finished = Unnamed::beside(path)?;
+        let written = containers::write(image, size_bytes, self.form, Output::File(finished.file()), options);
+        written.with_context(|| path.display().to_string())?;
+        finished.name(path, self.replaces)
     }
 }

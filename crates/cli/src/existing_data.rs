@@ -1,18 +1,53 @@
-//! Finds out whether a file or device holds any data: data that is not a known file system may still be precious.
-//! `target` calls it before `mkfs` overwrites a file or device.
+//! Finds out whether a file or device holds any data, which may be precious even if it is no known file system, and
+//! overwrites the signatures of old file systems. `target` calls it before `mkfs` overwrites a file or device.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
+use spinney::blockdev::{Device, Result as DeviceResult};
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Bytes checked at each end of a device. Its middle is not checked: a reused device rarely holds only zeros there.
 const DEVICE_ENDS_BYTES: u64 = 4 << 20;
+
+/// Where file systems and tables of partitions have their signatures, from the begin of a device: boot sectors, tables
+/// and superblocks but that of btrfs, which `mkfs` of btrfs overwrites in an order of its own.
+const SIGNATURES: [Range<u64>; 2] = [0..64 << 10, 68 << 10..1 << 20];
+/// The superblocks of btrfs, which other formats leave in free space.
+const SUPERBLOCKS: [Range<u64>; 3] = [64 << 10..68 << 10, 64 << 20..(64 << 20) + 4096, 1 << 38..(1 << 38) + 4096];
+/// Bytes at the end of a device that the second table of partitions and members of arrays have.
+const END_BYTES: u64 = 1 << 20;
+
+/// Overwrites the signatures of an earlier file system, which would be found beside the new one. `all` says whether the
+/// superblocks of btrfs are overwritten, too.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn erase_signatures(device: &dyn Device, all: bool) -> DeviceResult<()> {
+    let end = device.size_bytes();
+    let superblocks = SUPERBLOCKS.iter().filter(|_| all).cloned();
+    let last = end.saturating_sub(END_BYTES).max(1 << 20)..end;
+    for range in SIGNATURES.iter().cloned().chain(superblocks).chain([last]) {
+        let (mut at, stop) = (range.start, range.end.min(end));
+        while at < stop {
+            let len = usize::try_from(stop - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+            let mut bytes = vec![0; len];
+            device.read_at(at, &mut bytes)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                bytes.fill(0);
+                device.write_at(at, &[&bytes])?;
+            }
+            at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        }
+    }
+    Ok(())
+}
 
 /// The first byte that is not zero among `len` bytes from `offset` on. Holes are not read.
 ///

@@ -133,7 +133,10 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
         }
         return;
     }
-    let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue");
+    // Of these the sources are damaged, not an image that could be checked.
+    let makes = |word: &OsString| ["mkfs", "build", "convert"].iter().any(|name| word == name);
+    let unpacks = words.iter().any(|word| word == "--tar");
+    let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue" || makes(word)) || unpacks;
     if is_about_it || failure::status_of(error) != Status::Corrupt {
         return;
     }

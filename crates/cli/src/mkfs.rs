@@ -70,7 +70,9 @@ impl Mkfs {
             Some((_, own)) => own.run(&self.common, out),
             None => self.make_plain(out),
         };
-        let Some(path) = self.common.path().filter(|path| Delivery::is_needed(path)) else { return make(out) };
+        // btrfs gets its superblock last.
+        let is_bare = name != btrfs::row::FACE.name && !self.common.contents.sources.is_empty();
+        let Some(path) = self.common.path().filter(|path| Delivery::is_needed(path, is_bare)) else { return make(out) };
         let delivery = Delivery::new(path, None, self.common.force)?;
         let draft = delivery.draft()?;
         // It is set once, here.
@@ -88,7 +90,7 @@ impl Mkfs {
         target.check_size(size)?;
         let (label, uuid) = (common.label.clone(), job.uuid());
         let options = MakeOptions { label, uuid, owner: common.top_owner(), ..MakeOptions::new() };
-        let made = target.open(size).and_then(|device| {
+        let made = target.open_bare(size).and_then(|device| {
             let volume = spinney::make_devices(vec![device], name, &options)?;
             job.copy_in(&volume, 0)?;
             volume.sync()?;

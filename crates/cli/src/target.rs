@@ -230,12 +230,24 @@ impl Target {
         error.into().context(format!("{}: {}", self.path.display(), human::bytes(size)))
     }
 
-    /// Opens it to be written, with `size` bytes: a file is made, or made long enough.
+    /// Opens it to be written, with `size` bytes: a file is made, or made long enough. Signatures of old file systems are
+    /// overwritten but for the superblocks of btrfs.
     pub(crate) fn open(&self, size: u64) -> Result<Arc<dyn Device>> {
+        self.open_erased(size, false)
+    }
+
+    /// As [`Target::open`], but the superblocks of btrfs are overwritten, too.
+    pub(crate) fn open_bare(&self, size: u64) -> Result<Arc<dyn Device>> {
+        self.open_erased(size, true)
+    }
+
+    fn open_erased(&self, size: u64, all: bool) -> Result<Arc<dyn Device>> {
         if !self.is_device {
             self.resize(size)?;
         }
-        Ok(watched(blockdev::open(&self.part.clone().with_size(Some(size)), Access::WRITE)?))
+        let device = watched(blockdev::open(&self.part.clone().with_size(Some(size)), Access::WRITE)?);
+        existing_data::erase_signatures(&*device, all)?;
+        Ok(device)
     }
 
     /// Makes the file long enough. One that is ours alone is emptied first, so that no old

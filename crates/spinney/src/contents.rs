@@ -35,7 +35,6 @@ const HEAD_BYTES: u64 = 0x20000;
 
 /// Where the contents of an image come from.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a program has one of them")]
 pub enum Contents {
     /// A directory, which is read while it is copied.
     Directory(HostSource),

@@ -51,10 +51,10 @@ pub(crate) struct Own {
     #[arg(long, value_name = "TYPE", value_parser = checksum)]
     csum: Option<ChecksumType>,
     /// Copies of file contents
-    #[arg(short, long, value_name = "PROFILE")]
+    #[arg(short, long, value_name = "PROFILE", ignore_case = true)]
     data: Option<Profile>,
     /// Copies of metadata
-    #[arg(short, long, value_name = "PROFILE")]
+    #[arg(short, long, value_name = "PROFILE", ignore_case = true)]
     metadata: Option<Profile>,
     /// Keep contents and metadata in the same block groups, for very small images
     #[arg(short = 'M', long)]
@@ -148,7 +148,7 @@ impl Making<'_> {
         let made = self.make(&make).and_then(Made::finish);
         let cut = |info: &VolumeInfo| if self.own.shrink { target.cut(info.total_bytes) } else { Ok(()) };
         let info = match made.and_then(|info| cut(&info).map(|()| info)) {
-            Ok(info) => info,
+            Ok(info) => named(info, &target.path),
             Err(error) => {
                 target.remove_new();
                 return Err(error);
@@ -298,6 +298,12 @@ fn make(target: &Target, make: &MakeOptions, size: u64, options: VolumeOptions) 
     let shared: Arc<dyn Device> = device.clone();
     let volume = options.make_device(shared, &make).map_err(|error| target.with_size(size, error))?;
     Ok(Made { volume, device })
+}
+
+/// The report with the name of the target, which may have been made under another one.
+fn named(mut info: VolumeInfo, path: &Path) -> VolumeInfo {
+    info.devices.iter_mut().for_each(|device| device.name = path.display().to_string());
+    info
 }
 
 fn subvolume_parser() -> impl TypedValueParser<Value = Subvolume> {

@@ -3,11 +3,10 @@
 //! it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufWriter, Write, stdout};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use spinney::archive::tar::{self, WriteOptions};
 use spinney::layers::manifest::write_composefs_dump;
@@ -16,6 +15,11 @@ use spinney::transfer::{Observer, VolumeSource};
 use spinney::vfs::Volume;
 use spinney::{Contents, ContentsOptions};
 
+use super::failure::Failure;
+use super::unnamed::{Unnamed, whole};
+
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 1 << 20;
 /// Means the standard output.
 const STDOUT: &str = "-";
 
@@ -24,7 +28,7 @@ const STDOUT: &str = "-";
 #[group(skip)]
 pub(crate) struct ArchiveOut {
     /// Write what is in PATH as a tar archive to FILE instead of DEST; - for the standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
     tar: Option<PathBuf>,
     /// With --tar: write the layer of a container image that makes PATH of PARENT, another directory or snapshot
     #[arg(long, value_name = "PARENT", requires = "tar")]
@@ -33,7 +37,7 @@ pub(crate) struct ArchiveOut {
     #[arg(long, requires = "tar")]
     sparse: bool,
     /// Write names and attributes of what is in PATH as composefs-dump(5) to FILE
-    #[arg(long, value_name = "FILE", conflicts_with = "tar")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tar", "json"])]
     composefs_dump: Option<PathBuf>,
 }
 
@@ -43,36 +47,43 @@ impl ArchiveOut {
         self.tar.is_some() || self.composefs_dump.is_some()
     }
 
-    /// Writes the directory at `path`.
+    /// Writes the directory at `path`; `force` replaces an existing file.
     ///
     /// # Errors
     /// Those of the volume, of what an archive cannot have, and of writing.
-    pub(crate) fn write(&self, volume: &Volume, path: &Path, watch: &dyn Observer) -> Result<()> {
+    pub(crate) fn write(&self, volume: &Volume, path: &Path, force: bool, watch: &dyn Observer) -> Result<()> {
         let source = VolumeSource::new(volume, path);
         if let Some(file) = &self.composefs_dump {
-            let mut out = BufWriter::new(writer(file)?);
-            write_composefs_dump(&source, &mut out)?;
-            return Ok(out.flush()?);
+            return to_file(file, force, |mut out| Ok(write_composefs_dump(&source, &mut out)?));
         }
         let Some(file) = &self.tar else { return Ok(()) };
-        let mut out = BufWriter::with_capacity(1 << 20, writer(file)?);
         let write = WriteOptions { keeps_holes: self.sparse, ..WriteOptions::default() };
-        match &self.oci_layer {
+        to_file(file, force, |mut out| match &self.oci_layer {
             Some(parent) => {
                 let options = DifferenceOptions { write, ..DifferenceOptions::default() };
-                difference(&VolumeSource::new(volume, parent), &source, &mut out, &options, watch)?;
+                difference(&VolumeSource::new(volume, parent), &source, out, &options, watch)?;
+                Ok(())
             }
-            None => tar::write(&source, &mut out, &write, watch)?,
-        }
-        Ok(out.flush()?)
+            None => Ok(tar::write(&source, &mut out, &write, watch)?),
+        })
     }
 }
 
-fn writer(path: &Path) -> Result<Box<dyn Write>> {
+/// Has `write` write the file at `path`, which gets its name when it is finished, or the standard output for `-`.
+fn to_file(path: &Path, force: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     if path.as_os_str() == STDOUT {
-        return Ok(Box::new(stdout().lock()));
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout().lock());
+        let written = write(&mut out).and_then(|()| Ok(out.flush()?));
+        return whole(written);
     }
-    Ok(Box::new(File::create_new(path).with_context(|| path.display().to_string())?))
+    if !force && path.symlink_metadata().is_ok() {
+        return Err(Failure::refused(format!("{}: exists; --force overwrites it", path.display())).into());
+    }
+    let file = Unnamed::beside(path)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file.file());
+    write(&mut out)?;
+    out.flush()?;
+    file.name(path, force)
 }
 
 /// The archive in `file`, or on the standard input for `-`.

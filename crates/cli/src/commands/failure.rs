@@ -172,6 +172,9 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(status) = CLASSIFIER.get().and_then(|classify| classify(cause)) {
         return Some(status);
     }
+    if let Some(spinney::disk::Error::Spec { .. }) = cause.downcast_ref() {
+        return Some(Status::Usage);
+    }
     if let Some(error) = cause.downcast_ref::<spinney::blockdev::Error>() {
         return Some(of_device(error));
     }

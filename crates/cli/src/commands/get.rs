@@ -173,7 +173,7 @@ impl Get {
         let (volume, is_own) = self.image.open_with_trust()?;
         if self.archive.is_wanted() {
             let path = self.ends.only("PATH")?;
-            return self.archive.write(&volume, path, &());
+            return self.archive.write(&volume, path, self.copy.force, &());
         }
         let (paths, dest) = self.ends.both()?;
         let image = &self.image.image.image;

@@ -54,3 +54,4 @@ pub(crate) mod trace;
 pub(crate) mod tree;
 pub(crate) mod trim;
 mod trust;
+pub(crate) mod unnamed;

@@ -134,7 +134,7 @@ impl Filling<'_> {
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
         let target = &self.job.target;
         check_size(target, size, self.make)?;
-        let device: Arc<dyn Device> = target.open(size)?;
+        let device: Arc<dyn Device> = target.open_bare(size)?;
         spinney::f2fs::make(&device, self.make).map_err(|error| explain(target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(self.job.env());
         let opened = Arc::new(opened.open(device).map_err(spinney::vfs::Error::from)?);
@@ -159,7 +159,7 @@ fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
 }
 
 fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Made> {
-    let device: Arc<dyn Device> = target.open(size)?;
+    let device: Arc<dyn Device> = target.open_bare(size)?;
     spinney::f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
     let opened = OpenOptions::new().open(device).map_err(spinney::vfs::Error::from)?;
     made(&opened)

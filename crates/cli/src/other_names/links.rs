@@ -35,6 +35,7 @@ impl InstallLinks {
     /// # Errors
     /// `Usage` for an unknown name, `Refused` for one that is taken; the host's.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        std::fs::create_dir_all(&self.dir).with_context(|| self.dir.display().to_string())?;
         let program = std::env::current_exe().context("the path of this program")?;
         for name in &self.names {
             if !NAMES.iter().any(|(known, _)| known == name) {

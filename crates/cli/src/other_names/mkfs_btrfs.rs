@@ -94,12 +94,15 @@ pub(super) fn rewrite(args: &[OsString]) -> Rewritten {
                         return Rewritten::Wrong("--leafsize was removed in 6.0, use --nodesize".to_owned());
                     }
                     (_, None) => {}
+                    // No compression is the default.
+                    ("compress", _) if value == "no" || value == "none" => {}
                     (_, Some(name)) if option.has_value => {
                         // In one word, so that a value may begin with a dash.
                         let mut word = OsString::from(format!("{name}="));
                         word.push(value);
                         line.push(word);
                     }
+                    (_, Some(name)) if line.iter().any(|word| word == name) => {}
                     (_, Some(name)) => line.push(name.into()),
                 }
             }

@@ -78,16 +78,23 @@ const WHOLE: Rule = Rule { sides: Sides::Whole, long_min: 1, paths_max: 0, ..ANY
 /// `get` as it writes an archive: there is no path on the host among its arguments.
 const GET_ARCHIVE: Rule = Rule { name: &["get"], long_min: 1, paths_max: 1, options: &["--oci-layer"], ..ANY };
 
+/// `put` as it unpacks an archive: the only path is in the image.
+const PUT_ARCHIVE: Rule = Rule { name: &["put"], without: &["--compress"], ..ONE };
+
 impl Rule {
     /// The rule for a command line, which may have an option that changes what its arguments are.
     pub(super) fn for_words(self, words: &[OsString]) -> Self {
-        let writes_archive = |word: &OsString| {
+        let names_archive = |word: &OsString| {
             ["--tar", "--composefs-dump"].iter().any(|name| {
                 let rest = word.as_bytes().strip_prefix(name.as_bytes());
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
             })
         };
-        if self.name == ["get"] && words.iter().any(writes_archive) { GET_ARCHIVE } else { self }
+        match self.name {
+            ["get"] if words.iter().any(names_archive) => GET_ARCHIVE,
+            ["put"] if words.iter().any(names_archive) => PUT_ARCHIVE,
+            _ => self,
+        }
     }
 }
 
