@@ -36,6 +36,7 @@ use zerocopy::IntoBytes;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;
+#[allow(unused_imports, reason = "not by all who take this file in")]
 pub use archive::{cpio_read, tar_read};
 pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;

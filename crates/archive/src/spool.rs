@@ -1,5 +1,5 @@
-//! Keeps contents of members in one temporary file without a name, because a stream can be read once only. Zeros take no
-//! space there, but stay data of their member, as they are where contents are read from the archive itself. `bytes`
+//! Keeps contents of members in one temporary file without a name, because a stream can be read once only. Zeros take
+//! no space there, but stay data of their member, as they are where contents are read from the archive itself. `bytes`
 //! fills it.
 
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! Delivers an image that is made in a file without a name, when it is finished: in another form (qcow2, Android sparse,
-//! zstd), on the standard output, or under its name. Until then no file has the name, so that a failure or a kill leaves
-//! none that looks whole. Called by `mkfs`, `build` and `convert`.
+//! Delivers an image that is made in a file without a name, when it is finished: in another form (qcow2, Android
+//! sparse, zstd), on the standard output, or under its name. Until then no file has the name, so that a failure or a
+//! kill leaves none that looks whole. Called by `mkfs`, `build` and `convert`.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, stdout};

@@ -1,5 +1,5 @@
-//! Holds one run of `mkfs`: the target, the contents that are copied into it, and the clock and UUIDs of an image that is
-//! to be the same each time. `mkfs` of btrfs and of f2fs make their file systems with it.
+//! Holds one run of `mkfs`: the target, the contents that are copied into it, and the clock and UUIDs of an image that
+//! is to be the same each time. `mkfs` of btrfs and of f2fs make their file systems with it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -230,8 +230,8 @@ impl Target {
         error.into().context(format!("{}: {}", self.path.display(), human::bytes(size)))
     }
 
-    /// Opens it to be written, with `size` bytes: a file is made, or made long enough. Signatures of old file systems are
-    /// overwritten but for the superblocks of btrfs.
+    /// Opens it to be written, with `size` bytes: a file is made, or made long enough. Signatures of old file systems
+    /// are overwritten but for the superblocks of btrfs.
     pub(crate) fn open(&self, size: u64) -> Result<Arc<dyn Device>> {
         self.open_erased(size, false)
     }

@@ -20,7 +20,7 @@ use layers::owners::{self, OwnerRules};
 use layers::{FakerootState, host as host_tree, manifest};
 use transfer::{
     Contents as FileContents, FileId, HostSource, Observer, Options, Result as TransferResult, Stored, Totals,
-    Transfer, Tree, VolumeSink, VolumeSource, measure,
+    Transfer, Tree, VolumeSink, VolumeSource, measure, read_source,
 };
 use vfs::file_system::Time;
 use vfs::{File, Result};
@@ -180,7 +180,8 @@ impl ContentsOptions {
                 let stored = |file: &Path| -> Arc<dyn Stored> {
                     Arc::new(InVolume { volume: Arc::clone(&volume), path: path.join(file) })
                 };
-                Ok(tree.read_from(&VolumeSource::new(&volume, &path).without_contents(), &stored, watch)?)
+                let source = VolumeSource::new(&volume, &path).without_contents();
+                Ok(read_source(tree, &source, &stored, watch)?)
             }
         }
     }
@@ -207,8 +208,8 @@ fn not_layers(expected: &str, found: String) -> layers::Error {
     layers::Error::Rule { what: "layers", expected: expected.to_owned(), found }
 }
 
-/// True for a dump of composefs, whose lines begin with a path, a size and a mode in octal; a line of mtree has keywords
-/// with `=`.
+/// True for a dump of composefs, whose lines begin with a path, a size and a mode in octal; a line of mtree has
+/// keywords with `=`.
 fn is_dump(head: &[u8]) -> bool {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();

@@ -1,5 +1,5 @@
-//! Turns the failures of archives, container images and manifests into those of volumes, with the party at fault. Called
-//! by `contents` and `btrfs::layers`.
+//! Turns the failures of archives, container images and manifests into those of volumes, with the party at fault.
+//! Called by `contents` and `btrfs::layers`.
 
 use std::ffi::OsStr;
 use std::path::Path;

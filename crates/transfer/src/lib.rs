@@ -53,5 +53,5 @@ pub use root_dirs::path_of;
 pub use rules::{FileId, Rules, SET_ID, file_id};
 pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeSink, VolumeSinkOptions};
 pub use source::{Found, HostSource, Name, Source, VolumeFile, VolumeSource};
-pub use tree::{NODE_COUNT_MAX, NewNode, NodeNumber, Stored, Tree, TreeContents, Walk, plain_metadata};
+pub use tree::{NODE_COUNT_MAX, NewNode, NodeNumber, Stored, Tree, TreeContents, Walk, plain_metadata, read_source};
 pub use walk::{Options, Transfer};

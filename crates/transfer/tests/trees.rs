@@ -1,5 +1,7 @@
 //! Trees in memory as sources: where paths lead, what replaces what, and that a copy has all of it.
 
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Sets how the data of a file is stored before it has any, by a method of `Volume`. Called by `mkfs`, which knows it of
-//! paths.
+//! Sets how the data of a file is stored before it has any, by a method of `Volume`. Called by `mkfs`, which knows it
+//! of paths.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -67,8 +67,8 @@ pub(crate) struct Own {
     /// without checksums (nodatasum). May be given several times
     #[arg(long, value_name = "FLAG,..:PATH", value_parser = flags_parser(), requires = "rootdir")]
     inode_flags: Vec<Flagged>,
-    /// Layers of a container image: `flat` applies them all; `subvol` makes each a read-only snapshot of the one below it,
-    /// /layers/1 and so on, and of the last one the writable snapshot /root, which is mounted by default
+    /// Layers of a container image: `flat` applies them all; `subvol` makes each a read-only snapshot of the one below
+    /// it, /layers/1 and so on, and of the last one the writable snapshot /root, which is mounted by default
     #[arg(
         long,
         value_name = "HOW",

@@ -38,7 +38,8 @@ impl Unnamed {
         &self.file
     }
 
-    /// Makes the file durable and gives it its name. One that is to be replaced keeps the name until the new one has it.
+    /// Makes the file durable and gives it its name. One that is to be replaced keeps the name until the new one has
+    /// it.
     ///
     /// # Errors
     /// Those of the host; `AlreadyExists` for a name that is taken and not to be replaced.

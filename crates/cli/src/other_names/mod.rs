@@ -1,5 +1,6 @@
-//! Makes this program answer to the names of others: a link `mkfs.btrfs` to it takes the options of `mkfs.btrfs` 6.19, and
-//! so do `mkfs.f2fs` and `sload.f2fs` with theirs. systemd-repart, mkosi, osbuild and genimage need no change then.
+//! Makes this program answer to the names of others: a link `mkfs.btrfs` to it takes the options of `mkfs.btrfs` 6.19,
+//! and so do `mkfs.f2fs` and `sload.f2fs` with theirs. systemd-repart, mkosi, osbuild and genimage need no change
+//! then.
 //!
 //! Each rewrites its command line into one of `spinney`, which `run` in `lib` parses: [`rewrite`] says with
 //! [`Rewritten`] how messages and the exit status have to look. An option that the other program has and Spinney does

@@ -142,7 +142,8 @@ def blob(data):
     return {'digest': 'sha256:' + name, 'size': len(data)}
 layers = [layer([('etc/old', b'1'), ('etc/kept', b'2')]), layer([('etc/.wh.old', b''), ('new', b'3')])]
 blobs = [dict(blob(data), mediaType='application/vnd.oci.image.layer.v1.tar') for data in layers]
-config = {'architecture': 'amd64', 'os': 'linux', 'rootfs': {'type': 'layers', 'diff_ids': [b['digest'] for b in blobs]}}
+ids = [b['digest'] for b in blobs]
+config = {'architecture': 'amd64', 'os': 'linux', 'rootfs': {'type': 'layers', 'diff_ids': ids}}
 config = dict(blob(json.dumps(config).encode()), mediaType='application/vnd.oci.image.config.v1+json')
 manifest = {'schemaVersion': 2, 'config': config, 'layers': blobs}
 manifest = dict(blob(json.dumps(manifest).encode()), mediaType='application/vnd.oci.image.manifest.v1+json')

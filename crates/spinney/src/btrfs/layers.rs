@@ -18,8 +18,8 @@ use crate::source_errors::of_layers;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Makes the subvolumes `DIR/1`, `DIR/2` and so on of the layers of an image, the lowest first: each a read-only
-/// snapshot of the one before it with the changes of its layer. Returns the path of the last one. A writable snapshot of
-/// that is the root of a container.
+/// snapshot of the one before it with the changes of its layer. Returns the path of the last one. A writable snapshot
+/// of that is the root of a container.
 ///
 /// # Errors
 /// Those of the image, of the volume, and `EINVAL` for an image without layers.
@@ -52,7 +52,9 @@ pub fn import_layers(
     last.ok_or_else(|| vfs::Error::new(vfs::Errno::EINVAL, vfs::Blame::Caller, NoLayers))
 }
 
-/// An image that has no layers.
+/// A container image that has no layers, so that there is nothing to make a snapshot of.
+///
+/// To do: give an image with layers, or `--layers flat`.
 #[derive(Debug, thiserror::Error)]
 #[error("layers: expected one or more, found none")]
 struct NoLayers;

@@ -1,5 +1,5 @@
-//! Keeps a tree of nodes in memory, whose contents lie elsewhere: an image is built from it when its source is no single
-//! directory. Archives, layers and manifests fill it by paths; `source` copies from it, in the order of names.
+//! Keeps a tree of nodes in memory, whose contents lie elsewhere: an image is built from it when its source is no
+//! single directory. Archives, layers and manifests fill it by paths; `source` copies from it, in the order of names.
 //!
 //! ```text
 //!  directory --\
@@ -35,6 +35,7 @@ use crate::contents::Contents;
 use crate::error::{Cause, Error, Result};
 
 pub use names::Walk;
+pub use reading::read_source;
 pub use source::TreeContents;
 
 /// Most nodes in a tree.
