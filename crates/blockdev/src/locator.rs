@@ -42,8 +42,8 @@ pub struct Access {
     pub no_follow: bool,
     /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
     pub wait: bool,
-    /// Take no lock; only with `read_only`. For bytes that the holder of the lock does
-    /// not change while they are read.
+    /// Take no lock; only with `read_only`, for bytes that the holder of the lock does not change while they are read,
+    /// and for a block device, whose caller may hold the lock.
     pub unlocked: bool,
 }
 

@@ -98,7 +98,7 @@ impl Build {
     /// Those of the description (with the line), of its contents, and of writing.
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let spec = Spec::read(&self.spec)?;
-        refuse_unsupported(&spec)?;
+        self.check_contents(&spec)?;
         let delivery = match (self.check, self.output.as_ref().or(spec.output.as_ref().map(|output| &output.file))) {
             (true, _) => Delivery::new(Path::new("/dev/null/none"), None, true)?,
             (false, Some(path)) => {
@@ -126,6 +126,31 @@ impl Build {
             (false, true) if !self.check => Ok(()),
             _ => Ok(writeln!(out, "{layout}")?),
         }
+    }
+
+    /// Looks at the contents of all partitions before anything is made.
+    ///
+    /// # Errors
+    /// `Usage` for formats and options that are not known, and for files that are not there.
+    fn check_contents(&self, spec: &Spec) -> Result<()> {
+        for partition in &spec.partitions {
+            let about = || format!("partition {} (`{}`)", partition.number, partition.name);
+            match &partition.contents {
+                Contents::FileSystem(system) => {
+                    if !system.verity.is_empty() {
+                        return Err(Failure::new(Status::Unsupported, "verity: not supported so far"))
+                            .with_context(about);
+                    }
+                    self.line(spec, system, None, &OsString::from("none")).with_context(about)?;
+                }
+                Contents::File(path) if !path.is_file() => {
+                    let text = format!("content: expected a file, found none at {}", path.display());
+                    return Err(Failure::usage(text)).with_context(about);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The fewest bytes that a partition needs. A file system is made for that.
@@ -183,6 +208,11 @@ impl Build {
 
     /// Makes a file system on `target`: as small as its contents, if it has no size.
     fn make(&self, spec: &Spec, system: &FileSystem, size: Option<u64>, target: &OsString) -> Result<()> {
+        self.line(spec, system, size, target)?.mkfs.run(&mut Output::new())
+    }
+
+    /// The command that makes it.
+    fn line(&self, spec: &Spec, system: &FileSystem, size: Option<u64>, target: &OsString) -> Result<Line> {
         let mut words: Vec<OsString> = ["mkfs", "--force"].map(OsString::from).to_vec();
         let mut option = |name: &str, value: &dyn std::fmt::Display| words.push(format!("--{name}={value}").into());
         option("type", &system.format);
@@ -222,8 +252,8 @@ impl Build {
         words.push("--no-summary".into());
         words.push("--".into());
         words.push(target.clone());
-        let line = Line::try_parse_from(&words).map_err(|error| Failure::usage(first_line(&error.to_string())))?;
-        line.mkfs.run(&mut Output::new())
+        let wrong = |error: clap::Error| Failure::usage(first_line(&error.to_string()));
+        Ok(Line::try_parse_from(&words).map_err(wrong)?)
     }
 }
 
@@ -236,17 +266,6 @@ fn source_of(spec: &Spec, source: &str) -> String {
         None => ("", source),
     };
     format!("{kind}{}", spec.path_of(path).display())
-}
-
-fn refuse_unsupported(spec: &Spec) -> Result<()> {
-    for partition in &spec.partitions {
-        let Contents::FileSystem(system) = &partition.contents else { continue };
-        if !system.verity.is_empty() {
-            let text = format!("partition {}: verity: not supported so far", partition.number);
-            return Err(Failure::new(Status::Unsupported, text).into());
-        }
-    }
-    Ok(())
 }
 
 fn first_line(text: &str) -> String {

@@ -79,7 +79,9 @@ impl Common {
     /// `Usage` where none is named, `Refused` where it holds something, and the host's.
     pub(crate) fn target(&self) -> Result<Target> {
         let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
-        let target = Target::inspect(path, self.place.get().unwrap_or(path), self.nodiscard)?;
+        let mut target = Target::inspect(path, self.place.get().unwrap_or(path), self.nodiscard)?;
+        // systemd-repart locks the device that it has mkfs.btrfs work on.
+        target.is_locked = self.called_as.is_some();
         if !self.force {
             target.refuse_occupied(self.called_as.is_some())?;
         }
@@ -146,6 +148,8 @@ pub(crate) struct Target {
     pub(crate) is_device: bool,
     /// True if allocated blocks are kept.
     keeps_blocks: bool,
+    /// True if the caller may hold the lock of a block device.
+    is_locked: bool,
 }
 
 impl Target {
@@ -163,7 +167,15 @@ impl Target {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let path = path.to_owned();
-                return Ok(Self { path, part, size: 0, is_new: true, is_device: false, keeps_blocks });
+                return Ok(Self {
+                    path,
+                    part,
+                    size: 0,
+                    is_new: true,
+                    is_device: false,
+                    keeps_blocks,
+                    is_locked: false,
+                });
             }
             Err(error) => return Err(error).context(path.display().to_string()),
         };
@@ -174,7 +186,7 @@ impl Target {
         }
         let end = if is_device { device_bytes(file)? } else { found.size() };
         let size = part.size().unwrap_or(end.saturating_sub(part.offset()));
-        Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks })
+        Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks, is_locked: false })
     }
 
     /// The file or block device of the host.
@@ -245,7 +257,8 @@ impl Target {
         if !self.is_device {
             self.resize(size)?;
         }
-        let device = watched(blockdev::open(&self.part.clone().with_size(Some(size)), Access::WRITE)?);
+        let access = Access { unlocked: self.is_locked, ..Access::WRITE };
+        let device = watched(blockdev::open(&self.part.clone().with_size(Some(size)), access)?);
         existing_data::erase_signatures(&*device, all)?;
         Ok(device)
     }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use vfs::acl::DEFAULT_NAME;
 use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, SetAttr, Time, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Result, Times, Volume};
 
@@ -16,7 +17,7 @@ type Step = fn(&Volume) -> Result<bool>;
 /// # Errors
 /// The name of the first part with a wrong result, and the error if a call failed.
 pub fn check(volume: &Volume) -> std::result::Result<(), String> {
-    let steps: [(&str, Step); 8] = [
+    let steps: [(&str, Step); 9] = [
         ("directories", directories),
         ("symbolic links", links),
         ("contents", contents),
@@ -24,6 +25,7 @@ pub fn check(volume: &Volume) -> std::result::Result<(), String> {
         ("renames", renames),
         ("attributes", attributes),
         ("whole nodes", whole_nodes),
+        ("whole nodes below a default list", whole_nodes_inherit_nothing),
         ("listings and removal", listings),
     ];
     for (name, step) in steps {
@@ -173,6 +175,24 @@ fn whole_nodes(volume: &Volume) -> Result<bool> {
         && volume.metadata("pipe")?.kind == NodeKind::Fifo
         && (volume.metadata("node")?.rdev, volume.metadata("node")?.mode()) == (0x0103, 0o020_660)
         && refused(volume.create_node("whole", &file), Errno::EEXIST, "whole"))
+}
+
+/// A whole node has the access lists that it names, whatever its directory hands down.
+fn whole_nodes_inherit_nothing(volume: &Volume) -> Result<bool> {
+    volume.create_dir("listed")?;
+    // Version 2; tag, permissions and id of the owner, user 5, the group, the mask and others.
+    let entries = [(1, 6, u32::MAX), (2, 7, 5), (4, 4, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+    let entry = |(tag, permissions, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2_u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
+    volume.set_xattr("listed", DEFAULT_NAME, &list, XattrMode::Either)?;
+    let node = |kind| WholeNode { kind, permissions: 0o640, ..WholeNode::default() };
+    let file = volume.create_node("listed/file", &node(NodeKind::File))?;
+    let dir = volume.create_node("listed/dir", &node(NodeKind::Directory))?;
+    let is_bare = volume.list_xattrs("listed/file")?.is_empty() && volume.list_xattrs("listed/dir")?.is_empty();
+    volume.remove_dir_all("listed")?;
+    Ok((file.permissions, dir.permissions) == (0o640, 0o640) && is_bare)
 }
 
 fn listings(volume: &Volume) -> Result<bool> {

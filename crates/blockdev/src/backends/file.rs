@@ -37,7 +37,8 @@ pub struct FileOptions {
     pub no_follow: bool,
     /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
     pub wait: bool,
-    /// Take no lock, for a reader that the program which holds the lock keeps something in place for. Reading only.
+    /// Take no lock: for a reader that the program which holds the lock keeps something in place for, and for a block
+    /// device whose caller holds the lock. A regular file that is written is locked all the same.
     pub unlocked: bool,
 }
 
@@ -84,7 +85,8 @@ impl FileDevice {
         if !found.is_file() && !found.file_type().is_block_device() {
             return Err(Error::NotADevice { device: name });
         }
-        if !(options.unlocked && options.read_only) {
+        // A block device that is written is claimed in any case.
+        if !(options.unlocked && (options.read_only || found.file_type().is_block_device())) {
             lock(&file, &name, &options)?;
         }
         if !options.read_only {

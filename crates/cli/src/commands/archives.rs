@@ -13,9 +13,10 @@ use spinney::layers::manifest::write_composefs_dump;
 use spinney::layers::oci::{DifferenceOptions, difference};
 use spinney::transfer::{Observer, VolumeSource};
 use spinney::vfs::Volume;
-use spinney::{Contents, ContentsOptions};
+use spinney::{Contents, ContentsOptions, Env, Metadata, Time};
 
 use super::failure::Failure;
+use super::image::maker;
 use super::unnamed::{Unnamed, whole};
 
 /// Bytes that are written at once.
@@ -86,11 +87,39 @@ fn to_file(path: &Path, force: bool, write: impl FnOnce(&mut dyn Write) -> Resul
     file.name(path, force)
 }
 
-/// The archive in `file`, or on the standard input for `-`.
+/// The archive in `file`, or on the standard input for `-`, to be unpacked into the directory `dest`. Directories that
+/// it does not describe keep their owners and modes where they exist.
 ///
 /// # Errors
 /// Those of reading it; nothing is kept of an archive that is damaged.
-pub(crate) fn read(file: &Path, watch: &dyn Observer) -> Result<Contents> {
+pub(crate) fn read(file: &Path, (volume, dest): (&Volume, &Path), watch: &dyn Observer) -> Result<Contents> {
     let sources = [OsString::from(file)];
-    Ok(Contents::read(&sources, &ContentsOptions::default(), watch)?)
+    let mut contents = Contents::read(&sources, &ContentsOptions::default(), watch)?;
+    if let Contents::Tree(tree) = &mut contents {
+        let now = {
+            let (sec, nsec) = Env::system().now();
+            Time::new(sec, nsec)
+        };
+        let implied: Vec<_> = tree.walk().filter(|(_, number)| tree.is_implied(*number)).collect();
+        for (path, number) in implied {
+            let target = dest.join(&path);
+            let there = volume.metadata(&target).ok().filter(Metadata::is_dir);
+            if there.is_some() && volume.symlink_metadata(&target)?.is_symlink() {
+                let text = format!("{}: a symbolic link leads on, which is not followed here", target.display());
+                return Err(Failure::refused(text).into());
+            }
+            tree.edit(number, |node| {
+                if let Some(found) = there {
+                    let Metadata { uid, gid, permissions, atime, .. } = found;
+                    (node.attr.uid, node.attr.gid, node.attr.permissions) = (uid, gid, permissions);
+                    node.attr.atime = atime;
+                } else {
+                    (node.attr.uid, node.attr.gid) = maker();
+                    node.attr.atime = now;
+                }
+                (node.attr.mtime, node.attr.ctime) = (now, now);
+            });
+        }
+    }
+    Ok(contents)
 }

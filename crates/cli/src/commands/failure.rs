@@ -172,8 +172,12 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(status) = CLASSIFIER.get().and_then(|classify| classify(cause)) {
         return Some(status);
     }
-    if let Some(spinney::disk::Error::Spec { .. }) = cause.downcast_ref() {
-        return Some(Status::Usage);
+    match cause.downcast_ref() {
+        Some(spinney::disk::Error::Spec { .. }) => return Some(Status::Usage),
+        Some(spinney::disk::Error::DoesNotFit { .. } | spinney::disk::Error::DiskSize { .. }) => {
+            return Some(Status::NoSpace);
+        }
+        _ => {}
     }
     if let Some(error) = cause.downcast_ref::<spinney::blockdev::Error>() {
         return Some(of_device(error));

@@ -139,7 +139,7 @@ impl Put {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         let tally = Tally::new(&progress, Counted::Tried);
-        let contents = archives::read(file, &tally)?;
+        let contents = archives::read(file, (&volume, dest), &tally)?;
         volume.create_dir_all(dest)?;
         let sink = VolumeSink::new(&volume, dest, copy.volume);
         let copied = contents.copy(&sink, &copy.options, &tally);
@@ -190,7 +190,9 @@ impl CopyIn {
             ..Rules::default()
         };
         let existing = if replaces { Existing::Replace } else { Existing::Fail };
-        let volume = VolumeSinkOptions { existing, ..VolumeSinkOptions::default() };
+        // A user may not change directories of others.
+        let user = is_user.then(|| maker().0);
+        let volume = VolumeSinkOptions { existing, user, ..VolumeSinkOptions::default() };
         Self { options: Options { rules, ..Options::default() }, volume }
     }
 
@@ -247,7 +249,9 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let wrong =
         || format!("`{text}` is no owner; write USER:GROUP, as numbers or names of this machine, for instance 0:0");
     let (user, group) = text.split_once(':').ok_or_else(wrong)?;
-    let of = |name: &str, table| name.parse().ok().or_else(|| number_of(name, table)).ok_or_else(wrong);
+    // The highest number means no owner.
+    let number = |name: &str| name.parse().ok().filter(|id| *id != u32::MAX);
+    let of = |name: &str, table| number(name).or_else(|| number_of(name, table)).ok_or_else(wrong);
     Ok((of(user, "/etc/passwd")?, of(group, "/etc/group")?))
 }
 

@@ -13,7 +13,8 @@ use crate::commands::output::Output;
 
 /// Make links such as mkfs.btrfs to this program, for programs that call it so
 ///
-/// The links take the options of mkfs.btrfs 6.19, mkfs.f2fs 1.15 and sload.f2fs. A name that exists already, and is no
+/// The link mkfs.btrfs takes the options of mkfs.btrfs 6.19; mkfs.f2fs and sload.f2fs take the common ones of version
+/// 1.15. Options that are missing are refused by name. A name that exists already, and is no
 /// link to this program, stays, and the command fails.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(

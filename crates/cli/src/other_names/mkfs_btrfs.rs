@@ -1,6 +1,7 @@
 //! Rewrites the command line of `mkfs.btrfs` 6.19 into one of `spinney mkfs`. The options are those of its manual page.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use super::Rewritten;
 use super::words::{Known, Word, known, split};
@@ -38,6 +39,9 @@ const OPTIONS: &[(Known, Option<&str>)] = &[
     (known(Some(b'V'), "version", false), None),
     (known(None, "help", false), None),
 ];
+
+/// Options that may be given several times.
+const REPEATED: &[&str] = &["--features", "--subvol", "--inode-flags"];
 
 const HELP: &str = "\
 usage: mkfs.btrfs [options] FILE
@@ -99,6 +103,10 @@ pub(super) fn rewrite(args: &[OsString]) -> Rewritten {
                     (_, Some(name)) if option.has_value => {
                         // In one word, so that a value may begin with a dash.
                         let mut word = OsString::from(format!("{name}="));
+                        if !REPEATED.contains(name) {
+                            // The last one counts.
+                            line.retain(|earlier| !earlier.as_bytes().starts_with(word.as_bytes()));
+                        }
                         word.push(value);
                         line.push(word);
                     }
@@ -147,6 +155,7 @@ mod tests {
                 "--label=root --uuid=0-1 --rootdir=DIR --sectorsize=4096 --subvol=a -- FILE",
             ),
             ("-fqKvO ^no-holes x", "--force --quiet --nodiscard --features=^no-holes -- x"),
+            ("-L a -n 16k -L b x", "--nodesize=16k --label=b -- x"),
             ("-b 1G -R quota --checksum xxhash x", "--size=1G --features=quota --csum=xxhash -- x"),
         ] {
             assert_eq!(rewritten(line), format!("spinney mkfs --called-as mkfs.btrfs {expected}"), "{line}");

@@ -93,6 +93,7 @@ pub(super) fn rewrite_mkfs(args: &[OsString]) -> Rewritten {
                 line.push(word);
             }
             Becomes::Option(name) => line.push((*name).into()),
+            Becomes::Refused if letter == 'C' && value == "utf8" => line.push("--features=casefold".into()),
             // Without trimming, old blocks stay.
             Becomes::Nothing if letter == 't' && value == "0" => line.push("--nodiscard".into()),
             Becomes::Nothing => {}
@@ -119,13 +120,12 @@ pub(super) fn rewrite_sload(args: &[OsString]) -> Rewritten {
         Ok(words) => words,
         Err(text) => return Rewritten::Wrong(text),
     };
-    let (mut from, mut into, mut image) = (None, OsString::from("/"), None);
+    let (mut from, mut image) = (None, None);
     for word in words {
         match word {
             Word::Plain(word) => image = Some(word),
             Word::Option(index, value) => match SLOAD.get(index).and_then(|(option, _)| option.letter) {
                 Some(b'f') => from = Some(value),
-                Some(b't') => into = value,
                 Some(b'V') => return version(SLOAD_NAME),
                 Some(b'P') => return Rewritten::Wrong("-P: spinney does not have this option".to_owned()),
                 _ => {}
@@ -137,7 +137,8 @@ pub(super) fn rewrite_sload(args: &[OsString]) -> Rewritten {
     };
     from.push(if from.as_bytes().ends_with(b"/") { "." } else { "/." });
     let line = ["spinney", "put", "--quiet", "--force", "--"].map(OsString::from);
-    Rewritten::Words(line.into_iter().chain([image, from, into]).collect())
+    // The mount point that -t names only selects owners from a table that Android has.
+    Rewritten::Words(line.into_iter().chain([image, from, "/".into()]).collect())
 }
 
 #[cfg(test)]
@@ -163,9 +164,9 @@ mod tests {
         let expected = "spinney mkfs -t f2fs --called-as mkfs.f2fs --quiet --label=data --features=extra_attr,quota \
                         --nodiscard --owner=0:0 --size=524288 -- x.img";
         assert_eq!(line(made), expected);
-        assert_eq!(line(rewrite_mkfs(&args("-C utf8 x"))), "-C: spinney does not have this option");
+        assert_eq!(line(rewrite_mkfs(&args("-C utf8:strict x"))), "-C: spinney does not have this option");
         let loaded = line(rewrite_sload(&args("-f dir -t /data x.img")));
-        assert_eq!(loaded, "spinney put --quiet --force -- x.img dir/. /data");
+        assert_eq!(loaded, "spinney put --quiet --force -- x.img dir/. /");
         assert!(line(rewrite_sload(&args("x.img"))).starts_with("usage"));
     }
 }

@@ -75,6 +75,27 @@ fn a_directory_and_its_archives_make_the_same_image() {
 }
 
 #[test]
+fn an_archive_leaves_directories_alone_that_it_does_not_describe() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("dir/ex/tmp")).unwrap();
+    fs::write(bench.path("dir/ex/tmp/q"), "q").unwrap();
+    if !host(&bench, "tar -C dir/ex -cf q.tar tmp/q") {
+        return;
+    }
+    fs::write(bench.path("manifest"), "#mtree\n./ex type=dir uid=5 gid=6 mode=2711\n./ex/tmp type=dir mode=0700\n")
+        .unwrap();
+    fs::remove_file(bench.path("dir/ex/tmp/q")).unwrap();
+    bench.ok("mkfs -q --size 64M -r dir --manifest manifest a.img");
+    bench.ok("put -q --tar q.tar a.img:/ex");
+    let stat = |path: &str| bench.json(&format!("stat --json a.img {path}"))["files"][0].clone();
+    let ex = stat("/ex");
+    assert_eq!((&ex["uid"], &ex["gid"], &ex["mode"]), (&5.into(), &6.into(), &"2711".into()), "{ex}");
+    assert_eq!(stat("/ex/tmp")["mode"], "0700");
+    assert!(stat("/ex/tmp")["mtime"]["sec"].as_i64().unwrap() > 1_000_000_000);
+    assert_eq!(bench.ok("cat a.img /ex/tmp/q"), "q");
+}
+
+#[test]
 fn later_sources_and_manifests_win() {
     let bench = Bench::new();
     make_tree(&bench.path("dir"));

@@ -15,7 +15,7 @@
 //!   do.
 //! * Both copies say the same; the one at the end of the disk is used where the first is damaged.
 //!
-//! Failure: [`Error::Table`](crate::Error::Table) names the field, its place, what was expected and found. Callers:
+//! Failure: [`Error::Table`] names the field, its place, what was expected and found. Callers:
 //! `spec`, and the commands that build and list disks.
 
 mod attributes;

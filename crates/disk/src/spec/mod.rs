@@ -40,7 +40,7 @@
 //! * Identifiers that nobody gave follow from the disk's ([`derived_id`]), and the disk's from the text of the
 //!   description: the same description gives the same disk.
 //!
-//! Failure: [`Error::Spec`](crate::Error::Spec) with the line; a plan that does not fit says by how much. Callers: the
+//! Failure: [`Error::Spec`] with the line; a plan that does not fit says by how much. Callers: the
 //! command that builds disks.
 
 mod document;

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::acl::{ACCESS_NAME, DEFAULT_NAME};
+
 use super::{
     Answer, Attr, Caller, Errno, FileSystem, Follow, NewNode, NodeId, NodeKind, OpenFlags, Seek, SetAttr, SetTime,
     WholeNode, WriteFlags, XattrMode,
@@ -63,6 +65,7 @@ fn fill<F: FileSystem + ?Sized>(fs: &F, caller: &Caller, made: NodeId, node: &Wh
         fs.release(made, handle);
         written?;
     }
+    drop_inherited(fs, made, node)?;
     let changes = SetAttr {
         permissions: (node.kind != NodeKind::Symlink).then_some(node.permissions),
         uid: Some(node.uid),
@@ -82,6 +85,21 @@ fn fill<F: FileSystem + ?Sized>(fs: &F, caller: &Caller, made: NodeId, node: &Wh
     };
     if times != SetAttr::default() {
         fs.set_attr(caller, made, &times)?;
+    }
+    Ok(())
+}
+
+/// Removes access control lists that the node has from its directory: a whole node has those that it names, and no
+/// others.
+fn drop_inherited<F: FileSystem + ?Sized>(fs: &F, made: NodeId, node: &WholeNode<'_>) -> Answer<()> {
+    let names = match fs.list_xattrs(made) {
+        Err(error) if matches!(error.errno(), Errno::ENOSYS | Errno::EOPNOTSUPP) => return Ok(()),
+        names => names?,
+    };
+    for name in names.iter().filter(|name| [ACCESS_NAME, DEFAULT_NAME].contains(&name.as_slice())) {
+        if !node.xattrs.iter().any(|(own, _)| own == name) {
+            fs.remove_xattr(made, name)?;
+        }
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ const TWO: Rule = Rule { long_min: 3, paths_max: 2, ..ANY };
 const WHOLE: Rule = Rule { sides: Sides::Whole, long_min: 1, paths_max: 0, ..ANY };
 
 /// `get` as it writes an archive: there is no path on the host among its arguments.
-const GET_ARCHIVE: Rule = Rule { name: &["get"], long_min: 1, paths_max: 1, options: &["--oci-layer"], ..ANY };
+const GET_ARCHIVE: Rule = Rule { name: &["get"], options: &["--oci-layer"], ..ONE };
 
 /// `put` as it unpacks an archive: the only path is in the image.
 const PUT_ARCHIVE: Rule = Rule { name: &["put"], without: &["--compress"], ..ONE };
