@@ -12,6 +12,9 @@ pub(super) const SLOAD_NAME: &str = "sload.f2fs";
 /// `mkfs.f2fs` takes a size in sectors of this many bytes.
 const SECTOR_BYTES: u64 = 512;
 
+/// The features that `-g android` stands for; systemd-repart gives it.
+const ANDROID: &str = "--features=encrypt,extra_attr,project_quota,quota,verity";
+
 /// The counterpart of an option.
 #[derive(Clone, Copy)]
 enum Becomes {
@@ -93,6 +96,7 @@ pub(super) fn rewrite_mkfs(args: &[OsString]) -> Rewritten {
                 line.push(word);
             }
             Becomes::Option(name) => line.push((*name).into()),
+            Becomes::Refused if letter == 'g' && value == "android" => line.push(ANDROID.into()),
             Becomes::Refused if letter == 'C' && value == "utf8" => line.push("--features=casefold".into()),
             // Without trimming, old blocks stay.
             Becomes::Nothing if letter == 't' && value == "0" => line.push("--nodiscard".into()),
@@ -165,6 +169,7 @@ mod tests {
                         --nodiscard --owner=0:0 --size=524288 -- x.img";
         assert_eq!(line(made), expected);
         assert_eq!(line(rewrite_mkfs(&args("-C utf8:strict x"))), "-C: spinney does not have this option");
+        assert!(line(rewrite_mkfs(&args("-g android x"))).contains("project_quota"));
         let loaded = line(rewrite_sload(&args("-f dir -t /data x.img")));
         assert_eq!(loaded, "spinney put --quiet --force -- x.img dir/. /");
         assert!(line(rewrite_sload(&args("x.img"))).starts_with("usage"));
