@@ -1,6 +1,6 @@
 //! Archives of tar and cpio: read from a stream and from a file, walked, written again.
 
-#[path = "../../crates/archive/tests/common/exercise.rs"]
+#[path = "../../crates/archive/tests/archives/common/exercise.rs"]
 mod exercise;
 
 /// Bytes of a header block of tar.

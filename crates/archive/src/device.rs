@@ -5,7 +5,8 @@ const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
 /// The number in `Metadata::rdev`; `None` if a part is too large.
-pub(crate) fn number(major: u32, minor: u32) -> Option<u32> {
+#[must_use]
+pub fn number(major: u32, minor: u32) -> Option<u32> {
     let fits = major <= MAJOR_MAX && minor <= MINOR_MAX;
     fits.then_some((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }

@@ -33,6 +33,7 @@ pub mod tar;
 
 pub use accounts::Accounts;
 pub use bytes::decompressed;
+pub use device::number as device_number;
 pub use error::{Error, Result};
 pub use input::{Input, ReadOptions};
 pub use member::{LinkContents, Member, MemberKind};

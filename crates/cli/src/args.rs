@@ -240,6 +240,8 @@ mod tests {
         ("trace record", "its output is that of the command it runs; trace plot --json tells the numbers"),
         ("completions", "its output is a script"),
         ("man", "its output is a page"),
+        ("convert", "its output is the image"),
+        ("install-links", "it prints the links, one a line"),
     ];
 
     #[test]

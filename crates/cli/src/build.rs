@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser};
@@ -76,7 +76,7 @@ pub(crate) struct Build {
     /// No summary and no progress bars
     #[arg(short, long)]
     quiet: bool,
-    /// Report the plan as JSON
+    /// Report the plan as JSON: {disk-bytes, partitions: [{number, name, start-bytes, size-bytes, contents}]}
     #[arg(long)]
     json: bool,
 }
@@ -99,33 +99,34 @@ impl Build {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let spec = Spec::read(&self.spec)?;
         self.check_contents(&spec)?;
-        let delivery = match (self.check, self.output.as_ref().or(spec.output.as_ref().map(|output| &output.file))) {
-            (true, _) => Delivery::new(Path::new("/dev/null/none"), None, true)?,
-            (false, Some(path)) => {
-                let own = spec.output.as_ref().filter(|_| self.output.is_none()).map(|output| output.form);
-                Delivery::new(path, self.form.or(own), self.force)?
-            }
-            (false, None) => {
-                let text = "where to? Give --output FILE, or [output] in the description";
-                return Err(Failure::usage(text).into());
-            }
-        };
+        let delivery = if self.check { None } else { Some(self.delivery(&spec)?) };
         let mut made = Made::new();
         let mut layout = plan(&spec, |partition| self.least(&spec, partition, &mut made))?;
-        if !self.check {
+        if let Some(delivery) = &delivery {
             let disk = delivery.draft()?;
             self.write(&spec, &layout, &disk, &made)?;
             let compression = spec.output.as_ref().map_or_else(Default::default, |output| output.compression);
             delivery.deliver(&disk, &Options { compression, ..Options::default() })?;
         }
         if let (Some(file), Some(output)) = (&self.output, &mut layout.output) {
-            (output.file, output.form) = (file.clone(), delivery.form);
+            output.file.clone_from(file);
+            output.form = delivery.map_or_else(|| Form::of_name(file), |delivery| delivery.form);
         }
         match (self.json, self.quiet || self.output.as_ref().is_some_and(|path| path.as_os_str() == "-")) {
             (true, _) => out.json(&layout),
             (false, true) if !self.check => Ok(()),
             _ => Ok(writeln!(out, "{layout}")?),
         }
+    }
+
+    /// Where the disk goes: to the file of the options, or else to that of the description.
+    fn delivery(&self, spec: &Spec) -> Result<Delivery> {
+        if let Some(path) = &self.output {
+            return Delivery::new(path, self.form, self.force);
+        }
+        let missing = || Failure::usage("no output: give --output FILE, or [output] in the description");
+        let own = spec.output.as_ref().ok_or_else(missing)?;
+        Delivery::new(&own.file, self.form.or(Some(own.form)), self.force)
     }
 
     /// Looks at the contents of all partitions before anything is made.

@@ -8,8 +8,7 @@ const GROUPS: &[Group] = &[
     (
         "Make and look",
         &[
-            ("mkfs", "make a btrfs or f2fs image, empty or from a directory"),
-            ("build, convert", "make a disk with partitions; write it as qcow2, simg or zstd"),
+            ("mkfs, build, convert", "make an image; a disk with partitions; change its form"),
             ("info, label", "format, size, features, UUID; read or set the label"),
             ("ls, tree, stat", "list names; list as a tree; show everything about one name"),
         ],
@@ -58,9 +57,8 @@ const GROUPS: &[Group] = &[
         &[
             ("dump, map", "print on-disk structures; draw the layout"),
             ("trace", "record and draw the requests to the device"),
-            ("version", "print the version, and what a report of an error needs"),
-            ("completions, man", "print shell completions; print the manual"),
-            ("install-links", "make links such as mkfs.btrfs to this program"),
+            ("version, completions", "print the version; print shell completions"),
+            ("man, install-links", "print the manual; make links such as mkfs.btrfs"),
         ],
     ),
 ];

@@ -112,16 +112,6 @@ pub struct OwnerRules {
     pub keeps_unmapped: bool,
 }
 
-/// Reads `USER:GROUP`, two numbers.
-///
-/// # Errors
-/// [`Error::Rule`] for anything else.
-pub fn parse_owner(text: &str) -> Result<(u32, u32)> {
-    let id = |part: &str| number::parse::<u32>(part.as_bytes(), 10).filter(|id| *id != u32::MAX);
-    let ids = text.split_once(':').and_then(|(user, group)| Some((id(user)?, id(group)?)));
-    ids.ok_or_else(|| Error::rule("owner", "USER:GROUP, two numbers below 4294967295", text))
-}
-
 /// Applies the rules to all nodes of a tree. Returns how many nodes got another owner or group.
 ///
 /// # Errors
@@ -205,7 +195,5 @@ mod tests {
         let ranges = ["0:1:5", "4:9:1"].map(|text| text.parse().unwrap());
         let error = IdMap::new(ranges).unwrap_err();
         assert_eq!(error.to_string(), "range of ids: expected a range apart from 0:1:5, found `4:9:1`");
-        assert_eq!(parse_owner("5:6").unwrap(), (5, 6));
-        assert!(parse_owner("5").is_err() && parse_owner("root:root").is_err() && parse_owner("4294967295:0").is_err());
     }
 }

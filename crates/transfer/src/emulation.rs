@@ -54,7 +54,8 @@ impl Environment {
 }
 
 /// True if this program was started under an emulator.
-pub(crate) fn is_there() -> bool {
+#[must_use]
+pub fn is_there() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| Environment::of_this_process().emulators().next().is_some())
 }

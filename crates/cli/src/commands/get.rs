@@ -72,7 +72,7 @@ pub(crate) struct Get {
 struct Ends {
     /// Files and directories in the image (a path that ends in /. means its contents), and the destination on this
     /// machine: an existing directory, or a new name
-    #[arg(value_names = ["PATH", "DEST"])]
+    #[arg(required_unless_present_any = ["tar", "composefs_dump"], value_names = ["PATH", "DEST"])]
     words: Vec<PathBuf>,
 }
 

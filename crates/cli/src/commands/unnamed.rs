@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, CWD};
-use spinney::transfer::path_of;
+use spinney::transfer::{is_emulated, path_of};
+use tempfile::{NamedTempFile, TempPath};
 
 use super::failure::{Failure, Status, is_broken_pipe};
 
-/// A file that has no name yet.
+/// A file that has no name yet. Emulators of system calls know files by their names only: under them it has a temporary
+/// one.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
+    temporary: Option<TempPath>,
 }
 
 impl Unnamed {
@@ -25,12 +28,17 @@ impl Unnamed {
     /// Those of the host.
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let dir = dir_of(path);
-        Ok(Self { file: tempfile::tempfile_in(&dir).with_context(|| dir.display().to_string())? })
+        let shown = || dir.display().to_string();
+        if is_emulated() {
+            let (file, path) = NamedTempFile::new_in(&dir).with_context(shown)?.into_parts();
+            return Ok(Self { file, temporary: Some(path) });
+        }
+        Ok(Self { file: tempfile::tempfile_in(&dir).with_context(shown)?, temporary: None })
     }
 
     /// A path that leads to the file as long as this lives.
     pub(crate) fn path(&self) -> PathBuf {
-        path_of(&self.file.as_fd())
+        self.temporary.as_ref().map_or_else(|| path_of(&self.file.as_fd()), |path| path.to_path_buf())
     }
 
     /// The file.

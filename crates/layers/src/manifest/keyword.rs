@@ -8,13 +8,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use archive::device_number as joined_device;
 use vfs::file_system::{NodeKind, Time};
 
 use super::ManifestOptions;
 use super::description::{Content, Description};
 use super::escape::{from_base64, without_vis};
 use crate::line::Problem;
-use crate::number::{self, device};
+use crate::number;
 
 /// Keywords that are read over.
 const IGNORED: &[&str] = &[
@@ -149,7 +150,7 @@ fn device_number(text: &[u8]) -> Option<u32> {
     };
     let parts = (parts.next(), parts.next(), parts.next());
     match (first, parts) {
-        (b"native" | b"linux", (Some(major), Some(minor), None)) => device(number(major)?, number(minor)?),
+        (b"native" | b"linux", (Some(major), Some(minor), None)) => joined_device(number(major)?, number(minor)?),
         (single, (None, None, None)) => number(single),
         _ => None,
     }

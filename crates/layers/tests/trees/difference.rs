@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Layout, Random, Watch, has, host_tree, listed, listed_loosely, new_tree, run};
+use crate::common::{Layout, Random, Watch, has, host_tree, listed, listed_loosely, new_tree, run};
 use layers::oci::{DifferenceOptions, Written, difference};
 use transfer::{
     Contents, Loss, NewNode, Options, Stored, Transfer, Tree, VolumeSink, VolumeSinkOptions, VolumeSource,

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
+use crate::common;
+use crate::common::{Extent, as_file, differences, everything, has, read, read_bytes, sh};
 use archive::Input;
-use common::{Extent, as_file, differences, everything, has, read, read_bytes, sh};
 
 const GNU: &str = "tar --sort=name --numeric-owner --xattrs --xattrs-include='*' --acls -S";
 

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Place, Random, run, tool};
+use crate::common::{Place, Random, run, tool};
 use disk::containers::{Compression, Form};
 use disk::spec::{Contents, Layout, OptionValue, Partition, Size, Spec, plan};
 use disk::{Error, Result};

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -11,7 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Place, run, sample, tool};
+use crate::common;
+use crate::common::{Place, run, sample, tool};
 use crc_fast::{CrcAlgorithm, checksum};
 use disk::Error;
 use disk::containers::{Compression, Form, Options, Output, Written, Zeros, write};

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Place, Random, run, tool};
+use crate::common::{Place, Random, run, tool};
 use crc_fast::{CrcAlgorithm, checksum};
 use disk::gpt::{Attributes, KINDS, Partition, SectorSize, Table, kind_named};
 use uuid::Uuid;

@@ -3,14 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Random, Watch, has, host_tree, listed, new_tree, run};
+use crate::common;
+use crate::common::{Random, Watch, has, host_tree, listed, new_tree, run};
 use layers::host::HostReadOptions;
 use layers::manifest::{Applied, Form, ManifestOptions, Names, apply, write_composefs_dump};
 use layers::owners::{IdMap, OwnerRules};

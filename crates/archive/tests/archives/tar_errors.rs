@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
 use std::io::Cursor;
 use std::path::Path;
 
+use crate::common::{as_file, contents, read, read_bytes};
 use archive::{Input, ReadOptions, read_into};
-use common::{as_file, contents, read, read_bytes};
 use transfer::Tree;
 use vfs::file_system::Time;
 

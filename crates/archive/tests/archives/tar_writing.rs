@@ -2,15 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::common;
+use crate::common::{Extent, everything, has, read_bytes, sh};
 use archive::tar::{Prefix, TarWriter, WriteOptions, write};
-use common::{Extent, everything, has, read_bytes, sh};
 use transfer::{HostSource, Loss, NewNode, Observer, Source, plain_metadata};
 use vfs::file_system::{NodeKind, Time};
 

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Extent, as_file, contents, differences, everything, has, read, read_bytes, sh};
+use crate::common::{Extent, as_file, contents, differences, everything, has, read, read_bytes, sh};
 
 fn check(dir: &Path, name: &str, bytes: &[u8]) {
     for (way, tree) in [("stream", read_bytes(bytes.to_vec())), ("file", read(as_file(bytes)))] {

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{
+use crate::common;
+use crate::common::{
     Layout, Member, device, dir, file, gzip, hard, has, host_tree, listed, listed_loosely, new_tree, run, symlink, tar,
 };
 use layers::oci::LayerChange;

@@ -1,0 +1,6 @@
+//! The tests of the crate in one program, which links faster than one for each: forms of images, partition tables and descriptions, beside the tools of others.
+
+mod common;
+mod containers;
+mod gpt;
+mod spec;
