@@ -1,4 +1,7 @@
-//! The tests of the crate in one program, which links faster than one for each: container images, manifests and owners, beside the tools of others.
+//! The tests of the crate in one program, which links faster than one for each: container images, manifests and
+//! owners, beside the tools of others.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests fail by panicking")]
 
 mod common;
 mod difference;
