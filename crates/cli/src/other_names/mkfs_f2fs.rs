@@ -97,6 +97,8 @@ pub(super) fn rewrite_mkfs(args: &[OsString]) -> Rewritten {
             }
             Becomes::Option(name) => line.push((*name).into()),
             Becomes::Refused if letter == 'g' && value == "android" => line.push(ANDROID.into()),
+            // As mkfs.f2fs, which takes any other set for none: systemd-repart gives `-g -f`.
+            Becomes::Refused if letter == 'g' => {}
             Becomes::Refused if letter == 'C' && value == "utf8" => line.push("--features=casefold".into()),
             // Without trimming, old blocks stay.
             Becomes::Nothing if letter == 't' && value == "0" => line.push("--nodiscard".into()),
