@@ -111,8 +111,8 @@ impl Reader<'_> {
             let path = dir.path.join(&name.name);
             watch.check()?;
             watch.tried();
-            let found = source.look(&open, std::slice::from_ref(&name)).pop();
-            let step = found.map_or(Ok(()), |found| self.take(dir, &shared, name, &path, found?, waiting));
+            let found = source.look_at_one(&open, &name);
+            let step = found.and_then(|found| self.take(dir, &shared, name, &path, found, waiting));
             match step {
                 Ok(()) => watch.done(),
                 Err(error) => self.fail(error, &path)?,

@@ -27,9 +27,7 @@ pub(crate) fn look<S: Source>(
     path: &Path,
 ) -> transfer::Result<Found<S::Contents>> {
     let about = |error: transfer::Error| error.about(source.display(path).unwrap_or_else(|| path.to_owned()));
-    let missing = || transfer::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound));
-    let found = source.look(dir, std::slice::from_ref(name)).pop().unwrap_or_else(|| Err(missing()));
-    let mut found = found.map_err(about)?;
+    let mut found = source.look_at_one(dir, name).map_err(about)?;
     if found.node.attr.is_dir() {
         if found.node.xattrs.is_none() {
             found.node.xattrs = Some(source.xattrs(path).map_err(about)?);

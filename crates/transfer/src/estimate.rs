@@ -128,9 +128,8 @@ fn block_bytes<S: Source>(source: &S, dir: &S::Dir, name: &Name, found: &Metadat
     if found.size <= SMALL_FILE_BYTES || allocated(found) >= found.size {
         return found.size;
     }
-    let looked = source.look(dir, std::slice::from_ref(name)).pop();
     // The copy reports a file that cannot be read.
-    let Some(Ok(Found { contents, .. })) = looked else { return found.size };
+    let Ok(Found { contents, .. }) = source.look_at_one(dir, name) else { return found.size };
     let (mut at, mut bytes) = (0, 0_u64);
     while let Ok(Some((start, end))) = contents.next_data(at, found.size) {
         let begin = (start / BLOCK_BYTES).saturating_mul(BLOCK_BYTES).max(at);

@@ -236,8 +236,7 @@ impl<'a, S: Source, K: Sink> Transfer<'a, S, K> {
         let target = self.sink.open_dir(to.parent().unwrap_or(Path::new("")))?;
         self.watch.tried();
         self.watch.check()?;
-        let looked = self.source.look(&dir, &[Name { name, kind: None }]).pop();
-        let found = looked.unwrap_or_else(|| Err(nameless()))?;
+        let found = self.source.look_at_one(&dir, &Name { name, kind: None })?;
         let entry = Entry { name: own, from: from.to_owned(), to: to.to_owned(), found };
         let is_left = self.options.rules.decide(&entry.found.node.attr) != Decision::Make;
         let mut buffer = Vec::new();

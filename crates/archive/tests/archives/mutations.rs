@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+use crate::common::{header, sum};
 use crate::exercise;
 use std::io::Write as _;
 use std::path::Path;
@@ -99,30 +100,6 @@ fn pax() -> Vec<u8> {
     put("rich", &rich);
     writer.append_link(Path::new("hard"), Path::new("d/file"), &file(0, b"")).unwrap();
     writer.finish().unwrap()
-}
-
-/// A header with its checksum.
-fn header(name: &str, kind: u8, size: usize, gnu: bool, extra: &[(usize, &[u8])]) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, name.as_bytes());
-    put(100, b"0000644\x000000000\x000000000\0");
-    put(124, format!("{size:011o}\0").as_bytes());
-    put(136, b"00000000000\0");
-    put(156, &[kind]);
-    put(257, if gnu { b"ustar  \0" } else { b"ustar\x0000" });
-    for (at, bytes) in extra {
-        put(*at, bytes);
-    }
-    sum(&mut block);
-    block
-}
-
-/// Writes the checksum of a header.
-fn sum(block: &mut [u8]) {
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
 }
 
 fn filled(mut bytes: Vec<u8>) -> Vec<u8> {

@@ -5,25 +5,14 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use crate::common;
 use crate::common::{as_file, contents, read, read_bytes};
 use archive::{Input, ReadOptions, read_into};
 use transfer::Tree;
 use vfs::file_system::Time;
 
 fn header(name: &str, kind: u8, size: usize, more: &[(usize, &[u8])]) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, name.as_bytes());
-    put(100, b"0000644\x000000000\x000000000\0");
-    put(124, format!("{size:011o}\0").as_bytes());
-    put(136, b"00000000000\0");
-    put(156, &[kind]);
-    put(257, b"ustar\x0000");
-    more.iter().for_each(|(at, bytes)| put(*at, bytes));
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-    block
+    common::header(name, kind, size, false, more)
 }
 
 fn file(name: &str, data: &[u8]) -> Vec<u8> {

@@ -72,12 +72,7 @@ fn archives_of_bsdtar_and_python() {
     let dir = temp.path().join("d");
     everything(&dir, Extent::Pax);
     // bsdtar writes the seconds of such times without regard to the fraction, so that others read them wrongly.
-    for name in common::walk(&dir) {
-        let found = fs::symlink_metadata(dir.join(&name)).unwrap();
-        if std::os::unix::fs::MetadataExt::mtime(&found) < 0 {
-            common::set_time(&dir.join(&name), -77, 0);
-        }
-    }
+    common::drop_old_fractions(&dir);
     if has("bsdtar") {
         check(&dir, "bsdtar pax", &sh(&dir, "bsdtar --format pax --numeric-owner --acls --xattrs -cf - ."), true);
     }

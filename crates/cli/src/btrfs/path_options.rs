@@ -193,13 +193,11 @@ fn write_again<S: Source>(volume: &Volume, source: &S, path: &Path, flags: Inode
     volume.set_data_flags(&target, flags)?;
     let dir = source.open_dir(path.parent().unwrap_or(Path::new("")))?;
     let name = spinney::transfer::Name { name: path.file_name().unwrap_or_default().to_owned(), kind: None };
-    let found = source.look(&dir, &[name]).pop().transpose()?;
-    if let Some(found) = found {
-        let mut buffer = vec![0; PIECE_BYTES];
-        copy_data(&found.contents, made.size, &mut buffer, |at, piece| -> Result<(), anyhow::Error> {
-            Ok(file.write_at(piece, at)?)
-        })?;
-    }
+    let found = source.look_at_one(&dir, &name)?;
+    let mut buffer = vec![0; PIECE_BYTES];
+    copy_data(&found.contents, made.size, &mut buffer, |at, piece| -> Result<(), anyhow::Error> {
+        Ok(file.write_at(piece, at)?)
+    })?;
     file.set_len(made.size)?;
     drop(file);
     let times = Times { atime: Some(made.atime), mtime: Some(made.mtime), ctime: Some(made.ctime), btime: None };

@@ -120,8 +120,7 @@ impl Replay<'_> {
     fn found(&self, path: &Path) -> Result<(KnownNode, TreeContents)> {
         let dir = self.tree.open_dir(parent(path))?;
         let name = Name { name: name(path).to_owned(), kind: None };
-        let looked = self.tree.look(&dir, std::slice::from_ref(&name)).pop();
-        let mut found = looked.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()))?;
+        let mut found = self.tree.look_at_one(&dir, &name)?;
         self.tree.complete(&mut found)?;
         self.rules.change(&mut found.node);
         Ok((found.node, found.contents))

@@ -73,6 +73,15 @@ pub trait Source: Sync {
     /// Looks at several names; the results are in their order.
     fn look(&self, dir: &Self::Dir, names: &[Name]) -> Vec<Result<Found<Self::Contents>>>;
 
+    /// Looks at one name.
+    ///
+    /// # Errors
+    /// See [`Source::top`].
+    fn look_at_one(&self, dir: &Self::Dir, name: &Name) -> Result<Found<Self::Contents>> {
+        let looked = self.look(dir, std::slice::from_ref(name)).pop();
+        looked.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::NotFound).into()))
+    }
+
     /// Reads what is missing of a node: attributes, the target of a link, contents that are small and have no holes.
     ///
     /// # Errors

@@ -273,3 +273,37 @@ pub(crate) fn differences(dir: &Path, tree: &Tree, exactly: bool) -> Vec<String>
     found.extend(names.iter().map(|name| format!("{}: missing", name.display())));
     found
 }
+
+/// Gives files of before 1970 times without a fraction.
+pub(crate) fn drop_old_fractions(dir: &Path) {
+    for name in walk(dir) {
+        let found = fs::symlink_metadata(dir.join(&name)).unwrap();
+        if std::os::unix::fs::MetadataExt::mtime(&found) < 0 {
+            set_time(&dir.join(&name), -77, 0);
+        }
+    }
+}
+
+/// A header with its checksum.
+pub(crate) fn header(name: &str, kind: u8, size: usize, gnu: bool, extra: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, name.as_bytes());
+    put(100, b"0000644\x000000000\x000000000\0");
+    put(124, format!("{size:011o}\0").as_bytes());
+    put(136, b"00000000000\0");
+    put(156, &[kind]);
+    put(257, if gnu { b"ustar  \0" } else { b"ustar\x0000" });
+    for (at, bytes) in extra {
+        put(*at, bytes);
+    }
+    sum(&mut block);
+    block
+}
+
+/// Writes the checksum of a header.
+pub(crate) fn sum(block: &mut [u8]) {
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+}
