@@ -232,9 +232,6 @@ pub fn check_features(superblock: &Superblock, access: Intent) -> Result<()> {
     if access == Intent::ReadOnly {
         return Ok(());
     }
-    if fields.num_devices.get() != 1 {
-        return Err(Error::unsupported("writing volumes of several devices; they can only be read so far"));
-    }
     if let Some(beyond) = fields.compat_ro().beyond(COMPAT_RO_WRITABLE) {
         return Err(refusal(access, true, beyond));
     }

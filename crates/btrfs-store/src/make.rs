@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::convert::{u32_len, usize_from};
+use btrfs_disk::convert::{to_u64, u32_len, usize_from};
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
 use btrfs_disk::items::{DevItem, OnDisk, RootItem};
 use btrfs_disk::key::{item_type, objectid};
@@ -37,7 +37,7 @@ pub struct MakeOptions {
     pub label: Vec<u8>,
     /// UUID of the file system; random when absent.
     pub fsid: Option<Uuid>,
-    /// UUID of the device; random when absent.
+    /// UUID of the first device; random when absent, as those of the others always are.
     pub device_uuid: Option<Uuid>,
     /// Bytes of a tree block: a power of two, 4 to 64 KiB.
     pub nodesize: u32,
@@ -53,7 +53,7 @@ pub struct MakeOptions {
     pub incompat: Incompat,
     /// Features that other programs must know to write to the file system.
     pub compat_ro: CompatRo,
-    /// Bytes of the device to use; all when absent.
+    /// Bytes to use of each device; all when absent.
     pub size: Option<u64>,
 }
 
@@ -90,42 +90,42 @@ const CHUNK_ROUND: u64 = 1 << 20;
 
 /// Makes the file system in memory; its first commit writes it.
 pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &StoreOptions) -> Result<Engine> {
-    let device = the_only(devices)?;
     check(make)?;
-    let total = make.size.unwrap_or(device.size_bytes()) / u64::from(SECTOR_SIZE) * u64::from(SECTOR_SIZE);
-    if total < DEVICE_BYTES_MIN || total > device.size_bytes() {
-        return Err(Error::NoSpace {
-            kind: SpaceKind::System,
-            needed: DEVICE_BYTES_MIN.max(total),
-            available: device.size_bytes(),
-        });
-    }
-    let mut fields = superblock(make, options, total);
+    let sizes = devices.iter().map(|device| size_of(&**device, make)).collect::<Result<Vec<u64>>>()?;
+    let mut fields = superblock(make, options, &sizes)?;
+    let items: Vec<DevItem> = device_items(&fields, options, &sizes).collect();
+    let total = fields.total_bytes.get();
     let space = Space::new(space_config(&fields));
-    let dev_item = fields.dev_item;
-    let (id, uuid) = (DevId(dev_item.devid.get()), dev_item.uuid);
-    space.add_device(DeviceSpace::new(id, uuid, total));
+    for item in &items {
+        space.add_device(DeviceSpace::new(DevId(item.devid.get()), item.uuid, item.total_bytes.get()));
+    }
     // A superblock without a system chunk is invalid.
     let system = plan(&space, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
     let array = system.array_entry();
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
     fields.sys_chunk_array_size = u32_len(array.len()).into();
-    let superblock = FsSuper::new(Superblock::new(fields)?, []);
+    let superblock = FsSuper::new(Superblock::new(fields)?, items.iter().copied());
     let layout =
         Layout { node_bytes: usize_from(make.nodesize), sector_bytes: usize_from(SECTOR_SIZE), csum_type: make.csum };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let pool = Pool::create(vec![PoolDevice::new(id, uuid, device, total)], layout, workers);
+    let pooled = items.iter().zip(devices).map(|(item, device)| {
+        PoolDevice::new(DevId(item.devid.get()), item.uuid, device, item.total_bytes.get())
+    });
+    let pool = Pool::create(pooled.collect(), layout, workers);
     let engine = engine(pool, space, superblock, options)?;
     let plans = add_chunks(&engine, make, system)?;
     write_trees(&engine, &plans)?;
     Ok(engine)
 }
 
-fn the_only(mut devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
-    match (devices.pop(), devices.is_empty()) {
-        (Some(device), true) => Ok(device),
-        _ => Err(Error::unsupported("file systems on several devices")),
+/// Bytes that the file system uses of a device.
+fn size_of(device: &dyn Device, make: &MakeOptions) -> Result<u64> {
+    let available = device.size_bytes();
+    let total = make.size.unwrap_or(available) / u64::from(SECTOR_SIZE) * u64::from(SECTOR_SIZE);
+    if total < DEVICE_BYTES_MIN || total > available {
+        return Err(Error::NoSpace { kind: SpaceKind::System, needed: DEVICE_BYTES_MIN.max(total), available });
     }
+    Ok(total)
 }
 
 fn check(make: &MakeOptions) -> Result<()> {
@@ -151,17 +151,23 @@ fn check(make: &MakeOptions) -> Result<()> {
     Ok(())
 }
 
-fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSuperblock {
+/// The superblock as it is on the first device.
+fn superblock(make: &MakeOptions, options: &StoreOptions, sizes: &[u64]) -> Result<DiskSuperblock> {
     let env = &options.env;
     let fsid = make.fsid.unwrap_or_else(|| Uuid(env.uuid()));
+    let first = sizes.first().copied().ok_or_else(|| Error::unsupported("a file system on no device"))?;
+    let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size));
     let mut fields = DiskSuperblock::new_zeroed();
     fields.fsid = fsid;
     fields.flags = 1.into();
-    fields.total_bytes = total.into();
+    // As large as the kernel's own bound on the size of a file system.
+    let is_small = |total: &u64| i64::try_from(*total).is_ok();
+    let too_large = || Error::unsupported("a file system of 8 EiB or more");
+    fields.total_bytes = total.filter(is_small).ok_or_else(too_large)?.into();
     // The first commit sets the real number; until then a valid superblock must claim at least the root blocks.
     fields.bytes_used = (u64::from(make.nodesize) * ROOT_BLOCKS_MIN).into();
     fields.root_dir_objectid = TreeId::ROOT_DIR.0.into();
-    fields.num_devices = 1.into();
+    fields.num_devices = to_u64(sizes.len()).into();
     fields.sectorsize = SECTOR_SIZE.into();
     fields.nodesize = make.nodesize.into();
     fields.leafsize = make.nodesize.into();
@@ -169,19 +175,36 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
     fields.compat_ro_flags = make.compat_ro.bits().into();
     let mut incompat = make.incompat;
     incompat.set(Incompat::MIXED_GROUPS, make.mixed);
+    let profiles = make.data_profile | make.metadata_profile;
+    incompat.set(Incompat::RAID1C34, profiles.intersects(BlockGroupFlags::RAID1C3 | BlockGroupFlags::RAID1C4));
     fields.incompat_flags = incompat.bits().into();
     fields.csum_type = make.csum.to_raw().into();
     fields.label[..make.label.len()].copy_from_slice(&make.label);
+    fields.dev_item = device_item(fsid, 1, make.device_uuid.unwrap_or_else(|| Uuid(env.uuid())), first);
+    Ok(fields)
+}
+
+/// The items of all devices, which are numbered from 1 on.
+fn device_items<'a>(
+    fields: &'a DiskSuperblock,
+    options: &'a StoreOptions,
+    sizes: &'a [u64],
+) -> impl Iterator<Item = DevItem> + 'a {
+    let further = (2u64..).zip(sizes.iter().skip(1));
+    let further = further.map(|(id, size)| device_item(fields.fsid, id, Uuid(options.env.uuid()), *size));
+    std::iter::once(fields.dev_item).chain(further)
+}
+
+fn device_item(fsid: Uuid, id: u64, uuid: Uuid, total_bytes: u64) -> DevItem {
     let mut device = DevItem::new_zeroed();
-    device.devid = 1.into();
-    device.total_bytes = total.into();
+    device.devid = id.into();
+    device.total_bytes = total_bytes.into();
     device.io_align = SECTOR_SIZE.into();
     device.io_width = SECTOR_SIZE.into();
     device.sector_size = SECTOR_SIZE.into();
-    device.uuid = make.device_uuid.unwrap_or_else(|| Uuid(env.uuid()));
+    device.uuid = uuid;
     device.fsid = fsid;
-    fields.dev_item = device;
-    fields
+    device
 }
 
 /// An engine whose trees have no blocks yet.

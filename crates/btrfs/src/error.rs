@@ -143,6 +143,16 @@ pub enum CallerError {
     /// To do: repeat with `--force` if fewer copies are what you want.
     #[error("this conversion reduces metadata redundancy; repeat it with force")]
     FewerCopies,
+    /// A profile needs more devices than the volume has.
+    ///
+    /// To do: take another profile, or add devices.
+    #[error("this profile needs {needed} devices, and there are {found}")]
+    FewDevices {
+        /// Devices that the profile needs.
+        needed: usize,
+        /// Devices that are there.
+        found: usize,
+    },
     /// A directory or mount root that cannot be renamed or removed.
     ///
     /// To do: end its use first; a subvolume is deleted with `spinney subvolume delete`.
@@ -283,7 +293,11 @@ impl CallerError {
             Self::IsADirectory => K::IsADirectory,
             Self::NotEmpty => K::DirectoryNotEmpty,
             Self::NameTooLong => K::InvalidFilename,
-            Self::InvalidArgument | Self::TooManySymlinks | Self::NoSuchOffset | Self::FewerCopies => K::InvalidInput,
+            Self::InvalidArgument
+            | Self::TooManySymlinks
+            | Self::NoSuchOffset
+            | Self::FewerCopies
+            | Self::FewDevices { .. } => K::InvalidInput,
             Self::ReadOnly => K::ReadOnlyFilesystem,
             Self::CrossSubvolume => K::CrossesDevices,
             Self::TooManyLinks => K::TooManyLinks,

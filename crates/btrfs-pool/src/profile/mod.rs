@@ -19,6 +19,7 @@ mod single;
 
 use std::fmt;
 
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{Corrupt, Detail};
 
@@ -99,6 +100,38 @@ impl Profile {
         }
     }
 
+    /// The least number of devices that it can be written to.
+    #[must_use]
+    pub fn devices_min(self) -> usize {
+        match self {
+            Self::Single | Self::Dup | Self::Raid0 => 1,
+            Self::Raid1 | Self::Raid10 => 2,
+            Self::Raid1c3 => 3,
+            Self::Raid1c4 => 4,
+        }
+    }
+
+    /// The number of devices that may be lost without losing a byte.
+    #[must_use]
+    pub fn losses_max(self) -> usize {
+        self.devices_min() - 1
+    }
+
+    /// Bytes of data that fit into devices with so many free bytes each, apart from rounding. No device holds two
+    /// copies of a byte, but with DUP: copies that the largest devices cannot hold have to lie on the others.
+    #[must_use]
+    pub fn fits_in(self, free: &[u64]) -> u64 {
+        let mut free = free.to_vec();
+        free.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+        let copies = self.devices_min();
+        let beside = |largest: usize| -> u64 {
+            let others = free.iter().skip(largest).fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+            others / to_u64(copies - largest)
+        };
+        let bytes = (0..copies).map(beside).min().unwrap_or(0);
+        if self == Self::Dup { bytes / 2 } else { bytes }
+    }
+
     /// The exact number of stripes, if the profile has one.
     pub(super) fn exact_stripe_count(self) -> Option<u64> {
         match self {
@@ -173,4 +206,27 @@ pub(super) struct Place {
     pub(super) offset: u64,
     /// Bytes from there that are contiguous in both the stripe and the chunk.
     pub(super) run: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_lie_on_different_devices() {
+        for (profile, free, fits) in [
+            (Profile::Single, &[1, 2, 4][..], 7),
+            (Profile::Dup, &[8], 4),
+            (Profile::Raid0, &[3, 3], 6),
+            (Profile::Raid1, &[4, 4], 4),
+            (Profile::Raid1, &[1, 2, 9], 3),
+            (Profile::Raid1, &[5, 5, 5], 7),
+            (Profile::Raid1, &[9], 0),
+            (Profile::Raid10, &[4, 4, 4, 4], 8),
+            (Profile::Raid1c3, &[9, 9, 2, 1], 3),
+            (Profile::Raid1c4, &[3, 3, 3], 0),
+        ] {
+            assert_eq!(profile.fits_in(free), fits, "{profile} in {free:?}");
+        }
+    }
 }

@@ -63,30 +63,29 @@ impl Space {
             });
             profile.add(&group);
         }
-        let (device_total, unallocated) = {
+        let (device_total, holes) = {
             let devices = self.devices.lock();
             let total = devices.iter().map(super::DeviceSpace::total_bytes).sum();
-            (total, devices.iter().map(super::DeviceSpace::unallocated).sum())
+            (total, devices.iter().map(super::DeviceSpace::unallocated).collect::<Vec<u64>>())
         };
+        let unallocated = holes.iter().sum();
         let profiles: Vec<ProfileSpace> = profiles.into_values().collect();
         let global_reserve = self.accounts.global();
-        let free = self.free_estimate(&profiles, unallocated, global_reserve.0);
+        let free = self.free_estimate(&profiles, &holes, global_reserve.0);
         let is_metadata_full = self.accounts.is_full(SpaceKind::Metadata);
         SpaceReport { profiles, device_total, unallocated, global_reserve, free, held: 0, is_metadata_full }
     }
 
-    fn free_estimate(&self, profiles: &[ProfileSpace], unallocated: u64, kept_back: u64) -> u64 {
+    fn free_estimate(&self, profiles: &[ProfileSpace], holes: &[u64], kept_back: u64) -> u64 {
         let in_groups: u64 = profiles
             .iter()
             .filter(|profile| profile.flags.contains(BlockGroupFlags::DATA))
             .map(|profile| profile.total.saturating_sub(profile.used))
             .sum();
-        let copies = self
-            .chunk_flags(SpaceKind::Data)
-            .and_then(|flags| Profile::from_flags(flags).ok())
-            .map_or(1, |profile| u64::from(profile.mirror_count()));
+        let profile = self.chunk_flags(SpaceKind::Data).and_then(|flags| Profile::from_flags(flags).ok());
+        let in_devices = profile.unwrap_or(Profile::Single).fits_in(holes);
         let kept_back = if self.config.mixed { kept_back } else { 0 };
-        (in_groups + unallocated / copies).saturating_sub(kept_back)
+        (in_groups + in_devices).saturating_sub(kept_back)
     }
 }
 

@@ -140,6 +140,11 @@ impl Engine {
                 array.extend_from_slice(&plan.array_entry());
                 superblock.set_system_chunks(&array)?;
             }
+            if chunk.flags().intersects(BlockGroupFlags::RAID1C3 | BlockGroupFlags::RAID1C4) {
+                let mut incompat = superblock.fields().incompat();
+                incompat.insert(Incompat::RAID1C34);
+                superblock.fields_mut().incompat_flags = incompat.bits().into();
+            }
         }
         self.note_device_use();
         self.space.adopt_chunk(plan)

@@ -8,6 +8,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{BalanceItem, OnDisk};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{At, Key, Logical, TreeId};
+use btrfs_pool::Profile;
 use btrfs_store::{GroupState, SpaceKind};
 
 use super::evacuation::Evacuation;
@@ -52,12 +53,13 @@ impl Running {
     /// Begins a balance with steps of this pace: writes its item.
     ///
     /// # Errors
-    /// `Exists` where another has not ended; `FewerCopies` for a conversion to fewer metadata copies without `force`;
+    /// `Exists` where another has not ended; `FewerCopies` for a conversion to one metadata copy without `force`;
+    /// `FewDevices` for a profile that needs more devices;
     /// `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
     pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
-        check(&spec, &core.store.groups())?;
+        check(&spec, core)?;
         if status(core)?.is_some() {
             return Err(CallerError::Exists.into());
         }
@@ -74,7 +76,7 @@ impl Running {
         check_writable(core)?;
         let paused = status(core)?.ok_or(CallerError::NotFound)?;
         let spec = paused.resumed();
-        check(&spec.force(), &core.store.groups())?;
+        check(&spec.force(), core)?;
         Ok(Self::new(core, spec, pace))
     }
 
@@ -212,13 +214,20 @@ fn check_writable(core: &Core) -> Result<()> {
     }
 }
 
-/// Refuses a conversion to fewer metadata copies without `force`, and one that mixed groups cannot have.
-fn check(spec: &BalanceSpec, groups: &[GroupState]) -> Result<()> {
-    for one in [Use::Metadata, Use::System] {
+/// Refuses a conversion to fewer metadata copies without `force`, one for which there are too few devices, and one that
+/// mixed groups cannot have.
+fn check(spec: &BalanceSpec, core: &Core) -> Result<()> {
+    let groups = core.store.groups();
+    let device_count = core.store.devices().iter().filter(|device| !device.is_missing).count();
+    for one in Use::ALL {
         let Some(target) = spec.target(one) else { continue };
-        let copies = |flags: BlockGroupFlags| !(flags & BlockGroupFlags::PROFILE_MASK).is_empty();
-        let has_more = groups.iter().any(|group| group.flags.contains(one.group_flag()) && copies(group.flags));
-        if has_more && !copies(target) && !spec.is_forced() {
+        let profile = Profile::from_flags(target | one.group_flag()).map_err(btrfs_store::Error::from)?;
+        if profile.devices_min() > device_count {
+            return Err(CallerError::FewDevices { needed: profile.devices_min(), found: device_count }.into());
+        }
+        let copies = |flags: BlockGroupFlags| Profile::from_flags(flags).map_or(1, Profile::mirror_count);
+        let has_more = groups.iter().any(|group| group.flags.contains(one.group_flag()) && copies(group.flags) > 1);
+        if one != Use::Data && has_more && copies(target | one.group_flag()) == 1 && !spec.is_forced() {
             return Err(CallerError::FewerCopies.into());
         }
     }

@@ -347,9 +347,9 @@ fn check(args: &BalanceArgs) -> Result<(), NotBalance> {
     if has(BalanceFilters::SOFT) && !has(BalanceFilters::CONVERT) {
         return Err(wrong("soft: only with convert=PROFILE".to_owned()));
     }
-    let one_device = BalanceArgs::SINGLE | BlockGroupFlags::DUP.bits();
-    if has(BalanceFilters::CONVERT) && (args.target & !one_device != 0 || args.target.get().count_ones() != 1) {
-        return Err(wrong("convert: on one device there is single, and dup".to_owned()));
+    let unwritten = BlockGroupFlags::RAID5.bits() | BlockGroupFlags::RAID6.bits();
+    if has(BalanceFilters::CONVERT) && (args.target & unwritten != 0 || args.target.get().count_ones() != 1) {
+        return Err(wrong("convert: expected one profile, other than raid5 and raid6".to_owned()));
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl From<CallerError> for Errno {
             C::IsADirectory => Self::EISDIR,
             C::NotEmpty => Self::ENOTEMPTY,
             C::NameTooLong => Self::ENAMETOOLONG,
-            C::InvalidArgument | C::FewerCopies => Self::EINVAL,
+            C::InvalidArgument | C::FewerCopies | C::FewDevices { .. } => Self::EINVAL,
             C::ReadOnly => Self::EROFS,
             C::CrossSubvolume => Self::EXDEV,
             C::TooManyLinks => Self::EMLINK,
@@ -109,6 +109,7 @@ const fn has_same_words(what: CallerError) -> bool {
             | C::NoSuchSubvolume
             | C::AttributeTooLarge
             | C::FewerCopies
+            | C::FewDevices { .. }
             | C::NotSupported
     )
 }

@@ -26,8 +26,7 @@ const OVERLAY_BYTES_MAX: usize = 1 << 30;
 
 impl VolumeOptions {
     /// Opens an image file or block device. A path that does not exist and ends in `?offset=N` names a partition of the
-    /// file in front of the `?`; one with commas names the devices of one volume (`A,B`), which can only be opened for
-    /// reading.
+    /// file in front of the `?`; one with commas names the devices of one volume (`A,B`).
     ///
     /// Opening for writing finishes the work of an earlier session: it replays a log that a crash left, and frees the
     /// space of deleted files and subvolumes. Opening for reading shows the volume as if the log had been replayed.
@@ -51,11 +50,10 @@ impl VolumeOptions {
         self.open_devices(vec![device])
     }
 
-    /// Opens a volume on several given devices, which must be all of its devices, for reading only.
+    /// Opens a volume on several given devices, which must be all of its devices.
     ///
     /// # Errors
-    /// As [`VolumeOptions::open`]; `Members` for devices that are missing, of another file system, or out of date;
-    /// `Unsupported` for writing to several devices.
+    /// As [`VolumeOptions::open`]; `Members` for devices that are missing, of another file system, or out of date.
     pub fn open_devices(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
         let store = Store::open(devices.clone(), &self.store_options()).map_err(crate::Error::from)?;
         if !self.verify_data && !self.read_only {
@@ -107,7 +105,15 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::make`].
     pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
-        let store = Store::make(vec![device], make, &self.store_options()).map_err(crate::Error::from)?;
+        self.make_devices(vec![device], make)
+    }
+
+    /// Makes a new, empty file system on several given devices, which it numbers from 1 on, and opens it.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::make`]; `NoSpace`, too, for a profile that needs more devices.
+    pub fn make_devices(&self, devices: Vec<Arc<dyn Device>>, make: &MakeOptions) -> Result<Volume> {
+        let store = Store::make(devices, make, &self.store_options()).map_err(crate::Error::from)?;
         subvol::make_trees(&store, self.owner)?;
         self.start(store)
     }

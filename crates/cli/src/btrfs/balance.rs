@@ -330,6 +330,10 @@ fn order(dir: &Path, text: &str) -> Result<()> {
 
 fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
     let cause = error.cause::<Cause>().and_then(Cause::caller_error);
+    let too_few = match cause {
+        Some(cause @ CallerError::FewDevices { .. }) => Some(cause.to_string()),
+        _ => None,
+    };
     let text = match error.errno() {
         Number::EEXIST => CUT_SHORT,
         Number::EBUSY if error.blame() == Blame::Caller => {
@@ -339,6 +343,7 @@ fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
         Number::EINVAL if cause == Some(CallerError::FewerCopies) => {
             "metadata would be stored in fewer copies: -f does that"
         }
+        Number::EINVAL if let Some(text) = &too_few => text,
         Number::EINVAL => "data and metadata lie together here: they are balanced alike, or not at all",
         _ => return anyhow::Error::new(error).context(name(image)),
     };

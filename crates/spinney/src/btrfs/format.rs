@@ -8,6 +8,7 @@ use ::btrfs::{FsOptions, MakeOptions as Own, Volume};
 use blockdev::Device;
 use btrfs_check::{Code, Options, Pass, PassTable as _};
 use btrfs_disk::Uuid;
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_pool::supers::Copies;
 use checking::Watch;
 use codec::checksum::ChecksumType;
@@ -15,7 +16,7 @@ use formats::magic::{Magic, magic};
 use formats::options::{size, unknown};
 use formats::{
     CheckOptions, CheckReport, Devices, Engine, Format, Info, MakeOptions, Meaning, OptionError, PassRow, PlacePart,
-    RepairOptions, RepairPlan, VolumeOptions, single,
+    RepairOptions, RepairPlan, VolumeOptions,
 };
 use vfs::{FileSystem, Result};
 
@@ -61,6 +62,7 @@ impl Format for Btrfs {
 
     fn make(&self, devices: Devices, options: &MakeOptions) -> Result<Arc<dyn Engine>> {
         let mut own = Own {
+            metadata_profile: default_metadata_profile(devices.len()),
             label: options.label.clone().into_bytes(),
             fsid: options.uuid.map(Uuid),
             size: options.size,
@@ -70,11 +72,13 @@ impl Format for Btrfs {
             match name.as_str() {
                 "csum" => own.csum = checksum(value)?,
                 "nodesize" => own.nodesize = nodesize(value)?,
+                "data" => own.data_profile = profile(value)?,
+                "metadata" => own.metadata_profile = profile(value)?,
                 _ => return Err(unknown(name)),
             }
         }
         let (uid, gid) = options.owner;
-        let volume = Volume::options().owner(uid, gid).make_device(single(devices, "new btrfs volumes")?, &own)?;
+        let volume = Volume::options().owner(uid, gid).make_devices(devices, &own)?;
         Ok(Arc::new(BtrfsEngine { volume, served: FsOptions::default() }))
     }
 
@@ -153,6 +157,38 @@ pub fn checksum(text: &str) -> Result<ChecksumType, OptionError> {
         let known: Vec<&str> = ChecksumType::ALL.iter().map(|kind| kind.name()).collect();
         OptionError::wrong(format!("`{text}` is no checksum; there are {}", known.join(", ")))
     })
+}
+
+/// The profiles by the names that `mkfs.btrfs` gives them, in any case.
+const PROFILES: &[(&str, BlockGroupFlags)] = &[
+    ("single", BlockGroupFlags::empty()),
+    ("dup", BlockGroupFlags::DUP),
+    ("raid0", BlockGroupFlags::RAID0),
+    ("raid1", BlockGroupFlags::RAID1),
+    ("raid1c3", BlockGroupFlags::RAID1C3),
+    ("raid1c4", BlockGroupFlags::RAID1C4),
+    ("raid10", BlockGroupFlags::RAID10),
+];
+
+/// The profile of this name.
+///
+/// # Errors
+/// Another name; `EOPNOTSUPP` for RAID5 and RAID6.
+pub fn profile(text: &str) -> Result<BlockGroupFlags, OptionError> {
+    let name = text.to_ascii_lowercase();
+    if matches!(name.as_str(), "raid5" | "raid6") {
+        return Err(OptionError::unsupported(format!("the profile {name} is not written")));
+    }
+    PROFILES.iter().find(|(known, _)| *known == name).map(|(_, flags)| *flags).ok_or_else(|| {
+        let known: Vec<&str> = PROFILES.iter().map(|(known, _)| *known).collect();
+        OptionError::wrong(format!("`{text}` is no profile; there are {}", known.join(", ")))
+    })
+}
+
+/// The profile of metadata where none is asked for: two copies, on two devices if there are.
+#[must_use]
+pub fn default_metadata_profile(device_count: usize) -> BlockGroupFlags {
+    if device_count > 1 { BlockGroupFlags::RAID1 } else { BlockGroupFlags::DUP }
 }
 
 /// Bytes of a tree block, from a text such as `16K`.

@@ -14,7 +14,7 @@ mod repair_plan;
 mod salvage;
 
 pub(crate) use format::Btrfs;
-pub use format::{SHRINKS, check_options, checksum, report_of};
+pub use format::{SHRINKS, check_options, checksum, default_metadata_profile, profile, report_of};
 pub use layers::import_layers;
 pub use operations::{Sending, back_up, balance, receive, restore, resume_balance, scrub, send, verify_restored};
 pub use options::{compression, open_with, subvolume_id};
