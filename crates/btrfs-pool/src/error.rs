@@ -130,6 +130,28 @@ pub enum MemberError {
         /// The last commit of that device.
         newest: Generation,
     },
+    /// Two devices were each written without the other.
+    ///
+    /// To do: choose the side to keep, and give its devices alone (`-o degraded`); overwrite the other ones before they
+    /// are added again.
+    #[error(
+        "{device} (device {id}) and {other} were written apart: for generation {generation} one has the root \
+         {found}, the other {expected}; keep one side: give its devices alone"
+    )]
+    Split {
+        /// Name of the device.
+        device: String,
+        /// Its id.
+        id: DevId,
+        /// Name of the device with the newest superblock.
+        other: String,
+        /// The last commit of the device.
+        generation: Generation,
+        /// Where the root tree of that commit lies by its superblock.
+        found: Logical,
+        /// Where it lies by the newest superblock.
+        expected: Logical,
+    },
     /// The file system no longer has this device.
     ///
     /// To do: leave this device out.

@@ -96,6 +96,8 @@ pub struct Pool {
     layout: Layout,
     access: Intent,
     mode: Mode,
+    /// Members one generation behind, and the error for each that was absent at the last commit.
+    lagging: Vec<(DevId, MemberError)>,
     workers: Arc<Workers>,
 }
 
@@ -136,7 +138,8 @@ impl Pool {
         if counting.fields().num_devices.get() > 1 {
             pooled.extend(missing_of_system(counting, &pooled)?);
         }
-        Ok((Self::new(pooled, how, &superblock, workers)?, superblock))
+        let lagging = members.lagging().collect();
+        Ok((Self { lagging, ..Self::new(pooled, how, &superblock, workers)? }, superblock))
     }
 
     /// A pool for another state of the file system on the same devices, each of them wrapped.
@@ -160,7 +163,7 @@ impl Pool {
             csum_type: superblock.csum_type(),
         };
         let (devices, chunks, mode) = (Devices::new(devices), ChunkMap::new(), how.mode);
-        let pool = Self { devices, chunks, layout, access: how.access, mode, workers };
+        let pool = Self { devices, chunks, layout, access: how.access, mode, lagging: Vec::new(), workers };
         pool.add_system_chunks(superblock)?;
         Ok(pool)
     }
@@ -215,7 +218,8 @@ impl Pool {
     #[must_use]
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
-        Self { devices, chunks, layout, access: Intent::ReadWrite, mode: Mode::Strict, workers }
+        let (access, mode) = (Intent::ReadWrite, Mode::Strict);
+        Self { devices, chunks, layout, access, mode, lagging: Vec::new(), workers }
     }
 
     /// Adds a chunk; an existing equal one is ignored.
@@ -224,6 +228,26 @@ impl Pool {
     /// `Corrupt` if it contradicts other chunks or its devices.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
         self.chunks.add(chunk, &self.devices)
+    }
+
+    /// The members one generation behind, and the error that refuses each if it was absent at the last commit.
+    #[must_use]
+    pub fn lagging(&self) -> &[(DevId, MemberError)] {
+        &self.lagging
+    }
+
+    /// The copy of a tree block that lies on a device, unverified; `None` where none lies there as a whole.
+    #[must_use]
+    pub fn block_on(&self, device: DevId, at: Logical) -> Option<blockdev::Result<Vec<u8>>> {
+        let len = self.node_bytes();
+        let chunk = self.chunks().lookup(at, to_u64(len)).ok()?;
+        let is_there = |mirror: &u32| {
+            let parts = plan::plan(&chunk, at, to_u64(len), Purpose::Read(*mirror));
+            parts.iter().all(|part| part.device == device)
+        };
+        let mirror = (0..chunk.profile().mirror_count()).find(is_there)?;
+        let mut bytes = vec![0; len];
+        Some(self.read_parts(&chunk, at, &mut bytes, mirror).map(|()| bytes))
     }
 
     /// The chunks.

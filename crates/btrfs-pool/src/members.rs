@@ -4,8 +4,16 @@
 //! commit that wrote it (generation). The newest superblock is authoritative, as in the kernel; the first member wins a
 //! tie.
 //!
-//! Invariants: the members of a set belong to one file system, and their devids differ. Except in [`Mode::Salvage`] all
-//! have the same generation. [`crate::Pool`] refuses an incomplete strict set once it knows the number of devices.
+//! A power cut between the writes of the superblocks leaves some members one generation behind. They have all blocks of
+//! the newest commit, which were flushed before; a member that was absent at that commit lacks them. [`Member`] cannot
+//! tell these apart: the store looks for the blocks ([`Members::lagging`]).
+//!
+//! Two members with the same generation and different roots, or a member whose root is not the one that the newest
+//! superblock remembers for its generation, were written apart from each other, which no further commit can mend.
+//!
+//! Invariants: the members of a set belong to one file system, and their devids differ. Except in [`Mode::Salvage`]
+//! their states are of one history, and no member is more than one generation behind. [`crate::Pool`] refuses an
+//! incomplete strict set once it knows the number of devices.
 //!
 //! Failures: a [`MemberError`] with the device names. Callers: [`crate::Pool`], check and rescue.
 
@@ -13,7 +21,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{DevId, Generation};
+use btrfs_disk::{DevId, Generation, Logical};
 
 use crate::error::{MemberError, Result};
 use crate::supers::{self, Copies, Intent};
@@ -141,10 +149,22 @@ impl Members {
         if let Some(other) = self.members.iter().find(is_other) {
             return Err(MemberError::Repeated { id, device: member.name(), other: other.name() });
         }
-        match stale(member, newest) {
-            Some(stale) if mode != Mode::Salvage => Err(stale),
-            _ => Ok(()),
+        if mode == Mode::Salvage {
+            return Ok(());
         }
+        match split(member, newest).or_else(|| stale(member, newest)) {
+            Some(MemberError::Stale { found, newest, .. }) if is_next(found, newest) => Ok(()),
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// The members that are one generation behind, each with the error that refuses it where it was absent.
+    pub fn lagging(&self) -> impl Iterator<Item = (DevId, MemberError)> + '_ {
+        self.stale().filter_map(|error| match error {
+            MemberError::Stale { id, found, newest, .. } if is_next(found, newest) => Some((id, error)),
+            _ => None,
+        })
     }
 
     /// The member with the authoritative superblock, and that superblock; `None` if no device has one.
@@ -192,4 +212,28 @@ fn stale(member: &Member, (other, newest): (&Member, &Superblock)) -> Option<Mem
     let (device, id, other) = (member.name(), id_of(superblock), other.name());
     let (found, newest) = (superblock.generation(), newest.generation());
     (found != newest).then_some(MemberError::Stale { device, id, found, other, newest })
+}
+
+fn is_next(generation: Generation, newest: Generation) -> bool {
+    generation.0.checked_add(1) == Some(newest.0)
+}
+
+/// The error for a member that was written apart from the newest.
+fn split(member: &Member, (newest, expected): (&Member, &Superblock)) -> Option<MemberError> {
+    let superblock = member.superblock()?;
+    let generation = superblock.generation();
+    let root = root_at(expected, generation)?;
+    let found = superblock.root().0;
+    let (device, id, other) = (member.name(), id_of(superblock), newest.name());
+    (found != root).then_some(MemberError::Split { device, id, other, generation, found, expected: root })
+}
+
+/// The address of the root tree of a commit, as far as a superblock remembers it.
+fn root_at(superblock: &Superblock, generation: Generation) -> Option<Logical> {
+    if superblock.generation() == generation {
+        return Some(superblock.root().0);
+    }
+    let backups = superblock.fields().super_roots.iter();
+    let mut of_it = backups.filter(|root| root.tree_root.get() != 0 && root.tree_root_gen.get() == generation.0);
+    of_it.next().map(|root| Logical(root.tree_root.get()))
 }

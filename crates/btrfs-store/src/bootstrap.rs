@@ -1,5 +1,7 @@
 //! Opens a store: from a superblock to a running engine. `Store::open`, views (`store/view`) and `make` call it.
 
+mod lagging;
+
 use std::sync::Arc;
 
 use blockdev::Device;
@@ -57,8 +59,13 @@ pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions)
     parts.settle_members(&superblock)?;
     parts.add_chunks()?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
+    lagging::check(&parts, &trees, &superblock)?;
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
+    if access == Intent::ReadWrite && !parts.pool.lagging().is_empty() {
+        // Later commits must not find members that are further apart.
+        parts.pool.write_superblock(&superblock)?;
+    }
     let is_mirror = superblock.fields().bytenr.get() != SUPERBLOCK_OFFSET;
     if is_mirror && access == Intent::ReadWrite && options.superblock.is_none() {
         // A power cut tore the primary. The kernel looks at no other copy, and there may be nothing to commit here.

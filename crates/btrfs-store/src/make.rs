@@ -108,9 +108,10 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     let layout =
         Layout { node_bytes: usize_from(make.nodesize), sector_bytes: usize_from(SECTOR_SIZE), csum_type: make.csum };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let pooled = items.iter().zip(devices).map(|(item, device)| {
-        PoolDevice::new(DevId(item.devid.get()), item.uuid, device, item.total_bytes.get())
-    });
+    let pooled = items
+        .iter()
+        .zip(devices)
+        .map(|(item, device)| PoolDevice::new(DevId(item.devid.get()), item.uuid, device, item.total_bytes.get()));
     let pool = Pool::create(pooled.collect(), layout, workers);
     let engine = engine(pool, space, superblock, options)?;
     let plans = add_chunks(&engine, make, system)?;

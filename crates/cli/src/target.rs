@@ -79,7 +79,19 @@ impl Common {
     /// `Usage` where none is named, `Refused` where it holds something, and the host's.
     pub(crate) fn target(&self) -> Result<Target> {
         let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
-        let mut target = Target::inspect(path, self.place.get().unwrap_or(path), self.nodiscard)?;
+        self.target_at(path, self.place.get().unwrap_or(path))
+    }
+
+    /// As [`Common::target`], for a further device of the same file system.
+    ///
+    /// # Errors
+    /// As [`Common::target`].
+    pub(crate) fn further_target(&self, path: &Path) -> Result<Target> {
+        self.target_at(path, path)
+    }
+
+    fn target_at(&self, path: &Path, place: &Path) -> Result<Target> {
+        let mut target = Target::inspect(path, place, self.nodiscard)?;
         // systemd-repart locks the device that it has mkfs.btrfs work on.
         target.is_locked = self.called_as.is_some();
         if !self.force {
@@ -158,7 +170,7 @@ impl Target {
         let part = Locator::parse(place)?;
         let unsupported = |text: &str| Failure::new(Status::Unsupported, format!("{}: {text}", path.display()));
         if Locator::parse_list(place)?.len() > 1 {
-            return Err(unsupported("a file system is made on one device so far (`file:` names a file)").into());
+            return Err(unsupported("one argument names one device (`file:` names a file with a comma)").into());
         }
         let Some(file) = part.path() else {
             return Err(unsupported("a file system is made on a file or block device of this host").into());

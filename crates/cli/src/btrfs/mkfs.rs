@@ -1,7 +1,7 @@
 //! `spinney mkfs -t btrfs` makes a btrfs file system, empty or with the contents of a directory. Called by
 //! `crate::mkfs`, as an implementation of `make::Make`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
@@ -12,8 +12,11 @@ use spinney::blockdev::backends::MemoryDevice;
 use spinney::btrfs::disk::Uuid;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::import_layers;
+use spinney::btrfs::pool::Profile;
 use spinney::btrfs::store::MakeOptions;
-use spinney::btrfs::{Compression, Volume, VolumeInfo, VolumeOptions, checksum, compression};
+use spinney::btrfs::{
+    Compression, Volume, VolumeInfo, VolumeOptions, checksum, compression, default_metadata_profile, profile,
+};
 use spinney::codec::ChecksumType;
 use spinney::vfs::SnapshotMode;
 use spinney::{Blame, Contents};
@@ -50,12 +53,15 @@ pub(crate) struct Own {
     /// Checksum algorithm: crc32c by default, xxhash64, sha256 or blake2b
     #[arg(long, value_name = "TYPE", value_parser = checksum)]
     csum: Option<ChecksumType>,
-    /// Copies of file contents
-    #[arg(short, long, value_name = "PROFILE", ignore_case = true)]
-    data: Option<Profile>,
-    /// Copies of metadata
-    #[arg(short, long, value_name = "PROFILE", ignore_case = true)]
-    metadata: Option<Profile>,
+    /// Further files or devices, for a file system on several
+    #[arg(value_name = "FILE")]
+    further: Vec<PathBuf>,
+    /// How file contents lie on the devices: single, dup, raid0, raid1, raid1c3, raid1c4 or raid10
+    #[arg(short, long, value_name = "PROFILE", value_parser = profile)]
+    data: Option<BlockGroupFlags>,
+    /// The same for metadata; by default dup, and raid1 on several devices
+    #[arg(short, long, value_name = "PROFILE", value_parser = profile)]
+    metadata: Option<BlockGroupFlags>,
     /// Keep contents and metadata in the same block groups, for very small images
     #[arg(short = 'M', long)]
     mixed: bool,
@@ -88,13 +94,6 @@ pub(crate) struct Own {
     shrink: bool,
 }
 
-/// Number of copies on one device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Profile {
-    Single,
-    Dup,
-}
-
 /// Whether the layers of a container image stay apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Layers {
@@ -102,21 +101,23 @@ enum Layers {
     Subvol,
 }
 
-/// A new file system, and the device it is on.
+/// A new file system, and the devices it is on.
 struct Made {
     volume: Volume,
-    device: Arc<LateSuper<Arc<dyn Device>>>,
+    devices: Vec<Arc<LateSuper<Arc<dyn Device>>>>,
 }
 
 /// One run, and the options of btrfs.
 struct Making<'a> {
     job: Job<'a>,
+    further: Vec<Target>,
     own: &'a Own,
 }
 
 impl Make for Own {
     fn given(&self) -> Option<&'static str> {
         let all = [
+            (!self.further.is_empty(), "a second FILE"),
             (self.compress.is_some(), "--compress"),
             (self.nodesize.is_some(), "--nodesize"),
             (self.csum.is_some(), "--csum"),
@@ -137,7 +138,10 @@ impl Make for Own {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
-        Making { job: Job::new(common)?, own: self }.run(out)
+        let further = self.further.iter().map(|path| common.further_target(path)).collect::<Result<Vec<Target>>>()?;
+        let making = Making { job: Job::new(common)?, further, own: self };
+        making.check_devices()?;
+        making.run(out)
     }
 }
 
@@ -148,9 +152,9 @@ impl Making<'_> {
         let made = self.make(&make).and_then(Made::finish);
         let cut = |info: &VolumeInfo| if self.own.shrink { target.cut(info.total_bytes) } else { Ok(()) };
         let info = match made.and_then(|info| cut(&info).map(|()| info)) {
-            Ok(info) => named(info, &target.path),
+            Ok(info) => self.named(info),
             Err(error) => {
-                target.remove_new();
+                self.targets().for_each(Target::remove_new);
                 return Err(error);
             }
         };
@@ -192,16 +196,21 @@ impl Making<'_> {
         } else if make.mixed {
             make.nodesize = 4096;
         }
-        let bits = |profile| match profile {
-            Profile::Single => BlockGroupFlags::empty(),
-            Profile::Dup => BlockGroupFlags::DUP,
+        let device_count = self.targets().count();
+        make.metadata_profile = match self.own.metadata.or(self.own.data.filter(|_| make.mixed)) {
+            Some(profile) => profile,
+            None if make.mixed => BlockGroupFlags::empty(),
+            None => default_metadata_profile(device_count),
         };
-        if let Some(profile) = self.own.metadata.or(self.own.data.filter(|_| make.mixed)) {
-            make.metadata_profile = bits(profile);
-        } else if make.mixed {
-            make.metadata_profile = BlockGroupFlags::empty();
+        make.data_profile = self.own.data.unwrap_or_default();
+        for (option, flags) in [("--data", make.data_profile), ("--metadata", make.metadata_profile)] {
+            let profile = Profile::from_flags(flags)?;
+            if profile.devices_min() > device_count {
+                let needed = profile.devices_min();
+                let text = format!("{option}: {profile} needs {needed} devices, and {device_count} are given");
+                return Err(Failure::usage(text).into());
+            }
         }
-        make.data_profile = bits(self.own.data.unwrap_or(Profile::Single));
         if make.mixed {
             if self.own.data.zip(self.own.metadata).is_some_and(|(data, metadata)| data != metadata) {
                 let text = "--mixed: the profiles of --data and --metadata must be the same";
@@ -215,7 +224,7 @@ impl Making<'_> {
     fn make(&self, make: &MakeOptions) -> Result<Made> {
         let target = &self.job.target;
         let Some(contents) = &self.job.contents else {
-            return self::make(target, make, self.job.common.size(target)?, self.volume_options());
+            return self.make_empty(make, self.job.common.size(target)?);
         };
         let size_of = |totals: &Totals| sizing::image_bytes(totals, shape(make));
         let options = PathOptions::new(&self.own.subvol, &self.own.inode_flags)?;
@@ -238,7 +247,7 @@ impl Making<'_> {
         (contents, options): (&Contents, &PathOptions),
         bytes_total: u64,
     ) -> Result<Made> {
-        let made = self::make(&self.job.target, make, size, self.volume_options())?;
+        let made = self.make_empty(make, size)?;
         if self.own.layers == Layers::Subvol {
             self.fill_layers(&made.volume)?;
         } else {
@@ -251,6 +260,83 @@ impl Making<'_> {
             made.volume.by_paths().resize(spinney::vfs::Size::Least)?;
         }
         Ok(made)
+    }
+}
+
+/// The devices.
+impl Making<'_> {
+    fn targets(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.job.target).chain(&self.further)
+    }
+
+    /// Refuses a device that is given twice, and options that are for one device.
+    fn check_devices(&self) -> Result<()> {
+        if self.further.is_empty() {
+            return Ok(());
+        }
+        let single = [
+            (self.own.shrink, "--shrink"),
+            (self.own.device_uuid.is_some(), "--device-uuid"),
+            (self.job.common.place.get().is_some(), "an image in another form, or on the standard output,"),
+        ];
+        if let Some((_, what)) = single.iter().find(|(is_given, _)| *is_given) {
+            return Err(Failure::usage(format!("{what} is for a file system on one device")).into());
+        }
+        let mut seen = Vec::new();
+        for target in self.targets() {
+            // A size is needed: contents are divided among devices that are there.
+            self.job.common.size(target)?;
+            let real = target.file().canonicalize().unwrap_or_else(|_| target.file().to_owned());
+            let place = (real, target.part.offset());
+            if seen.contains(&place) {
+                return Err(Failure::usage(format!("{}: this device is given twice", target.path.display())).into());
+            }
+            seen.push(place);
+        }
+        Ok(())
+    }
+
+    /// Tries in memory whether a file system of these sizes can be made, before anything is overwritten.
+    fn rehearse(&self, make: &MakeOptions, sizes: &[u64]) -> Result<()> {
+        let target = &self.job.target;
+        let tried = |sizes: &[u64]| {
+            let named = |(target, size): (&Target, &u64)| -> Arc<dyn Device> {
+                Arc::new(MemoryDevice::named(&target.path.display().to_string(), *size))
+            };
+            Volume::options().make_devices(self.targets().zip(sizes).map(named).collect(), make).map(drop)
+        };
+        let Err(error) = tried(sizes) else { return Ok(()) };
+        let least = match sizes {
+            [size] if is_no_space(&error) => target.too_small(*size, |size| tried(&[size]).is_ok()),
+            _ => None,
+        };
+        Err(least.unwrap_or_else(|| target.with_size(sizes.iter().sum(), error)))
+    }
+
+    /// Makes the file system, the first device of which has `size` bytes.
+    fn make_empty(&self, make: &MakeOptions, size: u64) -> Result<Made> {
+        let mut sizes = vec![size];
+        for target in &self.further {
+            sizes.push(self.job.common.size(target)?);
+        }
+        for (target, size) in self.targets().zip(&sizes) {
+            target.check_size(*size)?;
+        }
+        self.rehearse(make, &sizes)?;
+        let open = |(target, size): (&Target, &u64)| Ok(Arc::new(LateSuper::new(target.open(*size)?)?));
+        let devices = self.targets().zip(&sizes).map(open).collect::<Result<Vec<_>>>()?;
+        let shared = devices.iter().map(|device| -> Arc<dyn Device> { device.clone() }).collect();
+        let volume = self.volume_options().make_devices(shared, make);
+        let volume = volume.map_err(|error| self.job.target.with_size(sizes.iter().sum(), error))?;
+        Ok(Made { volume, devices })
+    }
+
+    /// The report with the names of the targets; the first may have been made under another one.
+    fn named(&self, mut info: VolumeInfo) -> VolumeInfo {
+        for (device, target) in info.devices.iter_mut().zip(self.targets()) {
+            device.name = target.path.display().to_string();
+        }
+        info
     }
 }
 
@@ -271,39 +357,11 @@ impl Made {
     fn finish(self) -> Result<VolumeInfo> {
         let info = self.volume.info()?;
         self.volume.close()?;
-        self.device.finish()?;
+        for device in &self.devices {
+            device.finish()?;
+        }
         Ok(info)
     }
-}
-
-/// Tries in memory whether a file system of `size` bytes can be made, before anything is overwritten.
-fn rehearse(target: &Target, make: &MakeOptions, size: u64) -> Result<()> {
-    let tried = |size| {
-        let device: Arc<dyn Device> = Arc::new(MemoryDevice::named(&target.path.display().to_string(), size));
-        Volume::options().make_device(device, make).map(drop)
-    };
-    tried(size).map_err(|error| match is_no_space(&error) {
-        true => target.too_small(size, |size| tried(size).is_ok()).unwrap_or_else(|| target.with_size(size, error)),
-        false => target.with_size(size, error),
-    })
-}
-
-/// Makes the file system with `size` bytes.
-fn make(target: &Target, make: &MakeOptions, size: u64, options: VolumeOptions) -> Result<Made> {
-    target.check_size(size)?;
-    let make = MakeOptions { size: None, ..make.clone() };
-    rehearse(target, &make, size)?;
-    let make = MakeOptions { size: Some(size), ..make };
-    let device = Arc::new(LateSuper::new(target.open(size)?)?);
-    let shared: Arc<dyn Device> = device.clone();
-    let volume = options.make_device(shared, &make).map_err(|error| target.with_size(size, error))?;
-    Ok(Made { volume, device })
-}
-
-/// The report with the name of the target, which may have been made under another one.
-fn named(mut info: VolumeInfo, path: &Path) -> VolumeInfo {
-    info.devices.iter_mut().for_each(|device| device.name = path.display().to_string());
-    info
 }
 
 fn subvolume_parser() -> impl TypedValueParser<Value = Subvolume> {
@@ -327,9 +385,7 @@ fn is_image_full(error: &Error) -> bool {
 }
 
 fn shape(make: &MakeOptions) -> Shape {
-    let copies = |profile: BlockGroupFlags| {
-        if profile.contains(BlockGroupFlags::DUP) { 2 } else { 1 }
-    };
+    let copies = |flags| Profile::from_flags(flags).map_or(1, |profile| u64::from(profile.mirror_count()));
     Shape {
         csum_bytes: u64::try_from(make.csum.len()).unwrap_or(32),
         data_copies: copies(make.data_profile),

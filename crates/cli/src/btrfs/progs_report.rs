@@ -6,6 +6,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use spinney::btrfs::VolumeInfo;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::pool::Profile;
 
 use crate::commands::names;
 use crate::commands::output::Output;
@@ -32,14 +33,13 @@ pub(super) fn print(out: &mut Output, info: &VolumeInfo) -> Result<()> {
     writeln!(out, "Filesystem size:    {}", size(info.total_bytes))?;
     writeln!(out, "Block group profiles:")?;
     for profile in &info.space.profiles {
-        let is_dup = profile.flags.contains(BlockGroupFlags::DUP);
         let kind = match profile.flags {
             flags if flags.contains(BlockGroupFlags::DATA | BlockGroupFlags::METADATA) => "Data+Metadata:",
             flags if flags.contains(BlockGroupFlags::DATA) => "Data:",
             flags if flags.contains(BlockGroupFlags::METADATA) => "Metadata:",
             _ => "System:",
         };
-        let name = if is_dup { "DUP" } else { "single" };
+        let name = Profile::from_flags(profile.flags)?.to_string();
         writeln!(out, "  {kind:<17} {name:<8} {:>15}", size(profile.total))?;
     }
     writeln!(out, "SSD detected:       no\nZoned device:       no")?;

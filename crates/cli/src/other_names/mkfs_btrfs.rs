@@ -44,12 +44,12 @@ const OPTIONS: &[(Known, Option<&str>)] = &[
 const REPEATED: &[&str] = &["--features", "--subvol", "--inode-flags"];
 
 const HELP: &str = "\
-usage: mkfs.btrfs [options] FILE
+usage: mkfs.btrfs [options] FILE...
 
     Make a btrfs file system; this is Spinney under the name mkfs.btrfs
 
-    -d|--data PROFILE         profile of file contents: single or dup
-    -m|--metadata PROFILE     profile of metadata: single or dup
+    -d|--data PROFILE         profile of file contents: single, dup, raid0, raid1, raid1c3, raid1c4, raid10
+    -m|--metadata PROFILE     profile of metadata, likewise
     -M|--mixed                keep both in the same block groups
     --csum|--checksum TYPE    crc32c, xxhash64, sha256 or blake2b
     -n|--nodesize SIZE        bytes of a tree block
@@ -120,9 +120,6 @@ pub(super) fn rewrite(args: &[OsString]) -> Rewritten {
     if targets.is_empty() && !lists_features {
         return Rewritten::Wrong("no file or device is given; --help shows the options".to_owned());
     }
-    if targets.len() > 1 {
-        return Rewritten::Wrong("a file system is made on one device so far".to_owned());
-    }
     line.push("--".into());
     line.extend(targets);
     Rewritten::Words(line)
@@ -163,6 +160,6 @@ mod tests {
         assert!(rewritten("-V").contains("v6.19"));
         assert!(rewritten("--help").starts_with("usage: mkfs.btrfs"));
         assert!(rewritten("-l 4k x").starts_with("--leafsize"));
-        assert!(rewritten("a b").contains("one device"));
+        assert!(rewritten("-d raid1 a b").ends_with("--data=raid1 -- a b"));
     }
 }
