@@ -131,6 +131,12 @@ impl Chunk {
         Shape { len: self.len, stripe_count: to_u64(self.stripes.len()) }
     }
 
+    /// True when every byte has a copy without the stripes that are lost.
+    pub(super) fn is_whole_without(&self, is_lost: impl Fn(&Stripe) -> bool) -> bool {
+        let alike = self.profile.alike_stripes(self.stripes.len());
+        self.stripes.chunks(alike.max(1)).all(|copies| !copies.iter().all(&is_lost))
+    }
+
     /// True when every byte of `at..at + len` lies in the chunk.
     #[must_use]
     pub fn contains(&self, at: Logical, len: u64) -> bool {

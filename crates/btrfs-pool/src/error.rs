@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use btrfs_disk::{Corrupt, DevId, Generation, Logical, Uuid};
 
+use crate::profile::Profile;
+
 /// Result of an operation of the pool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -151,6 +153,18 @@ pub enum MemberError {
         found: Logical,
         /// Where it lies by the newest superblock.
         expected: Logical,
+    },
+    /// Devices are missing that a chunk cannot do without.
+    ///
+    /// To do: name the missing devices too; `-o ro,degraded` reads what the others have.
+    #[error("the chunk at {at} ({profile}) cannot be written{}", Named(missing))]
+    Lost {
+        /// Logical address of the chunk.
+        at: Logical,
+        /// Its profile.
+        profile: Profile,
+        /// The missing devices that it lies on.
+        missing: Vec<DevId>,
     },
     /// The file system no longer has this device.
     ///

@@ -149,10 +149,14 @@ impl Pool {
     pub fn view(&self, superblock: &Superblock, wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Result<Self> {
         let wrapped = |device: &PoolDevice| {
             let (id, uuid, total_bytes) = (device.id(), device.uuid(), device.total_bytes());
-            PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes)
+            match device.is_missing() {
+                true => PoolDevice::missing(id, uuid, total_bytes),
+                false => PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes),
+            }
         };
         let devices = self.devices.iter().map(wrapped).collect();
-        Self::new(devices, &Opening::default(), superblock, Arc::clone(&self.workers))
+        let how = Opening { mode: self.mode, ..Opening::default() };
+        Self::new(devices, &how, superblock, Arc::clone(&self.workers))
     }
 
     fn new(devices: Vec<PoolDevice>, how: &Opening, superblock: &Superblock, workers: Arc<Workers>) -> Result<Self> {
@@ -203,6 +207,17 @@ impl Pool {
             Some(error) if self.mode == Mode::Strict => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// The error of writing to a chunk some bytes of which have no copy on a device that is there.
+    #[must_use]
+    pub fn loss_of(&self, chunk: &Chunk) -> Option<MemberError> {
+        let is_missing = |stripe: &Stripe| self.device(stripe.device).is_missing();
+        if chunk.is_whole_without(is_missing) {
+            return None;
+        }
+        let missing = chunk.stripes().iter().filter(|stripe| is_missing(stripe)).map(|stripe| stripe.device);
+        Some(MemberError::Lost { at: chunk.start(), profile: chunk.profile(), missing: missing.collect() })
     }
 
     /// The missing devices out of `count`, as far as known.
@@ -325,7 +340,8 @@ impl Pool {
     /// As [`Self::write_superblock`].
     pub fn write_superblock_mirrors(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
-        self.devices.iter().try_for_each(|device| supers::write_mirrors(device, superblock))
+        let members = self.devices.present().filter(|device| superblock.has(device.id()));
+        members.into_iter().try_for_each(|device| supers::write_mirrors(device, superblock))
     }
 
     /// The device of a chunk's stripe.

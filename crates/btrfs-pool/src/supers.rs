@@ -10,6 +10,7 @@
 //! `Pool` and `members` call this module.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use blockdev::{Device, Kind, Tag, tagged};
 use btrfs_disk::convert::to_u64;
@@ -98,6 +99,30 @@ impl FsSuper {
         if own.devid == item.devid {
             *own = *item;
         }
+    }
+
+    /// Adds the item of a further member; nothing for one that is there.
+    pub fn add_item(&mut self, item: DevItem) {
+        if !self.has(DevId(item.devid.get())) {
+            self.items.push(item);
+        }
+    }
+
+    /// Removes the item of a member. Where the shared fields are those of this member, they become those of another.
+    pub fn remove_item(&mut self, id: DevId) {
+        self.items.retain(|item| item.devid.get() != id.0);
+        let own = &mut self.shared.fields_mut().dev_item;
+        if own.devid.get() == id.0
+            && let Some(other) = self.items.first()
+        {
+            *own = *other;
+        }
+    }
+
+    /// True for a member whose item is known.
+    #[must_use]
+    pub fn has(&self, id: DevId) -> bool {
+        self.items.iter().any(|item| item.devid.get() == id.0)
     }
 
     /// The bytes of the copy at `offset` of a member; `None` for other devices.
@@ -254,10 +279,40 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result
 /// # Errors
 /// As [`write_mirrors`].
 pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result<()> {
-    for device in devices {
+    let members = || devices.present().filter(|device| superblock.has(device.id()));
+    for device in members() {
         write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
     }
-    for device in devices {
+    for device in members() {
+        device.flush()?;
+    }
+    Ok(())
+}
+
+/// Makes a device a member: writes every copy of the superblock with the item of `id`, the primary last and durable on
+/// return. All that the superblock refers to on this device has to be there.
+///
+/// # Errors
+/// `Corrupt` for an invalid superblock or a device without an item, or the device's error.
+pub fn enlist(device: Arc<dyn Device>, id: DevId, superblock: &FsSuper) -> Result<()> {
+    let item = superblock.items().iter().find(|item| item.devid.get() == id.0);
+    let (uuid, total_bytes) = item.map(|item| (item.uuid, item.total_bytes.get())).unwrap_or_default();
+    let member = PoolDevice::new(id, uuid, device, total_bytes);
+    member.flush()?;
+    write_mirrors(&member, superblock)?;
+    member.flush()?;
+    write_copy(&member, superblock, (0, SUPERBLOCK_OFFSET))?;
+    Ok(member.flush()?)
+}
+
+/// Overwrites every copy of the superblock on a device that is no member any more, the primary first; durable on return.
+///
+/// # Errors
+/// The device's.
+pub fn retire(device: &dyn Device) -> Result<()> {
+    let nothing = [0; SUPERBLOCK_SIZE];
+    for (mirror, offset) in (0u32..).zip(mirrors_within(device.size_bytes())) {
+        tagged(Tag { kind: Kind::Superblock, mirror }, || device.write_at(offset, &[&nothing]))?;
         device.flush()?;
     }
     Ok(())

@@ -3,7 +3,8 @@
 //!
 //! Writes are durable only after [`Pool::flush`] returns. A batch is tried as a whole even if parts fail; each failure
 //! is counted for its device, and any failure fails the batch, because fewer copies than the profile promises were
-//! written. The store then stops writing, unless only the host of a sparse image was full.
+//! written. The store then stops writing, unless only the host of a sparse image was full. Copies on devices that were
+//! missing when the pool was opened are left out.
 
 #![expect(
     clippy::indexing_slicing,
@@ -59,7 +60,7 @@ impl Pool {
         for run in runs {
             let len = run.len();
             let chunk = self.chunks().lookup(run.at, len)?;
-            for part in plan(&chunk, run.at, len, Purpose::Write) {
+            for part in self.writable(&chunk, run.at, len) {
                 let device = self.device(part.device).device();
                 device.check_room(part.device_offset, part.len, spare_bytes(device.size_bytes()))?;
                 if part.len == len {
@@ -99,7 +100,7 @@ impl Pool {
                 Some(chunk) => chunk,
                 None => self.chunks().lookup(at, len)?,
             };
-            for part in plan(&found, at, len, Purpose::Write) {
+            for part in self.writable(&found, at, len) {
                 pieces.push(Piece::new(&part, &bytes[range_of(&part)], kind_of(bytes)));
             }
             chunk = Some(found);
@@ -112,7 +113,7 @@ impl Pool {
     /// # Errors
     /// The first device error. The earlier writes may or may not be durable then.
     pub fn flush(&self) -> Result<()> {
-        for device in self.devices() {
+        for device in self.devices().present() {
             device.flush()?;
         }
         Ok(())
@@ -125,21 +126,31 @@ impl Pool {
     pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
         self.check_writable()?;
         let chunk = self.chunks().lookup(at, len)?;
-        for part in plan(&chunk, at, len, Purpose::Write) {
+        for part in self.writable(&chunk, at, len) {
             self.device(part.device).device().discard(part.device_offset, part.len)?;
         }
         Ok(())
     }
 
-    /// Writes one copy only, for repair. Returns false without a write if the chunk overlaps a superblock: no extent is
+    /// Writes one copy only, for repair. Returns false without a write if its device is missing, or if the chunk overlaps
+    /// a superblock: no extent is
     /// ever allocated there, so the chunk is invalid, and the write would destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        if plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
+        let is_missing = |part: &Part| self.device(part.device).is_missing();
+        if plan.iter().any(is_missing) || plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
             return Ok(false);
         }
         first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))?;
         Ok(true)
+    }
+
+    /// The parts of every copy on devices that are there. A pool that writes has at least one copy of each byte there
+    /// ([`Pool::loss_of`]).
+    fn writable(&self, chunk: &Chunk, at: Logical, len: u64) -> Vec<Part> {
+        let mut parts = plan(chunk, at, len, Purpose::Write);
+        parts.retain(|part| !self.device(part.device).is_missing());
+        parts
     }
 
     /// Queues the pieces of every device; returns the failures.

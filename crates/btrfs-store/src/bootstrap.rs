@@ -20,7 +20,7 @@ use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
-use btrfs_pool::{Chunk, FsSuper, Intent, Members, Opening, Pool, Workers};
+use btrfs_pool::{Chunk, FsSuper, Intent, MemberError, Members, Opening, Pool, Workers};
 
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Result<Engine> {
@@ -56,7 +56,7 @@ fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: O
 pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
     let access = if pool.is_writable() { Intent::ReadWrite } else { Intent::ReadOnly };
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
-    parts.settle_members(&superblock)?;
+    parts.settle_members(&mut superblock)?;
     parts.add_chunks()?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     lagging::check(&parts, &trees, &superblock)?;
@@ -171,7 +171,7 @@ impl Parts {
     }
 
     /// Finds out which devices there are, unless the superblock says that the one that was given is all.
-    fn settle_members(&self, superblock: &Superblock) -> Result<()> {
+    fn settle_members(&self, superblock: &mut FsSuper) -> Result<()> {
         let count = superblock.fields().num_devices.get();
         if count == 1 && self.pool.devices().iter().count() == 1 {
             return Ok(());
@@ -183,7 +183,9 @@ impl Parts {
             Ok(Scan::Continue)
         });
         read.map_err(|error| blame(error, &self.pool, superblock))?;
-        Ok(self.pool.settle_members(superblock, &items)?)
+        self.pool.settle_members(superblock, &items)?;
+        items.into_iter().for_each(|item| superblock.add_item(item));
+        Ok(())
     }
 
     fn add_chunks(&self) -> Result<()> {
@@ -194,6 +196,11 @@ impl Parts {
             }
             Ok(Scan::Continue)
         })
+    }
+
+    /// The error of writing to the chunk at this address.
+    fn loss_of(&self, at: Logical) -> Option<MemberError> {
+        self.pool.loss_of(&*self.pool.chunks().lookup(at, 1).ok()?)
     }
 
     pub(crate) fn root_tree(&self, superblock: &Superblock) -> Arc<Tree> {
@@ -312,12 +319,21 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
     if !options.read_only && fields.incompat().contains(Incompat::MIXED_GROUPS) {
         check_mixed(fields, &chunks)?;
     }
-    for info in group_infos(&core.block_group, &chunks)? {
+    for mut info in group_infos(&core.block_group, &chunks)? {
+        if !options.read_only
+            && let Some(loss) = parts.loss_of(info.start)
+        {
+            if info.used > 0 {
+                return Err(Error::Members(Box::new(loss)));
+            }
+            // Nothing is lost of an empty group, and nothing may be written to it.
+            info.read_only = true;
+        }
         space.add_group(info)?;
     }
     for device in parts.pool.devices().iter() {
         let loaded = DeviceSpace::load(&core.dev, device.id(), device.uuid(), device.total_bytes())?;
-        space.add_device(loaded);
+        space.add_device(loaded.missing(device.is_missing()));
     }
     Ok(space)
 }

@@ -37,7 +37,7 @@ pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{
     BadSuperblock, BadUnit, Copied, DataExtent, DeviceState, Expect, Fate, GroupState, Hint, Moved, Need, QuotaChange,
-    QuotaKind, Scrub, ScrubStep, Sizes, Store, view::HeldState,
+    QuotaKind, Rebuild, RebuildStep, Scrub, ScrubStep, Sizes, Store, view::HeldState,
 };
 pub use tree::{Compare, Difference, EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

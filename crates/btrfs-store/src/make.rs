@@ -196,7 +196,8 @@ fn device_items<'a>(
     std::iter::once(fields.dev_item).chain(further)
 }
 
-fn device_item(fsid: Uuid, id: u64, uuid: Uuid, total_bytes: u64) -> DevItem {
+/// The item of a device without chunks.
+pub(crate) fn device_item(fsid: Uuid, id: u64, uuid: Uuid, total_bytes: u64) -> DevItem {
     let mut device = DevItem::new_zeroed();
     device.devid = id.into();
     device.total_bytes = total_bytes.into();

@@ -34,8 +34,8 @@ pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
 pub use btrfs_store::{
-    BadSuperblock, Env, Fate, HeldState, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport,
-    SpaceReport,
+    BadSuperblock, DeviceState, Env, Fate, HeldState, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind,
+    QuotaReport, SpaceReport,
 };
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, MemberError, Result};
@@ -46,4 +46,4 @@ pub use scrub::{DeviceErrors, LostRange, ScrubFault, ScrubOptions, ScrubProgress
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
 pub use subvol::{Received, SubvolumeInfo};
 pub use vfs_impl::{FsOptions, node_flags};
-pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};
+pub use volume::{ChunkInfo, DeviceInfo, RebuildReport, Volume, VolumeInfo, VolumeOptions};

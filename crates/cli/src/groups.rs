@@ -37,7 +37,8 @@ const GROUPS: &[Group] = &[
         &[
             ("usage, du", "show what takes space; show how much of it is shared"),
             ("resize, trim", "grow or shrink; give free space back to the host"),
-            ("balance", "rewrite block groups, convert between single and dup"),
+            ("balance", "rewrite block groups, convert them to another profile"),
+            ("device", "add, remove, replace devices; bring one up to date"),
             ("defrag, dedupe", "rewrite and compress files; let equal files share extents"),
             ("quota, qgroup", "turn quotas on and off; show and limit groups"),
         ],

@@ -117,6 +117,15 @@ impl Profile {
         self.devices_min() - 1
     }
 
+    /// The number of stripes in a row, out of `count`, that have the same contents.
+    pub(super) fn alike_stripes(self, count: usize) -> usize {
+        match self {
+            Self::Single | Self::Raid0 => 1,
+            Self::Raid10 => 2,
+            Self::Dup | Self::Raid1 | Self::Raid1c3 | Self::Raid1c4 => count,
+        }
+    }
+
     /// Bytes of data that fit into devices with so many free bytes each, apart from rounding. No device holds two
     /// copies of a byte, but with DUP: copies that the largest devices cannot hold have to lie on the others.
     #[must_use]

@@ -4,6 +4,10 @@
 //! its kind allows and no longer than a tenth of all devices, and shrinks to the longest
 //! hole that is left, so that a small image can be filled to the end. A device's holes are
 //! kept in memory, computed from its DEV_EXTENT items.
+//!
+//! Where devices are missing, a new chunk keeps its profile: if too few are there, it gets the place of a copy on a
+//! missing device, as far as the profile tolerates that loss. (The kernel makes a chunk with fewer copies instead, which
+//! stays when the device is back.)
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,6 +66,8 @@ pub struct DeviceSpace {
     free: FreeMap,
     /// New chunks end before this byte.
     ceiling: u64,
+    /// The device is missing. New chunks get copies there only where the profile needs more devices than are there.
+    is_missing: bool,
 }
 
 impl DeviceSpace {
@@ -72,7 +78,7 @@ impl DeviceSpace {
         let len = total_bytes.saturating_sub(DEVICE_RESERVED);
         // An empty map takes any run that ends within 64 bits, and this one does.
         let _ = free.insert(Run { start: DEVICE_RESERVED, len });
-        Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX }
+        Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX, is_missing: false }
     }
 
     /// A device with the chunks that the device tree lists.
@@ -91,6 +97,12 @@ impl DeviceSpace {
             Ok(Scan::Continue)
         })?;
         Ok(device)
+    }
+
+    /// The same, of a device that is missing.
+    #[must_use]
+    pub fn missing(self, is_missing: bool) -> Self {
+        Self { is_missing, ..self }
     }
 
     fn note_extent(&mut self, run: Run, previous_end: u64) -> Result<u64, Corrupt> {
@@ -462,8 +474,18 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
         .collect();
     holes.sort_by_key(|(device, hole)| {
         let len = hole.len.min(wanted);
-        (std::cmp::Reverse((len, device.free.bytes())), device.id)
+        (device.is_missing, std::cmp::Reverse((len, device.free.bytes())), device.id)
     });
+    let present = holes.iter().filter(|(device, _)| !device.is_missing).count();
+    if present >= spread.devices_min {
+        holes.truncate(present);
+    } else {
+        // The missing copies are written when the device is back or another one in its place.
+        holes.truncate(spread.devices_min);
+        if holes.len() - present > profile.losses_max() {
+            return Ok(None);
+        }
+    }
     let is_system = request.flags.contains(BlockGroupFlags::SYSTEM);
     let most = if is_system { SYSTEM_STRIPES_MAX } else { usize::MAX };
     let count = holes.len().min(spread.devices_max).min(most);

@@ -19,6 +19,8 @@ pub struct SpaceReport {
     pub device_total: u64,
     /// Of all devices, in no chunk; a chunk there takes this much for each copy.
     pub unallocated: u64,
+    /// File data for which chunks could be added, in the profile that they would have.
+    pub addable: u64,
     /// The global reserve, for commits and removals: present and intended size.
     pub global_reserve: (u64, u64),
     /// An estimate of how much more file data fits, as `df` shows it.
@@ -71,21 +73,21 @@ impl Space {
         let unallocated = holes.iter().sum();
         let profiles: Vec<ProfileSpace> = profiles.into_values().collect();
         let global_reserve = self.accounts.global();
-        let free = self.free_estimate(&profiles, &holes, global_reserve.0);
+        let profile = self.chunk_flags(SpaceKind::Data).and_then(|flags| Profile::from_flags(flags).ok());
+        let addable = profile.unwrap_or(Profile::Single).fits_in(&holes);
+        let free = self.free_estimate(&profiles, addable, global_reserve.0);
         let is_metadata_full = self.accounts.is_full(SpaceKind::Metadata);
-        SpaceReport { profiles, device_total, unallocated, global_reserve, free, held: 0, is_metadata_full }
+        SpaceReport { profiles, device_total, unallocated, addable, global_reserve, free, held: 0, is_metadata_full }
     }
 
-    fn free_estimate(&self, profiles: &[ProfileSpace], holes: &[u64], kept_back: u64) -> u64 {
+    fn free_estimate(&self, profiles: &[ProfileSpace], addable: u64, kept_back: u64) -> u64 {
         let in_groups: u64 = profiles
             .iter()
             .filter(|profile| profile.flags.contains(BlockGroupFlags::DATA))
             .map(|profile| profile.total.saturating_sub(profile.used))
             .sum();
-        let profile = self.chunk_flags(SpaceKind::Data).and_then(|flags| Profile::from_flags(flags).ok());
-        let in_devices = profile.unwrap_or(Profile::Single).fits_in(holes);
         let kept_back = if self.config.mixed { kept_back } else { 0 };
-        (in_groups + in_devices).saturating_sub(kept_back)
+        (in_groups + addable).saturating_sub(kept_back)
     }
 }
 

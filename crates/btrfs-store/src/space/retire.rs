@@ -144,6 +144,11 @@ impl Space {
         trees.free_space.map_or(Ok(()), |tree| free_space_tree::remove_group(edit, tree, group))
     }
 
+    /// Forgets a device that no chunk has a part of.
+    pub(crate) fn remove_device(&self, id: DevId) {
+        self.devices.lock().retain(|device| device.id() != id);
+    }
+
     /// The byte after the last range of a device that a chunk has.
     pub(crate) fn used_end(&self, id: DevId) -> Option<u64> {
         self.devices.lock().iter().find(|device| device.id() == id).map(DeviceSpace::used_end)

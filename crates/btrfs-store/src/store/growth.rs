@@ -131,7 +131,7 @@ impl Store {
     }
 
     /// Changes the trees of the chunks in the running transaction, paid from the global reserve.
-    fn change_chunks(&self, change: impl FnOnce(&Edit<'_>, &ChunkTrees<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn change_chunks(&self, change: impl FnOnce(&Edit<'_>, &ChunkTrees<'_>) -> Result<()>) -> Result<()> {
         let engine = &self.0;
         let generation = engine.gate.enter();
         // A log may not lie in a chunk that the superblock on the device does not know.

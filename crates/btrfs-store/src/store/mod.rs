@@ -31,6 +31,7 @@ mod compaction;
 mod contention;
 mod devices;
 mod growth;
+mod members;
 mod quotas;
 mod relocation;
 mod scrub;
@@ -40,7 +41,7 @@ pub mod view;
 pub use devices::DeviceState;
 pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
-pub use scrub::{BadSuperblock, BadUnit, Fate, Scrub, ScrubStep};
+pub use scrub::{BadSuperblock, BadUnit, Fate, Rebuild, RebuildStep, Scrub, ScrubStep};
 
 /// Groups that one reservation loads for the room that the next commit may lack.
 const LOADS_PER_RESERVE_MAX: usize = 16;

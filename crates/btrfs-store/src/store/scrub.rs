@@ -8,6 +8,8 @@
 //! Failure: a bad copy is not a failure of the scrub, but a result in [`ScrubStep::bad`]. If the volume needs the space
 //! that the view holds, the view is given up, and the scrub fails: the caller begins another one at [`Scrub::place`].
 
+mod rebuild;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,7 +30,9 @@ use crate::txn::View;
 use crate::{Error, Result};
 use btrfs_pool::plan::plan;
 use btrfs_pool::supers::Copies;
-use btrfs_pool::{Chunk, Pool, Purpose, check_sector};
+use btrfs_pool::{Chunk, Pool, PoolDevice, Purpose, check_sector};
+
+pub use rebuild::{Rebuild, RebuildStep};
 
 /// Bytes of extents in one step, of each copy.
 const STEP_BYTES: u64 = 16 << 20;
@@ -129,6 +133,8 @@ struct Found {
     at: u64,
     len: u64,
     block: Option<(u8, Generation)>,
+    /// The transaction that made it.
+    generation: Generation,
 }
 
 /// True for two extents of one kind that lie side by side.
@@ -166,7 +172,7 @@ impl Store {
         let current = engine.log.lock_superblock();
         let pool = engine.pool();
         let (mut bytes, mut bad) = (0u64, Vec::new());
-        for device in pool.devices() {
+        for device in pool.devices().present() {
             let copies = Copies::within(&**device.device(), device.total_bytes());
             for (mirror, (offset, read)) in (0u32..).zip(copies.iter()) {
                 bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
@@ -257,9 +263,10 @@ impl Scrub {
             }
             let view = ExtentView::parse(key, item).map_err(|error| error.at(At::Key(tree.id(), *key)))?;
             let is_block = view.item.extent_flags().contains(ExtentFlags::TREE_BLOCK);
-            let block = is_block.then(|| (view.level(key).unwrap_or(u8::MAX), Generation(view.item.generation.get())));
+            let generation = Generation(view.item.generation.get());
+            let block = is_block.then(|| (view.level(key).unwrap_or(u8::MAX), generation));
             let len = if is_block { node_bytes } else { key.offset };
-            found.push(Found { at: key.objectid, len, block });
+            found.push(Found { at: key.objectid, len, block, generation });
             bytes = bytes.saturating_add(len);
             let is_full = bytes >= STEP_BYTES || found.len() >= STEP_EXTENTS_MAX;
             Ok(if is_full { Scan::Stop } else { Scan::Continue })
@@ -338,6 +345,9 @@ impl Scrub {
         }
         let mut bad = Vec::new();
         for (index, unit) in units.iter().enumerate() {
+            if pool.devices().get(piece.place(units, index, mirror).0).is_some_and(PoolDevice::is_missing) {
+                continue;
+            }
             let part = buf.get_mut(unit.clone()).unwrap_or_default();
             match self.read_unit(piece, index, unit, mirror, part) {
                 Ok(()) => {}

@@ -4,7 +4,7 @@
 //!
 //! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` balances them
 //! one after the other, from the last; `evacuation` moves the contents of one ([`btrfs_store::Emptying`]); `shrink`
-//! moves the groups that lie beyond a new end; `reclaim` finds groups that are almost empty.
+//! moves the groups that lie beyond a new end; `removal` those that have a part of a device; `reclaim` finds groups that are almost empty.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is consistent. From the first to the last step of a
@@ -19,6 +19,7 @@
 mod evacuation;
 mod pace;
 mod reclaim;
+mod removal;
 mod run;
 mod shrink;
 mod spec;
@@ -26,6 +27,7 @@ mod status;
 
 pub(crate) use pace::Pace;
 pub(crate) use reclaim::Reclaim;
+pub(crate) use removal::clear_device;
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};
 pub use spec::{BalanceSpec, NotBalance};

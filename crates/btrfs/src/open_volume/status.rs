@@ -1,6 +1,8 @@
 //! Reports the numbers of `df`, and changes the volume's size. Called by `vfs_impl` and by `volume`.
 
+use btrfs_disk::DevId;
 use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_pool::Profile;
 use btrfs_store::{ProfileSpace, SpaceReport};
 use vfs::file_system::{Size, VolumeStatus};
 
@@ -48,7 +50,14 @@ impl OpenVolume {
         // Deleted data is free when a commit without it is durable, and its groups are empty then.
         self.sync()?;
         let store = &self.core().store;
-        Ok(store.least_bytes(store.default_device())?)
+        let device = store.default_device();
+        Ok(store.least_bytes(device)?.saturating_add(self.bytes_beside(device)))
+    }
+
+    /// Bytes of the volume on other devices than this one.
+    fn bytes_beside(&self, device: DevId) -> u64 {
+        let devices = self.core().store.devices();
+        devices.iter().filter(|other| other.id != device).fold(0, |sum, other| other.total_bytes.saturating_add(sum))
     }
 
     /// Sets the size of the volume and its image file, rounded down to whole sectors: the file grows before the volume
@@ -60,16 +69,20 @@ impl OpenVolume {
     pub(crate) fn resize(&self, size: Size) -> Result<u64> {
         let least = self.least_bytes()?;
         let (core, store) = (self.core(), &self.core().store);
+        let device = store.default_device();
+        let beside = self.bytes_beside(device);
         let bytes = match size {
             Size::Least => balance::gather(core)?,
             Size::Bytes(bytes) => {
+                // The size of the volume changes by that of one device.
+                let own = bytes.saturating_sub(beside);
                 if bytes < least {
-                    balance::clear_from(core, bytes - bytes % u64::from(store.sizes().sector))?;
+                    balance::clear_from(core, own - own % u64::from(store.sizes().sector))?;
                 }
-                bytes
+                own
             }
         };
-        store.resize(store.default_device(), bytes)?;
+        store.resize(device, bytes)?;
         Ok(store.superblock().fields().total_bytes.get())
     }
 }
@@ -100,7 +113,8 @@ fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> Volume
         .sum();
     let free_metadata: u64 =
         report.profiles.iter().filter(|space| space.flags.contains(BlockGroupFlags::METADATA)).map(free_in).sum();
-    let growable = match report.unallocated - report.unallocated % STRIPE_BYTES {
+    let growable = report.addable.saturating_mul(copies);
+    let growable = match growable - growable % STRIPE_BYTES {
         bytes if bytes > STRIPE_BYTES * copies => bytes,
         _ => 0,
     };
@@ -120,8 +134,5 @@ fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> Volume
 
 /// How many copies of each byte a profile stores.
 fn copies_of(space: &ProfileSpace) -> u64 {
-    match space.flags.contains(BlockGroupFlags::DUP) {
-        true => 2,
-        false => 1,
-    }
+    Profile::from_flags(space.flags).map_or(1, |profile| profile.mirror_count().into())
 }

@@ -15,6 +15,7 @@
 
 mod balance;
 mod data_flags;
+mod devices;
 mod info;
 mod map;
 mod open;
@@ -40,6 +41,7 @@ use crate::open_volume::OpenVolume;
 use crate::vfs_impl::{BtrfsFs, Cleaner, FsOptions};
 use vfs::Result;
 
+pub use devices::RebuildReport;
 pub use options::VolumeOptions;
 pub use types::{ChunkInfo, DeviceInfo, VolumeInfo};
 

@@ -10,6 +10,7 @@
 pub(crate) mod backup;
 pub(crate) mod balance;
 pub(crate) mod check;
+pub(crate) mod device;
 pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod dump;

@@ -41,9 +41,13 @@ pub(crate) struct ImageArgs {
     #[arg(long = "super", value_name = "COPY")]
     pub(crate) superblock: Option<usize>,
 
-    /// A further device of a volume on several devices, which can only be read; may be given several times
+    /// A further device of a volume on several devices; may be given several times
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Vec<PathBuf>,
+
+    /// Devices of the volume may be missing
+    #[arg(long)]
+    pub(crate) degraded: bool,
 }
 
 /// The image, for a command that only reads it.
@@ -151,7 +155,11 @@ fn is_trusted(uid: u32) -> bool {
 impl ImageArgs {
     /// True if the command has options that apply only to images: subvolume, superblock, devices.
     pub(crate) fn has_options(&self) -> bool {
-        self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some() || !self.device.is_empty()
+        self.subvolume.is_some()
+            || self.subvolume_id.is_some()
+            || self.superblock.is_some()
+            || !self.device.is_empty()
+            || self.degraded
     }
 
     /// The directory of a mount, if it is named in place of an image; `None` for a file.
@@ -168,7 +176,7 @@ impl ImageArgs {
             return Err(Failure::refused(format!("{}: a directory, but in no mount of spinney", dir.display())).into());
         }
         if self.has_options() {
-            let text = "--subvolume, --subvolume-id, --super and --device apply to images, not to a mount";
+            let text = "--subvolume, --subvolume-id, --super, --device and --degraded apply to images, not to a mount";
             return Err(Failure::usage(text).into());
         }
         Ok(Some(dir.clone()))
@@ -197,6 +205,9 @@ impl ImageArgs {
         }
         if let Some(id) = self.subvolume_id {
             options = options.option("subvolid", id.to_string());
+        }
+        if self.degraded {
+            options = options.flag("degraded");
         }
         match self.superblock {
             Some(copy) => options.option("super", copy.to_string()),

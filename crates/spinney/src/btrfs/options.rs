@@ -29,7 +29,8 @@ pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       mount with ro). The mount cannot be idmapped, as the server has to know who asks
   generation=N        with ro: shows the state that the transaction N committed, as far as it was not written over;
                       `spinney generations` lists them
-  degraded            with ro: devices of the volume may be missing; what lies on those alone cannot be read
+  degraded            devices of the volume may be missing; what lies on those alone cannot be read, and
+                      nothing is written if a block group needs them
   super=COPY          opens the volume by this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
   nologreplay, norecovery, rescue=nologreplay
                       with ro: shows the last commit, without what a crash left in the log

@@ -1,0 +1,115 @@
+//! Adds devices to the file system, and removes empty ones. The crate `btrfs` calls it.
+//!
+//! A device gets a superblock before the file system lists it, and loses its superblocks after that. So a crash in
+//! between leaves a device that the file system does not have, which is refused by name when it is given, or one that
+//! has no blocks yet; never a file system that lacks a device with contents.
+//!
+//! The pool of an open store has the devices that it was opened with: after a change the volume is opened anew.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::{DevId, Key, Uuid};
+use btrfs_pool::supers;
+
+use super::Store;
+use crate::error::SpaceKind;
+use crate::{Error, Result, make};
+
+impl Store {
+    /// Adds a device, and makes that durable. The file system uses it from the next opening on. Not to be called with
+    /// an open handle.
+    ///
+    /// # Errors
+    /// `NoSpace` for a device that is too small; `ReadOnly`; as [`Self::commit`].
+    pub fn add_device(&self, device: &Arc<dyn Device>) -> Result<DevId> {
+        let engine = &self.0;
+        if engine.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let sector = u64::from(engine.reader.format.sectorsize);
+        let total_bytes = device.size_bytes() - device.size_bytes() % sector;
+        if total_bytes < make::DEVICE_BYTES_MIN {
+            let (needed, available) = (make::DEVICE_BYTES_MIN, total_bytes);
+            return Err(Error::NoSpace { kind: SpaceKind::System, needed, available });
+        }
+        self.commit()?;
+        let last = self.superblock().items().iter().map(|item| item.devid.get()).max().unwrap_or(0);
+        let id = DevId(last.saturating_add(1));
+        let uuid = Uuid(engine.options.env.uuid());
+        let item = make::device_item(self.superblock().fields().fsid, id.0, uuid, total_bytes);
+        let mut before = engine.log.lock_superblock().clone();
+        before.add_item(item);
+        supers::enlist(Arc::clone(device), id, &before)?;
+        {
+            let _room = self.reserve_for_chunks()?;
+            let _one = engine.space.lock_growth();
+            self.change_chunks(|edit, trees| {
+                edit.insert(trees.chunk, &item_key(id), item.bytes())?;
+                let mut superblock = engine.superblock.lock();
+                superblock.add_item(item);
+                let fields = superblock.fields_mut();
+                fields.num_devices = fields.num_devices.get().saturating_add(1).into();
+                fields.total_bytes = fields.total_bytes.get().saturating_add(total_bytes).into();
+                Ok(())
+            })?;
+        }
+        self.commit()?;
+        let after = engine.log.lock_superblock().clone();
+        supers::enlist(Arc::clone(device), id, &after)?;
+        Ok(id)
+    }
+
+    /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there.
+    /// Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// `NoSpace` where chunks have parts of it; `ReadOnly`; as [`Self::commit`].
+    pub fn remove_device(&self, id: DevId) -> Result<()> {
+        let engine = &self.0;
+        if engine.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let device = engine.device(id)?;
+        {
+            let _room = self.reserve_for_chunks()?;
+            let _one = engine.space.lock_growth();
+            let used = engine.space.device_bytes_used(id).unwrap_or(0);
+            if used > 0 {
+                return Err(Error::NoSpace { kind: SpaceKind::System, needed: used, available: 0 });
+            }
+            self.change_chunks(|edit, trees| {
+                edit.remove(trees.chunk, &item_key(id))?;
+                edit.remove(trees.device, &Key::new(objectid::DEV_STATS, item_type::PERSISTENT_ITEM, id.0))?;
+                engine.space.remove_device(id);
+                let mut superblock = engine.superblock.lock();
+                superblock.remove_item(id);
+                let fields = superblock.fields_mut();
+                fields.num_devices = fields.num_devices.get().saturating_sub(1).into();
+                fields.total_bytes = fields.total_bytes.get().saturating_sub(device.total_bytes()).into();
+                Ok(())
+            })?;
+        }
+        self.commit()?;
+        if device.is_missing() { Ok(()) } else { Ok(supers::retire(&**device.device())?) }
+    }
+
+    /// Adds an empty block group of a kind, without the devices that new chunks may not use.
+    ///
+    /// # Errors
+    /// `NoSpace` where there is no room; as [`Self::commit`].
+    pub fn add_group(&self, kind: SpaceKind) -> Result<()> {
+        let _room = self.reserve_for_chunks()?;
+        let _one = self.0.space.lock_growth();
+        match self.add_chunk(kind)? {
+            true => Ok(()),
+            false => Err(Error::NoSpace { kind, needed: 1, available: 0 }),
+        }
+    }
+}
+
+fn item_key(id: DevId) -> Key {
+    Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0)
+}
