@@ -198,6 +198,11 @@ impl Pool {
                 .at(At::Superblock(SUPERBLOCK_OFFSET))
                 .into());
         }
+        for item in items {
+            // The superblock names missing devices of system chunks without their size.
+            let known = self.devices.get(DevId(item.devid.get())).filter(|device| device.is_missing());
+            known.into_iter().for_each(|device| device.set_total_bytes(item.total_bytes.get()));
+        }
         let is_known = |item: &&DevItem| self.devices.get(DevId(item.devid.get())).is_some();
         let others = items.iter().filter(|item| !is_known(item));
         let missing =

@@ -462,7 +462,7 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
     let profile = Profile::from_flags(request.flags)?;
     let spread = spread(profile);
     let per_device = u64::try_from(spread.per_device).unwrap_or(1);
-    let total: u64 = devices.iter().map(|device| device.total_bytes).sum();
+    let total = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total_bytes));
     let chunk_max = chunk_len_max(request.flags, total).min(request.len_max);
     let round = STRIPE_ROUND.min(request.len_max);
     let wanted = chunk_max.min(STRIPE_MAX).next_multiple_of(round) * per_device;

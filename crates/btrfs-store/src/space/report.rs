@@ -67,10 +67,11 @@ impl Space {
         }
         let (device_total, holes) = {
             let devices = self.devices.lock();
-            let total = devices.iter().map(super::DeviceSpace::total_bytes).sum();
+            // A damaged item of a missing device may claim any size.
+            let total = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total_bytes()));
             (total, devices.iter().map(super::DeviceSpace::unallocated).collect::<Vec<u64>>())
         };
-        let unallocated = holes.iter().sum();
+        let unallocated = holes.iter().fold(0u64, |sum, hole| sum.saturating_add(*hole));
         let profiles: Vec<ProfileSpace> = profiles.into_values().collect();
         let global_reserve = self.accounts.global();
         let profile = self.chunk_flags(SpaceKind::Data).and_then(|flags| Profile::from_flags(flags).ok());
