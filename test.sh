@@ -6,6 +6,7 @@
 # skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
 # five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
+# `./test.sh --long` runs what proves less for its time: the planted bugs, and more states of power cuts.
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
@@ -136,11 +137,15 @@ round_trip() {
   programs && trials round-trip --dir "$images"
 }
 
-# The guide as a book. The tool is built without its server, in a profile that is fast to build.
-book() {
-  command -v mdbook > /dev/null ||
-    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --debug --locked --no-default-features mdbook@0.5.4 || return 1
-  mdbook build docs/guide --dest-dir "$PWD/target/guide"
+# What takes long, and is not run for each change.
+more_states() {
+  local layout lost
+  for layout in raid1 raid1c3 raid1c4 raid10; do
+    trials crash-explore --several "$layout" --states 40000 || return 1
+    for lost in 0 1; do
+      trials crash-explore --several "$layout" --lost "$lost" --states 40000 || return 1
+    done
+  done
 }
 unit_tests() { cargo test --quiet $together --lib; }
 
@@ -149,6 +154,13 @@ if [ "${1:-}" = --quick ]; then
   step tidy xtask tidy
   step clippy cargo clippy --quiet $together --all-targets -- -D warnings
   step unit-tests unit_tests
+  echo "$passed passed, $failed failed"
+  [ $failed = 0 ]; exit
+fi
+
+if [ "${1:-}" = --long ]; then
+  step mutations mutations
+  step more-states more_states
   echo "$passed passed, $failed failed"
   [ $failed = 0 ]; exit
 fi
@@ -163,10 +175,10 @@ step clippy cargo clippy --quiet $together --all-targets -- -D warnings
 cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
 step docs docs
-step book book
+# `tidy` follows the links of all documents. Where the tool is there, the guide is built as a book.
+command -v mdbook > /dev/null && step book mdbook build docs/guide --dest-dir "$PWD/target/guide"
 step tests tests
 step property property
-step mutations mutations
 step benchmarked benchmarked
 step demo demo
 step mutate-images trials mutate-images --count 500

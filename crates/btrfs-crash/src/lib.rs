@@ -1,7 +1,11 @@
 //! Makes and opens btrfs volumes for the crash explorer (its [`Format`] for btrfs), and tells whether they have a log
 //! tree.
 //!
+//! [`Several`] makes them on several devices, and loses one of these after the power cut.
+//!
 //! Callers: the explorer, to which trials and tests pass it; scripts of trials take the options ([`volume_options`]).
+
+mod several;
 
 use std::sync::Arc;
 
@@ -10,6 +14,8 @@ use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use btrfs::{Compression, CompressionType, Env, MakeOptions, Volume, VolumeOptions};
 use crash_explorer::{Access, CLOCK, Form, Format};
+
+pub use several::Several;
 
 /// Small enough for many copies in memory, large enough for the kernel to mount, with one mirror of the superblock.
 const IMAGE_BYTES: u64 = 128 << 20;

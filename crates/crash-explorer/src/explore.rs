@@ -258,7 +258,7 @@ impl<'a> Explorer<'a> {
         let recording = subject.recording;
         let image = recording.image(chosen)?;
         let device = Arc::new(ImageDevice::new(image));
-        let open = |access| self.config.format.open(subject.form, Arc::<ImageDevice>::clone(&device), access);
+        let open = |access| self.config.format.open_state(subject.form, Arc::<ImageDevice>::clone(&device), access);
         let had_log = self.config.format.has_log(&*device);
         let mut volume = open(Access::ReadWrite).context("cannot be opened")?;
         if had_log {
@@ -298,13 +298,13 @@ impl<'a> Explorer<'a> {
     fn cut_replay(&self, image: Image, form: Form, oracle: &Oracle, expected: &Found) -> Result<()> {
         let format = &self.config.format;
         let device = Arc::new(TapeDevice::new(image.clone()));
-        format.open(form, Arc::<TapeDevice>::clone(&device), Access::ReadWrite)?.close()?;
+        format.open_state(form, Arc::<TapeDevice>::clone(&device), Access::ReadWrite)?.close()?;
         let replay = Recording::new(image, device.tape(), Oracle::default(), Vec::new(), 0, 0)?;
         for cut in plan(&replay, REPLAY_CUTS, self.config.seed) {
             let Some(chosen) = choose(&replay.tape, &replay.epochs, 0, cut, self.config.seed) else { continue };
             let context = || format!("after a cut in the replay ({cut})");
             let device = Arc::new(ImageDevice::new(replay.image(&chosen)?));
-            let open = |access| format.open(form, Arc::<ImageDevice>::clone(&device), access);
+            let open = |access| format.open_state(form, Arc::<ImageDevice>::clone(&device), access);
             open(Access::ReadWrite).and_then(|volume| Ok(volume.close()?)).with_context(context)?;
             let volume = open(Access::ReadOnly).with_context(context)?;
             let found = Found::read(&volume, oracle).with_context(context)?;

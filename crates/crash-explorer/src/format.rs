@@ -53,6 +53,15 @@ pub trait Format: Send + Sync {
     /// Why it cannot be opened: for a state that a power cut left, a broken promise.
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume>;
 
+    /// Opens a volume in a state that a power cut left, as [`Format::open`]. A format with several devices may lose some
+    /// of them there.
+    ///
+    /// # Errors
+    /// As [`Format::open`].
+    fn open_state(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
+        self.open(form, device, access)
+    }
+
     /// True if opening for writing is going to replay a log. True also if that cannot be told: the volume is then read
     /// twice, which does no harm.
     fn has_log(&self, device: &dyn Device) -> bool {

@@ -8,6 +8,7 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+use btrfs_disk::flags::BlockGroupFlags;
 use crash_explorer::{Config, Report, explore_all, explore_faults, explore_steps, parse};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,5 +216,24 @@ fn what_was_wrong_once_is_right() {
         let report = explore_steps(&config, &steps(before), &steps(after)).expect("a workload");
         assert_no_failure(what, &report);
         assert!(report.states > 20, "{what}: {report:?}");
+    }
+}
+
+/// Several devices, each with its own part of the writes of a power cut, and then one of them lost.
+#[test]
+fn no_state_of_several_devices_breaks_a_promise_without_one_of_them() {
+    let states = number("SPINNEY_POWER_CUTS", 3000) / 15;
+    for (profile, count) in [(BlockGroupFlags::RAID1, 2), (BlockGroupFlags::RAID1C3, 3), (BlockGroupFlags::RAID10, 4)] {
+        for lost in [None, Some(0), Some(count - 1)] {
+            let (config, folder) = power_cuts();
+            let format = Arc::new(btrfs_crash::Several { count, profile, lost });
+            let report = explore_all(&Config { format, states, ..config }).expect("there are workloads");
+            let what = format!("{profile:?} on {count} devices without {lost:?}");
+            eprintln!("{what}: {} states, {} with a log", report.states, report.replayed);
+            if report.failure_count > 0 {
+                eprintln!("images in {}", folder.keep().display());
+            }
+            assert_no_failure(&what, &report);
+        }
     }
 }

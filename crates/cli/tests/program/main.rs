@@ -10,6 +10,7 @@ mod check;
 mod check_mount;
 mod claims;
 mod copies;
+mod devices;
 mod du;
 mod dump;
 mod emulation;

@@ -15,6 +15,7 @@ mod scripts;
 use crate::formats::Kind;
 use crate::system::is_root;
 use anyhow::{Context, Result};
+use btrfs_pool::Profile;
 use crash_explorer::{
     Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink, watched,
 };
@@ -43,6 +44,12 @@ pub(crate) struct Options {
     /// Format of the volumes. Scripts exist for btrfs alone
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
+    /// Volumes on several devices with this profile: raid1, raid1c3, raid1c4 or raid10
+    #[arg(long, value_name = "PROFILE")]
+    several: Option<String>,
+    /// After the power cut this device is lost, counted from 0
+    #[arg(long, value_name = "INDEX", requires = "several")]
+    lost: Option<usize>,
     /// Number of states, each counted once
     #[arg(long, value_name = "N")]
     states: Option<u64>,
@@ -85,6 +92,16 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// The volumes on several devices that are asked for.
+fn several(options: &Options) -> Result<btrfs_crash::Several> {
+    let name = options.several.as_deref().unwrap_or_default();
+    let known = [Profile::Raid1, Profile::Raid1c3, Profile::Raid1c4, Profile::Raid10];
+    let found = known.into_iter().find(|profile| profile.to_string().eq_ignore_ascii_case(name));
+    let profile = found.with_context(|| format!("{name}: expected raid1, raid1c3, raid1c4 or raid10"))?;
+    let count = if profile == Profile::Raid10 { 4 } else { profile.devices_min() };
+    Ok(btrfs_crash::Several { count, profile: profile.flags(), lost: options.lost })
+}
+
 /// Explores, and prints the report.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let states = options.states.unwrap_or(if options.ci { CI_STATES } else { USUAL_STATES });
@@ -94,12 +111,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let witness: Option<Arc<dyn Witness>> = match judge_every {
         0 => None,
         _ if options.format == Kind::F2fs => fsck::witness(options.keep_states.as_deref())?,
-        _ if !is_root() => None,
+        _ if !is_root() || options.several.is_some() => None,
         _ => Some(Arc::new(kernel::Kernel::new(options.btrfs.clone())?)),
     };
     let progress = Arc::new(Progress::default());
     let config = Config {
         format: match options.format {
+            Kind::Btrfs if options.several.is_some() => Arc::new(several(options)?),
             Kind::Btrfs => Arc::new(btrfs_crash::Btrfs),
             Kind::F2fs => Arc::new(f2fs_crash::F2fs),
         },

@@ -17,6 +17,7 @@ mod facade;
 mod graph;
 mod layers;
 mod licences;
+mod links;
 pub(crate) mod metrics;
 mod paths;
 mod prose;
@@ -62,6 +63,7 @@ pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
     let (files, broken) = source::parse_all(&texts);
     problems.extend(broken);
     problems.extend(size::check_docs(&texts));
+    problems.extend(links::check(root, &texts));
     let file_count = texts.len();
     for (name, files) in by_crate(&files) {
         for file in &files {

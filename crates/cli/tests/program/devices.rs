@@ -1,0 +1,120 @@
+//! Volumes on several devices: made, written with one missing, brought up to date, and their set of devices changed.
+
+use std::fs::File;
+
+use crate::harness::{Bench, pattern};
+
+/// A mirror of two files with some contents.
+fn mirror(bench: &Bench) {
+    for name in ["a.img", "b.img"] {
+        File::create(bench.path(name)).unwrap().set_len(256 << 20).unwrap();
+    }
+    std::fs::create_dir(bench.path("in")).unwrap();
+    for (name, len) in [("small", 900), ("large", 3_000_000)] {
+        std::fs::write(bench.path("in").join(name), pattern(len)).unwrap();
+    }
+    bench.ok("mkfs -q -d raid1 a.img b.img");
+    bench.ok("put -q a.img,b.img in /first");
+}
+
+/// Checks the set, and that each of these directories has the contents.
+fn is_whole(bench: &Bench, set: &str, dirs: &[&str]) {
+    let checked = bench.run(&format!("check --data {set}"));
+    assert_eq!(checked.status, 0, "{set}: {}{}", String::from_utf8_lossy(&checked.out), checked.err);
+    for dir in dirs {
+        bench.ok(&format!("get -q {set} {dir} out"));
+        for name in ["small", "large"] {
+            let [there, out] = ["in", "out"].map(|dir| std::fs::read(bench.path(dir).join(name)).unwrap());
+            assert!(there == out, "{set}: {dir}/{name}");
+        }
+        std::fs::remove_dir_all(bench.path("out")).unwrap();
+    }
+}
+
+#[test]
+fn a_member_that_missed_commits_is_refused_and_brought_up_to_date() {
+    let bench = Bench::new();
+    mirror(&bench);
+    is_whole(&bench, "a.img,b.img", &["/first"]);
+    let refused = bench.run("mkdir a.img /x");
+    assert!(refused.status != 0 && refused.err.contains("1 of 2 devices"), "{}", refused.err);
+    bench.ok("put -q --degraded a.img in /second");
+    bench.ok("put -q --degraded a.img in /third");
+    is_whole(&bench, "a.img --degraded", &[]);
+    bench.ok("ls --degraded a.img /third");
+    let stale = bench.run("ls a.img,b.img /");
+    assert!(stale.status != 0 && stale.err.contains("it missed commits"), "{}", stale.err);
+    let report: serde_json::Value =
+        serde_json::from_str(&bench.ok("device resync --json a.img b.img")).expect("a report");
+    let bytes = |name: &str| report[name].as_u64().unwrap();
+    assert!(bytes("written_bytes") > 6_000_000 && bytes("same_bytes") > 3_000_000, "{report}");
+    is_whole(&bench, "a.img,b.img", &["/first", "/second", "/third"]);
+    // Each is enough by itself.
+    for one in ["a.img", "b.img"] {
+        bench.ok(&format!("get -q --degraded {one} /third out"));
+        std::fs::remove_dir_all(bench.path("out")).unwrap();
+    }
+}
+
+#[test]
+fn both_halves_written_apart_are_refused_and_one_is_kept() {
+    let bench = Bench::new();
+    mirror(&bench);
+    bench.ok("put -q --degraded a.img in /left");
+    bench.ok("mkdir --degraded b.img /right");
+    let split = bench.run("ls a.img,b.img /");
+    assert!(split.status != 0, "{}", split.err);
+    assert!(split.err.contains("written apart") || split.err.contains("missed commits"), "{}", split.err);
+    bench.ok("device replace -q --force a.img missing b.img");
+    is_whole(&bench, "a.img,b.img", &["/first", "/left"]);
+    assert!(bench.run("ls a.img,b.img /right").status != 0);
+}
+
+#[test]
+fn a_set_of_devices_is_changed() {
+    let bench = Bench::new();
+    mirror(&bench);
+    std::fs::remove_file(bench.path("b.img")).unwrap();
+    bench.ok("device replace -q a.img missing c.img");
+    is_whole(&bench, "a.img,c.img", &["/first"]);
+    assert!(bench.ok("device add a.img,c.img d.img --size 300M").contains("device 3"));
+    bench.ok("balance start a.img,c.img,d.img");
+    bench.ok("device remove a.img,c.img,d.img a.img");
+    is_whole(&bench, "c.img,d.img", &["/first"]);
+    let rows: serde_json::Value = serde_json::from_str(&bench.ok("device list --json c.img,d.img")).unwrap();
+    let ids: Vec<u64> = rows.as_array().unwrap().iter().map(|row| row["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [2, 3]);
+    assert!(bench.run("ls a.img").status != 0, "a removed device is no volume");
+    let few = bench.run("device remove c.img,d.img 2");
+    assert!(few.status != 0 && few.err.contains("needs 2 devices"), "{}", few.err);
+    bench.ok("balance start -f -dconvert=single -mconvert=dup c.img,d.img");
+    bench.ok("device remove c.img,d.img 2");
+    is_whole(&bench, "d.img", &["/first"]);
+}
+
+#[test]
+fn wrong_sets_and_occupied_devices_are_refused() {
+    let bench = Bench::new();
+    mirror(&bench);
+    std::fs::copy(bench.path("a.img"), bench.path("copy.img")).unwrap();
+    std::fs::write(bench.path("full.img"), vec![7; 64 << 20]).unwrap();
+    bench.ok("mkfs -q --size 64M other.img");
+    for (line, what) in [
+        ("ls a.img,copy.img", "both device 1"),
+        ("ls a.img,a.img", "both device 1"),
+        ("ls a.img,other.img", "of one file system"),
+        ("device add a.img,b.img full.img", "is not empty"),
+        ("device add a.img,b.img other.img", "holds btrfs"),
+        ("device add a.img,b.img tiny.img --size 1M", "space"),
+        ("device replace a.img,b.img 7 new.img", "no device of this volume"),
+        ("device resync --degraded a.img copy.img", "lacks"),
+        ("mkfs -d raid1c3 x.img y.img --size 64M", "needs 3 devices"),
+        ("mkfs -d raid1 x.img x.img --size 64M", "given twice"),
+        ("mkfs -t f2fs x.img y.img --size 64M", "only btrfs"),
+        ("mkfs -d raid5 x.img y.img --size 64M", "not written"),
+    ] {
+        let run = bench.run(line);
+        assert!(run.status != 0 && run.err.contains(what), "{line}: {} {}", run.status, run.err);
+    }
+    is_whole(&bench, "a.img,b.img", &["/first"]);
+}

@@ -1,0 +1,130 @@
+//! Has Spinney and the kernel write one volume in turns: with all devices; with those missing that its profile survives,
+//! which come back and are brought up to date; and after a device was replaced, added or removed.
+//!
+//! After each turn the other one's walk equals, and `btrfs check` and our own check of all data find nothing.
+
+use super::{Attached, Trial, compare, fill, joined, lost_sets, walk};
+use crate::diff_walk::kernel;
+use crate::diff_walk::record::Walk;
+use crate::system::{btrfs_program, run as run_program};
+use anyhow::{Context as _, Result, ensure};
+use btrfs::{TreeId, Volume};
+use std::path::{Path, PathBuf};
+use testkit::Random;
+use vfs::SnapshotMode;
+
+/// Sets of lost devices that are tried for each layout: the first ones.
+const LOST_SETS: usize = 3;
+/// Bytes of a device that takes the place of another, and of one that is added.
+const NEW_BYTES: u64 = 470 << 20;
+
+impl Trial<'_> {
+    /// Begins with a new volume of Spinney's.
+    pub(super) fn written(&self, images: &[PathBuf], seed: u64) -> Result<()> {
+        let mut words = vec!["mkfs".to_owned(), "-q".to_owned(), "-f".to_owned()];
+        words.extend(["-d", self.layout.data, "-m", self.layout.metadata].map(str::to_owned));
+        words.extend(images.iter().map(|image| image.display().to_string()));
+        self.program(&words)?;
+        self.fill_by_library(images, false, "first", seed)?;
+        self.same_by_both(images, "rw")?;
+        self.fill_by_kernel(images, "rw", "kernel", seed + 1)?;
+        self.same_by_both(images, "rw")?;
+        self.fill_by_library(images, false, "second", seed + 2)?;
+        self.same_by_both(images, "rw")?;
+        let sets = lost_sets(images.len()).filter(|lost| lost.len() <= self.layout.may_lose);
+        for (turn, lost) in (10u64..).step_by(10).zip(sets.take(LOST_SETS)) {
+            self.lost_and_back(images, &lost, seed + turn).with_context(|| format!("without {lost:?}"))?;
+        }
+        self.changed_set(images, seed + 100).context("with another set of devices")
+    }
+
+    /// Both write without some devices; these come back.
+    fn lost_and_back(&self, images: &[PathBuf], lost: &[usize], seed: u64) -> Result<()> {
+        let left: Vec<PathBuf> =
+            (0..).zip(images).filter(|(n, _)| !lost.contains(n)).map(|(_, path)| path.clone()).collect();
+        self.fill_by_library(&left, true, &format!("ours-{seed}"), seed)?;
+        self.fill_by_kernel(&left, "degraded", &format!("kernels-{seed}"), seed + 1)?;
+        self.fill_by_library(&left, true, &format!("ours-again-{seed}"), seed + 2)?;
+        let refused = Volume::options().open(joined(images)).err().context("devices that missed commits are taken")?;
+        ensure!(format!("{refused:?}").contains("Stale"), "{refused}");
+        let mut present = left;
+        for index in lost {
+            let back = images.get(*index).context("a device")?;
+            let words =
+                ["device", "resync", "-q", &joined(&present).display().to_string(), &back.display().to_string()];
+            self.program(&words.map(str::to_owned))?;
+            present.push(back.clone());
+        }
+        self.same_by_both(images, "rw")
+    }
+
+    /// A device is replaced, one is added, the data is spread anew, and the first one is removed.
+    fn changed_set(&self, images: &[PathBuf], seed: u64) -> Result<()> {
+        let (new, further) = (self.folder.join("new.img"), self.folder.join("further.img"));
+        let path = |path: &Path| path.display().to_string();
+        let list = joined(images);
+        let last = images.last().context("a device")?;
+        self.program(&["device", "replace", "-q", &path(&list), &path(last), &path(&new)].map(str::to_owned))?;
+        let mut now: Vec<PathBuf> = images.iter().filter(|image| *image != last).cloned().collect();
+        now.push(new);
+        self.same_by_both(&now, "rw")?;
+        let size = NEW_BYTES.to_string();
+        let words = ["device", "add", &path(&joined(&now)), &path(&further), "--size", &size].map(str::to_owned);
+        self.program(&words)?;
+        now.push(further);
+        self.program(&["balance", "start", &path(&joined(&now))].map(str::to_owned))?;
+        self.same_by_both(&now, "rw")?;
+        self.fill_by_kernel(&now, "rw", "kernel-on-more", seed)?;
+        let first = now.remove(0);
+        let mut all = vec![first.clone()];
+        all.extend(now.iter().cloned());
+        self.program(&["device", "remove", &path(&joined(&all)), &path(&first)].map(str::to_owned))?;
+        self.same_by_both(&now, "rw")?;
+        now.iter().skip(images.len() - 1).chain(now.iter().rev().take(2)).for_each(|image| {
+            // The next layout makes them anew.
+            let _ = std::fs::remove_file(image);
+        });
+        Ok(())
+    }
+
+    fn program(&self, words: &[String]) -> Result<()> {
+        run_program(&self.program.to_string_lossy(), words).map(drop)
+    }
+
+    /// Files, a snapshot and removed files, made by the library.
+    fn fill_by_library(&self, images: &[PathBuf], degraded: bool, name: &str, seed: u64) -> Result<()> {
+        let volume = Volume::options().degraded(degraded).subvolume_id(TreeId::FS).open(joined(images))?;
+        let mut random = Random::new(seed);
+        volume.create_dir_all(name)?;
+        for number in 0..40u64 {
+            let len = usize::try_from(random.below(1 << 19))?;
+            volume.write(format!("{name}/f{number}"), random.noise(if number % 4 == 0 { len / 300 } else { len }))?;
+        }
+        volume.snapshot("/", format!("snapshot-{name}"), SnapshotMode::ReadOnly)?;
+        for number in (0..40u64).step_by(3) {
+            volume.remove_file(format!("{name}/f{number}"))?;
+        }
+        Ok(volume.close()?)
+    }
+
+    fn fill_by_kernel(&self, images: &[PathBuf], options: &str, name: &str, seed: u64) -> Result<()> {
+        let mount = Attached::new(images)?.mount(&format!("{options},subvolid=5"))?;
+        let dir = mount.path().join(name);
+        std::fs::create_dir(&dir)?;
+        fill(&dir, seed)?;
+        mount.unmount()
+    }
+
+    /// Asserts that the kernel's walk and ours are the same, and that both checks find nothing.
+    fn same_by_both(&self, images: &[PathBuf], options: &str) -> Result<()> {
+        self.check(images)?;
+        let attached = Attached::new(images)?;
+        let first = attached.0.first().context("a device")?.clone();
+        run_program(&btrfs_program(), &["device", "scan", &first])?;
+        run_program(&btrfs_program(), &["check", "--readonly", &first])?;
+        let mount = attached.mount(&format!("ro,{options},subvolid=5").replace("ro,rw", "ro"))?;
+        let expected: Walk = kernel::walk(mount.path())?;
+        mount.unmount()?;
+        compare(&expected, &walk(&joined(images), false)?)
+    }
+}
