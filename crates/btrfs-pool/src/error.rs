@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use btrfs_disk::{Corrupt, DevId, Generation, Logical, Uuid};
 
-use crate::profile::Profile;
-
 /// Result of an operation of the pool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -161,8 +159,8 @@ pub enum MemberError {
     Lost {
         /// Logical address of the chunk.
         at: Logical,
-        /// Its profile.
-        profile: Profile,
+        /// Name of its profile.
+        profile: String,
         /// The missing devices that it lies on.
         missing: Vec<DevId>,
     },

@@ -222,7 +222,8 @@ impl Pool {
             return None;
         }
         let missing = chunk.stripes().iter().filter(|stripe| is_missing(stripe)).map(|stripe| stripe.device);
-        Some(MemberError::Lost { at: chunk.start(), profile: chunk.profile(), missing: missing.collect() })
+        let (at, profile) = (chunk.start(), chunk.profile().to_string());
+        Some(MemberError::Lost { at, profile, missing: missing.collect() })
     }
 
     /// The missing devices out of `count`, as far as known.

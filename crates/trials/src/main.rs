@@ -15,6 +15,7 @@ mod guide;
 mod images;
 mod interruption;
 mod log_replay;
+mod mkfs_cases;
 mod mount;
 mod mutate_images;
 mod repair_crash;
@@ -130,6 +131,8 @@ enum Trial {
     Damaged(damage::Options),
     /// Compare the files saved by `spinney rescue` and btrfs-progs from damaged images. Needs root
     RescueTable(rescue_table::Options),
+    /// Do what the tests of btrfs-progs ask of mkfs, called as mkfs.btrfs. Needs root
+    MkfsCases(mkfs_cases::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
@@ -172,6 +175,7 @@ fn main() -> Result<ExitCode> {
         Trial::RescueTable(options) => rescue_table::run(&root(), &options),
         Trial::Damaged(options) => damage::run(&root(), &options),
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Trial::MkfsCases(options) => mkfs_cases::run(&root(), &options),
         Trial::Subvolumes(options) => subvolumes::run(&options),
     }
 }

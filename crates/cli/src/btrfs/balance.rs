@@ -76,7 +76,7 @@ enum Command {
         /// Groups of metadata
         #[arg(short, long, value_name = "FILTERS")]
         metadata: Option<String>,
-        /// Groups of the chunk tree
+        /// Groups of the chunk tree; by default those of metadata, where these are converted
         #[arg(short, long, value_name = "FILTERS")]
         system: Option<String>,
         /// Allow metadata to be stored in fewer copies than before
@@ -254,7 +254,8 @@ impl Balance {
         if let Some(text) = metadata {
             spec = spec.metadata(&filters(text)).map_err(usage)?;
         }
-        if let Some(text) = system {
+        let with_metadata = metadata.as_ref().filter(|text| text.contains("convert="));
+        if let Some(text) = system.as_ref().or(with_metadata) {
             spec = spec.system(&filters(text)).map_err(usage)?;
         }
         Ok(if *force { spec.force() } else { spec })

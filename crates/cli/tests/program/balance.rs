@@ -33,9 +33,11 @@ fn an_image_is_balanced_with_the_words_of_btrfs() {
     assert_eq!((usage["data_percent"].as_u64(), usage["metadata_percent"].as_u64()), (Some(200), Some(200)));
     bench.check("a.img");
     assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
-    for wrong in ["balance start a.img -d usage=x", "balance start a.img -d convert=raid1", "balance pause a.img"] {
+    for wrong in ["balance start a.img -d usage=x", "balance start a.img -d convert=raid5", "balance pause a.img"] {
         assert_eq!(bench.run(wrong).status, 2, "{wrong}");
     }
+    let few = bench.run("balance start a.img -d convert=raid1");
+    assert!(few.status == 1 && few.err.contains("needs 2 devices"), "{}", few.err);
     for none in ["balance resume a.img", "balance cancel a.img"] {
         let run = bench.run(none);
         assert_eq!(run.status, 1, "{none}: {}", run.err);

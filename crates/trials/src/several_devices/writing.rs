@@ -16,7 +16,7 @@ use vfs::SnapshotMode;
 /// Sets of lost devices that are tried for each layout: the first ones.
 const LOST_SETS: usize = 3;
 /// Bytes of a device that takes the place of another, and of one that is added.
-const NEW_BYTES: u64 = 470 << 20;
+const NEW_BYTES: u64 = 1 << 30;
 
 impl Trial<'_> {
     /// Begins with a new volume of Spinney's.
@@ -24,6 +24,11 @@ impl Trial<'_> {
         let mut words = vec!["mkfs".to_owned(), "-q".to_owned(), "-f".to_owned()];
         words.extend(["-d", self.layout.data, "-m", self.layout.metadata].map(str::to_owned));
         words.extend(images.iter().map(|image| image.display().to_string()));
+        for image in images {
+            // Room for another device's part.
+            let file = std::fs::File::options().write(true).open(image)?;
+            file.set_len(file.metadata()?.len().saturating_mul(2))?;
+        }
         self.program(&words)?;
         self.fill_by_library(images, false, "first", seed)?;
         self.same_by_both(images, "rw")?;
@@ -110,7 +115,7 @@ impl Trial<'_> {
     fn fill_by_kernel(&self, images: &[PathBuf], options: &str, name: &str, seed: u64) -> Result<()> {
         let mount = Attached::new(images)?.mount(&format!("{options},subvolid=5"))?;
         let dir = mount.path().join(name);
-        std::fs::create_dir(&dir)?;
+        run_program(&btrfs_program(), &["subvolume", "create", &dir.to_string_lossy()])?;
         fill(&dir, seed)?;
         mount.unmount()
     }
