@@ -1,0 +1,172 @@
+//! The hidden directories of forks, below `.spinney/forks` in the root of the volume: one a fork, with its record, its
+//! ancestor, and what a running merge needs. `fork` calls it.
+//!
+//! Only their owner may search them, and the volume makes them: what they contain can be trusted.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use btrfs::{SubvolumeInfo, Volume};
+use vfs::Errno;
+use vfs::file_system::{NodeKind, XattrMode};
+
+use crate::error::Result;
+use crate::record::{self, Record, Uuid};
+
+/// The directory of all forks.
+const ALL: &str = ".spinney/forks";
+/// Names in the directory of a fork.
+const ANCESTOR: &str = "ancestor";
+const THEIRS: &str = "theirs";
+const OURS: &str = "ours";
+/// The extended attribute with the UUID of the target of a running merge.
+const MERGE_XATTR: &str = "user.spinney.merge";
+/// The name beside a target under which its successor is made; its UUID follows.
+const STAGING: &str = ".spinney-merge-";
+const PERMISSIONS: u32 = 0o700;
+/// Directories of forks that are tried in one transaction.
+const IDS_MAX: u32 = 1 << 20;
+
+/// The directory of one fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    path: PathBuf,
+}
+
+impl Hidden {
+    /// Makes the directory for a new fork.
+    pub(crate) fn create(volume: &Volume) -> Result<Self> {
+        make_dir(volume, Path::new(".spinney"))?;
+        make_dir(volume, Path::new(ALL))?;
+        // Each fork ends a transaction, so few begin in the same one.
+        let generation = volume.info()?.generation.0;
+        for number in 0..IDS_MAX {
+            let path = Path::new(ALL).join(format!("{generation}-{number}"));
+            match new_dir(volume, &path) {
+                Err(error) if error.errno() == Errno::EEXIST => {}
+                made => return Ok(made.map(|()| Self { path })?),
+            }
+        }
+        Err(vfs::Error::from(Errno::EEXIST).at(ALL).into())
+    }
+
+    /// All directories of forks, also of those that are incomplete.
+    pub(crate) fn all(volume: &Volume) -> Result<Vec<Self>> {
+        let entries = match volume.read_dir(Path::new("/").join(ALL)) {
+            Err(error) if error.is_not_found() || error.errno() == Errno::ENOTDIR => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type() == NodeKind::Directory {
+                all.push(Self { path: Path::new(ALL).join(entry.file_name()) });
+            }
+        }
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(all)
+    }
+
+    pub(crate) fn ancestor(&self) -> PathBuf {
+        self.path.join(ANCESTOR)
+    }
+
+    /// The state of the fork that is merged.
+    pub(crate) fn theirs(&self) -> PathBuf {
+        self.path.join(THEIRS)
+    }
+
+    /// The state of the target before a merge.
+    pub(crate) fn ours(&self) -> PathBuf {
+        self.path.join(OURS)
+    }
+
+    /// The record; `None` where a fork was not finished.
+    pub(crate) fn record(&self, volume: &Volume) -> Result<Option<Record>> {
+        let text = volume.get_xattr(&self.path, record::XATTR)?;
+        text.map(|text| Record::decode(&text, &self.path)).transpose()
+    }
+
+    pub(crate) fn write_record(&self, volume: &Volume, record: &Record) -> Result<()> {
+        Ok(volume.set_xattr(&self.path, record::XATTR, record.encode(), XattrMode::Either)?)
+    }
+
+    /// Notes the target of a merge, for a crash.
+    pub(crate) fn note_merge(&self, volume: &Volume, target: &Uuid) -> Result<()> {
+        Ok(volume.set_xattr(&self.path, MERGE_XATTR, record::hex(target), XattrMode::Either)?)
+    }
+
+    /// The target of a merge that was not finished.
+    fn noted_merge(&self, volume: &Volume) -> Result<Option<Uuid>> {
+        let text = volume.get_xattr(&self.path, MERGE_XATTR)?;
+        Ok(text.and_then(|text| record::from_hex(std::str::from_utf8(&text).ok()?)))
+    }
+
+    /// Removes what a merge left, finished or not: the snapshots, and the target or its successor, whichever has the
+    /// name for that. A target that the merge made read-only is writable again.
+    pub(crate) fn clean(&self, volume: &Volume) -> Result<()> {
+        for left in [self.theirs(), self.ours()] {
+            delete(volume, &left)?;
+        }
+        let Some(target) = self.noted_merge(volume)? else { return Ok(()) };
+        for info in volume.subvolumes()? {
+            if is_staging(&info, &target) {
+                volume.delete_subvolume_of(info.id)?;
+            } else if info.uuid == target && info.read_only {
+                volume.set_read_only_of(info.id, false)?;
+            }
+        }
+        Ok(volume.remove_xattr(&self.path, MERGE_XATTR)?)
+    }
+
+    /// Removes the directory with its ancestor.
+    pub(crate) fn remove(&self, volume: &Volume) -> Result<()> {
+        self.clean(volume)?;
+        delete(volume, &self.ancestor())?;
+        Ok(volume.remove_dir(&self.path)?)
+    }
+}
+
+/// The path beside the target at which its successor is made.
+pub(crate) fn staging(target: &Path, uuid: &Uuid) -> PathBuf {
+    target.with_file_name(format!("{STAGING}{}", record::hex(uuid)))
+}
+
+fn is_staging(info: &SubvolumeInfo, target: &Uuid) -> bool {
+    let name = Path::new(&info.path).file_name();
+    name == Some(OsStr::new(&format!("{STAGING}{}", record::hex(target))))
+}
+
+/// True for a subvolume that belongs to a fork or a merge and is not meant to be used.
+pub(crate) fn is_internal(info: &SubvolumeInfo) -> bool {
+    let path = Path::new(&info.path);
+    let is_in_dir = path.parent().and_then(Path::parent).is_some_and(|dir| dir.ends_with(ALL));
+    is_in_dir || path.file_name().is_some_and(|name| name.as_bytes().starts_with(STAGING.as_bytes()))
+}
+
+/// Deletes a subvolume, if there is one of that name. Its space is freed in the background.
+pub(crate) fn delete(volume: &Volume, path: &Path) -> Result<()> {
+    match volume.delete_subvolume(path) {
+        Err(error) if error.is_not_found() => Ok(()),
+        deleted => Ok(deleted?),
+    }
+}
+
+fn make_dir(volume: &Volume, path: &Path) -> Result<()> {
+    match new_dir(volume, path) {
+        Err(error) if error.errno() == Errno::EEXIST => {
+            // A symbolic link there would lead elsewhere.
+            match volume.symlink_metadata(path)?.is_dir() {
+                true => Ok(()),
+                false => Err(vfs::Error::from(Errno::ENOTDIR).at(path).into()),
+            }
+        }
+        made => Ok(made?),
+    }
+}
+
+/// Makes a directory that only its owner may search.
+fn new_dir(volume: &Volume, path: &Path) -> vfs::Result<()> {
+    volume.mknod(path, NodeKind::Directory, PERMISSIONS, 0)
+}
