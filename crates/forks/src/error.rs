@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The volume refused or failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] vfs::Error),
     /// The path has `..` in it.
     ///
@@ -65,6 +65,18 @@ pub enum Error {
     /// To do: turn quotas on.
     #[error("a limit needs quotas, which are off; turn them on first")]
     NoQuotas,
+    /// Another user than the owner of the volume may write to the directory of forks.
+    ///
+    /// To do: look into who made it, and give it to the owner with permissions 700.
+    #[error("{}: owned by user {uid} with permissions {permissions:o}; expected the owner of the volume, and 700", at.display())]
+    Untrusted {
+        /// The directory.
+        at: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// Its permissions.
+        permissions: u32,
+    },
     /// The record of a fork has a field that this version does not understand, or is damaged.
     #[error("the record of the fork in {}: expected {expected}, found {found:?}", at.display())]
     Record {

@@ -69,6 +69,7 @@ struct Locks {
 #[derive(Debug, Clone)]
 pub struct Forks {
     volume: Volume,
+    owner: u32,
     locks: Arc<Locks>,
 }
 
@@ -76,7 +77,15 @@ impl Forks {
     /// The forks of a volume, with paths from its root.
     #[must_use]
     pub fn new(volume: Volume) -> Self {
-        Self { volume, locks: Arc::default() }
+        Self { volume, owner: 0, locks: Arc::default() }
+    }
+
+    /// The user who works with the volume. The hidden directory of forks may belong to this user, to root, or to the owner
+    /// of the root directory.
+    #[must_use]
+    pub fn owner(mut self, uid: u32) -> Self {
+        self.owner = uid;
+        self
     }
 
     /// The volume.
@@ -97,11 +106,11 @@ impl Forks {
         }
         let source = subvolume(&self.volume, &base)?;
         // Checked early, so that a mistake leaves nothing behind.
-        if self.volume.exists(&rooted(&target))? {
+        if self.volume.exists(rooted(&target))? {
             return Err(vfs::Error::from(vfs::Errno::EEXIST).at(&target).into());
         }
         let _shared = self.locks.gate.read();
-        let hidden = Hidden::create(&self.volume)?;
+        let hidden = Hidden::create(&self.volume, self.owner)?;
         let made = self.make(&source, &hidden, &target, options);
         if made.is_err() {
             // What cannot be removed now is removed by the next merge.
@@ -155,7 +164,7 @@ impl Forks {
             by_parent.insert(info.parent_uuid, info);
         }
         let mut forks = Vec::new();
-        for hidden in Hidden::all(&self.volume)? {
+        for hidden in Hidden::all(&self.volume, self.owner)? {
             let Some(record) = hidden.record(&self.volume)? else { continue };
             let known = record.forks.iter().find_map(|uuid| by_uuid.get(uuid));
             let Some(info) = known.or_else(|| by_parent.get(&record.first)) else { continue };
@@ -237,7 +246,7 @@ impl Forks {
     fn remove_incomplete(&self) -> Result<()> {
         let _alone = self.locks.gate.write();
         let known = self.list()?;
-        for hidden in Hidden::all(&self.volume)? {
+        for hidden in Hidden::all(&self.volume, self.owner)? {
             match known.iter().find(|fork| fork.hidden == hidden) {
                 Some(_) => hidden.clean(&self.volume)?,
                 // A fork outside the root of the volume is not listed: its directory stays.

@@ -1,7 +1,8 @@
 //! The hidden directories of forks, below `.spinney/forks` in the root of the volume: one a fork, with its record, its
 //! ancestor, and what a running merge needs. `fork` calls it.
 //!
-//! Only their owner may search them, and the volume makes them: what they contain can be trusted.
+//! Only their owner may search them: what they contain can be trusted. A directory that another user could have made is
+//! refused.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,11 +12,12 @@ use btrfs::{SubvolumeInfo, Volume};
 use vfs::Errno;
 use vfs::file_system::{NodeKind, XattrMode};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::{self, Record, Uuid};
 
-/// The directory of all forks.
+/// The directory of all forks, and the one above it.
 const ALL: &str = ".spinney/forks";
+const ABOVE: &str = ".spinney";
 /// Names in the directory of a fork.
 const ANCESTOR: &str = "ancestor";
 const THEIRS: &str = "theirs";
@@ -36,9 +38,13 @@ pub(crate) struct Hidden {
 
 impl Hidden {
     /// Makes the directory for a new fork.
-    pub(crate) fn create(volume: &Volume) -> Result<Self> {
-        make_dir(volume, Path::new(".spinney"))?;
-        make_dir(volume, Path::new(ALL))?;
+    pub(crate) fn create(volume: &Volume, owner: u32) -> Result<Self> {
+        for dir in [ABOVE, ALL] {
+            match new_dir(volume, Path::new(dir)) {
+                Err(error) if error.errno() == Errno::EEXIST => check_dir(volume, Path::new(dir), owner)?,
+                made => made?,
+            }
+        }
         // Each fork ends a transaction, so few begin in the same one.
         let generation = volume.info()?.generation.0;
         for number in 0..IDS_MAX {
@@ -52,11 +58,17 @@ impl Hidden {
     }
 
     /// All directories of forks, also of those that are incomplete.
-    pub(crate) fn all(volume: &Volume) -> Result<Vec<Self>> {
-        let entries = match volume.read_dir(Path::new("/").join(ALL)) {
-            Err(error) if error.is_not_found() || error.errno() == Errno::ENOTDIR => return Ok(Vec::new()),
-            entries => entries?,
-        };
+    ///
+    /// # Errors
+    /// `Untrusted`; `Volume`.
+    pub(crate) fn all(volume: &Volume, owner: u32) -> Result<Vec<Self>> {
+        for dir in [ABOVE, ALL] {
+            match volume.symlink_metadata(dir) {
+                Err(error) if error.is_not_found() => return Ok(Vec::new()),
+                _ => check_dir(volume, Path::new(dir), owner)?,
+            }
+        }
+        let entries = volume.read_dir(ALL)?;
         let mut all = Vec::new();
         for entry in entries {
             let entry = entry?;
@@ -153,17 +165,17 @@ pub(crate) fn delete(volume: &Volume, path: &Path) -> Result<()> {
     }
 }
 
-fn make_dir(volume: &Volume, path: &Path) -> Result<()> {
-    match new_dir(volume, path) {
-        Err(error) if error.errno() == Errno::EEXIST => {
-            // A symbolic link there would lead elsewhere.
-            match volume.symlink_metadata(path)?.is_dir() {
-                true => Ok(()),
-                false => Err(vfs::Error::from(Errno::ENOTDIR).at(path).into()),
-            }
-        }
-        made => Ok(made?),
+/// Refuses a symbolic link, which would lead elsewhere, and a directory that somebody else made or may write to.
+fn check_dir(volume: &Volume, path: &Path, owner: u32) -> Result<()> {
+    let found = volume.symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Err(vfs::Error::from(Errno::ENOTDIR).at(path).into());
     }
+    let owners = [0, owner, volume.metadata("/")?.uid];
+    if owners.contains(&found.uid) && found.permissions & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(Error::Untrusted { at: path.to_owned(), uid: found.uid, permissions: found.permissions })
 }
 
 /// Makes a directory that only its owner may search.

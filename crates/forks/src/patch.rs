@@ -24,7 +24,7 @@ const TEXT_BYTES_MAX: u64 = 4 << 20;
 #[non_exhaustive]
 pub enum PatchError {
     /// The volume cannot be read, or a path is wrong.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] vfs::Error),
     /// The output cannot be written.
     #[error("the output: {0}")]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
+use spinney::btrfs::forks::write_patch;
 use spinney::btrfs::{Change, ChangeKind, Named, Volume};
 
 use super::format;
@@ -35,6 +36,7 @@ use crate::commands::output::Output;
     "  spinney diff site.img:/monday site.img:/tuesday\n",
     "  spinney diff site.img /monday /tuesday\n",
     "  spinney diff ./mnt /monday /\n",
+    "  spinney diff --patch site.img /monday /tuesday\n",
     "  spinney diff --json site.img /monday /tuesday | jq '.[] | select(.data) | .path'"
 ))]
 pub(crate) struct Diff {
@@ -44,6 +46,9 @@ pub(crate) struct Diff {
     old: PathBuf,
     /// The subvolume to compare with it
     new: PathBuf,
+    /// Write a patch, as `spinney fork diff`
+    #[arg(short, long, conflicts_with = "json")]
+    patch: bool,
     /// Report as JSON: [{ino, kind, change, path, data, size, metadata, names: [{old, new}]}, ...]
     #[arg(long)]
     json: bool,
@@ -75,22 +80,44 @@ impl Diff {
             return self.run_on(&format::open_read_only(&self.image)?, out);
         };
         let mount = OnMount::connect(&dir)?;
-        let json = self.json.then(|| "--json".to_owned());
+        let options = [(self.json, "--json"), (self.patch, "--patch")];
+        let options = options.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name.to_owned());
         let paths = ["--".to_owned(), "IMAGE".to_owned(), mount.word(&self.old)?, mount.word(&self.new)?];
-        mount.run("diff", json.into_iter().chain(paths).collect(), out)
+        mount.run("diff", options.chain(paths).collect(), out)
     }
 
     /// Compares subvolumes of a volume.
     pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
-        let mut rows = Vec::new();
-        volume.for_each_change::<Failed>(&self.old, &self.new, |change| {
-            if self.json {
-                rows.push(row(&change));
-                return Ok(());
-            }
-            Ok(print(out, &change)?)
-        })?;
-        if self.json { out.json(&rows) } else { Ok(()) }
+        if self.patch {
+            return Ok(write_patch(volume, &self.old, &self.new, out)?);
+        }
+        let mut list = ChangeList::new(self.json);
+        volume.for_each_change::<Failed>(&self.old, &self.new, |change| Ok(list.show(&change, out)?))?;
+        list.finish(out)
+    }
+}
+
+/// The report of changes: lines, or JSON.
+pub(super) struct ChangeList {
+    /// For JSON.
+    rows: Option<Vec<Row>>,
+}
+
+impl ChangeList {
+    pub(super) fn new(is_json: bool) -> Self {
+        Self { rows: is_json.then(Vec::new) }
+    }
+
+    pub(super) fn show(&mut self, change: &Change, out: &mut Output) -> Result<()> {
+        match &mut self.rows {
+            Some(rows) => rows.push(row(change)),
+            None => print(out, change)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self, out: &mut Output) -> Result<()> {
+        self.rows.map_or(Ok(()), |rows| out.json(&rows))
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod features;
+pub(crate) mod fork;
 pub(crate) mod format;
 pub(crate) mod generations;
 pub(crate) mod info;

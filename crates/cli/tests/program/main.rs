@@ -16,6 +16,7 @@ mod emulation;
 mod failures;
 mod first_failures;
 mod flushes;
+mod forks;
 mod generations;
 mod harness;
 mod interrupted;

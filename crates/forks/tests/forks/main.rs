@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod basics;
+mod hostile;
+mod links;
 mod model;
 mod property;
 mod sample;

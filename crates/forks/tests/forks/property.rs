@@ -62,7 +62,7 @@ impl Case<'_> {
     }
 
     fn random_name(&mut self) -> &'static str {
-        *self.random.pick(&NAMES)
+        self.random.pick(&NAMES)
     }
 
     fn contents(&mut self) -> Vec<u8> {

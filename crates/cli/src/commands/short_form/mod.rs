@@ -148,10 +148,22 @@ impl Line {
                 let is_choice = |at: &usize| choices.iter().any(|choice| self.word(*at) == *choice);
                 if all.len() > 1 && all.last().is_some_and(is_choice) { without_last } else { all }
             }
+            (Sides::All, Behind::Name) => self.without_name(all),
             // The target of a symbolic link is any text.
             (Sides::All, _) if self.rule.name == ["ln"] && self.is_symbolic() => last,
             (Sides::All, _) => all,
         }
+    }
+
+    /// The arguments without a name at the end: one that is no path, after the first argument.
+    fn without_name<'a>(&self, all: &'a [usize]) -> &'a [usize] {
+        let Some((last, rest @ [first, ..])) = all.split_last() else { return all };
+        let is_beside = self.place(*last).is_beside(&self.place(*first));
+        // IMAGE PATH and DIRECTORY PATH are the long form.
+        let path = Path::new(self.word(*last));
+        let path = path.strip_prefix("/").unwrap_or(path);
+        let is_below = std::fs::symlink_metadata(Path::new(self.word(*first)).join(path)).is_ok();
+        if is_beside || is_below { all } else { rest }
     }
 
     /// True for `-s`, also in a group of short options.
@@ -298,6 +310,7 @@ mod tests {
                 plain("read-only"),
                 plain("list").arg(Arg::new("of").long("snapshots-of")),
             ]))
+            .subcommand(plain("fork").subcommands([plain("drop"), plain("merge").arg(Arg::new("into").long("into"))]))
             .subcommand(Command::new("qgroup").subcommand(plain("limit")))
             .subcommand(Command::new("scrub").subcommand(plain("start")))
     }
@@ -338,6 +351,12 @@ mod tests {
             ("subvolume snapshot @a.img:/ @a.img:/s", "subvolume snapshot @a.img / /s"),
             ("subvolume read-only @a.img:/s off", "subvolume read-only @a.img /s off"),
             ("qgroup limit @a.img:/home 10G", "qgroup limit @a.img /home 10G"),
+            ("fork @a.img:/base trial", "fork @a.img /base trial"),
+            ("fork @a.img:/base @a.img:/x/trial", "fork @a.img /base /x/trial"),
+            ("fork @a.img:/base", "fork @a.img /base"),
+            ("fork @a.img /base trial", "fork @a.img /base trial"),
+            ("fork drop @a.img:/x @a.img:/y", "fork drop @a.img /x /y"),
+            ("fork merge --into @a.img:/x @a.img:/y", "fork merge --into /x @a.img /y"),
             ("unknown @a.img:/home", "unknown @a.img:/home"),
         ] {
             assert_eq!(long(short).as_deref(), Ok(wanted), "{short}");
