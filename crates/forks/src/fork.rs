@@ -254,6 +254,7 @@ impl Forks {
                 None => hidden.remove(&self.volume)?,
             }
         }
+        hidden::remove_dirs(&self.volume);
         Ok(())
     }
 

@@ -140,6 +140,12 @@ impl Hidden {
     }
 }
 
+/// Removes the directories of all forks, if there are none.
+pub(crate) fn remove_dirs(volume: &Volume) {
+    // They are not empty while there are forks.
+    let _ = volume.remove_dir(ALL).and_then(|()| volume.remove_dir(ABOVE));
+}
+
 /// The path beside the target at which its successor is made.
 pub(crate) fn staging(target: &Path, uuid: &Uuid) -> PathBuf {
     target.with_file_name(format!("{STAGING}{}", record::hex(uuid)))

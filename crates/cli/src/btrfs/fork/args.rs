@@ -9,10 +9,8 @@ use crate::commands::image::{ImageArgs, ReadArgs};
 
 /// Fork a subvolume: a writable copy that shares everything with its base until one of them changes
 ///
-/// Takes the same time for a tree of any size. Without a command BASE is forked. In a mount a fork has all that was written
-/// before; a program that changes a file through mmap has to call msync first. Files that are open stay those of the base.
+/// `spinney fork BASE` is `spinney fork create BASE`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = concat!(
     "A fork begins as a snapshot of a read-only snapshot of its base, which lies in .spinney/forks in the root of the\n",
     "volume and is needed for `status`, `diff` and `merge`. Forks of a mount are for root, and the user who mounted it.\n\n",
@@ -26,13 +24,12 @@ use crate::commands::image::{ImageArgs, ReadArgs};
 ))]
 pub(crate) struct Fork {
     #[command(subcommand)]
-    pub(super) command: Option<Command>,
-    #[command(flatten)]
-    pub(super) create: Option<Create>,
+    pub(super) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    Create(Create),
     List(List),
     Status(Status),
     Diff(Diff),
@@ -40,7 +37,18 @@ pub(super) enum Command {
     Drop(Drop),
 }
 
-#[derive(Debug, Clone, Args)]
+/// Make a fork; takes the same time for a tree of any size
+///
+/// In a mount a fork has all that was written before; a program that changes a file through mmap has to call msync first.
+/// Files that are open stay those of the base.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Prints the path of the fork.\n\n",
+    "Examples:\n",
+    "  spinney fork create mnt/base trial\n",
+    "  spinney fork create --expires 7d site.img /base\n",
+    "  spinney fork create --json mnt/base | jq -r .path"
+))]
 pub(super) struct Create {
     #[command(flatten)]
     pub(super) image: ImageArgs,

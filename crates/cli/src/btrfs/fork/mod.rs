@@ -42,39 +42,37 @@ pub(super) fn forks_of(volume: &Volume) -> Forks {
 
 impl Fork {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        match (&self.command, &self.create) {
-            (Some(Command::List(list)), _) => list.run(out),
-            (Some(Command::Status(status)), _) => status.run(out),
-            (Some(Command::Diff(diff)), _) => diff.run(out),
-            (Some(Command::Merge(merge)), _) => merge.run(out),
-            (Some(Command::Drop(drop)), _) => drop.run(out),
-            (None, Some(create)) => create.run(out),
-            (None, None) => Err(Failure::usage("fork: expected a subvolume, or a command").into()),
+        match &self.command {
+            Command::Create(create) => create.run(out),
+            Command::List(list) => list.run(out),
+            Command::Status(status) => status.run(out),
+            Command::Diff(diff) => diff.run(out),
+            Command::Merge(merge) => merge.run(out),
+            Command::Drop(drop) => drop.run(out),
         }
     }
 
     /// True if the volume stays as it is.
     pub(super) const fn only_reads(&self) -> bool {
-        matches!(&self.command, Some(Command::List(_) | Command::Status(_) | Command::Diff(_)))
+        matches!(&self.command, Command::List(_) | Command::Status(_) | Command::Diff(_))
     }
 
     /// Runs the command on an open volume. Adds the names that lead to other nodes now.
     pub(super) fn run_on(&self, forks: &Forks, out: &mut Output, changed: &mut Vec<Vec<u8>>) -> Result<()> {
-        match (&self.command, &self.create) {
-            (Some(Command::List(list)), _) => list.run_on(forks, out),
-            (Some(Command::Status(status)), _) => status.run_on(forks, out),
-            (Some(Command::Diff(diff)), _) => diff.run_on(forks, out),
-            (Some(Command::Merge(merge)), _) => merge.run_on(forks, out, changed),
-            (Some(Command::Drop(drop)), _) => drop.run_on(forks, out, changed),
-            (None, Some(create)) => create.run_on(forks, out, changed),
-            (None, None) => Err(Failure::usage("fork: expected a subvolume, or a command").into()),
+        match &self.command {
+            Command::Create(create) => create.run_on(forks, out, changed),
+            Command::List(list) => list.run_on(forks, out),
+            Command::Status(status) => status.run_on(forks, out),
+            Command::Diff(diff) => diff.run_on(forks, out),
+            Command::Merge(merge) => merge.run_on(forks, out, changed),
+            Command::Drop(drop) => drop.run_on(forks, out, changed),
         }
     }
 }
 
 /// The words of a job: the verb, then options, then paths.
-fn words(verb: Option<&str>, options: &[(bool, &str)], values: Vec<String>, paths: Vec<String>) -> Vec<String> {
-    let mut words: Vec<String> = verb.map(str::to_owned).into_iter().collect();
+fn words(verb: &str, options: &[(bool, &str)], values: Vec<String>, paths: Vec<String>) -> Vec<String> {
+    let mut words = vec![verb.to_owned()];
     words.extend(options.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
     words.extend(values);
     words.extend(["--".to_owned(), IMAGE.to_owned()]);
@@ -112,7 +110,7 @@ impl Create {
         if let Some(name) = &self.name {
             paths.push(if is_name(name) { mount.name(name)? } else { format!("/{}", mount.word(name)?) });
         }
-        Ok(words(None, &[(self.read_only, "--read-only")], values, paths))
+        Ok(words("create", &[(self.read_only, "--read-only")], values, paths))
     }
 
     fn run_on(&self, forks: &Forks, out: &mut Output, changed: &mut Vec<Vec<u8>>) -> Result<()> {
@@ -172,7 +170,7 @@ fn now() -> i64 {
 impl List {
     fn run(&self, out: &mut Output) -> Result<()> {
         if let Some(dir) = self.image.mounted_dir()? {
-            let words = words(Some("list"), &[(self.json, "--json")], Vec::new(), Vec::new());
+            let words = words("list", &[(self.json, "--json")], Vec::new(), Vec::new());
             return OnMount::connect(&dir)?.run(JOB, words, out);
         }
         self.run_on(&forks_of(&format::open_read_only(&self.image)?), out)
@@ -189,7 +187,7 @@ impl Status {
         if let Some(dir) = self.image.mounted_dir()? {
             let mount = OnMount::connect(&dir)?;
             let path = mount.word(&self.path)?;
-            return mount.run(JOB, words(Some("status"), &[(self.json, "--json")], Vec::new(), vec![path]), out);
+            return mount.run(JOB, words("status", &[(self.json, "--json")], Vec::new(), vec![path]), out);
         }
         self.run_on(&forks_of(&format::open_read_only(&self.image)?), out)
     }
@@ -212,7 +210,7 @@ impl Diff {
         if let Some(dir) = self.image.mounted_dir()? {
             let mount = OnMount::connect(&dir)?;
             let path = mount.word(&self.path)?;
-            return mount.run(JOB, words(Some("diff"), &[], Vec::new(), vec![path]), out);
+            return mount.run(JOB, words("diff", &[], Vec::new(), vec![path]), out);
         }
         self.run_on(&forks_of(&format::open_read_only(&self.image)?), out)
     }
@@ -239,7 +237,7 @@ impl Merge {
             values.push(format!("--strategy={strategy}"));
             let options = [(self.drop, "--drop"), (self.json, "--json")];
             let paths = vec![mount.word(&self.path)?];
-            return mount.run(JOB, words(Some("merge"), &options, values, paths), out);
+            return mount.run(JOB, words("merge", &options, values, paths), out);
         }
         let volume = format::open_writable(&self.image)?;
         let done = self.run_on(&forks_of(&volume), out, &mut Vec::new());
@@ -282,7 +280,7 @@ impl Drop {
             let mount = OnMount::connect(&dir)?;
             let options = [(self.expired, "--expired"), (self.json, "--json")];
             let paths = self.paths.iter().map(|path| mount.word(path)).collect::<Result<Vec<_>>>()?;
-            return mount.run(JOB, words(Some("drop"), &options, Vec::new(), paths), out);
+            return mount.run(JOB, words("drop", &options, Vec::new(), paths), out);
         }
         let volume = format::open_writable(&self.image)?;
         let done = self.run_on(&forks_of(&volume), out, &mut Vec::new());

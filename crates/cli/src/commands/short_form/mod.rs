@@ -24,7 +24,10 @@ use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 ///
 /// # Errors
 /// `Usage` for paths in several images.
-pub(crate) fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
+pub(crate) fn lengthen(mut words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
+    if leaves_out_create(&words) {
+        words.insert(2, OsString::from("create"));
+    }
     let Some(rule) = Rule::of(&words) else { return Ok(words) };
     let rule = rule.for_words(&words);
     let mut line = Line::new(words, rule, &program());
@@ -32,6 +35,13 @@ pub(crate) fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) 
     line.lengthen()?;
     line.go_through_mount();
     Ok(line.words)
+}
+
+/// True for `fork BASE`, which is short for `fork create BASE`.
+fn leaves_out_create(words: &[OsString]) -> bool {
+    const VERBS: &[&str] = &["create", "diff", "drop", "list", "merge", "status", "--help", "-h", "--version", "-V"];
+    let is_fork = words.get(1).is_some_and(|word| word == "fork");
+    is_fork && words.get(2).is_some_and(|word| VERBS.iter().all(|verb| word != verb))
 }
 
 /// A command line.
@@ -310,7 +320,11 @@ mod tests {
                 plain("read-only"),
                 plain("list").arg(Arg::new("of").long("snapshots-of")),
             ]))
-            .subcommand(plain("fork").subcommands([plain("drop"), plain("merge").arg(Arg::new("into").long("into"))]))
+            .subcommand(Command::new("fork").subcommands([
+                plain("create"),
+                plain("drop"),
+                plain("merge").arg(Arg::new("into").long("into")),
+            ]))
             .subcommand(Command::new("qgroup").subcommand(plain("limit")))
             .subcommand(Command::new("scrub").subcommand(plain("start")))
     }
@@ -351,10 +365,10 @@ mod tests {
             ("subvolume snapshot @a.img:/ @a.img:/s", "subvolume snapshot @a.img / /s"),
             ("subvolume read-only @a.img:/s off", "subvolume read-only @a.img /s off"),
             ("qgroup limit @a.img:/home 10G", "qgroup limit @a.img /home 10G"),
-            ("fork @a.img:/base trial", "fork @a.img /base trial"),
-            ("fork @a.img:/base @a.img:/x/trial", "fork @a.img /base /x/trial"),
-            ("fork @a.img:/base", "fork @a.img /base"),
-            ("fork @a.img /base trial", "fork @a.img /base trial"),
+            ("fork @a.img:/base trial", "fork create @a.img /base trial"),
+            ("fork @a.img:/base @a.img:/x/trial", "fork create @a.img /base /x/trial"),
+            ("fork create @a.img:/base", "fork create @a.img /base"),
+            ("fork @a.img /base trial", "fork create @a.img /base trial"),
             ("fork drop @a.img:/x @a.img:/y", "fork drop @a.img /x /y"),
             ("fork merge --into @a.img:/x @a.img:/y", "fork merge --into /x @a.img /y"),
             ("unknown @a.img:/home", "unknown @a.img:/home"),
