@@ -33,6 +33,7 @@ pub(crate) mod repair;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod row;
+pub(crate) mod run;
 pub(crate) mod scrub;
 pub(crate) mod send;
 mod server_report;

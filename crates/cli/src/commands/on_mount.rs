@@ -59,6 +59,14 @@ impl OnMount {
         text.ok_or_else(|| Failure::new(Status::Unsupported, format!("{}: not UTF-8", name.display())).into())
     }
 
+    /// A path from the root of the mount in the form that the server takes.
+    ///
+    /// # Errors
+    /// As [`Self::word`].
+    pub(crate) fn from_root(&self, path: &Path) -> Result<String> {
+        self.name(path)
+    }
+
     /// A path from the root of the mount as a path on this machine. `dir` is the directory that was connected to.
     pub(crate) fn on_host(&self, dir: &Path, path: &Path) -> Option<PathBuf> {
         let depth = self.base.components().filter(|part| matches!(part, Component::Normal(_))).count();

@@ -50,6 +50,7 @@ mod repair;
 mod reports;
 mod rescue;
 mod rescue_damaged;
+mod run;
 mod scrub;
 mod send;
 mod sizes;

@@ -31,7 +31,7 @@ pub(crate) use args::Fork;
 /// The name of the job.
 pub(super) const JOB: &str = "fork";
 /// Stands for the image in the words of a job.
-const IMAGE: &str = "IMAGE";
+pub(super) const IMAGE: &str = "IMAGE";
 /// Numbers that are tried for the name of a fork.
 const NAMES_MAX: u32 = 10_000;
 
@@ -132,7 +132,7 @@ impl Create {
 }
 
 /// The path in a report of the server.
-fn path_of(report: &[u8]) -> Option<PathBuf> {
+pub(super) fn path_of(report: &[u8]) -> Option<PathBuf> {
     let report: serde_json::Value = serde_json::from_slice(report).ok()?;
     report.get("path")?.as_str().map(PathBuf::from)
 }
