@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod basics;
+mod crash;
 mod hostile;
 mod links;
 mod model;
