@@ -68,7 +68,7 @@ pub enum Error {
     /// Another user than the owner of the volume may write to the directory of forks.
     ///
     /// To do: look into who made it, and give it to the owner with permissions 700.
-    #[error("{}: owned by user {uid} with permissions {permissions:o}; expected the owner of the volume, and 700", at.display())]
+    #[error("{}: owned by user {uid}, permissions {permissions:o}; expected the volume's owner and 700", at.display())]
     Untrusted {
         /// The directory.
         at: PathBuf,

@@ -80,8 +80,8 @@ impl Forks {
         Self { volume, owner: 0, locks: Arc::default() }
     }
 
-    /// The user who works with the volume. The hidden directory of forks may belong to this user, to root, or to the owner
-    /// of the root directory.
+    /// The user who works with the volume. The hidden directory of forks may belong to this user, to root, or to the
+    /// owner of the root directory.
     #[must_use]
     pub fn owner(mut self, uid: u32) -> Self {
         self.owner = uid;
@@ -267,8 +267,8 @@ impl Forks {
     }
 
     /// Brings the changes of a fork since its ancestor into its base, or another subvolume: all of them, durably, or
-    /// none. After a merge into the base, the state that was merged is the ancestor of the fork. Open files of the target
-    /// stay those of the subvolume that it was.
+    /// none. After a merge into the base, the state that was merged is the ancestor of the fork. Open files of the
+    /// target stay those of the subvolume that it was.
     ///
     /// # Errors
     /// Those of [`Self::at`]; `NoBase`, `TargetIsRoot`, `TargetHasSubvolumes`, `TargetReadOnly`, `Itself`, `Unsteady`.

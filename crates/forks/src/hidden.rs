@@ -13,6 +13,7 @@ use vfs::Errno;
 use vfs::file_system::{NodeKind, XattrMode};
 
 use crate::error::{Error, Result};
+use crate::place::{rooted, seen_path};
 use crate::record::{self, Record, Uuid};
 
 /// The directory of all forks, and the one above it.
@@ -124,7 +125,11 @@ impl Hidden {
         let Some(target) = self.noted_merge(volume)? else { return Ok(()) };
         for info in volume.subvolumes()? {
             if is_staging(&info, &target) {
-                volume.delete_subvolume_of(info.id)?;
+                // By its path, if it has one here: then its space is freed in the background.
+                match seen_path(volume, &info)? {
+                    Some(path) => volume.delete_subvolume(rooted(&path))?,
+                    None => volume.delete_subvolume_of(info.id)?,
+                }
             } else if info.uuid == target && info.read_only {
                 volume.set_read_only_of(info.id, false)?;
             }

@@ -1,8 +1,8 @@
 //! Forks of subvolumes: made in two snapshots, compared with their base, merged back, dropped.
 //!
-//! A fork is a writable snapshot of its *ancestor*, and the ancestor is a read-only snapshot of the base at the moment of
-//! the fork. Nothing new is on the disk: both are subvolumes of btrfs, and the kernel reads them. The ancestor lies in
-//! `.spinney/forks/ID/ancestor` below the root of the volume, in a directory that only its owner may search, whose
+//! A fork is a writable snapshot of its *ancestor*, and the ancestor is a read-only snapshot of the base at the moment
+//! of the fork. Nothing new is on the disk: both are subvolumes of btrfs, and the kernel reads them. The ancestor lies
+//! in `.spinney/forks/ID/ancestor` below the root of the volume, in a directory that only its owner may search, whose
 //! extended attribute `user.spinney.fork` is the [`record::Record`]: base, expiry, limit.
 //!
 //! ```text
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! * A fork is there or not: its name appears with the last step, after its ancestor and its record. What an interrupted
-//!   call leaves below `.spinney/forks` is removed by the next [`Forks::merge`] or [`Forks::drop_fork`].
-//! * A fork has every write that reached the volume before the call, also of files that are open. It has no files without
-//!   names. Pages that a mount's kernel has not written yet are not in it: the caller syncs the mount first.
+//! * A fork is there or not: its name appears with the last step, after its ancestor and its record. What an
+//!   interrupted call leaves below `.spinney/forks` is removed by the next [`Forks::merge`] or [`Forks::drop_fork`].
+//! * A fork has every write that reached the volume before the call, also of files that are open. It has no files
+//!   without names. Stores through a mapping of a mounted file are in it after msync(2).
 //! * A merge is all or nothing: it changes a snapshot of the target, syncs it, and exchanges the two names in one
 //!   transaction. Files that are open in the target stay those of the old one, which is deleted.
 //! * The record and the ancestor decide what a fork is a fork of; nothing in the fork itself is trusted for that.

@@ -1,10 +1,10 @@
 //! Merges the changes of a fork into a snapshot of the target, path by path: first what the fork removed, from the
-//! deepest path up, then what it added or changed, from the top down. `fork` calls it, and puts the snapshot in the place
-//! of the target.
+//! deepest path up, then what it added or changed, from the top down. `fork` calls it, and puts the snapshot in the
+//! place of the target.
 //!
 //! Two nodes are merged value by value: contents, permissions, owner, group and each extended attribute. A value that
-//! only one side changed is taken from there; texts are merged by lines. Times are no conflict. A directory that the fork
-//! removed goes only if nothing is left in it.
+//! only one side changed is taken from there; texts are merged by lines. Times are no conflict. A directory that the
+//! fork removed goes only if nothing is left in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Writes the differences of two subvolumes as a patch that `git apply` and `patch -p1` take. The commands `fork diff` and
-//! `diff --patch` call it.
+//! Writes the differences of two subvolumes as a patch that `git apply` and `patch -p1` take. The commands `fork diff`
+//! and `diff --patch` call it.
 //!
-//! Texts have their changed lines; of other files the patch says that they differ. A renamed file is one that is removed
-//! and one that is added.
+//! Texts have their changed lines; of other files the patch says that they differ. A renamed file is one that is
+//! removed and one that is added.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;

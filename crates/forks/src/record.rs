@@ -1,5 +1,5 @@
-//! The record of a fork: lines of `name value` in an extended attribute of its hidden directory. `fork` writes and reads
-//! it.
+//! The record of a fork: lines of `name value` in an extended attribute of its hidden directory. `fork` writes and
+//! reads it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

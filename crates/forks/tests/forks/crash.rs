@@ -1,6 +1,6 @@
-//! Power cuts during fork, merge and drop: of every write since the last flush some arrive. In each state a fork is there
-//! or not, the base is as before the merge or after it, and the next merge and drop work. `FORK_CRASH_STATES` sets how
-//! many states, `FORK_SEED` the first one.
+//! Power cuts during fork, merge and drop: of every write since the last flush some arrive. In each state a fork is
+//! there or not, the base is as before the merge or after it, and the next merge and drop work. `FORK_CRASH_STATES`
+//! sets how many states, `FORK_SEED` the first one.
 
 use std::path::Path;
 use std::sync::Arc;

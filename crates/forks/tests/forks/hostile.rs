@@ -1,5 +1,5 @@
-//! The attacker's view: paths that lead out, links in the place of directories, forged names, merges at once, and what a
-//! crash between two steps leaves.
+//! The attacker's view: paths that lead out, links in the place of directories, forged names, merges at once, and what
+//! a crash between two steps leaves.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,8 +12,9 @@ use crate::commands::image::{ImageArgs, ReadArgs};
 /// `spinney fork BASE` is `spinney fork create BASE`.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "A fork begins as a snapshot of a read-only snapshot of its base, which lies in .spinney/forks in the root of the\n",
-    "volume and is needed for `status`, `diff` and `merge`. Forks of a mount are for root, and the user who mounted it.\n\n",
+    "A fork begins as a snapshot of a read-only snapshot of its base, which lies in .spinney/forks in the root of\n",
+    "the volume and is needed for `status`, `diff` and `merge`. Forks of a mount are for root, and the user who\n",
+    "mounted it.\n\n",
     "Examples:\n",
     "  spinney fork mnt/base trial                make mnt/trial\n",
     "  spinney fork site.img:/base                make /base-1\n",
@@ -39,8 +40,8 @@ pub(super) enum Command {
 
 /// Make a fork; takes the same time for a tree of any size
 ///
-/// In a mount a fork has all that was written before; a program that changes a file through mmap has to call msync first.
-/// Files that are open stay those of the base.
+/// In a mount a fork has all that was written before; a program that changes a file through mmap has to call msync
+/// first. Files that are open stay those of the base.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Prints the path of the fork.\n\n",
@@ -65,7 +66,7 @@ pub(super) struct Create {
     /// The fork cannot be changed
     #[arg(short, long)]
     pub(super) read_only: bool,
-    /// Report as JSON: {path, id, uuid, base, created, expires, limit, read_only}
+    /// Report as JSON: {path, id, uuid, base: {path}, created, expires, limit, read_only}
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -80,7 +81,7 @@ pub(super) struct Create {
 pub(super) struct List {
     #[command(flatten)]
     pub(super) image: ReadArgs,
-    /// Report as JSON: {forks: [{path, id, uuid, base, created, expires, limit, read_only}]}
+    /// Report as JSON: {forks: [{path, id, uuid, base: {path}, created, expires, limit, read_only}]}
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -106,7 +107,8 @@ pub(super) struct Status {
 /// Show the changes of a fork as a patch
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "`git apply` and `patch -p1` take the patch. Of files that are no text, or larger than 4 MiB, it says that they differ.\n\n",
+    "`git apply` and `patch -p1` take the patch. Of files that are no text, or larger than 4 MiB, it says that they\n",
+    "differ.\n\n",
     "Examples:\n",
     "  spinney fork diff mnt/trial\n",
     "  spinney fork diff site.img /trial | git -C repository apply"
@@ -124,10 +126,10 @@ pub(super) struct Diff {
 /// taken from it, texts are merged by lines. Chattr flags and subvolumes in the fork are not merged.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "The target is exchanged with a snapshot of it that has the changes. So a power cut leaves it as before or after; but\n",
-    "files that are open in it, and shells whose directory it is, stay in the old one, which is deleted. During the last\n",
-    "moment writes to it are refused. Versions that were not taken lie beside as NAME.theirs or NAME.ours; where their\n",
-    "directory is gone, they stay in the fork.\n\n",
+    "The target is exchanged with a snapshot of it that has the changes. So a power cut leaves it as before or\n",
+    "after; but files that are open in it, and shells whose directory it is, stay in the old one, which is deleted.\n",
+    "During the last moment writes to it are refused. Versions that were not taken lie beside as NAME.theirs or\n",
+    "NAME.ours; where their directory is gone, they stay in the fork.\n\n",
     "Exit status: 1 if conflicts kept everything from being merged.\n\n",
     "Examples:\n",
     "  spinney fork merge mnt/trial\n",

@@ -1,8 +1,8 @@
 //! `spinney fork`, for the forks of an image, or of a mount through its server.
 //!
-//! [`args`] has the arguments, [`report`] the output. On a mount a command is a job of the server (`jobs`), which runs the
-//! same code there; only `fork` itself asks for JSON, to print the path on this machine. Called by `args` of the crate, by
-//! `jobs`, and by `run`, which forks for a command.
+//! [`args`] has the arguments, [`report`] the output. On a mount a command is a job of the server (`jobs`), which runs
+//! the same code there; only `fork` itself asks for JSON, to print the path on this machine. Called by `args` of the
+//! crate, by `jobs`, and by `run`, which forks for a command.
 //!
 //! Failure: as the library's; a merge with conflicts that was not done has the status 1.
 

@@ -1,5 +1,5 @@
-//! The process that becomes the command: it enters namespaces, mounts the fork, makes the rest read-only, restricts itself
-//! by Landlock, and executes. Called by `run` in the process that was started for this.
+//! The process that becomes the command: it enters namespaces, mounts the fork, makes the rest read-only, restricts
+//! itself by Landlock, and executes. Called by `run` in the process that was started for this.
 //!
 //! Order: nothing of the rest may be writable once the command runs, so a step that fails ends the process.
 

@@ -4,8 +4,8 @@
 //! Three processes: this one forks through the server of the mount and waits; it starts the same program again, which
 //! enters namespaces of its own, mounts and executes the command ([`inside`]); the server does what `fork` does.
 //!
-//! Failure: the exit status is that of the command; 125 if it could not be started for a reason of ours, 126 if it is no
-//! program, 127 if it was not found, as `env(1)` has it. The fork stays then, if there are changes in it.
+//! Failure: the exit status is that of the command; 125 if it could not be started for a reason of ours, 126 if it is
+//! no program, 127 if it was not found, as `env(1)` has it. The fork stays then, if there are changes in it.
 
 mod changes;
 mod inside;
@@ -30,7 +30,8 @@ const NOT_STARTED: u8 = 125;
 /// Run a command in a fork, show what it changed, and keep or drop that
 ///
 /// The fork is the root directory of the command, or is at DIR with everything else read-only. This protects files from
-/// mistakes: it is no jail against a program that attacks the kernel, and other programs can be reached through sockets.
+/// mistakes: it is no jail against a program that attacks the kernel, and other programs can be reached through
+/// sockets.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "The command runs as you are: with a user namespace unless you are root, and Landlock if the kernel has it.\n",
