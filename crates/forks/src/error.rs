@@ -10,6 +10,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The volume refused or failed.
+    ///
+    /// To do: see the cause behind the colon.
     #[error("{0}")]
     Volume(#[from] vfs::Error),
     /// The path has `..` in it.
@@ -53,6 +55,8 @@ pub enum Error {
     #[error("{}: read-only; make it writable before the merge", .0.display())]
     TargetReadOnly(PathBuf),
     /// Source and target of a merge are the same.
+    ///
+    /// To do: name another subvolume.
     #[error("{}: cannot be merged into itself", .0.display())]
     Itself(PathBuf),
     /// The target changed during each attempt to merge into it.
@@ -78,6 +82,8 @@ pub enum Error {
         permissions: u32,
     },
     /// The record of a fork has a field that this version does not understand, or is damaged.
+    ///
+    /// To do: copy what is needed out of the fork, and delete it with `spinney subvolume delete`.
     #[error("the record of the fork in {}: expected {expected}, found {found:?}", at.display())]
     Record {
         /// The directory that has it.

@@ -24,9 +24,13 @@ const TEXT_BYTES_MAX: u64 = 4 << 20;
 #[non_exhaustive]
 pub enum PatchError {
     /// The volume cannot be read, or a path is wrong.
+    ///
+    /// To do: see the cause behind the colon.
     #[error("{0}")]
     Volume(#[from] vfs::Error),
     /// The output cannot be written.
+    ///
+    /// To do: see the cause: a full disk, or a reader that ended.
     #[error("the output: {0}")]
     Output(#[from] std::io::Error),
 }
