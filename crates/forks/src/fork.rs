@@ -306,9 +306,10 @@ impl Forks {
         let touched = self.touched(&fork.ancestor, &theirs)?;
         let tree = |path: &Path| Tree::open(volume.by_paths(), &rooted(path));
         let merger = Merger::new(tree(&fork.ancestor)?, tree(&theirs)?, tree(&staging)?, strategy);
-        let merged = Merged { target: target.to_owned(), ..merger.run(&touched)? };
+        let mut merged = Merged { target: target.to_owned(), ..merger.run(&touched)? };
         let is_refused = strategy == Strategy::Fail && !merged.conflicts.is_empty();
         if is_refused {
+            merged.conflicts.iter_mut().for_each(|conflict| conflict.kept = None);
             return Ok(Some(Merged { changes: 0, ..merged }));
         }
         let changes = merged.changes > 0;

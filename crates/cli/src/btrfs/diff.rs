@@ -1,6 +1,7 @@
 //! `spinney diff` lists the differences between two subvolumes or snapshots, from their trees. Called by `args`, and by
 //! `jobs` in the server of a mount.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
@@ -101,17 +102,28 @@ impl Diff {
 pub(super) struct ChangeList {
     /// For JSON.
     rows: Option<Vec<Row>>,
+    /// Paths that lead to another inode than before: their contents changed.
+    replaced: BTreeSet<PathBuf>,
 }
 
 impl ChangeList {
     pub(super) fn new(is_json: bool) -> Self {
-        Self { rows: is_json.then(Vec::new) }
+        Self { rows: is_json.then(Vec::new), replaced: BTreeSet::new() }
+    }
+
+    /// As [`Self::new`]; a file that was removed and made anew under its name is one line.
+    pub(super) fn by_path(is_json: bool, changes: &[Change]) -> Self {
+        let names = || changes.iter().flat_map(|change| &change.names);
+        let removed: BTreeSet<&PathBuf> =
+            names().filter_map(|name| if let Named::Removed(path) = name { Some(path) } else { None }).collect();
+        let added = names().filter_map(|name| if let Named::Added(path) = name { Some(path) } else { None });
+        Self { replaced: added.filter(|path| removed.contains(path)).cloned().collect(), ..Self::new(is_json) }
     }
 
     pub(super) fn show(&mut self, change: &Change, out: &mut Output) -> Result<()> {
         match &mut self.rows {
             Some(rows) => rows.push(row(change)),
-            None => print(out, change)?,
+            None => print(out, change, &self.replaced)?,
         }
         Ok(())
     }
@@ -142,9 +154,11 @@ impl From<Failed> for Error {
     }
 }
 
-fn print(out: &mut Output, change: &Change) -> Result<()> {
+fn print(out: &mut Output, change: &Change, replaced: &BTreeSet<PathBuf>) -> Result<()> {
     for name in &change.names {
         match name {
+            Named::Removed(path) if replaced.contains(path) => {}
+            Named::Added(path) if replaced.contains(path) => line(out, "M ", path)?,
             Named::Added(path) => line(out, "+ ", path)?,
             Named::Removed(path) => line(out, "- ", path)?,
             Named::Renamed(old, new) => {

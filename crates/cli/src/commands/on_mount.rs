@@ -63,7 +63,7 @@ impl OnMount {
     ///
     /// # Errors
     /// As [`Self::word`].
-    pub(crate) fn from_root(&self, path: &Path) -> Result<String> {
+    pub(crate) fn word_from_root(&self, path: &Path) -> Result<String> {
         self.name(path)
     }
 

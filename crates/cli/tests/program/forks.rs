@@ -48,7 +48,7 @@ fn a_fork_of_an_image_is_made_looked_at_merged_and_dropped() {
     put(&bench, "one\n2\n3\n", "/trial/text");
     put(&bench, "new\n", "/trial/added");
     let status = bench.ok("fork status a.img:/trial");
-    assert!(status.contains("+ added\n"), "{status}");
+    assert!(status.contains("+ added\n") && status.contains("M text\n") && !status.contains("- "), "{status}");
     let patch = bench.ok("fork diff a.img:/trial");
     assert!(patch.contains("--- a/text\n+++ b/text\n@@ -1,3 +1,3 @@\n-1\n+one\n 2\n 3\n"), "{patch}");
     assert_eq!(bench.ok("diff --patch a.img /base /trial"), patch);

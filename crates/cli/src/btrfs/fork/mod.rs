@@ -193,14 +193,10 @@ impl Status {
     }
 
     fn run_on(&self, forks: &Forks, out: &mut Output) -> Result<()> {
-        let mut list = ChangeList::new(self.json);
-        let mut done = Ok(());
-        forks.status(&self.path, |change| {
-            if done.is_ok() {
-                done = list.show(&change, out);
-            }
-        })?;
-        done?;
+        let mut changes = Vec::new();
+        forks.status(&self.path, |change| changes.push(change))?;
+        let mut list = ChangeList::by_path(self.json, &changes);
+        changes.iter().try_for_each(|change| list.show(change, out))?;
         list.finish(out)
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the changes of a fork from the server's report, and prints them with sizes. Called by `run`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -46,16 +47,30 @@ struct Name {
 
 /// The changes of the fork at `path`, which is the directory `dir` on this machine.
 pub(super) fn of(mount: &OnMount, path: &Path, dir: &Path) -> Result<Changes> {
-    let words = ["status", "--json", "--", fork::IMAGE, &mount.from_root(path)?].map(str::to_owned).to_vec();
+    let words = ["status", "--json", "--", fork::IMAGE, &mount.word_from_root(path)?].map(str::to_owned).to_vec();
     let report = mount.report(fork::JOB, words)?;
     let rows: Vec<Row> = serde_json::from_slice(&report).context("the report of the server")?;
-    Ok(Changes(rows.iter().flat_map(|row| lines(row, dir)).collect()))
+    let mut lines: Vec<Line> = rows.iter().flat_map(|row| lines(row, dir)).collect();
+    join_replaced(&mut lines);
+    Ok(Changes(lines))
+}
+
+/// Shows a file that was removed and made anew under its name as one with other contents.
+fn join_replaced(lines: &mut Vec<Line>) {
+    let removed: BTreeSet<String> =
+        lines.iter().filter(|line| line.mark == '-').map(|line| line.text.clone()).collect();
+    let mut replaced = BTreeSet::new();
+    for line in lines.iter_mut().filter(|line| line.mark == '+' && removed.contains(&line.text)) {
+        line.mark = 'M';
+        replaced.insert(line.text.clone());
+    }
+    lines.retain(|line| line.mark != '-' || !replaced.contains(&line.text));
 }
 
 fn lines(row: &Row, dir: &Path) -> Vec<Line> {
     let size = |path: &str| {
         let found = std::fs::symlink_metadata(dir.join(path)).ok()?;
-        found.is_file().then(|| found.len())
+        found.is_file().then_some(found.len())
     };
     let mut lines: Vec<Line> = row
         .names
