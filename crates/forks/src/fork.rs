@@ -113,7 +113,7 @@ impl Forks {
         let hidden = Hidden::create(&self.volume, self.owner)?;
         let made = self.make(&source, &hidden, &target, options);
         if made.is_err() {
-            // What cannot be removed now is removed by the next merge.
+            // The next merge removes the rest, if this fails.
             let _ = hidden.remove(&self.volume);
         }
         let record = made?;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Invariants
-//! * A fork is there or not: its name appears with the last step, after its ancestor and its record. What an
-//!   interrupted call leaves below `.spinney/forks` is removed by the next [`Forks::merge`] or [`Forks::drop_fork`].
+//! * A fork is there or not: its name appears with the last step, after its ancestor and its record. The next
+//!   [`Forks::merge`] or [`Forks::drop_fork`] removes the leftovers of an interrupted call below `.spinney/forks`.
 //! * A fork has every write that reached the volume before the call, also of files that are open. It has no files
 //!   without names. Stores through a mapping of a mounted file are in it after msync(2).
 //! * A merge is all or nothing: it changes a snapshot of the target, syncs it, and exchanges the two names in one

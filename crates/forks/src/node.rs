@@ -22,7 +22,7 @@ pub(crate) struct Node {
     pub(crate) target: Vec<u8>,
 }
 
-/// What is merged separately from the contents.
+/// The values that are merged separately from the contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) permissions: u32,

@@ -52,7 +52,7 @@ pub fn write_patch(volume: &Volume, old: &Path, new: &Path, output: &mut dyn Wri
     Ok(())
 }
 
-/// What both trees have at a path.
+/// The nodes of both trees at a path.
 struct Pair<'a> {
     path: &'a Path,
     old: Option<Node>,

@@ -118,7 +118,7 @@ fn a_fork_is_the_root_directory() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "1\nno outside\n", "{}", error(&ended));
     assert!(error(&ended).contains("+ made  3 B"), "{}", error(&ended));
     assert!(!base.join("made").exists() && !Path::new("/made").exists());
-    // What is bound needs a place in the fork.
+    // A bound directory needs a place in the fork.
     let refused = run(bench, "--discard --ro-bind /usr/share/none", "true");
     assert_eq!(refused.status.code(), Some(125), "{refused:?}");
 }

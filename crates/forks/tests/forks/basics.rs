@@ -1,4 +1,4 @@
-//! What forks contain, lists, statuses, patches, merges by example.
+//! Contents of forks, lists, statuses, patches, merges by example.
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ use vfs::Errno;
 
 const STATES_DEFAULT: usize = 200;
 const FILES: usize = 12;
-/// What a device writes whole.
+/// Bytes that a device writes whole.
 const SECTOR_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ fn judge(volume: &Volume) {
         let other = state("other");
         assert!(other.iter().all(|is_after| *is_after == other[0]), "half forked: {other:?}");
     }
-    // What is left works, and leaves nothing behind.
+    // The forks that are left work, and leave nothing behind.
     for fork in known {
         let merged = forks.merge(&fork.path, &Merge { strategy: forks::Strategy::Theirs, into: None }).unwrap();
         assert!(merged.conflicts.is_empty(), "{merged:?}");

@@ -62,7 +62,7 @@ fn a_link_in_the_place_of_the_hidden_directory_is_refused() {
     assert_eq!(sample.names("/"), [".spinney", "base", "elsewhere"]);
 }
 
-/// Nobody but the owner of the volume gets at ancestors and records.
+/// Only the owner of the volume gets at ancestors and records.
 #[test]
 fn the_hidden_directory_is_closed() {
     let sample = Sample::new();
@@ -126,7 +126,7 @@ fn merges_at_once_lose_nothing() {
     sample.check();
 }
 
-/// What is written to the target during a merge is in it afterwards, or the writer was refused.
+/// Data that is written to the target during a merge is in it afterwards, or the writer was refused.
 #[test]
 fn a_writer_beside_a_merge_loses_nothing_silently() {
     let sample = Sample::new();

@@ -205,7 +205,7 @@ impl Case<'_> {
         }
     }
 
-    /// What a subvolume has.
+    /// The nodes of a subvolume.
     fn map(&self, root: &Path) -> Map {
         let volume = &self.sample.volume;
         let (mut map, mut todo) = (Map::new(), vec![PathBuf::new()]);

@@ -122,8 +122,8 @@ pub(super) struct Diff {
 
 /// Bring the changes of a fork into its base, or into another subvolume: all of them or none
 ///
-/// Merges three ways, by path: contents, permissions, owner and each extended attribute. What only one side changed is
-/// taken from it, texts are merged by lines. Chattr flags and subvolumes in the fork are not merged.
+/// Merges three ways, by path: contents, permissions, owner and each extended attribute. A value that only one side
+/// changed is taken from it, texts are merged by lines. Chattr flags and subvolumes in the fork are not merged.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "The target is exchanged with a snapshot of it that has the changes. So a power cut leaves it as before or\n",
@@ -145,7 +145,7 @@ pub(super) struct Merge {
     /// The subvolume to change, in the image, instead of the base
     #[arg(long, value_name = "PATH")]
     pub(super) into: Option<PathBuf>,
-    /// What to do with conflicts
+    /// The version that wins a conflict
     #[arg(long, value_enum, default_value_t)]
     pub(super) strategy: Strategy,
     /// Drop the fork after it was merged
@@ -156,7 +156,7 @@ pub(super) struct Merge {
     pub(super) json: bool,
 }
 
-/// What to do with conflicts.
+/// The version that wins a conflict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Strategy {
     /// Merge nothing

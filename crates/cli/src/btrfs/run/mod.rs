@@ -80,7 +80,7 @@ pub(crate) struct Run {
     words: Vec<OsString>,
 }
 
-/// What happens to a fork.
+/// The end of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Keep,
