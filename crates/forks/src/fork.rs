@@ -3,9 +3,9 @@
 //! [`Forks`] holds two locks. `gate` is held shared by a fork while its parts appear, and exclusively by the removal of
 //! incomplete ones. `work` is held by a merge or a drop: there is one at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use btrfs::{Change, QgroupId, QuotaChange, SubvolumeInfo, TreeId, Volume};
 use parking_lot::{Mutex, RwLock};
@@ -65,7 +65,45 @@ struct Locks {
     work: Mutex<()>,
 }
 
-/// The forks of an open volume. Clones share their locks; use one for each volume.
+impl Locks {
+    /// The locks of the volume with a UUID: all values of this process share them, as two mounts of one server.
+    fn of(uuid: Uuid) -> Arc<Self> {
+        static ALL: Mutex<BTreeMap<Uuid, Weak<Locks>>> = Mutex::new(BTreeMap::new());
+        let mut all = ALL.lock();
+        all.retain(|_, locks| locks.strong_count() > 0);
+        if let Some(locks) = all.get(&uuid).and_then(Weak::upgrade) {
+            return locks;
+        }
+        let locks = Arc::<Self>::default();
+        all.insert(uuid, Arc::downgrade(&locks));
+        locks
+    }
+}
+
+/// The forks of an open volume.
+///
+/// # Examples
+/// ```
+/// # use std::path::Path;
+/// # use std::sync::Arc;
+/// # use btrfs::{MakeOptions, MemoryDevice, Volume};
+/// # use forks::{ForkOptions, Forks, Merge};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = Arc::new(MemoryDevice::new(64 << 20));
+/// # let volume = Volume::options().make_device(device, &MakeOptions::default())?;
+/// volume.create_subvolume("main")?;
+/// volume.write("main/settings", "colour=blue")?;
+///
+/// let forks = Forks::new(volume.clone());
+/// let trial = forks.fork(Path::new("main"), Path::new("trial"), &ForkOptions::default())?;
+/// volume.write("trial/settings", "colour=red")?;
+/// let merged = forks.merge(&trial.path, &Merge::default())?;
+/// assert!(merged.is_merged && merged.conflicts.is_empty());
+/// assert_eq!(volume.read("main/settings")?, b"colour=red");
+/// forks.drop_fork(&trial.path)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Forks {
     volume: Volume,
@@ -77,7 +115,8 @@ impl Forks {
     /// The forks of a volume, with paths from its root.
     #[must_use]
     pub fn new(volume: Volume) -> Self {
-        Self { volume, owner: 0, locks: Arc::default() }
+        let locks = volume.info().map_or_else(|_| Arc::default(), |info| Locks::of(info.uuid));
+        Self { volume, owner: 0, locks }
     }
 
     /// The user who works with the volume. The hidden directory of forks may belong to this user, to root, or to the

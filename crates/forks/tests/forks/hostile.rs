@@ -114,7 +114,8 @@ fn merges_at_once_lose_nothing() {
     }
     std::thread::scope(|scope| {
         for name in 0..8 {
-            let forks = sample.forks.clone();
+            // A value of its own, as two mounts of one server have.
+            let forks = Forks::new(sample.volume.clone());
             scope.spawn(move || {
                 let path = PathBuf::from(format!("fork-{name}"));
                 assert!(forks.merge(&path, &Merge::default()).unwrap().is_merged);
