@@ -39,7 +39,7 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::commands::failure::{self, Status};
+use crate::commands::failure::{self, CommandEnded, Status};
 use crate::commands::format;
 use crate::commands::magic::Look;
 use crate::commands::mount::helper;
@@ -110,6 +110,9 @@ fn run_words(words: Vec<OsString>) -> ExitCode {
         Ok(()) => ExitCode::from(Status::Done.code()),
         Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
         Err(error) => {
+            if let Some(CommandEnded(status)) = error.downcast_ref() {
+                return ExitCode::from(*status);
+            }
             output::warn(&failure::one_line(&error));
             advise(&error, &words);
             let ended = error.downcast_ref::<Ended>().map(Ended::status);

@@ -42,7 +42,7 @@ pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
 pub use session::{Session, SessionOptions};
 pub use sys::{
-    ServedFile, ask_for_short_slices, check_written, control, data_runs, leave_mounts, node_of, peer_groups,
-    served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
+    ServedFile, ask_for_short_slices, check_written, control, data_runs, enter_namespaces, leave_mounts, node_of,
+    peer_groups, served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
 };
 pub use transport::connection::Connection;

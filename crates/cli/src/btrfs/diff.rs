@@ -1,6 +1,7 @@
 //! `spinney diff` lists the differences between two subvolumes or snapshots, from their trees. Called by `args`, and by
 //! `jobs` in the server of a mount.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
+use spinney::btrfs::forks::write_patch;
 use spinney::btrfs::{Change, ChangeKind, Named, Volume};
 
 use super::format;
@@ -35,6 +37,7 @@ use crate::commands::output::Output;
     "  spinney diff site.img:/monday site.img:/tuesday\n",
     "  spinney diff site.img /monday /tuesday\n",
     "  spinney diff ./mnt /monday /\n",
+    "  spinney diff --patch site.img /monday /tuesday\n",
     "  spinney diff --json site.img /monday /tuesday | jq '.[] | select(.data) | .path'"
 ))]
 pub(crate) struct Diff {
@@ -44,6 +47,9 @@ pub(crate) struct Diff {
     old: PathBuf,
     /// The subvolume to compare with it
     new: PathBuf,
+    /// Write a patch, as `spinney fork diff`
+    #[arg(short, long, conflicts_with = "json")]
+    patch: bool,
     /// Report as JSON: [{ino, kind, change, path, data, size, metadata, names: [{old, new}]}, ...]
     #[arg(long)]
     json: bool,
@@ -75,22 +81,55 @@ impl Diff {
             return self.run_on(&format::open_read_only(&self.image)?, out);
         };
         let mount = OnMount::connect(&dir)?;
-        let json = self.json.then(|| "--json".to_owned());
+        let options = [(self.json, "--json"), (self.patch, "--patch")];
+        let options = options.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name.to_owned());
         let paths = ["--".to_owned(), "IMAGE".to_owned(), mount.word(&self.old)?, mount.word(&self.new)?];
-        mount.run("diff", json.into_iter().chain(paths).collect(), out)
+        mount.run("diff", options.chain(paths).collect(), out)
     }
 
     /// Compares subvolumes of a volume.
     pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
-        let mut rows = Vec::new();
-        volume.for_each_change::<Failed>(&self.old, &self.new, |change| {
-            if self.json {
-                rows.push(row(&change));
-                return Ok(());
-            }
-            Ok(print(out, &change)?)
-        })?;
-        if self.json { out.json(&rows) } else { Ok(()) }
+        if self.patch {
+            return Ok(write_patch(volume, &self.old, &self.new, out)?);
+        }
+        let mut list = ChangeList::new(self.json);
+        volume.for_each_change::<Failed>(&self.old, &self.new, |change| Ok(list.show(&change, out)?))?;
+        list.finish(out)
+    }
+}
+
+/// The report of changes: lines, or JSON.
+pub(super) struct ChangeList {
+    /// For JSON.
+    rows: Option<Vec<Row>>,
+    /// Paths that lead to another inode than before: their contents changed.
+    replaced: BTreeSet<PathBuf>,
+}
+
+impl ChangeList {
+    pub(super) fn new(is_json: bool) -> Self {
+        Self { rows: is_json.then(Vec::new), replaced: BTreeSet::new() }
+    }
+
+    /// As [`Self::new`]; a file that was removed and made anew under its name is one line.
+    pub(super) fn by_path(is_json: bool, changes: &[Change]) -> Self {
+        let names = || changes.iter().flat_map(|change| &change.names);
+        let removed: BTreeSet<&PathBuf> =
+            names().filter_map(|name| if let Named::Removed(path) = name { Some(path) } else { None }).collect();
+        let added = names().filter_map(|name| if let Named::Added(path) = name { Some(path) } else { None });
+        Self { replaced: added.filter(|path| removed.contains(path)).cloned().collect(), ..Self::new(is_json) }
+    }
+
+    pub(super) fn show(&mut self, change: &Change, out: &mut Output) -> Result<()> {
+        match &mut self.rows {
+            Some(rows) => rows.push(row(change)),
+            None => print(out, change, &self.replaced)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self, out: &mut Output) -> Result<()> {
+        self.rows.map_or(Ok(()), |rows| out.json(&rows))
     }
 }
 
@@ -115,9 +154,11 @@ impl From<Failed> for Error {
     }
 }
 
-fn print(out: &mut Output, change: &Change) -> Result<()> {
+fn print(out: &mut Output, change: &Change, replaced: &BTreeSet<PathBuf>) -> Result<()> {
     for name in &change.names {
         match name {
+            Named::Removed(path) if replaced.contains(path) => {}
+            Named::Added(path) if replaced.contains(path) => line(out, "M ", path)?,
             Named::Added(path) => line(out, "+ ", path)?,
             Named::Removed(path) => line(out, "- ", path)?,
             Named::Renamed(old, new) => {

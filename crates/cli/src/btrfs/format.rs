@@ -9,6 +9,7 @@ use spinney::VolumeOptions;
 use spinney::blockdev::{Device, Locator};
 use spinney::btrfs::check::Error as CheckError;
 use spinney::btrfs::disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use spinney::btrfs::forks::Error as ForksError;
 use spinney::btrfs::store::Error as StoreError;
 use spinney::btrfs::{
     CallerError, Error as VolumeError, MemberError, SHRINKS, Volume, VolumeOptions as Own, open_with as open_changed,
@@ -108,6 +109,11 @@ pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
     }
     if let Some(error) = cause.downcast_ref::<StoreError>() {
         return Some(of_store(error));
+    }
+    match cause.downcast_ref::<ForksError>() {
+        None | Some(ForksError::Volume(_)) => {}
+        Some(ForksError::Record { .. }) => return Some(Status::Corrupt),
+        Some(_) => return Some(Status::Refused),
     }
     cause.is::<spinney::btrfs::disk::Corrupt>().then_some(Status::Corrupt)
 }

@@ -10,10 +10,12 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use spinney::btrfs::Volume;
+use spinney::btrfs::forks::Forks;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::check::mount as check;
 use super::diff::Diff;
+use super::fork::{self, Fork};
 use super::label::Label;
 use super::map::Map;
 use super::qgroup::Qgroup;
@@ -30,12 +32,13 @@ use crate::commands::output::Output;
 /// Jobs on a mounted volume.
 pub(crate) struct OfVolume {
     volume: Volume,
+    forks: Forks,
     scrubbing: Scrubbing,
 }
 
 impl OfVolume {
     pub(crate) fn new(volume: Volume) -> Self {
-        Self { volume, scrubbing: Scrubbing::default() }
+        Self { forks: fork::forks_of(&volume), volume, scrubbing: Scrubbing::default() }
     }
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
@@ -48,6 +51,11 @@ impl OfVolume {
                 backup::serve(&self.volume, words, &mut out, changed)?;
                 out.flush().context("the stream")?;
                 Ok(String::new())
+            }
+            Some(fork::JOB) => {
+                let mut out = Output::to(stream, words.get(1).is_some_and(|word| word == TERMINAL));
+                parse::<Fork>(&without_terminal(words))?.run_on(&self.forks, &mut out, changed)?;
+                out.finish().map(|()| String::new())
             }
             Some(name) => self.report(name, words, stream).map(|()| String::new()),
             None => Err(unknown()),
@@ -93,6 +101,10 @@ impl Jobs for OfVolume {
             Some(info::NAME | Scrubbing::STATUS) => JobKind::Tells,
             Some("label") => match parse::<Label>(&without_terminal(words)) {
                 Ok(label) if !label.changes() => JobKind::Tells,
+                _ => JobKind::Changes,
+            },
+            Some(fork::JOB) => match parse::<Fork>(&without_terminal(words)) {
+                Ok(fork) if fork.only_reads() => JobKind::Reads,
                 _ => JobKind::Changes,
             },
             Some("send" | "diff" | "map" | check::JOB) => JobKind::Reads,

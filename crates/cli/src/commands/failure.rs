@@ -106,6 +106,18 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// A command that this program ran ended with a status, which becomes the program's; it said why itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CommandEnded(pub(crate) u8);
+
+impl fmt::Display for CommandEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the command ended with status {}", self.0)
+    }
+}
+
+impl std::error::Error for CommandEnded {}
+
 /// The status of the first error in the chain that has one.
 pub(crate) fn status_of(error: &anyhow::Error) -> Status {
     status_of_cause(&**error)

@@ -106,6 +106,19 @@ fn civil(day: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day_of_month)
 }
 
+/// A time such as `90s`, `30m`, `12h`, `7d` or `2w`, in seconds.
+///
+/// # Errors
+/// A message that says what is expected.
+pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(*unit)?.parse().ok()?;
+        number.checked_mul(*seconds)
+    });
+    parsed.ok_or_else(|| "expected a number with s, m, h, d or w, as 12h".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +136,15 @@ mod tests {
         assert_eq!(parse_bytes("4096"), Ok(4096));
         for wrong in ["", "M", "-1", "1X", "99999E", "1.2.3", "."] {
             assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_seconds("90s"), Ok(90));
+        assert_eq!(parse_seconds("2w"), Ok(1_209_600));
+        for wrong in ["", "1", "d", "-1d", "1.5h", "99999999999999999999d", "9999999999999999999w"] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use spinney::remote::JobFailure;
@@ -48,6 +48,40 @@ impl OnMount {
         let plain = path.strip_prefix("/").unwrap_or(path);
         let whole = self.base.join(plain).into_os_string().into_string();
         whole.map_err(|path| Failure::new(Status::Unsupported, format!("{}: not UTF-8", path.display())).into())
+    }
+
+    /// A single name in the form that the server takes.
+    ///
+    /// # Errors
+    /// As [`Self::word`].
+    pub(crate) fn name(&self, name: &Path) -> Result<String> {
+        let text = name.as_os_str().to_str().map(str::to_owned);
+        text.ok_or_else(|| Failure::new(Status::Unsupported, format!("{}: not UTF-8", name.display())).into())
+    }
+
+    /// A path from the root of the mount in the form that the server takes.
+    ///
+    /// # Errors
+    /// As [`Self::word`].
+    pub(crate) fn word_from_root(&self, path: &Path) -> Result<String> {
+        self.name(path)
+    }
+
+    /// A path from the root of the mount as a path on this machine. `dir` is the directory that was connected to.
+    pub(crate) fn on_host(&self, dir: &Path, path: &Path) -> Option<PathBuf> {
+        let depth = self.base.components().filter(|part| matches!(part, Component::Normal(_))).count();
+        let dir = dir.canonicalize().ok()?;
+        Some(dir.ancestors().nth(depth)?.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
+    /// Asks the server to run the command `name`, and returns its report.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) fn report(&self, name: &str, words: Vec<String>) -> Result<Vec<u8>> {
+        let mut report = Vec::new();
+        self.take([name.to_owned()].into_iter().chain(words).collect(), &mut report)?;
+        Ok(report)
     }
 
     /// Asks the server to write a stream, and passes it on to `output`.

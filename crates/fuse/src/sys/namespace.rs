@@ -41,6 +41,22 @@ pub(crate) fn with_node_at<T: Send>(
     run.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts ended")))
 }
 
+/// Moves this process, which must have one thread, into a mount namespace of its own with copies of all mounts; into a
+/// user namespace first where `user` asks for it, and into a network namespace without a network where `network` does.
+/// No mount of it reaches the other namespace.
+///
+/// # Errors
+/// `EPERM` where the kernel allows no user namespaces; `ENOSPC` for too many of them.
+pub fn enter_namespaces(user: bool, network: bool) -> io::Result<()> {
+    let mut flags = UnshareFlags::NEWNS;
+    flags.set(UnshareFlags::NEWUSER, user);
+    flags.set(UnshareFlags::NEWNET, network);
+    // SAFETY: the table of open files is not unshared, so descriptors are shared as before.
+    unsafe { rustix::thread::unshare_unsafe(flags)? };
+    let own = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", own)?)
+}
+
 /// Moves this process, which must have one thread, into a mount namespace of its own with only an empty, read-only
 /// directory. Open files stay open. `dir` is any directory; it is not changed.
 ///

@@ -42,6 +42,11 @@ pub mod check {
     pub use btrfs_check::*;
 }
 
+/// Forks of subvolumes: what changed, three-way merges.
+pub mod forks {
+    pub use ::forks::*;
+}
+
 /// Devices as one logical address space.
 pub mod pool {
     pub use btrfs_pool::*;

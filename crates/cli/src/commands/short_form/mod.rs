@@ -24,7 +24,10 @@ use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 ///
 /// # Errors
 /// `Usage` for paths in several images.
-pub(crate) fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
+pub(crate) fn lengthen(mut words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
+    if leaves_out_create(&words) {
+        words.insert(2, OsString::from("create"));
+    }
     let Some(rule) = Rule::of(&words) else { return Ok(words) };
     let rule = rule.for_words(&words);
     let mut line = Line::new(words, rule, &program());
@@ -32,6 +35,13 @@ pub(crate) fn lengthen(words: Vec<OsString>, program: impl FnOnce() -> Command) 
     line.lengthen()?;
     line.go_through_mount();
     Ok(line.words)
+}
+
+/// True for `fork BASE`, which is short for `fork create BASE`.
+fn leaves_out_create(words: &[OsString]) -> bool {
+    const VERBS: &[&str] = &["create", "diff", "drop", "list", "merge", "status", "--help", "-h", "--version", "-V"];
+    let is_fork = words.get(1).is_some_and(|word| word == "fork");
+    is_fork && words.get(2).is_some_and(|word| VERBS.iter().all(|verb| word != verb))
 }
 
 /// A command line.
@@ -148,10 +158,22 @@ impl Line {
                 let is_choice = |at: &usize| choices.iter().any(|choice| self.word(*at) == *choice);
                 if all.len() > 1 && all.last().is_some_and(is_choice) { without_last } else { all }
             }
+            (Sides::All, Behind::Name) => self.without_name(all),
             // The target of a symbolic link is any text.
             (Sides::All, _) if self.rule.name == ["ln"] && self.is_symbolic() => last,
             (Sides::All, _) => all,
         }
+    }
+
+    /// The arguments without a name at the end: one that is no path, after the first argument.
+    fn without_name<'a>(&self, all: &'a [usize]) -> &'a [usize] {
+        let Some((last, rest @ [first, ..])) = all.split_last() else { return all };
+        let is_beside = self.place(*last).is_beside(&self.place(*first));
+        // IMAGE PATH and DIRECTORY PATH are the long form.
+        let path = Path::new(self.word(*last));
+        let path = path.strip_prefix("/").unwrap_or(path);
+        let is_below = std::fs::symlink_metadata(Path::new(self.word(*first)).join(path)).is_ok();
+        if is_beside || is_below { all } else { rest }
     }
 
     /// True for `-s`, also in a group of short options.
@@ -298,6 +320,11 @@ mod tests {
                 plain("read-only"),
                 plain("list").arg(Arg::new("of").long("snapshots-of")),
             ]))
+            .subcommand(Command::new("fork").subcommands([
+                plain("create"),
+                plain("drop"),
+                plain("merge").arg(Arg::new("into").long("into")),
+            ]))
             .subcommand(Command::new("qgroup").subcommand(plain("limit")))
             .subcommand(Command::new("scrub").subcommand(plain("start")))
     }
@@ -338,6 +365,12 @@ mod tests {
             ("subvolume snapshot @a.img:/ @a.img:/s", "subvolume snapshot @a.img / /s"),
             ("subvolume read-only @a.img:/s off", "subvolume read-only @a.img /s off"),
             ("qgroup limit @a.img:/home 10G", "qgroup limit @a.img /home 10G"),
+            ("fork @a.img:/base trial", "fork create @a.img /base trial"),
+            ("fork @a.img:/base @a.img:/x/trial", "fork create @a.img /base /x/trial"),
+            ("fork create @a.img:/base", "fork create @a.img /base"),
+            ("fork @a.img /base trial", "fork create @a.img /base trial"),
+            ("fork drop @a.img:/x @a.img:/y", "fork drop @a.img /x /y"),
+            ("fork merge --into @a.img:/x @a.img:/y", "fork merge --into /x @a.img /y"),
             ("unknown @a.img:/home", "unknown @a.img:/home"),
         ] {
             assert_eq!(long(short).as_deref(), Ok(wanted), "{short}");

@@ -22,6 +22,8 @@ pub(super) enum Behind {
     Word,
     /// One of these, or nothing.
     OneOf(&'static [&'static str]),
+    /// A name for something new, or a path, or nothing.
+    Name,
 }
 
 /// A command.
@@ -114,6 +116,12 @@ const RULES: &[Rule] = &[
     Rule { name: &["defrag"], ..ANY },
     Rule { name: &["diff"], ..TWO },
     Rule { name: &["du"], long_min: 1, ..ANY },
+    Rule { name: &["fork", "create"], behind: Behind::Name, paths_max: 2, ..ANY },
+    Rule { name: &["fork", "diff"], ..ONE },
+    Rule { name: &["fork", "drop"], without: &["--expired"], ..ANY },
+    Rule { name: &["fork", "list"], ..WHOLE },
+    Rule { name: &["fork", "merge"], options: &["--into"], ..ONE },
+    Rule { name: &["fork", "status"], ..ONE },
     Rule { name: &["get"], sides: Sides::From, ..ANY },
     Rule { name: &["info"], ..WHOLE },
     Rule { name: &["label"], ..WHOLE },
