@@ -13,9 +13,9 @@
  * behind `const char *` in results belong to a handle, and stay until it is closed. Calls that copy a value of any
  * length return its length; with a size of 0 they copy nothing, and with one that is too small they return -ERANGE.
  *
- * Threads. All calls may be made by any thread at any time, also on the same handle, unless a call says otherwise.
- * Closing a handle that another thread uses is safe: its call ends first. After fork() a child must not use handles of
- * its parent. Callbacks must return: no exception and no longjmp() may leave them.
+ * Threads. All calls may be made by any thread at any time, also on the same handle. Closing a handle that another
+ * thread uses is safe: its call goes on to its end. After fork() a child must not use handles of its parent. Callbacks
+ * must return: no exception and no longjmp() may leave them.
  *
  * Failures of the library itself. A panic does not cross into the caller: the call returns -EIO, and all later calls on
  * the handle and on others of its volume return -EUCLEAN, until they are closed. (This needs a library that was built
@@ -75,9 +75,10 @@ uint32_t spinney_version(void);
  * if there was none. It stays until the next call of this function by the same thread. Never NULL. */
 const char *spinney_error_message(const void *handle);
 
-/* Closes a handle of any type. For a volume and a file that was written everything is made durable first, and its
- * failure is returned; the handle is closed all the same. The volume itself, with its lock on the image, is closed with
- * the last of its handles. NULL is allowed. */
+/* Closes a handle of any type; NULL is allowed. For a volume that can be written everything is made durable first. Its
+ * failure is returned, and the handle is closed all the same. What was written to a file is durable with its volume, or
+ * after spinney_file_sync(). The volume itself, with its lock on the image, is closed with the last handle of it and of
+ * its files and directories. */
 int spinney_close(void *handle);
 
 /* ---- Open and make ---- */

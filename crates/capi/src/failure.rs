@@ -8,29 +8,56 @@ use spinney::{Blame, Errno, Error};
 /// The number for a handle whose volume a panic has left in an unknown state (`EUCLEAN`).
 pub(crate) const POISONED: Errno = Errno(117);
 
-/// A mistake of the caller, or of this library.
+/// A mistake of a program that calls the library, or of the library.
+///
+/// To do: correct the call; `spinney.h` describes it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Misuse {
+    /// A program gave NULL for something that the call needs.
     #[error("`{0}` is NULL")]
     Null(&'static str),
+    /// A program gave a value that the call does not take.
     #[error("`{what}` is {found}: expected {expected}")]
     Value { what: &'static str, expected: String, found: String },
+    /// A program did not set the size of a struct.
+    ///
+    /// To do: set `struct_size` to `sizeof` the struct.
     #[error("the struct `{what}` has {found} bytes: expected {expected} or more")]
     ShortStruct { what: &'static str, expected: usize, found: usize },
+    /// A program was written for a newer version of the library, and uses fields that this one lacks.
+    ///
+    /// To do: install a newer library, or leave the new fields 0.
     #[error("the struct `{what}` has fields behind byte {known} that this version of the library does not know")]
     LongStruct { what: &'static str, known: usize },
+    /// A value does not fit into the buffer of a program.
+    ///
+    /// To do: call with a size of 0 to learn the length.
     #[error("the buffer has {found} bytes: expected {expected} or more")]
     ShortBuffer { expected: usize, found: usize },
+    /// A program used a handle after it was closed, or a pointer that is no handle.
     #[error("not an open handle: expected {expected}, found one that was closed, or no handle")]
     Closed { expected: &'static str },
+    /// A program used a handle of another type.
     #[error("a handle of another type: expected {expected}, found {found}")]
     OtherType { expected: &'static str, found: &'static str },
+    /// The call is about subvolumes, which the volume does not have.
+    ///
+    /// To do: use a volume of btrfs.
     #[error("the format {0} has none of this: it needs btrfs")]
     OtherFormat(&'static str),
+    /// The image has a name that a program in C cannot be given.
+    ///
+    /// To do: rename it with a program that can.
     #[error("{0} has a NUL in it, which a text of C cannot have")]
     Nul(&'static str),
+    /// The library contradicts itself.
+    ///
+    /// To do: report it with the image; close all handles of the volume.
     #[error("a defect of this library: {0}")]
     Panic(String),
+    /// An earlier call ended with a defect of the library.
+    ///
+    /// To do: close all handles of the volume, and open it again.
     #[error("nothing can be done with this volume after a defect of this library ({0}): close its handles")]
     Poisoned(String),
 }

@@ -219,6 +219,9 @@ unsafe fn open_options(options: *const SpinneyOpenOptions) -> Result<VolumeOptio
     // SAFETY: as this function demands.
     let Some(given) = unsafe { read_struct_or_null(options) }? else { return Ok(VolumeOptions::new()) };
     check_flags(given.flags, SPINNEY_READ_ONLY)?;
+    if given.reserved != 0 {
+        return Err(Misuse::value("reserved", "0", given.reserved));
+    }
     let read_only = given.flags & SPINNEY_READ_ONLY != 0;
     let mut options = VolumeOptions::new().read_only(read_only).owner(given.uid, given.gid);
     // SAFETY: as this function demands.

@@ -11,6 +11,9 @@ use spinney_capi::*;
 use super::installed::output;
 use super::misuse::{message, text};
 
+/// A change of an image.
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// An image with the file `f`, whose contents are found in the image by their bytes.
 fn image(dir: &Path) -> PathBuf {
     let image = dir.join("a.img");
@@ -61,8 +64,9 @@ fn message_of_program(image: &Path) -> Option<String> {
 fn the_messages_are_those_of_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let whole = fs::read(image(dir.path())).unwrap();
-    let at = whole.windows(64).position(|window| window == &contents()[..64]).expect("the contents are in the image");
-    let damage: [(&str, &dyn Fn(&mut Vec<u8>)); 4] = [
+    let begin = contents()[..64].to_vec();
+    let at = whole.windows(64).position(|window| window == begin).expect("the contents are in the image");
+    let damage: [(&str, Damage<'_>); 4] = [
         ("data", &|bytes| bytes[at + 10] ^= 1),
         ("no superblock", &|bytes| bytes[0x10000..0x11000].fill(0)),
         ("cut", &|bytes| bytes.truncate(1 << 20)),

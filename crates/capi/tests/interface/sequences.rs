@@ -1,8 +1,10 @@
 //! Random calls, sensible ones and others, by one thread and by several: every call returns, with a number of its own
 //! and a message, and the volume is without errors at the end.
 //!
-//! `CAPI_CALLS` is the number of calls (3,000), `CAPI_SEED` the first seed.
+//! `CAPI_CALLS` is the number of calls (20,000), `CAPI_SEED` the first seed.
 
+use std::any::type_name;
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_void};
 use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut, without_provenance_mut};
@@ -43,12 +45,16 @@ impl Random {
     }
 }
 
-/// What the threads share: all handles, of every type, and a stream.
+/// Shared by the threads: all handles, of every type, and a stream.
 struct Shared {
-    handles: Mutex<Vec<usize>>,
+    handles: Mutex<Vec<(usize, &'static str)>>,
     stream: Mutex<Vec<u8>>,
     paths: Vec<CString>,
+    tally: Mutex<Tally>,
 }
+
+/// Calls of each name, and how many of them succeeded.
+type Tally = BTreeMap<&'static str, (u64, u64)>;
 
 struct Caller<'a> {
     random: Random,
@@ -95,9 +101,11 @@ impl Caller<'_> {
             1 => without_provenance_mut(self.random.below(4096)),
             2 => self.buffer.as_mut_ptr().cast(),
             _ => {
+                let is_any = self.random.one_in(10);
                 let handles = self.shared.handles.lock().unwrap();
-                let index = self.random.below(handles.len() + 1);
-                without_provenance_mut(handles.get(index).copied().unwrap_or_default())
+                let fitting = handles.iter().filter(|(_, name)| is_any || *name == type_name::<H>());
+                let fitting: Vec<usize> = fitting.map(|(number, _)| *number).collect();
+                without_provenance_mut(fitting.get(self.random.below(fitting.len() + 1)).copied().unwrap_or_default())
             }
         }
     }
@@ -108,7 +116,7 @@ impl Caller<'_> {
 
     fn keep<H>(&self, handle: *mut H) {
         if !handle.is_null() {
-            self.shared.handles.lock().unwrap().push(handle.addr());
+            self.shared.handles.lock().unwrap().push((handle.addr(), type_name::<H>()));
         }
     }
 
@@ -129,7 +137,8 @@ impl Caller<'_> {
 
     /// Makes one call; its name and its result.
     fn step(&mut self) -> (&'static str, i64) {
-        let flags = u32::try_from(self.random.below(72)).unwrap();
+        let usual = SPINNEY_FILE_READ | SPINNEY_FILE_WRITE | SPINNEY_FILE_CREATE;
+        let flags = if self.random.one_in(2) { usual } else { u32::try_from(self.random.below(72)).unwrap() };
         let few = u32::try_from(self.random.below(4)).unwrap();
         let mode = u32::try_from(self.random.below(0o10_010)).unwrap();
         let (volume, one, two) = (self.volume(), self.path(), self.path());
@@ -139,7 +148,7 @@ impl Caller<'_> {
             match self.random.below(34) {
                 0..=3 => {
                     let mut file = null_mut();
-                    let code = spinney_file_open(volume, one, flags | 3, mode & 0o7777, &raw mut file);
+                    let code = spinney_file_open(volume, one, flags, mode & 0o7777, &raw mut file);
                     self.keep(file);
                     ("file_open", code)
                 }
@@ -161,7 +170,7 @@ impl Caller<'_> {
                 17 => ("rename", spinney_rename(volume, one, two)),
                 18 => ("link", spinney_link(volume, one, two)),
                 19 => ("symlink", spinney_symlink(volume, one, two)),
-                20 => return ("readlink", spinney_readlink(volume, one, buffer.cast(), few.try_into().unwrap())),
+                20 => return ("readlink", spinney_readlink(volume, one, buffer.cast(), len % 8)),
                 21 => ("stat", spinney_stat(volume, one, &mut self.structure())),
                 22 => ("lstat", spinney_lstat(volume, one, &mut self.structure())),
                 23 => ("chmod", spinney_chmod(volume, one, mode)),
@@ -181,7 +190,7 @@ impl Caller<'_> {
     }
 
     fn close(&mut self) -> c_int {
-        let handle = self.handle::<c_void>();
+        let handle = if self.random.one_in(2) { self.handle::<SpinneyFile>().cast() } else { self.handle::<c_void>() };
         // The volume is closed at the end.
         if handle == self.volume.cast() { 0 } else { spinney_close(handle) }
     }
@@ -212,6 +221,8 @@ impl Caller<'_> {
                 0 => spinney_subvolume_create(volume, one),
                 1 => spinney_subvolume_delete(volume, one),
                 2 => spinney_subvolume_set_flags(volume, one, flags),
+                // The name that streams are made of.
+                3 => spinney_snapshot(volume, c"/".as_ptr(), c"t".as_ptr(), SPINNEY_READ_ONLY),
                 _ => spinney_snapshot(volume, one, two, flags & 1),
             }
         }
@@ -246,14 +257,18 @@ impl Caller<'_> {
     unsafe fn stream(
         &mut self,
         volume: *mut SpinneyVolume,
-        one: *const std::ffi::c_char,
+        mut one: *const std::ffi::c_char,
         two: *const std::ffi::c_char,
     ) -> c_int {
+        let sends = self.random.one_in(2);
+        if self.random.one_in(2) {
+            one = if sends { c"t" } else { c"/" }.as_ptr();
+        }
         let watch: SpinneyProgressFn = if self.random.one_in(4) { Some(sometimes_cancel) } else { None };
         let mut stream = Vec::new();
         let context: *mut c_void = (&raw mut stream).cast();
         unsafe {
-            if self.random.one_in(2) {
+            if sends {
                 let mut options: SpinneySendOptions = zeroed();
                 options.struct_size = size_of::<SpinneySendOptions>();
                 options.parent = if self.random.one_in(2) { two } else { null() };
@@ -277,6 +292,9 @@ impl Caller<'_> {
     fn run(&mut self, calls: u64) {
         for _ in 0..calls {
             let (name, code) = self.step();
+            let tally = &mut *self.shared.tally.lock().unwrap();
+            let (made, good) = tally.entry(name).or_default();
+            (*made, *good) = (*made + 1, *good + u64::from(code >= 0));
             assert!(code >= -4095, "{name}: {code}");
             if code < 0 {
                 assert!(!message::<u8>(null()).is_empty(), "{name}: {code} without a message");
@@ -285,7 +303,7 @@ impl Caller<'_> {
             let mut handles = self.shared.handles.lock().unwrap();
             if handles.len() > HANDLES_MAX {
                 // Closed ones stay a while, to be used again.
-                let oldest = handles.remove(0);
+                let (oldest, _) = handles.remove(0);
                 drop(handles);
                 if oldest != self.volume.addr() {
                     spinney_close(without_provenance_mut(oldest));
@@ -302,16 +320,15 @@ fn paths() -> Vec<CString> {
 }
 
 /// Random calls on a new volume by several threads; the volume is checked at the end.
-fn explore(format: &str, seed: u64, calls: u64, threads: u64) {
+fn explore(format: &str, seed: u64, calls: u64, threads: u64) -> Tally {
     let (mut device, mut volume, mut report) = (null_mut(), null_mut(), null_mut());
-    let mut options: SpinneyOpenOptions = unsafe { zeroed() };
-    options.struct_size = size_of::<SpinneyOpenOptions>();
     unsafe {
         assert_eq!(spinney_device_memory(64 << 20, &raw mut device), 0);
         let made = spinney_make_devices(&raw const device, 1, text(format).as_ptr(), null(), &raw mut volume);
         assert_eq!(made, 0, "{}", message::<u8>(null()));
     }
-    let shared = Shared { handles: Mutex::default(), stream: Mutex::default(), paths: paths() };
+    let shared =
+        Shared { handles: Mutex::default(), stream: Mutex::default(), paths: paths(), tally: Mutex::default() };
     let volume_number = volume.addr();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -324,7 +341,7 @@ fn explore(format: &str, seed: u64, calls: u64, threads: u64) {
             });
         }
     });
-    for handle in shared.handles.into_inner().unwrap() {
+    for (handle, _) in shared.handles.into_inner().unwrap() {
         spinney_close(without_provenance_mut(handle));
     }
     let mut summary: SpinneySummary = unsafe { zeroed() };
@@ -341,15 +358,25 @@ fn explore(format: &str, seed: u64, calls: u64, threads: u64) {
     }
     spinney_close(report.cast());
     spinney_close(device.cast());
+    shared.tally.into_inner().unwrap()
 }
 
 #[test]
 fn random_calls_are_answered() {
-    let (calls, seed) = (number("CAPI_CALLS", 3_000), number("CAPI_SEED", 1));
+    let (calls, seed) = (number("CAPI_CALLS", 20_000), number("CAPI_SEED", 1));
     let rounds = calls.div_ceil(CALLS_PER_VOLUME).max(2);
+    let mut all = Tally::new();
     for round in 0..rounds {
         let format = if round % 4 == 1 { "f2fs" } else { "btrfs" };
-        explore(format, seed + round, calls / rounds, if round % 2 == 0 { 1 } else { 3 });
+        let threads = if round % 3 == 0 { 1 } else { 3 };
+        for (name, (made, good)) in explore(format, seed + round, calls / rounds, threads) {
+            let sum = all.entry(name).or_default();
+            *sum = (sum.0 + made, sum.1 + good);
+        }
+    }
+    for (name, (made, good)) in &all {
+        println!("{name}: {good} of {made} succeeded");
+        assert!(*good > 0 || *made < 500, "{name} never succeeds: {made} calls");
     }
     println!("{calls} calls on {rounds} volumes, seeds from {seed}");
 }

@@ -187,7 +187,7 @@ static void copies(spinney_volume *volume, const char *dir) {
 }
 
 int main(int argc, char **argv) {
-  spinney_make_options make = {.struct_size = sizeof make, .size = 128u << 20, .label = "ada", .options = "csum=sha256"};
+  spinney_make_options make = {.struct_size = sizeof make, .size = 128u << 20, .label = "ada"};
   spinney_open_options options = {.struct_size = sizeof options, .options = "ro,noatime"};
   spinney_check_options check = {.struct_size = sizeof check, .flags = SPINNEY_CHECK_DATA, .threads = 1};
   spinney_summary summary = {.struct_size = sizeof summary};
@@ -200,6 +200,7 @@ int main(int argc, char **argv) {
   char image[4096], label[300];
 
   (void)argc;
+  make.options = "csum=sha256";
   MUST(spinney_version() == SPINNEY_VERSION);
   snprintf(image, sizeof image, "%s/every.img", argv[1]);
   unlink(image);
