@@ -361,7 +361,8 @@ typedef int64_t (*spinney_write_fn)(void *context, const void *buffer, size_t le
 /* Gives the next bytes of a stream: returns how many, 0 at its end, or a negative errno. */
 typedef int64_t (*spinney_read_fn)(void *context, void *buffer, size_t length);
 
-/* Writes the send stream of a read-only subvolume to a file descriptor. `options` and `progress` may be NULL. */
+/* Writes the send stream of a read-only subvolume to a file descriptor. `options` and `progress` may be NULL. The
+ * library changes no signals: to get -EPIPE from a pipe that nobody reads, ignore SIGPIPE. */
 int spinney_send(spinney_volume *volume, const char *subvolume, const spinney_send_options *options, int fd,
                  spinney_progress_fn progress, void *context);
 /* The same to a function; both functions get the same context. */

@@ -170,13 +170,18 @@ pub(crate) fn on<H: Handle, C: Code>(handle: *const H, call: impl FnOnce(&Held<H
     if let Some(text) = held.slot.health.0.get() {
         return fail(&Misuse::Poisoned(text.clone()).error(), Some(&held.slot));
     }
-    match catch(|| call(&held)) {
+    let code = match catch(|| call(&held)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => fail(&error, Some(&held.slot)),
         Err(text) => {
             let _ = held.slot.health.0.set(text.clone());
             fail(&Misuse::Panic(text).error(), Some(&held.slot))
         }
+    };
+    // If another thread has closed the handle meanwhile, the object ends here.
+    match catch(|| drop(held)) {
+        Ok(()) => code,
+        Err(text) => fail(&Misuse::Panic(text).error(), None),
     }
 }
 

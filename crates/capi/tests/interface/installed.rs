@@ -5,19 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use tempfile::TempDir;
-
-static INSTALLED: LazyLock<TempDir> = LazyLock::new(|| {
-    let dir = tempfile::tempdir().unwrap();
+static INSTALLED: LazyLock<PathBuf> = LazyLock::new(|| {
+    // The same place each time, as nothing removes it at the end.
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
     // Cargo builds it with this test, as a dependency.
     let archive = std::env::current_exe().unwrap().parent().unwrap().join("libspinney_capi.a");
-    run(Command::new("./install.sh").arg(archive).arg(dir.path()));
+    run(Command::new("./install.sh").arg(archive).arg(&dir));
     dir
 });
 
 /// The prefix that the library is installed below.
 pub(crate) fn prefix() -> &'static Path {
-    INSTALLED.path()
+    &INSTALLED
 }
 
 /// Runs a command to its end, which has to be a good one.
