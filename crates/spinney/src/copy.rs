@@ -1,5 +1,6 @@
 //! Copies trees between the host and a volume, by the methods `import` and `export` of `Volume`, which programs call.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,6 +12,7 @@ use transfer::{
 };
 use vfs::Result;
 
+use crate::contents::{Contents, ContentsOptions};
 use crate::progress::{INTERVAL, ProgressFn, Reporter};
 use crate::volume::Volume;
 
@@ -30,6 +32,29 @@ impl Volume {
         let source = HostSource::open(from)?;
         let sink = VolumeSink::new(self, to, VolumeSinkOptions::default());
         copy(&source, &sink, &Options::default(), watch)
+    }
+
+    /// Copies what `sources` hold into the directory `to` of the volume, which is created with its parents if missing:
+    /// directories, archives of tar and cpio, container images, other images, as [`Contents::read`] names them.
+    /// `watch` is as in [`Volume::import`].
+    ///
+    /// # Errors
+    /// As [`Contents::read`] and [`Volume::import`].
+    pub fn import_contents(
+        &self,
+        sources: &[OsString],
+        to: impl AsRef<Path>,
+        options: &ContentsOptions,
+        watch: ProgressFn<'_>,
+    ) -> Result<()> {
+        let to = to.as_ref();
+        let reporter = Reporter::new(watch);
+        let copied = Contents::read(sources, options, &reporter).and_then(|contents| {
+            self.create_dir_all(to)?;
+            let sink = VolumeSink::new(self, to, VolumeSinkOptions::default());
+            Ok(contents.copy(&sink, &Options::default(), &reporter)?)
+        });
+        reporter.end(copied)
     }
 
     /// Copies everything below the directory `from` of the volume into the host directory `to`, which is created if

@@ -147,6 +147,7 @@
 //! | do what only f2fs can | [`Volume::f2fs`], [`f2fs`] |
 //! | make the same bytes each time | [`reproducible_env`], [`derived_uuid`] |
 //! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
+//! | show an error as the program does | [`message()`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //!
@@ -164,6 +165,7 @@ mod copy;
 mod device_errors;
 pub mod f2fs;
 mod formats;
+mod message;
 pub mod mounts;
 mod open;
 #[cfg(test)]
@@ -253,6 +255,7 @@ pub use ::vfs::{
 };
 pub use contents::{Contents, ContentsOptions};
 pub use formats::{NotRecognised, add_format, format_named, format_names, formats, recognise, recognise_bytes};
+pub use message::message;
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
 pub use progress::{Progress, ProgressFn};
 pub use repair::{Repair, plan_repair, plan_repair_as};

@@ -1,6 +1,7 @@
 //! Runs tasks on the source tree: `cargo xtask TASK`. The trials of the built program are `cargo trials`.
 
 mod bench;
+mod capi;
 mod deb;
 mod system;
 mod tidy;
@@ -33,6 +34,8 @@ enum Task {
     Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
     Deb(deb::Options),
+    /// Build the library for C, and lay it out below a prefix. Needs a C compiler.
+    Capi(capi::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -41,6 +44,7 @@ fn main() -> Result<ExitCode> {
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Capi(options) => capi::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }
 

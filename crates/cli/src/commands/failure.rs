@@ -145,30 +145,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// The error and its causes on one line, without repetitions.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string();
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-    }
-    let line = without_echo(&line);
-    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// The line without its first part, if a device's error repeats the name of the image.
-fn without_echo(line: &str) -> &str {
-    let mut rest = line;
-    while let Some((first, behind)) = rest.split_once(": ") {
-        if first.is_empty() || !behind.starts_with(&format!("{first}: ")) {
-            break;
-        }
-        rest = behind;
-    }
-    rest
+    spinney::message(&**error)
 }
 
 fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {

@@ -1,0 +1,3 @@
+module example.org/spinney
+
+go 1.19

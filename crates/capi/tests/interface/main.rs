@@ -1,0 +1,19 @@
+//! The library for C: its header against the code, programs in C against the library, misuse, damaged images, random
+//! calls.
+
+#![allow(unsafe_code, reason = "the tests call the functions for C")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::undocumented_unsafe_blocks,
+    reason = "a test fails by panicking, and gives the pointers that the header demands"
+)]
+
+mod damaged;
+mod go;
+mod header;
+mod installed;
+mod misuse;
+mod programs;
+mod sequences;

@@ -1,0 +1,47 @@
+//! Builds the library for C and lays it out below a prefix: `cargo xtask capi --prefix DIR`.
+//!
+//! It is built in the profile `library`, in which a panic becomes an error of the call: in `release` it would end the
+//! process of the caller. `crates/capi/install.sh` links the shared library and copies the files. Fails with the first
+//! command that fails.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::system::run;
+
+/// Options of the library for C.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Directory that gets include, lib and share
+    #[arg(long, default_value = "target/capi")]
+    prefix: PathBuf,
+    /// Directory of the libraries below the prefix
+    #[arg(long, default_value = "lib")]
+    libdir: String,
+    /// Profile of cargo
+    #[arg(long, default_value = "library")]
+    profile: String,
+}
+
+/// Builds the library, and lays it out.
+///
+/// # Errors
+/// Those of cargo, of the linker and of the host.
+pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let manifest = root.join("Cargo.toml");
+    let cargo = ["build", "--package", "spinney-capi", "--profile", &options.profile, "--manifest-path"];
+    run("cargo", &[&cargo[..], &[text(&manifest)?]].concat())?;
+    let archive = target.join(&options.profile).join("libspinney_capi.a");
+    std::fs::create_dir_all(&options.prefix)?;
+    let prefix = options.prefix.canonicalize()?;
+    let script = root.join("crates/capi/install.sh");
+    run(text(&script)?, &[text(&archive)?, text(&prefix)?, &options.libdir])?;
+    println!("capi: {}: PKG_CONFIG_PATH={}/{}/pkgconfig", prefix.display(), prefix.display(), options.libdir);
+    Ok(())
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))
+}
