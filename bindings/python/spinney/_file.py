@@ -127,7 +127,7 @@ def wrap(
     encoding: str | None,
     errors: str | None,
     newline: str | None,
-) -> io.IOBase:
+) -> Any:
     """The file with the layers that the built-in `open` puts on one."""
     binary = "b" in mode
     if binary and (encoding is not None or errors is not None or newline is not None):

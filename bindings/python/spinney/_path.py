@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import io
 import os
@@ -18,8 +19,9 @@ if typing.TYPE_CHECKING:
 
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", "Path"]
 
-#: A time as seconds, or as nanoseconds.
 SECOND_NS = 1_000_000_000
+#: Symbolic links in one path, at most, as in Linux.
+LINKS_MAX = 40
 
 
 class Path:
@@ -192,8 +194,10 @@ class Path:
     def _type(self, follow: bool) -> Optional[int]:
         try:
             return stat_module.S_IFMT(self._volume._native.stat(self._text, follow).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
 
     def samefile(self, other: AnyPath) -> bool:
         """True if both paths lead to one node."""
@@ -231,7 +235,8 @@ class Path:
             if isinstance(path, tuple):
                 yield path
                 continue
-            dirs, others = [], []
+            dirs: List[str] = []
+            others: List[str] = []
             for name, kind in path._scan():
                 is_dir = kind == stat_module.S_IFDIR
                 if kind == stat_module.S_IFLNK and follow_symlinks:
@@ -271,7 +276,7 @@ class Path:
     ) -> Any:
         """Opens the file as the built-in `open` does; text is UTF-8 by default. `buffering=0` gives the raw file."""
         flags, mode = _file.flags(mode)
-        native = self._volume._native.open(self._text, flags, permissions)
+        native = self._open(flags, permissions)
         raw = _file.RawFile(native, self._text, mode)
         try:
             file = _file.wrap(raw, mode, buffering, encoding, errors, newline)
@@ -280,6 +285,21 @@ class Path:
             raise
         self._volume._open.add(file)
         return file
+
+    def _open(self, flags: str, permissions: int) -> _spinney.File:
+        path = self
+        for _ in range(LINKS_MAX):
+            try:
+                return self._volume._native.open(path._text, flags, permissions)
+            except OSError as error:
+                if error.errno != errno.ESTALE or not path.is_symlink():
+                    raise
+            # A file is created where a link leads, which the library leaves to its caller.
+            path = path.parent / path._target()
+        raise OSError(errno.ELOOP, "too many symbolic links", self._text)
+
+    def _target(self) -> str:
+        return self._volume._native.read_link(self._text)
 
     def read_bytes(self) -> bytes:
         """The contents."""
@@ -293,7 +313,13 @@ class Path:
     def write_bytes(self, data: Any) -> int:
         """Replaces the contents of the file, which is created if there is none. Returns the number of bytes."""
         data = _file._bytes(data)
-        self._volume._native.write(self._text, data)
+        try:
+            self._volume._native.write(self._text, data)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            with self.open("wb", buffering=0) as file:
+                file.write(data)
         return len(data)
 
     def write_text(
@@ -307,7 +333,7 @@ class Path:
         if not isinstance(data, str):
             raise TypeError(f"data must be str, not {type(data).__name__}")
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
-            return file.write(data)
+            return int(file.write(data))
 
     # Changes.
 
@@ -318,14 +344,27 @@ class Path:
         except FileNotFoundError:
             if not parents or self._text == "/":
                 raise
-            self._volume._native.make_dirs(self.parent._text)
+            self._make_parents()
             self.mkdir(mode, exist_ok=exist_ok)
         except OSError:
             # The root is refused as a name that cannot be made, not as one that exists.
             if not exist_ok or not self.is_dir():
                 if self._text == "/":
-                    raise FileExistsError(17, "already exists", self._text) from None
+                    raise FileExistsError(errno.EEXIST, "already exists", self._text) from None
                 raise
+
+    def _make_parents(self) -> None:
+        """Makes the missing directories above, without recursion: there may be very many."""
+        missing, path = [], self.parent
+        while path._text != "/":
+            try:
+                path.mkdir(exist_ok=True)
+                break
+            except FileNotFoundError:
+                missing.append(path)
+                path = path.parent
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
 
     def mknod(self, mode: int, device: int = 0) -> None:
         """Makes a file or special file: `mode` has its type and permission bits, as for `os.mknod`."""
@@ -335,7 +374,7 @@ class Path:
         """Makes an empty file; one that exists gets the present time."""
         flags = "wc" if exist_ok else "wx"
         existed = exist_ok and self.exists()
-        self._volume._native.open(self._text, flags, mode).close()
+        self._open(flags, mode).close()
         if existed:
             self._volume._native.set_times(self._followed(True), None)
 

@@ -1,6 +1,33 @@
 """The compiled module. The package wraps it; programs do not use it, except `Progress` and `Stat`."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union, final
+
+__all__ = [
+    "File",
+    "HEAD_BYTES",
+    "Listing",
+    "Progress",
+    "Stat",
+    "VERSION",
+    "Volume",
+    "after_fork",
+    "check_image",
+    "default_subvolume",
+    "deleted_subvolumes",
+    "diff",
+    "format_names",
+    "generation",
+    "make_volume",
+    "open_volume",
+    "receive",
+    "recognise_image",
+    "send",
+    "set_default_subvolume",
+    "set_subvolume_read_only",
+    "subvolume_at",
+    "subvolume_info",
+    "subvolumes",
+]
 
 VERSION: str
 HEAD_BYTES: int
@@ -9,6 +36,7 @@ _Path = Union[str, bytes]
 _Callback = Optional[Callable[["Progress"], Optional[bool]]]
 _Record = Dict[str, Any]
 
+@final
 class Progress:
     """How far an operation has come."""
 
@@ -19,6 +47,7 @@ class Progress:
     @property
     def inodes(self) -> int: ...
 
+@final
 class Stat:
     """The attributes of a node, with the names of `os.stat_result`."""
 
@@ -63,6 +92,7 @@ class Stat:
     @property
     def inode(self) -> int: ...
 
+@final
 class File:
     def read(self, size: int) -> bytes: ...
     def pread(self, size: int, offset: int) -> bytes: ...
@@ -77,10 +107,12 @@ class File:
     def extents(self) -> List[Tuple[int, int, str, Optional[int], int, Optional[str]]]: ...
     def close(self) -> None: ...
 
+@final
 class Listing:
     def batch(self) -> List[Tuple[bytes, int]]: ...
     def close(self) -> None: ...
 
+@final
 class Volume:
     @property
     def is_closed(self) -> bool: ...
@@ -97,7 +129,6 @@ class Volume:
     def open(self, path: _Path, flags: str, permissions: int) -> File: ...
     def read_dir(self, path: _Path) -> Listing: ...
     def mknod(self, path: _Path, mode: int, rdev: int) -> None: ...
-    def make_dirs(self, path: _Path) -> None: ...
     def unlink(self, path: _Path) -> None: ...
     def remove_dir(self, path: _Path) -> None: ...
     def remove_tree(self, path: _Path) -> None: ...

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from typing import Any, Dict, Optional, Tuple
+from uuid import UUID
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,14 +13,14 @@ class Info:
 
     format: str
     label: str
-    uuid: uuid.UUID
+    uuid: UUID
     block_bytes: int
     total_bytes: int
     free_bytes: int
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> Info:
-        return cls(**{**record, "uuid": uuid.UUID(bytes=bytes(record["uuid"]))})
+        return cls(**{**record, "uuid": UUID(bytes=bytes(record["uuid"]))})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Subvolume:
     dir_id: int
     #: From the top level, without a leading slash.
     path: str
-    uuid: uuid.UUID
+    uuid: UUID
     #: Of the subvolume that it is a snapshot of, or `None`.
-    parent_uuid: Optional[uuid.UUID]
+    parent_uuid: Optional[UUID]
     #: Of the subvolume that it was received from, or `None`.
-    received_uuid: Optional[uuid.UUID]
+    received_uuid: Optional[UUID]
     generation: int
     created: int
     changed: int
@@ -123,7 +123,7 @@ class Received:
 
     path: str
     id: int
-    uuid: uuid.UUID
+    uuid: UUID
     is_snapshot: bool
 
 
@@ -187,6 +187,6 @@ class CheckReport:
         return cls(**{**record, **lists, "findings": findings, "counts": dict(record["counts"])})
 
 
-def _uuid(value: Any) -> Optional[uuid.UUID]:
+def _uuid(value: Any) -> Optional[UUID]:
     value = bytes(value)
-    return uuid.UUID(bytes=value) if any(value) else None
+    return UUID(bytes=value) if any(value) else None

@@ -268,7 +268,7 @@ def _is_ours(path: AnyPath) -> bool:
 
 def _of_host(name: str, path: Any) -> Callable[..., Any]:
     try:
-        import btrfsutil
+        import btrfsutil  # type: ignore[import-not-found]
     except ImportError:
         text = "not IMAGE:/PATH, and for mounts the module btrfsutil is not installed"
         raise OSError(errno.EOPNOTSUPP, text, os.fspath(path)) from None

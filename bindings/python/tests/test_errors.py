@@ -92,9 +92,7 @@ def messages(image, program):
 
 
 def test_images_that_rot(image, program, tmp_path):
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    choose = random.Random(seed)
+    choose = random.Random(1)
     whole = image.read_bytes()
     places = [place for place in range(0, len(whole), 4096) if any(whole[place : place + 4096])]
     failures = 0
@@ -124,5 +122,5 @@ def compare(image, program):
     for error, text in zip(ours, theirs):
         assert error.errno in (errno.EIO, errno.EOPNOTSUPP, errno.EINVAL, errno.ELOOP, errno.ENOENT), error
         if text and error.errno == errno.EIO:
-            assert error.strerror.split(": ")[-1][:60] in text, (error, text)
+            assert error.strerror in text, (error, text)
     return len(ours)

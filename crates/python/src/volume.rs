@@ -126,10 +126,6 @@ impl Volume {
         self.with(py, |files| files.mknod(&path, kind, mode & !NodeKind::MODE_MASK, rdev))
     }
 
-    fn make_dirs(&self, py: Python<'_>, path: Name) -> PyResult<()> {
-        self.with(py, |files| files.create_dir_all(&path))
-    }
-
     fn unlink(&self, py: Python<'_>, path: Name) -> PyResult<()> {
         self.with(py, |files| files.remove_file(&path))
     }

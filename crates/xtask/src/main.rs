@@ -4,6 +4,7 @@ mod bench;
 mod deb;
 mod system;
 mod tidy;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Task {
     Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
     Deb(deb::Options),
+    /// Make the wheel of the Python package and use it. Needs maturin.
+    Wheel(wheel::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -41,6 +44,7 @@ fn main() -> Result<ExitCode> {
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Wheel(options) => wheel::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }
 
