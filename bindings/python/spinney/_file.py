@@ -17,9 +17,11 @@ PIECE_BYTES = 64 << 20
 class RawFile(io.RawIOBase):
     """A file of a volume, unbuffered. Threads may share it: each read or write moves the position at once."""
 
-    def __init__(self, native: _spinney.File, name: str, mode: str) -> None:
+    def __init__(self, native: _spinney.File, name: str, mode: str, owner: Any = None) -> None:
         super().__init__()
         self._native = native
+        # What has to stay open as long as the file.
+        self._owner = owner
         self.name = name
         self.mode = mode
 
@@ -81,6 +83,7 @@ class RawFile(io.RawIOBase):
                 super().close()
             finally:
                 self._native.close()
+                self._owner = None
 
     def pread(self, size: int, offset: int) -> bytes:
         """Reads up to `size` bytes at `offset`, and leaves the position."""

@@ -277,7 +277,7 @@ class Path:
         """Opens the file as the built-in `open` does; text is UTF-8 by default. `buffering=0` gives the raw file."""
         flags, mode = _file.flags(mode)
         native = self._open(flags, permissions)
-        raw = _file.RawFile(native, self._text, mode)
+        raw = _file.RawFile(native, self._text, mode, self._volume)
         try:
             file = _file.wrap(raw, mode, buffering, encoding, errors, newline)
         except BaseException:

@@ -135,7 +135,10 @@ class SpinneyFileSystem(fsspec.AbstractFileSystem):
         at = self._at(path)
         if "r" not in mode:
             self._make_parent(at)
-        return at.open(mode, buffering=block_size if isinstance(block_size, int) and block_size > 1 else -1)
+        file = at.open(mode, buffering=block_size if isinstance(block_size, int) and block_size > 1 else -1)
+        # A program may keep the file alone, and this file system closes its image when nothing refers to it.
+        file.raw._owner = self
+        return file
 
     def cat_file(self, path: Any, start: Optional[int] = None, end: Optional[int] = None, **kwargs: Any) -> bytes:
         if start is None and end is None:

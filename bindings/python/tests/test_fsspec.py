@@ -1,5 +1,6 @@
 """The file system for fsspec, and fsspec's own tests for file systems."""
 
+import gc
 import pickle
 
 import pytest
@@ -31,6 +32,18 @@ def test_chained_urls(image):
         file.write(b"by url")
     with spinney.open(image) as volume:
         assert (volume / "new/file").read_bytes() == b"by url"
+
+
+def test_a_file_keeps_its_image_open(image):
+    url = f"spinney://etc/passwd::{image}"
+    files = [fsspec.open(url).open(), fsspec.open(url, "rt").open(), fsspec.open_files([url])[0].open()]
+    gc.collect()
+    assert [len(file.read()) for file in files] == [27, 27, 27]
+    for file in files:
+        file.close()
+    del file, files
+    gc.collect()
+    spinney.open(image, writable=True).close()
 
 
 def test_images_that_are_elsewhere(image):

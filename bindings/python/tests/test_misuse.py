@@ -76,6 +76,14 @@ def test_a_volume_that_is_dropped_is_closed(tmp_path):
         assert (volume / "file").read_text() == "kept"
 
 
+def test_a_file_keeps_its_volume_open(image):
+    file = spinney.open(image).open("etc/passwd")
+    names = spinney.open(image).root.iterdir()
+    gc.collect()
+    assert file.readline() == "root:x:0:0\n" and sorted(path.name for path in names) == ["etc", "home"]
+    file.close()
+
+
 def test_volumes_are_not_pickled_or_copied(volume):
     for thing in (volume, volume / "x"):
         for act in (pickle.dumps, copy.deepcopy):
