@@ -102,7 +102,9 @@ class Volume:
         with contextlib.ExitStack() as stack:
             stack.callback(self._native.close)
             for file in list(self._open):
-                stack.callback(file.close)
+                # One that is just being closed may be what kept the volume.
+                if not getattr(file, "closed", False):
+                    stack.callback(file.close)
 
     def open(
         self,

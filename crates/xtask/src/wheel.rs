@@ -18,8 +18,11 @@ pub(crate) struct Options {
     /// for this host and those with its glibc.
     #[arg(long)]
     target: Option<String>,
-    /// Leave the program out.
+    /// The program to put in, such as one that is linked statically; without it the program is built for the target.
     #[arg(long)]
+    program: Option<PathBuf>,
+    /// Leave the program out.
+    #[arg(long, conflicts_with = "program")]
     no_program: bool,
     /// Where the wheel goes.
     #[arg(long, default_value = "bindings/python/dist")]
@@ -83,17 +86,25 @@ fn place_program(options: &Options) -> Result<()> {
     if options.no_program {
         return Ok(());
     }
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => build_program(options.target.as_deref())?,
+    };
+    fs::create_dir_all(scripts)?;
+    fs::copy(&program, scripts.join("spinney")).with_context(|| program.display().to_string())?;
+    Ok(())
+}
+
+fn build_program(target: Option<&str>) -> Result<PathBuf> {
     let mut built = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
     let build = ["--profile", "wheel", "--package", "spinney-cli", "--bin", "spinney"];
-    if let Some(target) = &options.target {
+    if let Some(target) = target {
         run("cargo-zigbuild", &[&["zigbuild", "--target", target][..], &build].concat())?;
         built.push(glibc(target).0);
     } else {
         run("cargo", &[&["build"][..], &build].concat())?;
     }
-    fs::create_dir_all(scripts)?;
-    fs::copy(built.join("wheel/spinney"), scripts.join("spinney")).context("the program that was built")?;
-    Ok(())
+    Ok(built.join("wheel/spinney"))
 }
 
 /// A target and the least version of glibc: `x86_64-unknown-linux-gnu.2.17`.
