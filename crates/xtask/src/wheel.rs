@@ -1,8 +1,7 @@
-//! Makes the wheel of the Python package, which carries the program too, and uses it from an environment without a
+//! Makes the wheel of the Python package, and uses it from an environment without a
 //! compiler. Called by `cargo xtask wheel`.
 //!
-//! Needs `maturin`, and for wheels that run on all hosts since glibc 2.17 also `ziglang` and `cargo-zigbuild`: all are
-//! packages of pip.
+//! Needs `maturin`, and for wheels that run on all hosts since glibc 2.17 also `ziglang`: both are packages of pip.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +13,13 @@ use crate::system::run;
 /// Options of the wheel.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target, of which the name has the least version of glibc: the wheel is built by zig. Without it the wheel is
-    /// for this host and those with its glibc.
+    /// The target, such as `x86_64-unknown-linux-gnu`: the wheel is built by zig for hosts since glibc 2.17. Without it
+    /// the wheel is for this host and those with its glibc.
     #[arg(long)]
     target: Option<String>,
-    /// The program to put in, such as one that is linked statically; without it the program is built for the target.
+    /// A program to put in, which has to run on the same hosts. It takes 8 MB of the wheel.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Leave the program out.
-    #[arg(long, conflicts_with = "program")]
-    no_program: bool,
     /// Where the wheel goes.
     #[arg(long, default_value = "bindings/python/dist")]
     dir: PathBuf,
@@ -58,15 +54,14 @@ print('wheel:', spinney.__version__, 'works')
 /// A missing tool, a failing build, a wheel that is too large or does not work.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     std::env::set_current_dir(root)?;
-    place_program(options)?;
+    place_program(options.program.as_deref())?;
     let dir = std::path::absolute(&options.dir)?;
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
     }
     let mut words = vec!["build", "--out", text(&dir)?];
     if let Some(target) = &options.target {
-        let (name, _) = glibc(target);
-        words.extend(["--zig", "--target", name, "--compatibility", "manylinux2014"]);
+        words.extend(["--zig", "--target", target, "--compatibility", "manylinux2014"]);
     }
     std::env::set_current_dir(PACKAGE)?;
     run("maturin", &words)?;
@@ -77,39 +72,17 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     use_it(&wheel, &dir.join("environment"), options)
 }
 
-/// Builds the program for the same hosts, and puts it where maturin takes it from.
-fn place_program(options: &Options) -> Result<()> {
+/// Puts the program where maturin takes it from.
+fn place_program(program: Option<&Path>) -> Result<()> {
     let scripts = Path::new(SCRIPTS);
     if scripts.exists() {
         fs::remove_dir_all(scripts)?;
     }
-    if options.no_program {
-        return Ok(());
+    if let Some(program) = program {
+        fs::create_dir_all(scripts)?;
+        fs::copy(program, scripts.join("spinney")).with_context(|| program.display().to_string())?;
     }
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => build_program(options.target.as_deref())?,
-    };
-    fs::create_dir_all(scripts)?;
-    fs::copy(&program, scripts.join("spinney")).with_context(|| program.display().to_string())?;
     Ok(())
-}
-
-fn build_program(target: Option<&str>) -> Result<PathBuf> {
-    let mut built = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
-    let build = ["--profile", "wheel", "--package", "spinney-cli", "--bin", "spinney"];
-    if let Some(target) = target {
-        run("cargo-zigbuild", &[&["zigbuild", "--target", target][..], &build].concat())?;
-        built.push(glibc(target).0);
-    } else {
-        run("cargo", &[&["build"][..], &build].concat())?;
-    }
-    Ok(built.join("wheel/spinney"))
-}
-
-/// A target and the least version of glibc: `x86_64-unknown-linux-gnu.2.17`.
-fn glibc(target: &str) -> (&str, Option<&str>) {
-    target.split_once('.').map_or((target, None), |(name, version)| (name, Some(version)))
 }
 
 /// Installs the wheel, and runs the ten lines and the program with nothing else in the search path.
@@ -123,7 +96,7 @@ fn use_it(wheel: &Path, dir: &Path, options: &Options) -> Result<()> {
     run(text(&bin.join("pip"))?, &["install", "--quiet", "--no-index", text(wheel)?])?;
     let path = format!("PATH={}", bin.display());
     print!("{}", run("env", &["-i", &path, "python", "-c", TEN_LINES, text(&image)?])?);
-    if !options.no_program {
+    if options.program.is_some() {
         print!("{}", run("env", &["-i", &path, "spinney", "ls", text(&image)?, "snap"])?);
     }
     fs::remove_dir_all(dir)?;
@@ -132,15 +105,4 @@ fn use_it(wheel: &Path, dir: &Path, options: &Options) -> Result<()> {
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_may_name_a_glibc() {
-        assert_eq!(glibc("x86_64-unknown-linux-gnu.2.17"), ("x86_64-unknown-linux-gnu", Some("2.17")));
-        assert_eq!(glibc("aarch64-unknown-linux-gnu"), ("aarch64-unknown-linux-gnu", None));
-    }
 }
