@@ -17,9 +17,6 @@ pub(crate) struct Options {
     /// the wheel is for this host and those with its glibc.
     #[arg(long)]
     target: Option<String>,
-    /// A program to put in, which has to run on the same hosts. It takes 8 MB of the wheel.
-    #[arg(long)]
-    program: Option<PathBuf>,
     /// Where the wheel goes.
     #[arg(long, default_value = "bindings/python/dist")]
     dir: PathBuf,
@@ -27,9 +24,6 @@ pub(crate) struct Options {
 
 /// The folder of the package.
 const PACKAGE: &str = "bindings/python";
-
-/// The folder from which maturin takes programs.
-const SCRIPTS: &str = "bindings/python/spinney.data/scripts";
 
 /// Most bytes of a wheel.
 const WHEEL_BYTES_MAX: u64 = 10 << 20;
@@ -54,7 +48,6 @@ print('wheel:', spinney.__version__, 'works')
 /// A missing tool, a failing build, a wheel that is too large or does not work.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     std::env::set_current_dir(root)?;
-    place_program(options.program.as_deref())?;
     let dir = std::path::absolute(&options.dir)?;
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
@@ -72,20 +65,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     use_it(&wheel, &dir.join("environment"), options)
 }
 
-/// Puts the program where maturin takes it from.
-fn place_program(program: Option<&Path>) -> Result<()> {
-    let scripts = Path::new(SCRIPTS);
-    if scripts.exists() {
-        fs::remove_dir_all(scripts)?;
-    }
-    if let Some(program) = program {
-        fs::create_dir_all(scripts)?;
-        fs::copy(program, scripts.join("spinney")).with_context(|| program.display().to_string())?;
-    }
-    Ok(())
-}
-
-/// Installs the wheel, and runs the ten lines and the program with nothing else in the search path.
+/// Installs the wheel, and runs the ten lines with nothing else in the search path.
 fn use_it(wheel: &Path, dir: &Path, options: &Options) -> Result<()> {
     if options.target.as_ref().is_some_and(|target| !target.starts_with(std::env::consts::ARCH)) {
         println!("wheel: SKIPPED: running it needs another machine");
@@ -96,9 +76,6 @@ fn use_it(wheel: &Path, dir: &Path, options: &Options) -> Result<()> {
     run(text(&bin.join("pip"))?, &["install", "--quiet", "--no-index", text(wheel)?])?;
     let path = format!("PATH={}", bin.display());
     print!("{}", run("env", &["-i", &path, "python", "-c", TEN_LINES, text(&image)?])?);
-    if options.program.is_some() {
-        print!("{}", run("env", &["-i", &path, "spinney", "ls", text(&image)?, "snap"])?);
-    }
     fs::remove_dir_all(dir)?;
     Ok(())
 }
