@@ -123,7 +123,15 @@ impl<'a> Job<'a> {
             return fill(size, bytes_total);
         }
         let totals = contents.measure(&counting)?;
-        let mut size = size_of(&totals).max(target.size);
+        let wanted = size_of(&totals);
+        // A file keeps its size where the contents fit into it, which the estimate, with room to spare, may deny.
+        if wanted > target.size && target.size > totals.bytes.saturating_add(totals.bytes / 2) {
+            match fill(target.size, totals.bytes) {
+                Err(error) if is_full(&error) => {}
+                result => return result,
+            }
+        }
+        let mut size = wanted.max(target.size);
         for _ in 0..GROWTH_COUNT_MAX {
             match fill(size, totals.bytes) {
                 Err(error) if is_full(&error) => size = size.saturating_add(size / 2),

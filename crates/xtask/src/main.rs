@@ -5,6 +5,7 @@ mod capi;
 mod deb;
 mod system;
 mod tidy;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Task {
     Deb(deb::Options),
     /// Build the library for C, and lay it out below a prefix. Needs a C compiler.
     Capi(capi::Options),
+    /// Make the wheel of the Python package and use it. Needs maturin.
+    Wheel(wheel::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -45,6 +48,7 @@ fn main() -> Result<ExitCode> {
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Capi(options) => capi::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Wheel(options) => wheel::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }
 

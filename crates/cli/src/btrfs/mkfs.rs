@@ -310,7 +310,7 @@ impl Making<'_> {
             [size] if is_no_space(&error) => target.too_small(*size, |size| tried(&[size]).is_ok()),
             _ => None,
         };
-        Err(least.unwrap_or_else(|| target.with_size(sizes.iter().sum(), error)))
+        Err(least.unwrap_or_else(|| target.with_size(sum(sizes), error)))
     }
 
     /// Makes the file system, the first device of which has `size` bytes.
@@ -327,7 +327,7 @@ impl Making<'_> {
         let devices = self.targets().zip(&sizes).map(open).collect::<Result<Vec<_>>>()?;
         let shared = devices.iter().map(|device| -> Arc<dyn Device> { device.clone() }).collect();
         let volume = self.volume_options().make_devices(shared, make);
-        let volume = volume.map_err(|error| self.job.target.with_size(sizes.iter().sum(), error))?;
+        let volume = volume.map_err(|error| self.job.target.with_size(sum(&sizes), error))?;
         Ok(Made { volume, devices })
     }
 
@@ -362,6 +362,11 @@ impl Made {
         }
         Ok(info)
     }
+}
+
+/// Bytes of all devices.
+fn sum(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size))
 }
 
 fn subvolume_parser() -> impl TypedValueParser<Value = Subvolume> {

@@ -94,9 +94,10 @@ pub(super) fn minimal_size(bench: &Bench) -> Result<()> {
         let message = bench.refused(&format!("-f {options} a.img"))?;
         let (_, least) = message.split_once("the least is ").with_context(|| message.clone())?;
         let (number, rest) = least.split_once(' ').context("a number and a unit")?;
-        let unit = if rest.starts_with("MiB") { MIB } else { 1024 * MIB };
-        let whole: u64 = number.parse().with_context(|| message.clone())?;
-        bench.made(options, whole * unit).with_context(|| format!("{options}: {whole} is enough"))?;
+        ensure!(rest.starts_with("MiB"), "{message}");
+        let whole = number.split('.').next().unwrap_or(number);
+        let mib: u64 = whole.parse().with_context(|| message.clone())?;
+        bench.made(options, mib * MIB).with_context(|| format!("{options}: {mib} MiB are enough"))?;
     }
     Ok(())
 }
@@ -117,7 +118,7 @@ pub(super) fn top_level_has_uuid(bench: &Bench) -> Result<()> {
     let tree = bench.inspect(&["dump-tree", "-t", "root"], &image)?;
     let (_, item) = tree.split_once("FS_TREE ROOT_ITEM").context("no item of the top level")?;
     let value = |name: &str| item.split(name).nth(1).and_then(|rest| rest.split_whitespace().next()).map(str::to_owned);
-    let (uuid, otime) = (value(" uuid ").context("a UUID")?, value(" otime ").context("a time")?);
+    let (uuid, otime) = (value("\tuuid ").context("a UUID")?, value("\totime ").context("a time")?);
     ensure!(uuid != "00000000-0000-0000-0000-000000000000", "no UUID");
     ensure!(!otime.starts_with("0.0"), "no time of creation");
     Ok(())
@@ -175,7 +176,7 @@ pub(super) fn free_space_tree(bench: &Bench) -> Result<()> {
 pub(super) fn no_bitmaps(bench: &Bench) -> Result<()> {
     for options in ["", "-d dup", "-n 4k", "-M"] {
         let image = bench.made(options, 4096 * MIB)?;
-        let tree = bench.inspect(&["dump-tree", "-t", "free-space"], &image)?;
+        let tree = bench.inspect(&["dump-tree", "-t", "10"], &image)?;
         ensure!(tree.contains("FREE_SPACE_EXTENT") && !tree.contains("FREE_SPACE_BITMAP"), "{options}");
     }
     Ok(())
