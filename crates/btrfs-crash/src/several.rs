@@ -1,5 +1,6 @@
 //! Makes volumes on several devices, each of which is a part of the recorded one. After a power cut each device has its
-//! own subset of the writes that were not flushed, and then one of the devices may be lost: promises have to hold still.
+//! own subset of the writes that were not flushed, and then one of the devices may be lost: promises have to hold
+//! still.
 //!
 //! A volume flushes its devices one after the other, and promises nothing before the last of them: so only the flush of
 //! the last one is recorded. That leaves more states than there can be, and none too few.

@@ -305,7 +305,8 @@ pub fn enlist(device: Arc<dyn Device>, id: DevId, superblock: &FsSuper) -> Resul
     Ok(member.flush()?)
 }
 
-/// Overwrites every copy of the superblock on a device that is no member any more, the primary first; durable on return.
+/// Overwrites every copy of the superblock on a device that is no member any more, the primary first; durable on
+/// return.
 ///
 /// # Errors
 /// The device's.

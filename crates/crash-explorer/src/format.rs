@@ -53,8 +53,8 @@ pub trait Format: Send + Sync {
     /// Why it cannot be opened: for a state that a power cut left, a broken promise.
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume>;
 
-    /// Opens a volume in a state that a power cut left, as [`Format::open`]. A format with several devices may lose some
-    /// of them there.
+    /// Opens a volume in a state that a power cut left, as [`Format::open`]. A format with several devices may lose
+    /// some of them there.
     ///
     /// # Errors
     /// As [`Format::open`].

@@ -6,8 +6,8 @@
 //! kept in memory, computed from its DEV_EXTENT items.
 //!
 //! Where devices are missing, a new chunk keeps its profile: if too few are there, it gets the place of a copy on a
-//! missing device, as far as the profile tolerates that loss. (The kernel makes a chunk with fewer copies instead, which
-//! stays when the device is back.)
+//! missing device, as far as the profile tolerates that loss. (The kernel makes a chunk with fewer copies instead,
+//! which stays when the device is back.)
 
 use std::sync::atomic::Ordering::Relaxed;
 

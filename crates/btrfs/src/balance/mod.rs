@@ -4,7 +4,8 @@
 //!
 //! `spec` selects block groups, in the syntax of `btrfs balance` and as stored in the balance item; `run` balances them
 //! one after the other, from the last; `evacuation` moves the contents of one ([`btrfs_store::Emptying`]); `shrink`
-//! moves the groups that lie beyond a new end; `removal` those that have a part of a device; `reclaim` finds groups that are almost empty.
+//! moves the groups that lie beyond a new end; `removal` those that have a part of a device; `reclaim` finds groups
+//! that are almost empty.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is consistent. From the first to the last step of a

@@ -62,9 +62,9 @@ impl Volume {
         Ok(core.store.remove_device(DevId(id)).map_err(crate::Error::from)?)
     }
 
-    /// Writes to `target` what device `id` holds, from the copies that are there, and makes it that device. Extents that
-    /// are not newer than generation `since` are written only where they differ. With `compares`, it is read back and compared before that. The volume may not
-    /// be changed meanwhile.
+    /// Writes to `target` what device `id` holds, from the copies that are there, and makes it that device. Extents
+    /// that are not newer than generation `since` are written only where they differ. With `compares`, it is read back
+    /// and compared before that. The volume may not be changed meanwhile.
     ///
     /// # Errors
     /// `NoSpace` for a target that is too small; `EIO` where `compares` finds a difference; `ECANCELED`; damage, I/O.

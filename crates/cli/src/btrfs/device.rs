@@ -1,7 +1,7 @@
 //! `spinney device` changes the set of devices of a volume, or lists it. Called by `args`. The volume is not mounted.
 //!
-//! A device is named by its path, by its number, or by the word `missing` if one is. What is overwritten is empty, unless
-//! `--force` is given; a device that is taken out of a volume loses its superblocks last.
+//! A device is named by its path, by its number, or by the word `missing` if one is. A device that is overwritten is
+//! empty, unless `--force` is given; a device that is taken out of a volume loses its superblocks last.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -75,8 +75,9 @@ enum Command {
     Remove(Remove),
     /// Put another device in the place of one
     #[command(after_help = concat!(
-        "The contents come from all copies that are there. A range without any good copy is told, and left out. The new\n",
-        "device is read back before the old one is overwritten. An interruption leaves the volume as it was.\n\n",
+        "The contents come from all copies that are there. A range without any good copy is told, and left\n",
+        "out. The new device is read back before the old one is overwritten. An interruption leaves the volume\n",
+        "as it was.\n\n",
         "Examples:\n",
         "  spinney device replace a.img,b.img b.img new.img\n",
         "  spinney device replace a.img missing new.img\n",
@@ -85,8 +86,8 @@ enum Command {
     Replace(Replace),
     /// Bring a device up to date that missed commits
     #[command(after_help = concat!(
-        "IMAGE names the other devices. What was written since the last commit of DEVICE is written to it, and the rest\n",
-        "of it is compared with the other copies.\n\n",
+        "IMAGE names the other devices. DEVICE gets all that was written since its last commit; the rest is\n",
+        "compared with the other copies.\n\n",
         "Examples:\n",
         "  spinney device resync a.img b.img\n",
         "  spinney device resync --json a.img b.img | jq .written_bytes"

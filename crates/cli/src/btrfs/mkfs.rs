@@ -325,7 +325,8 @@ impl Making<'_> {
         self.rehearse(make, &sizes)?;
         let open = |(target, size): (&Target, &u64)| Ok(Arc::new(LateSuper::new(target.open(*size)?)?));
         let devices = self.targets().zip(&sizes).map(open).collect::<Result<Vec<_>>>()?;
-        let shared = devices.iter().map(|device| -> Arc<dyn Device> { device.clone() }).collect();
+        let shared = |device: &Arc<LateSuper<Arc<dyn Device>>>| -> Arc<dyn Device> { device.clone() };
+        let shared = devices.iter().map(shared).collect();
         let volume = self.volume_options().make_devices(shared, make);
         let volume = volume.map_err(|error| self.job.target.with_size(sum(&sizes), error))?;
         Ok(Made { volume, devices })

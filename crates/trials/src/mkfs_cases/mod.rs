@@ -1,8 +1,8 @@
 //! Has `spinney`, called as `mkfs.btrfs`, do what the tests of btrfs-progs ask of mkfs: a case of our own for each of
 //! these tests, by its number, and the reason where one does not apply. Called by `cargo trials mkfs-cases`.
 //!
-//! `btrfs check` reads each image, and the kernel mounts it where the case looks at files. Needs root, btrfs-progs and a
-//! kernel with btrfs; skipped without the first.
+//! `btrfs check` reads each image, and the kernel mounts it where the case looks at files. Needs root, btrfs-progs and
+//! a kernel with btrfs; skipped without the first.
 
 mod cases;
 mod contents;
@@ -36,7 +36,7 @@ struct Case {
     does: Does,
 }
 
-/// What is done for it.
+/// The treatment of a test.
 enum Does {
     Run(fn(&Bench) -> Result<()>),
     /// The reason for which it does not apply.
@@ -139,7 +139,7 @@ impl Bench {
         run_program(&btrfs_program(), &["check", "--readonly", &image.to_string_lossy()]).map(drop)
     }
 
-    /// What `btrfs inspect-internal WORDS IMAGE` prints.
+    /// The output of `btrfs inspect-internal WORDS IMAGE`.
     fn inspect(&self, words: &[&str], image: &Path) -> Result<String> {
         let image = image.to_string_lossy();
         let mut arguments = vec!["inspect-internal"];

@@ -1,5 +1,5 @@
-//! Has Spinney and the kernel write one volume in turns: with all devices; with those missing that its profile survives,
-//! which come back and are brought up to date; and after a device was replaced, added or removed.
+//! Has Spinney and the kernel write one volume in turns: with all devices; with those missing that its profile
+//! survives, which come back and are brought up to date; and after a device was replaced, added or removed.
 //!
 //! After each turn the other one's walk equals, and `btrfs check` and our own check of all data find nothing.
 

@@ -3,8 +3,9 @@
 //!
 //! Extents that are newer than the member's last commit are written. Older ones lie there already, unless a balance has
 //! moved them since, which keeps their generation, or data without checksums was overwritten in place: their copies are
-//! compared with the good ones, and written where they differ. The device gets its superblock last, and with that becomes a
-//! member; until then a member that missed commits has its old superblock, and a rebuild that was cut short begins anew.
+//! compared with the good ones, and written where they differ. The device gets its superblock last, and with that
+//! becomes a member; until then a member that missed commits has its old superblock, and a rebuild that was cut short
+//! begins anew.
 //!
 //! The volume may not be changed meanwhile: the caller has it alone.
 //!
@@ -135,10 +136,11 @@ impl Rebuild {
             false => self.read_units(piece, &units, &mut buf)?,
         };
         let mut done = 0;
-        for part in lost.iter().cloned().chain([buf.len()..buf.len()]) {
+        for part in &lost {
             self.put((piece, treatment), &buf, done..part.start, &mut step)?;
             done = part.end;
         }
+        self.put((piece, treatment), &buf, done..buf.len(), &mut step)?;
         let at = |part: &Range<usize>| Logical(piece.at.0.saturating_add(to_u64(part.start)));
         step.lost.extend(lost.iter().map(|part| (at(part), to_u64(part.len()))));
         Ok(step)

@@ -1,4 +1,11 @@
-//! Opens a store: from a superblock to a running engine. `Store::open`, views (`store/view`) and `make` call it.
+//! Opens a store: from a superblock to a running engine.
+//!
+//! The superblock leads to the chunk tree, which names the devices and the chunks; these to all other trees, and to the
+//! space that is left. [`lagging`] looks at members that are one commit behind.
+//!
+//! Invariant: nothing is written before the trees that a writer needs were found. Failure: the error of the first block
+//! that cannot be read, or of the devices if some are missing; a read-only opening may go back to an earlier commit.
+//! Callers: `Store::open`, views (`store/view`) and `make`.
 
 mod lagging;
 
