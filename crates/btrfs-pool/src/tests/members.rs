@@ -114,7 +114,7 @@ fn foreign_repeated_stale_and_removed_members_are_refused() {
         fields.fsid = uuid(78);
         fields.dev_item.fsid = uuid(78);
     };
-    let stale = |fields: &mut DiskSuperblock| fields.generation.set(7);
+    let stale = |fields: &mut DiskSuperblock| fields.generation.set(6);
     let modes = [Mode::Strict, Mode::Degraded];
     for mode in modes {
         let error = refusal(&[first(), member(2, 2, foreign)], mode);
@@ -124,7 +124,7 @@ fn foreign_repeated_stale_and_removed_members_are_refused() {
         let error = refusal(&[first(), member(1, 2, |_| ())], mode);
         assert!(matches!(error, MemberError::Repeated { id: DevId(1), .. }), "{error}");
         let error = refusal(&[member(2, 2, stale), first()], mode);
-        let is_it = |found: &btrfs_disk::Generation, newest: &btrfs_disk::Generation| (found.0, newest.0) == (7, 8);
+        let is_it = |found: &btrfs_disk::Generation, newest: &btrfs_disk::Generation| (found.0, newest.0) == (6, 8);
         assert!(
             matches!(&error, MemberError::Stale { id: DevId(2), found, newest, .. } if is_it(found, newest)),
             "{error}"
@@ -161,11 +161,33 @@ fn superblocks_that_lie_about_devices_are_refused() {
     assert!(error.to_string().starts_with("corrupt size of the device"), "{error}");
 }
 
+/// A power cut between the writes of two superblocks: the store then looks for the blocks of the last commit.
 #[test]
-fn several_devices_are_not_written() {
-    let devices = [member(1, 2, |_| ()), member(2, 2, |_| ())];
-    let how = Opening { access: Intent::ReadWrite, ..Opening::default() };
-    let error = Pool::open(&devices, &how, Arc::new(Workers::inline())).unwrap_err();
-    let text = "unsupported: writing volumes of several devices; they can only be read so far";
-    assert_eq!(error.to_string(), text);
+fn a_member_one_commit_behind_is_told() {
+    let behind = |fields: &mut DiskSuperblock| fields.generation.set(7);
+    for mode in [Mode::Strict, Mode::Degraded] {
+        let (pool, superblock) = open(&[member(2, 2, behind), member(1, 2, |_| ())], mode).unwrap();
+        assert_eq!(superblock.generation().0, 8);
+        assert!(matches!(pool.lagging(), [(DevId(2), MemberError::Stale { .. })]), "{:?}", pool.lagging());
+    }
+    let (pool, _) = open(&[member(1, 2, |_| ()), member(2, 2, |_| ())], Mode::Strict).unwrap();
+    assert!(pool.lagging().is_empty());
+}
+
+#[test]
+fn members_that_were_written_apart_are_refused() {
+    let apart = |fields: &mut DiskSuperblock| fields.root.set(7 * M);
+    let remembers = |fields: &mut DiskSuperblock| {
+        fields.generation.set(9);
+        fields.super_roots[0].tree_root.set(9 * M);
+        fields.super_roots[0].tree_root_gen.set(8);
+    };
+    for mode in [Mode::Strict, Mode::Degraded] {
+        let error = refusal(&[member(1, 2, |_| ()), member(2, 2, apart)], mode);
+        assert!(matches!(error, MemberError::Split { id: DevId(2), .. }), "the same number of commits: {error}");
+        let error = refusal(&[member(1, 2, remembers), member(2, 2, apart)], mode);
+        assert!(matches!(error, MemberError::Split { id: DevId(2), .. }), "one commit more: {error}");
+        open(&[member(1, 2, remembers), member(2, 2, |_| ())], mode).unwrap();
+    }
+    Members::salvage(&[member(1, 2, |_| ()), member(2, 2, apart)]).unwrap();
 }

@@ -99,7 +99,7 @@ enum Command {
 struct List {
     #[command(flatten)]
     image: ImageArgs,
-    /// Report as JSON
+    /// Report as JSON: a list of {id, path, uuid, device_bytes, total_bytes, allocated_bytes, missing}
     #[arg(long)]
     json: bool,
 }
