@@ -18,7 +18,8 @@ needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
-[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0
+# In CI all is built once: without what later builds would take over, and without lines for debuggers.
+[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_CHECKED_DEBUG=0 CARGO_PROFILE_CHECKED_OPT_LEVEL=2
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
 
 step() { # step NAME COMMAND...: runs it and counts the outcome
@@ -190,7 +191,7 @@ if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "need
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel several-devices mount-checks guide"
+with_kernel="$with_kernel several-devices mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -211,6 +212,7 @@ else
   step log-replay trials log-replay --count 4
   # The other layouts take minutes (cargo trials several-devices).
   step several-devices trials several-devices --only raid10
+  step mkfs-cases trials mkfs-cases
   # The other suites have to be installed first (cargo trials mount-checks --help).
   step mount-checks trials mount-checks --checks crates/trials/suites --only git --mode default,writeback
   step guide trials guide

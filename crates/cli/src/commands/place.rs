@@ -186,7 +186,7 @@ pub(crate) fn is_image(path: &Path) -> bool {
 /// The mount point of an image, if the caller has mounted it whole and writable, so that the mount shows all of it.
 /// Mounts by other users do not count: they chose the name of the image in the mount table.
 pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
-    // A volume on several devices is mounted for reading only.
+    // The mount of a volume on several devices is named by its directory.
     let [part] = <[Locator; 1]>::try_from(Locator::parse_list(image).ok()?).ok()?;
     let found = std::fs::metadata(part.path()?).ok()?;
     if found.is_dir() {

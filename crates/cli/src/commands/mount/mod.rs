@@ -148,7 +148,7 @@ Options for -o:
   watchdog=SECONDS    abort the mount if the server does not answer for SECONDS: pending requests fail and
                       the mount disappears; without this option the silence is only logged
   workers=N           threads that answer requests; twice as many as processors, at most 8 more
-  device=DEVICE       a further device of a volume on several devices (IMAGE,DEVICE says the same); with ro
+  device=DEVICE       a further device of a volume on several devices (IMAGE,DEVICE says the same)
   trace=FILE          record each request to the device in FILE; `spinney trace plot` draws it
 {LOCKS_HELP}{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime, nosymfollow and their opposites

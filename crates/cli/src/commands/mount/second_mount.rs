@@ -42,7 +42,7 @@ pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
-    // A volume on several devices is read-only, and each mount has a server of its own.
+    // A volume on several devices has one mount.
     let Ok([part]) = <[Locator; 1]>::try_from(Locator::parse_list(&mount.image)?) else { return Ok(false) };
     let Some((first, row)) = find(&part) else {
         return Ok(false);
