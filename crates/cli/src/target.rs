@@ -232,8 +232,13 @@ impl Target {
         Err(Failure::refused(format!("{}: {holds}; --force overwrites it", shown())).into())
     }
 
-    /// Refuses a size that the device does not have.
+    /// Refuses a size that the device does not have, or that no file has.
     pub(crate) fn check_size(&self, size: u64) -> Result<()> {
+        let end = self.part.offset().saturating_add(size);
+        if !self.is_device && i64::try_from(end).is_err() {
+            let text = format!("{}: no file is {} long", self.path.display(), human::bytes(end));
+            return Err(Failure::usage(text).into());
+        }
         if self.is_device && size > self.size {
             let text = format!("{}: size: expected at most {}, found {size}", self.path.display(), self.size);
             return Err(Failure::new(Status::NoSpace, text).into());
@@ -282,10 +287,6 @@ impl Target {
         let _lock = blockdev::open(&Locator::file(self.file()), Access { create: true, ..Access::WRITE })?;
         let file = OpenOptions::new().write(true).open(self.file())?;
         let end = self.part.offset().saturating_add(size);
-        if i64::try_from(end).is_err() {
-            let text = format!("{}: no file is {} long", self.path.display(), human::bytes(end));
-            return Err(Failure::usage(text).into());
-        }
         let is_whole = self.part.offset() == 0 && self.part.size().is_none();
         if is_whole && !self.keeps_blocks {
             file.set_len(0)?;

@@ -466,7 +466,7 @@ mod tests {
             "data:limit=x",
             "data:soft",
             "data:drange=0..1",
-            "data:convert=raid1",
+            "data:convert=raid5",
             "data:convert=single|dup",
             "data:profiles=none",
             "data:vrange=7",

@@ -43,7 +43,7 @@ pub(crate) fn with_node_at<T: Send>(
 
 /// Moves this process, which must have one thread, into a mount namespace of its own with copies of all mounts; into a
 /// user namespace first where `user` asks for it, and into a network namespace without a network where `network` does.
-/// No mount of it reaches the other namespace.
+/// No mount of it reaches the other namespace. Mounts that end there end here, too: a copy would keep them busy.
 ///
 /// # Errors
 /// `EPERM` where the kernel allows no user namespaces; `ENOSPC` for too many of them.
@@ -53,7 +53,7 @@ pub fn enter_namespaces(user: bool, network: bool) -> io::Result<()> {
     flags.set(UnshareFlags::NEWNET, network);
     // SAFETY: the table of open files is not unshared, so descriptors are shared as before.
     unsafe { rustix::thread::unshare_unsafe(flags)? };
-    let own = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    let own = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change("/", own)?)
 }
 
