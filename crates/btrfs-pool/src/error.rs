@@ -135,22 +135,18 @@ pub enum MemberError {
     /// To do: choose the side to keep, and give its devices alone (`-o degraded`); overwrite the other ones before they
     /// are added again.
     #[error(
-        "{device} (device {id}) and {other} were written apart: for generation {generation} one has the root \
-         {found}, the other {expected}; keep one side: give its devices alone"
+        "{device} (device {id}) and {other} were written apart: each has a state of its own of generation {generation}; \
+         keep one side: give its devices alone"
     )]
     Split {
         /// Name of the device.
         device: String,
         /// Its id.
         id: DevId,
-        /// Name of the device with the newest superblock.
+        /// Name of a device of the other side.
         other: String,
         /// The last commit of the device.
         generation: Generation,
-        /// Where the root tree of that commit lies by its superblock.
-        found: Logical,
-        /// Where it lies by the newest superblock.
-        expected: Logical,
     },
     /// Devices are missing that a chunk cannot do without.
     ///

@@ -225,7 +225,7 @@ fn split(member: &Member, (newest, expected): (&Member, &Superblock)) -> Option<
     let root = root_at(expected, generation)?;
     let found = superblock.root().0;
     let (device, id, other) = (member.name(), id_of(superblock), newest.name());
-    (found != root).then_some(MemberError::Split { device, id, other, generation, found, expected: root })
+    (found != root).then_some(MemberError::Split { device, id, other, generation })
 }
 
 /// The address of the root tree of a commit, as far as a superblock remembers it.

@@ -259,6 +259,15 @@ impl Target {
         error.into().context(format!("{}: {}", self.path.display(), human::bytes(size)))
     }
 
+    /// Refuses a file or device that cannot be written, or is in use.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_new {
+            return Ok(());
+        }
+        let access = Access { unlocked: self.is_locked, ..Access::WRITE };
+        Ok(blockdev::open(&self.part, access).map(drop)?)
+    }
+
     /// Opens it to be written, with `size` bytes: a file is made, or made long enough. Signatures of old file systems
     /// are overwritten but for the superblocks of btrfs.
     pub(crate) fn open(&self, size: u64) -> Result<Arc<dyn Device>> {

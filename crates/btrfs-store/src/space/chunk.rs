@@ -15,7 +15,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
 use btrfs_disk::key::{DiskKey, item_type, objectid};
 use btrfs_disk::superblock::mirror_offsets;
-use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Generation, Key, Logical, TreeId, Uuid};
 use zerocopy::IntoBytes;
 
 use super::Space;
@@ -363,6 +363,11 @@ impl Space {
     pub(super) fn write_device_use(&self, edit: &Edit<'_>, tree: &Tree, id: DevId) -> Result<()> {
         let used = self.device_bytes_used(id).unwrap_or(0);
         change_device(edit, tree, id, |item| item.bytes_used = used.into())
+    }
+
+    /// Notes in the item of a missing device the transaction from which on it misses writes.
+    pub(crate) fn note_missing(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, generation: Generation) -> Result<()> {
+        change_device(edit, tree, id, |item| item.generation = generation.0.into())
     }
 
     /// Opens the group of a chunk whose items are written, for allocation.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use blockdev::Device;
 use btrfs_disk::items::OnDisk as _;
 use btrfs_disk::key::{item_type, objectid};
-use btrfs_disk::{DevId, Key, Uuid};
-use btrfs_pool::supers;
+use btrfs_disk::{DevId, Generation, Key, Uuid};
+use btrfs_pool::{PoolDevice, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
@@ -94,6 +94,39 @@ impl Store {
         }
         self.commit()?;
         if device.is_missing() { Ok(()) } else { Ok(supers::retire(&**device.device())?) }
+    }
+
+    /// Notes the missing devices, and commits, before anything else is written without them: from then on the devices
+    /// that are there are ahead of them by their generation, also after a crash that leaves but a log. The notes of two
+    /// sides that are written apart differ. Nothing where no device is missing.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub fn note_missing_devices(&self) -> Result<()> {
+        let engine = &self.0;
+        let missing: Vec<DevId> =
+            engine.pool().devices().iter().filter(|device| device.is_missing()).map(PoolDevice::id).collect();
+        if missing.is_empty() || engine.options.read_only {
+            return Ok(());
+        }
+        {
+            // On a full volume it is paid from the global reserve alone.
+            let _room = match self.reserve_for_chunks() {
+                Err(Error::NoSpace { .. }) => None,
+                reserved => Some(reserved?),
+            };
+            let _one = engine.space.lock_growth();
+            let generation = Generation(engine.superblock.lock().generation().0.saturating_add(1));
+            self.change_chunks(|edit, trees| {
+                for id in &missing {
+                    engine.space.note_missing(edit, trees.chunk, *id, generation)?;
+                    engine.superblock.lock().change_item(*id, |item| item.generation = generation.0.into());
+                }
+                Ok(())
+            })?;
+        }
+        self.commit()?;
+        Ok(())
     }
 
     /// Adds an empty block group of a kind, without the devices that new chunks may not use.

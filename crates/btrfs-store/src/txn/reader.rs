@@ -44,6 +44,17 @@ impl BlockReader {
         Ok(data)
     }
 
+    /// True for a valid block of these properties.
+    pub(crate) fn is_valid(&self, bytes: &[u8], expect: &ReadExpect) -> bool {
+        let running = Generation(self.generation_max.load(Ordering::Relaxed));
+        let wanted = verify::Expect {
+            level: Some(expect.level),
+            generation: Some(expect.generation),
+            ..verify::Expect::at(&self.format, expect.at, running)
+        };
+        verify::block(bytes, &wanted).is_ok()
+    }
+
     /// The check before a write, for a block first written by `written` and written again by `generation`.
     pub(crate) fn expect_for_write(
         &self,

@@ -138,6 +138,7 @@ impl VolumeOptions {
         let namespace = self.namespace(store);
         if !self.read_only {
             log::replay::run(&namespace)?;
+            namespace.core.store.note_missing_devices().map_err(crate::Error::from)?;
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;

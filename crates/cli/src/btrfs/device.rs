@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use spinney::blockdev::{self, Access, Device as Block, Locator};
-use spinney::btrfs::pool::{Intent, supers};
+use spinney::btrfs::pool::{Error as PoolError, Intent, MemberError, Members, Mode, supers};
 use spinney::btrfs::{DeviceState, Generation, RebuildReport, Volume, open_with};
 use spinney::{Devices, VolumeOptions};
 
@@ -278,9 +278,10 @@ impl Replace {
 
 impl Resync {
     fn run(&self, out: &mut Output) -> Result<()> {
-        let set = Set::open(&self.image, false, true)?;
         let shown = || self.stale.display().to_string();
         let stale = blockdev::open(&Locator::parse(&self.stale)?, Access::WRITE).with_context(shown)?;
+        self.check_is_behind(&stale)?;
+        let set = Set::open(&self.image, false, true)?;
         let superblock = supers::read(&*stale, Intent::ReadOnly).with_context(shown)?;
         let item = superblock.fields().dev_item;
         let known = set.volume.devices().into_iter().find(|device| device.id.0 == item.devid.get());
@@ -294,6 +295,23 @@ impl Resync {
         let report = set.rebuild(&device, stale, (superblock.generation(), false), self.quiet)?;
         set.close()?;
         told(out, &device, report, (self.quiet, self.json))
+    }
+}
+
+impl Resync {
+    /// Refuses a device that is not behind the others: its contents would be lost.
+    fn check_is_behind(&self, stale: &Arc<dyn Block>) -> Result<()> {
+        let mut devices = open_devices(&self.image, &self.image.request().read_only(true))?;
+        devices.push(Arc::clone(stale));
+        let is_it = |error: &MemberError| matches!(error, MemberError::Stale { device, .. } if device == stale.name());
+        let why = match Members::read(&devices, Intent::ReadOnly, None, Mode::Strict) {
+            Err(PoolError::Members(error)) if is_it(&error) => return Ok(()),
+            Err(PoolError::Members(error)) => error.to_string(),
+            Err(error) => return Err(error.into()),
+            Ok(members) if members.lagging().any(|(_, error)| is_it(&error)) => return Ok(()),
+            Ok(_) => format!("{}: missed no commit", self.stale.display()),
+        };
+        Err(Failure::refused(why).into())
     }
 }
 

@@ -287,7 +287,7 @@ impl Making<'_> {
             // A size is needed: contents are divided among devices that are there.
             self.job.common.size(target)?;
             let real = target.file().canonicalize().unwrap_or_else(|_| target.file().to_owned());
-            let place = (real, target.part.offset());
+            let place = (target.id().map_or(Err(real), Ok), target.part.offset());
             if seen.contains(&place) {
                 return Err(Failure::usage(format!("{}: this device is given twice", target.path.display())).into());
             }
@@ -323,6 +323,10 @@ impl Making<'_> {
             target.check_size(*size)?;
         }
         self.rehearse(make, &sizes)?;
+        if !self.further.is_empty() {
+            // All of them are there and in no use before the first one is overwritten.
+            self.targets().try_for_each(Target::check_usable)?;
+        }
         let open = |(target, size): (&Target, &u64)| Ok(Arc::new(LateSuper::new(target.open(*size)?)?));
         let devices = self.targets().zip(&sizes).map(open).collect::<Result<Vec<_>>>()?;
         let shared = |device: &Arc<LateSuper<Arc<dyn Device>>>| -> Arc<dyn Device> { device.clone() };

@@ -69,6 +69,55 @@ fn both_halves_written_apart_are_refused_and_one_is_kept() {
     assert!(bench.run("ls a.img,b.img /right").status != 0);
 }
 
+/// Both sides had the same generation and the same address of the root, and were joined.
+#[test]
+fn halves_with_the_same_number_of_commits_are_refused() {
+    let bench = Bench::new();
+    mirror(&bench);
+    for (image, text) in [("a.img", "of one"), ("b.img", "of the other")] {
+        std::fs::write(bench.path("text"), text).unwrap();
+        bench.ok(&format!("put -q --degraded text {image}:/"));
+    }
+    for (line, why) in [
+        ("ls a.img,b.img", "written apart"),
+        ("put text b.img,a.img:/more", "written apart"),
+        ("device resync a.img b.img", "missed no commit"),
+    ] {
+        let split = bench.run(line);
+        assert!(split.status != 0 && split.err.contains(why), "{line}: {}", split.err);
+    }
+    assert_eq!(bench.ok("cat --degraded a.img /text"), "of one");
+}
+
+/// The newer device was overwritten with the contents of the older one.
+#[test]
+fn a_device_that_is_ahead_is_not_brought_back() {
+    let bench = Bench::new();
+    mirror(&bench);
+    bench.ok("put -q --degraded a.img in /second");
+    let ahead = bench.run("device resync b.img a.img");
+    assert!(ahead.status != 0 && ahead.err.contains("missed commits"), "{}", ahead.err);
+    bench.ok("device resync -q a.img b.img");
+    is_whole(&bench, "b.img,a.img", &["/first", "/second"]);
+    assert!(bench.run("device resync a.img b.img").err.contains("missed no commit"));
+}
+
+/// The first device was empty before the second one was found to be in use.
+#[test]
+fn no_device_is_overwritten_unless_all_are_usable() {
+    let bench = Bench::new();
+    mirror(&bench);
+    bench.ok("mkfs -q --size 64M c.img");
+    std::fs::hard_link(bench.path("c.img"), bench.path("link.img")).unwrap();
+    let twice = bench.run("mkfs -q -f -d raid1 c.img link.img");
+    assert!(twice.status == 2 && twice.err.contains("given twice"), "{}", twice.err);
+    let held = File::options().write(true).open(bench.path("b.img")).unwrap();
+    held.lock().unwrap();
+    let busy = bench.run("mkfs -q -f -d raid1 c.img b.img");
+    assert!(busy.status == 7, "{} {}", busy.status, busy.err);
+    bench.ok("ls c.img");
+}
+
 #[test]
 fn a_set_of_devices_is_changed() {
     let bench = Bench::new();
@@ -106,7 +155,7 @@ fn wrong_sets_and_occupied_devices_are_refused() {
         ("device add a.img,b.img other.img", "holds btrfs"),
         ("device add a.img,b.img tiny.img --size 1M", "space"),
         ("device replace a.img,b.img 7 new.img", "no device of this volume"),
-        ("device resync --degraded a.img copy.img", "lacks"),
+        ("device resync --degraded a.img copy.img", "both device 1"),
         ("mkfs -d raid1c3 x.img y.img --size 64M", "needs 3 devices"),
         ("mkfs -d raid1 x.img x.img --size 64M", "given twice"),
         ("mkfs -t f2fs x.img y.img --size 64M", "only btrfs"),
