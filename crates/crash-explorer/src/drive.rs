@@ -48,6 +48,7 @@ impl Scene {
             let names = thing.names.last().map_or(0, |names| names.len());
             thing.is_complete = links.get(ino).copied() == u32::try_from(names).ok();
         }
+        oracle.at_begin = oracle.things.keys().copied().collect();
         Ok(Self { volume, device, oracle: Mutex::new(oracle), held: Mutex::default() })
     }
 

@@ -19,7 +19,7 @@
 
 use super::history::{Attrs, Floors, Ino, Names, Slot, Versions, Xattrs};
 use super::tape::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -53,6 +53,8 @@ pub(super) struct Oracle {
     pub(super) top: Ino,
     pub(super) things: BTreeMap<Ino, Thing>,
     pub(super) slots: BTreeMap<Slot, Versions<Option<Ino>>>,
+    /// The inodes that were there when the workload began: the last commit has them.
+    pub(super) at_begin: BTreeSet<Ino>,
     promises: Vec<Promise>,
     /// The time after which there was no commit: no sync returned, and no snapshot began.
     uncommitted_from: Time,
@@ -299,7 +301,8 @@ impl Oracle {
                 self.slots.iter().filter(|(slot, _)| slot.0 == dir).filter_map(|(_, versions)| *versions.last()?);
             for ino in below.filter(|ino| !found.contains(ino)).collect::<Vec<_>>() {
                 let thing = self.things.get(&ino);
-                let is_new = thing.is_some_and(|thing| thing.attrs.first_began() >= self.uncommitted_from);
+                let is_late = thing.is_some_and(|thing| thing.attrs.first_began() >= self.uncommitted_from);
+                let is_new = is_late && !self.at_begin.contains(&ino);
                 if is_new && thing.is_some_and(|thing| thing.kind.is_dir()) {
                     found.push(ino);
                     todo.push(ino);
