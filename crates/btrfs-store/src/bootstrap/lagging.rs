@@ -1,10 +1,10 @@
-//! Tells members that a power cut left one generation behind from members that were absent at the last commit, and finds
-//! members that were written apart. Called by `bootstrap` when a volume on several devices is opened.
+//! Tells members that a power cut left one generation behind from members that were absent at the last commit, and
+//! finds members that were written apart. Called by `bootstrap` when a volume on several devices is opened.
 //!
-//! A commit flushes its tree blocks to all devices before it writes the first superblock. So a member whose superblock a
-//! power cut kept from being written has the blocks, and one that was absent has not. Roots of trees suffice: a commit
-//! writes the root of each tree that it changes. Where none of them lies on the member, nothing of that commit was to be
-//! written there but data, which is found by its checksums.
+//! A commit flushes its tree blocks to all devices before it writes the first superblock. So a member whose superblock
+//! a power cut kept from being written has the blocks, and one that was absent has not. Roots of trees suffice: a
+//! commit writes the root of each tree that it changes. Where none of them lies on the member, nothing of that commit
+//! was to be written there but data, which is found by its checksums.
 //!
 //! Two members that were written apart by the same number of commits have different blocks of the last one: two valid
 //! copies of a root that differ.
