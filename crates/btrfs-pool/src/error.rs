@@ -135,8 +135,8 @@ pub enum MemberError {
     /// To do: choose the side to keep, and give its devices alone (`-o degraded`); overwrite the other ones before they
     /// are added again.
     #[error(
-        "{device} (device {id}) and {other} were written apart: each has a state of its own of generation {generation}; \
-         keep one side: give its devices alone"
+        "{device} (device {id}) and {other} were written apart: each has a state of its own of generation \
+         {generation}; keep one side: give its devices alone"
     )]
     Split {
         /// Name of the device.

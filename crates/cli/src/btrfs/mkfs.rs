@@ -287,7 +287,7 @@ impl Making<'_> {
             // A size is needed: contents are divided among devices that are there.
             self.job.common.size(target)?;
             let real = target.file().canonicalize().unwrap_or_else(|_| target.file().to_owned());
-            let place = (target.id().map_or(Err(real), Ok), target.part.offset());
+            let place = (target.id().ok_or(real), target.part.offset());
             if seen.contains(&place) {
                 return Err(Failure::usage(format!("{}: this device is given twice", target.path.display())).into());
             }
