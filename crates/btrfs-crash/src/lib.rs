@@ -64,8 +64,13 @@ impl Format for Btrfs {
     }
 
     fn has_log(&self, device: &dyn Device) -> bool {
-        let mut log_root = [0; 8];
-        // If the primary superblock cannot be read, a mirror, which is not read here, may have a log: true is safe.
-        device.read_at(LOG_ROOT_AT, &mut log_root).is_err() || log_root != [0; 8]
+        has_log_at(device, 0)
     }
+}
+
+/// True if the volume that begins at `start` of a device may have a log.
+fn has_log_at(device: &dyn Device, start: u64) -> bool {
+    let mut log_root = [0; 8];
+    // If the primary superblock cannot be read, a mirror, which is not read here, may have a log: true is safe.
+    device.read_at(start.saturating_add(LOG_ROOT_AT), &mut log_root).is_err() || log_root != [0; 8]
 }

@@ -14,7 +14,7 @@ use btrfs::{MakeOptions, Volume};
 use btrfs_disk::flags::BlockGroupFlags;
 use crash_explorer::{Access, Form, Format};
 
-use crate::{LOG_ROOT_AT, SMALL_NODE_BYTES, volume_options};
+use crate::{SMALL_NODE_BYTES, has_log_at, volume_options};
 
 /// Bytes of each device, with one mirror of the superblock.
 const DEVICE_BYTES: u64 = 96 << 20;
@@ -38,7 +38,7 @@ impl Several {
             Arc::new(Part {
                 whole: Arc::clone(whole),
                 name: format!("device {index}"),
-                start: u64::try_from(*index).unwrap_or(0).saturating_mul(DEVICE_BYTES),
+                start: start_of(*index),
                 flushes: kept.last() == Some(index),
             })
         };
@@ -82,12 +82,13 @@ impl Format for Several {
     }
 
     fn has_log(&self, device: &dyn Device) -> bool {
-        let starts = (0..self.count).map(|index| u64::try_from(index).unwrap_or(0).saturating_mul(DEVICE_BYTES));
-        starts.into_iter().any(|start| {
-            let mut log_root = [0; 8];
-            device.read_at(start.saturating_add(LOG_ROOT_AT), &mut log_root).is_err() || log_root != [0; 8]
-        })
+        (0..self.count).any(|index| has_log_at(device, start_of(index)))
     }
+}
+
+/// The first byte of a device in the recorded one.
+fn start_of(index: usize) -> u64 {
+    u64::try_from(index).unwrap_or(0).saturating_mul(DEVICE_BYTES)
 }
 
 /// A part of a device, as a device.

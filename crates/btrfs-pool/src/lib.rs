@@ -346,8 +346,8 @@ impl Pool {
     /// As [`Self::write_superblock`].
     pub fn write_superblock_mirrors(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
-        let members = self.devices.present().filter(|device| superblock.has(device.id()));
-        members.into_iter().try_for_each(|device| supers::write_mirrors(device, superblock))
+        let mut members = supers::members(&self.devices, superblock);
+        members.try_for_each(|device| supers::write_mirrors(device, superblock))
     }
 
     /// The device of a chunk's stripe.

@@ -279,14 +279,18 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result
 /// # Errors
 /// As [`write_mirrors`].
 pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result<()> {
-    let members = || devices.present().filter(|device| superblock.has(device.id()));
-    for device in members() {
+    for device in members(devices, superblock) {
         write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
     }
-    for device in members() {
+    for device in members(devices, superblock) {
         device.flush()?;
     }
     Ok(())
+}
+
+/// The devices that get the superblock: those that are there and that the file system has.
+pub(super) fn members<'a>(devices: &'a Devices, superblock: &'a FsSuper) -> impl Iterator<Item = &'a PoolDevice> {
+    devices.present().filter(|device| superblock.has(device.id()))
 }
 
 /// Makes a device a member: writes every copy of the superblock with the item of `id`, the primary last and durable on

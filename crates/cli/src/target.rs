@@ -166,7 +166,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Looks at `place`, which messages call `path`.
-    fn inspect(path: &Path, place: &Path, keeps_blocks: bool) -> Result<Self> {
+    pub(crate) fn inspect(path: &Path, place: &Path, keeps_blocks: bool) -> Result<Self> {
         let part = Locator::parse(place)?;
         let unsupported = |text: &str| Failure::new(Status::Unsupported, format!("{}: {text}", path.display()));
         if Locator::parse_list(place)?.len() > 1 {
@@ -213,7 +213,7 @@ impl Target {
 
     /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table
     /// of partitions counts.
-    fn refuse_occupied(&self, only_known: bool) -> Result<()> {
+    pub(crate) fn refuse_occupied(&self, only_known: bool) -> Result<()> {
         if self.is_new {
             return Ok(());
         }

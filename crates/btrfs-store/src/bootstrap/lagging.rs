@@ -16,7 +16,7 @@ use btrfs_disk::{DevId, Generation, Key, Logical};
 use btrfs_pool::{MemberError, PoolDevice};
 
 use super::{Parts, root_ptr};
-use crate::tree::{BlockSource as _, ReadExpect, RootPtr, Scan};
+use crate::tree::{BlockSource as _, RootPtr, Scan};
 use crate::txn::Trees;
 use crate::{Error, Result};
 
@@ -49,7 +49,7 @@ fn visit_roots(trees: &Trees, superblock: &Superblock, visit: &mut dyn FnMut(&Ro
             return Ok(());
         }
     }
-    trees.root_tree.scan(&Key::MIN, &Key::MAX, |key, bytes| {
+    trees.root_tree.scan_since(&Key::MIN, &Key::MAX, newest, |_, key, bytes| {
         if key.item_type != ROOT_ITEM {
             return Ok(Scan::Continue);
         }
@@ -66,7 +66,7 @@ fn visit_roots(trees: &Trees, superblock: &Superblock, visit: &mut dyn FnMut(&Ro
 fn has(parts: &Parts, device: DevId, root: &RootPtr) -> Result<Option<bool>> {
     // The copy first: reading the block may mend it.
     let Some(copy) = parts.pool.block_on(device, root.at) else { return Ok(None) };
-    let block = parts.reader.read_block(&expected(root))?;
+    let block = parts.reader.read_block(&root.expect(None))?;
     Ok(Some(copy.is_ok_and(|copy| *copy == *block)))
 }
 
@@ -75,7 +75,7 @@ fn same_copies(parts: &Parts, root: &RootPtr) -> Result<()> {
     let mut first: Option<(&PoolDevice, Vec<u8>)> = None;
     for device in parts.pool.devices().present() {
         let Some(Ok(copy)) = parts.pool.block_on(device.id(), root.at) else { continue };
-        if !parts.reader.is_valid(&copy, &expected(root)) {
+        if !parts.reader.is_valid(&copy, &root.expect(None)) {
             continue;
         }
         match &first {
@@ -90,8 +90,4 @@ fn same_copies(parts: &Parts, root: &RootPtr) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn expected(root: &RootPtr) -> ReadExpect {
-    ReadExpect { at: root.at, level: root.level, generation: root.generation, first_key: None, owner: None }
 }

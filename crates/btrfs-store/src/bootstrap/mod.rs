@@ -258,15 +258,8 @@ fn fresh_uuid(options: &StoreOptions) -> [u8; 16] {
 
 /// The UUID of the chunk tree stands in the header of every block.
 fn chunk_tree_uuid(reader: &BlockReader, root: &RootPtr) -> Result<[u8; 16]> {
-    use crate::tree::{BlockSource, ReadExpect, layout};
-    let expect = ReadExpect {
-        at: root.at,
-        level: root.level,
-        generation: root.generation,
-        first_key: None,
-        owner: Some(TreeId::CHUNK),
-    };
-    Ok(layout::chunk_tree_uuid(&reader.read_block(&expect)?))
+    use crate::tree::{BlockSource, layout};
+    Ok(layout::chunk_tree_uuid(&reader.read_block(&root.expect(Some(TreeId::CHUNK)))?))
 }
 
 fn root_ptr((at, generation, level): (Logical, Generation, u8)) -> RootPtr {

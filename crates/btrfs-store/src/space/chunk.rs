@@ -15,7 +15,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
 use btrfs_disk::key::{DiskKey, item_type, objectid};
 use btrfs_disk::superblock::mirror_offsets;
-use btrfs_disk::{At, Corrupt, Detail, DevId, Generation, Key, Logical, TreeId, Uuid};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
 use zerocopy::IntoBytes;
 
 use super::Space;
@@ -365,9 +365,9 @@ impl Space {
         change_device(edit, tree, id, |item| item.bytes_used = used.into())
     }
 
-    /// Notes in the item of a missing device the transaction from which on it misses writes.
-    pub(crate) fn note_missing(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, generation: Generation) -> Result<()> {
-        change_device(edit, tree, id, |item| item.generation = generation.0.into())
+    /// Notes in the item of a missing device the running transaction, from which on it misses writes.
+    pub(crate) fn note_missing(&self, edit: &Edit<'_>, tree: &Tree, id: DevId) -> Result<()> {
+        change_device(edit, tree, id, |item| item.generation = edit.generation().0.into())
     }
 
     /// Opens the group of a chunk whose items are written, for allocation.
@@ -437,35 +437,33 @@ struct PlanRequest {
 struct Spread {
     /// Ranges on each device.
     per_device: usize,
-    devices_min: usize,
     devices_max: usize,
     /// The number of devices is a multiple of this.
     devices_step: usize,
-    copies: u64,
     sub_stripes: u16,
 }
 
 const fn spread(profile: Profile) -> Spread {
-    let one = Spread { per_device: 1, devices_min: 1, devices_max: 1, devices_step: 1, copies: 1, sub_stripes: 1 };
+    let one = Spread { per_device: 1, devices_max: 1, devices_step: 1, sub_stripes: 1 };
     match profile {
         Profile::Single => one,
-        Profile::Dup => Spread { per_device: 2, copies: 2, ..one },
+        Profile::Dup => Spread { per_device: 2, ..one },
         Profile::Raid0 => Spread { devices_max: usize::MAX, ..one },
         Profile::Raid1 => mirrors(2),
-        Profile::Raid1c3 => Spread { copies: 3, ..mirrors(3) },
-        Profile::Raid1c4 => Spread { copies: 4, ..mirrors(4) },
-        Profile::Raid10 => Spread { devices_max: usize::MAX, devices_step: 2, sub_stripes: 2, ..mirrors(2) },
+        Profile::Raid1c3 => mirrors(3),
+        Profile::Raid1c4 => mirrors(4),
+        Profile::Raid10 => Spread { devices_max: usize::MAX, sub_stripes: 2, ..mirrors(2) },
     }
 }
 
 const fn mirrors(count: usize) -> Spread {
-    Spread { per_device: 1, devices_min: count, devices_max: count, devices_step: count, copies: 2, sub_stripes: 1 }
+    Spread { per_device: 1, devices_max: count, devices_step: count, sub_stripes: 1 }
 }
 
 /// The chunk to make, or `None` when the devices have no room for it.
 fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPlan>> {
     let profile = Profile::from_flags(request.flags)?;
-    let spread = spread(profile);
+    let (spread, devices_min) = (spread(profile), profile.devices_min());
     let per_device = u64::try_from(spread.per_device).unwrap_or(1);
     let total = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total_bytes));
     let chunk_max = chunk_len_max(request.flags, total).min(request.len_max);
@@ -482,11 +480,11 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
         (device.is_missing, std::cmp::Reverse((len, device.free.bytes())), device.id)
     });
     let present = holes.iter().filter(|(device, _)| !device.is_missing).count();
-    if present >= spread.devices_min {
+    if present >= devices_min {
         holes.truncate(present);
     } else {
         // The missing copies are written when the device is back or another one in its place.
-        holes.truncate(spread.devices_min);
+        holes.truncate(devices_min);
         if holes.len() - present > profile.losses_max() {
             return Ok(None);
         }
@@ -498,12 +496,12 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
     let Some(shortest) = count.checked_sub(1).and_then(|last| holes.get(last)).map(|(_, hole)| hole.len) else {
         return Ok(None);
     };
-    if count < spread.devices_min {
+    if count < devices_min {
         return Ok(None);
     }
     holes.truncate(count);
     let stripe_count = u64::try_from(count).unwrap_or(1) * per_device;
-    let data_stripes = stripe_count / spread.copies;
+    let data_stripes = stripe_count / u64::from(profile.mirror_count());
     let stripe_bytes = stripe_len(shortest.min(wanted) / per_device, data_stripes, chunk_max);
     let stripes = holes.iter().flat_map(|(device, hole)| {
         (0..per_device).map(|index| Stripe {

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
-use btrfs_disk::{DevId, Generation, Key, Uuid};
+use btrfs_disk::{DevId, Key, Uuid};
 use btrfs_pool::{PoolDevice, supers};
 
 use super::Store;
@@ -48,11 +48,7 @@ impl Store {
             let _one = engine.space.lock_growth();
             self.change_chunks(|edit, trees| {
                 edit.insert(trees.chunk, &item_key(id), item.bytes())?;
-                let mut superblock = engine.superblock.lock();
-                superblock.add_item(item);
-                let fields = superblock.fields_mut();
-                fields.num_devices = fields.num_devices.get().saturating_add(1).into();
-                fields.total_bytes = fields.total_bytes.get().saturating_add(total_bytes).into();
+                engine.change_members(|superblock| superblock.add_item(item));
                 Ok(())
             })?;
         }
@@ -84,11 +80,7 @@ impl Store {
                 edit.remove(trees.chunk, &item_key(id))?;
                 edit.remove(trees.device, &Key::new(objectid::DEV_STATS, item_type::PERSISTENT_ITEM, id.0))?;
                 engine.space.remove_device(id);
-                let mut superblock = engine.superblock.lock();
-                superblock.remove_item(id);
-                let fields = superblock.fields_mut();
-                fields.num_devices = fields.num_devices.get().saturating_sub(1).into();
-                fields.total_bytes = fields.total_bytes.get().saturating_sub(device.total_bytes()).into();
+                engine.change_members(|superblock| superblock.remove_item(id));
                 Ok(())
             })?;
         }
@@ -118,11 +110,11 @@ impl Store {
                 reserved => Some(reserved?),
             };
             let _one = engine.space.lock_growth();
-            let generation = Generation(engine.superblock.lock().generation().0.saturating_add(1));
             self.change_chunks(|edit, trees| {
                 for id in &missing {
-                    engine.space.note_missing(edit, trees.chunk, *id, generation)?;
-                    engine.superblock.lock().change_item(*id, |item| item.generation = generation.0.into());
+                    engine.space.note_missing(edit, trees.chunk, *id)?;
+                    let note = |item: &mut DevItem| item.generation = edit.generation().0.into();
+                    engine.superblock.lock().change_item(*id, note);
                 }
                 Ok(())
             })?;

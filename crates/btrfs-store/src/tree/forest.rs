@@ -98,6 +98,13 @@ pub struct RootPtr {
     pub generation: Generation,
 }
 
+impl RootPtr {
+    /// The expected properties of the root block of `owner`, or of any tree.
+    pub(crate) fn expect(&self, owner: Option<TreeId>) -> ReadExpect {
+        ReadExpect { at: self.at, level: self.level, generation: self.generation, first_key: None, owner }
+    }
+}
+
 /// Whether other trees can refer to a tree's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeKind {
@@ -235,13 +242,7 @@ impl Tree {
     }
 
     pub(crate) fn expect(&self, root: &RootPtr) -> ReadExpect {
-        ReadExpect {
-            at: root.at,
-            level: root.level,
-            generation: root.generation,
-            first_key: None,
-            owner: Some(self.id),
-        }
+        root.expect(Some(self.id))
     }
 }
 

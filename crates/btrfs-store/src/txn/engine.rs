@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
-use btrfs_disk::items::ChunkItem;
+use btrfs_disk::items::{ChunkItem, DevItem};
 use btrfs_disk::key::DiskKey;
 use btrfs_disk::{DevId, TreeId, Uuid};
 
@@ -188,10 +188,18 @@ impl Engine {
 
     /// Sets the size of a device in the superblock.
     pub(crate) fn note_device_size(&self, id: DevId, total_bytes: u64) {
+        let change = |item: &mut DevItem| item.total_bytes = total_bytes.into();
+        self.change_members(|superblock| superblock.change_item(id, change));
+    }
+
+    /// Changes the members in the superblock, and with them the number of devices and their bytes.
+    pub(crate) fn change_members(&self, change: impl FnOnce(&mut FsSuper)) {
         let mut superblock = self.superblock.lock();
-        superblock.change_item(id, |item| item.total_bytes = total_bytes.into());
+        change(&mut superblock);
+        let count = to_u64(superblock.items().len());
         let sum = superblock.items().iter().fold(0u64, |sum, item| sum.saturating_add(item.total_bytes.get()));
-        superblock.fields_mut().total_bytes = sum.into();
+        let fields = superblock.fields_mut();
+        (fields.num_devices, fields.total_bytes) = (count.into(), sum.into());
     }
 
     /// Sets the bytes that chunks use of their devices in the superblocks.

@@ -46,13 +46,19 @@ impl BlockReader {
 
     /// True for a valid block of these properties.
     pub(crate) fn is_valid(&self, bytes: &[u8], expect: &ReadExpect) -> bool {
+        verify::block(bytes, &self.wanted(expect)).is_ok()
+    }
+
+    /// The check of a block that is not of the running transaction.
+    fn wanted(&self, expect: &ReadExpect) -> verify::Expect<'_> {
         let running = Generation(self.generation_max.load(Ordering::Relaxed));
-        let wanted = verify::Expect {
+        verify::Expect {
             level: Some(expect.level),
+            owner: expect.owner,
             generation: Some(expect.generation),
+            first_key: expect.first_key,
             ..verify::Expect::at(&self.format, expect.at, running)
-        };
-        verify::block(bytes, &wanted).is_ok()
+        }
     }
 
     /// The check before a write, for a block first written by `written` and written again by `generation`.
@@ -74,13 +80,7 @@ impl BlockSource for BlockReader {
             let (expected, found) = (Detail::AtMost(running.0.saturating_sub(1)), Detail::Number(expect.generation.0));
             return Err(Corrupt::new("tree block generation", expected, found).at(At::Block(expect.at)).into());
         }
-        let wanted = verify::Expect {
-            level: Some(expect.level),
-            owner: expect.owner,
-            generation: Some(expect.generation),
-            first_key: expect.first_key,
-            ..verify::Expect::at(&self.format, expect.at, running)
-        };
+        let wanted = self.wanted(expect);
         let mut data = vec![0; self.pool.node_bytes()].into_boxed_slice();
         self.pool.read(expect.at, &mut data, Expect::Block(&|bytes| verify::block(bytes, &wanted)))?;
         Ok(data)

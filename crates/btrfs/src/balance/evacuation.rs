@@ -104,6 +104,30 @@ impl Evacuation {
     }
 }
 
+/// Empties the block group at `start`, at once; returns the bytes that were moved.
+///
+/// # Errors
+/// As [`Evacuation::begin`] and [`Evacuation::step`]: finished moves stay.
+pub(crate) fn empty(core: &Core, start: Logical) -> Result<u64> {
+    let mut leaving = Evacuation::begin(core, start)?;
+    let mut pace = Pace::WHOLE;
+    let mut moved = 0u64;
+    loop {
+        match leaving.step(core, &mut pace) {
+            Ok(left) => {
+                moved = moved.saturating_add(left.moved_bytes);
+                if left.is_gone {
+                    return Ok(moved);
+                }
+            }
+            Err(error) => {
+                leaving.stop(core);
+                return Err(error);
+            }
+        }
+    }
+}
+
 /// After a move: forgets cached data and maps of the old places, and waits for readers there. The caller keeps all
 /// other threads from taking `editing` locks.
 fn settle(core: &Core) {

@@ -6,8 +6,7 @@ use btrfs_disk::DevId;
 use btrfs_pool::Profile;
 use btrfs_store::{GroupState, SpaceKind};
 
-use super::evacuation::Evacuation;
-use super::pace::Pace;
+use super::evacuation::empty;
 use crate::error::{CallerError, Result};
 use crate::inode::Core;
 
@@ -59,7 +58,7 @@ fn clear(core: &Core, id: DevId, watch: &mut dyn FnMut(u64) -> ControlFlow<()>) 
         if !groups.iter().any(is_other) {
             core.store.add_group(kind)?;
         }
-        moved = moved.saturating_add(empty(core, group)?);
+        moved = moved.saturating_add(empty(core, group.start)?);
         core.store.commit()?;
     }
 }
@@ -70,26 +69,5 @@ fn kind_of(group: &GroupState) -> SpaceKind {
         Use::Data => SpaceKind::Data,
         Use::Metadata => SpaceKind::Metadata,
         Use::System => SpaceKind::System,
-    }
-}
-
-/// Empties a group; returns the bytes that were moved.
-fn empty(core: &Core, group: &GroupState) -> Result<u64> {
-    let mut leaving = Evacuation::begin(core, group.start)?;
-    let mut pace = Pace::WHOLE;
-    let mut moved = 0u64;
-    loop {
-        match leaving.step(core, &mut pace) {
-            Ok(left) => {
-                moved = moved.saturating_add(left.moved_bytes);
-                if left.is_gone {
-                    return Ok(moved);
-                }
-            }
-            Err(error) => {
-                leaving.stop(core);
-                return Err(error);
-            }
-        }
     }
 }

@@ -4,8 +4,7 @@
 use btrfs_disk::DevId;
 use btrfs_store::GroupState;
 
-use super::evacuation::Evacuation;
-use super::pace::Pace;
+use super::evacuation::empty;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
 
@@ -42,7 +41,7 @@ fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
         let Some(last) = groups.iter().filter(|group| end_of(group) > bytes).max_by_key(|group| end_of(group)) else {
             return Ok(());
         };
-        empty(core, last)?;
+        empty(core, last.start)?;
     }
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
     core.store.least_bytes(device)?;
     for group in core.store.groups().iter().filter(|group| is_wasteful(group)) {
         core.store.set_chunk_bytes_max(Some(bytes_for(group)));
-        let emptied = empty(core, group);
+        let emptied = empty(core, group.start);
         core.store.set_chunk_bytes_max(None);
         is_done(emptied)?;
     }
@@ -67,7 +66,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
         let Some(last) = groups.iter().max_by_key(|group| end_of(group)) else { return Ok(least) };
         core.store.set_ceiling(device, Some(start_of(last)));
         core.store.set_chunk_bytes_max(Some(bytes_for(last)));
-        let emptied = empty(core, last);
+        let emptied = empty(core, last.start);
         core.store.set_ceiling(device, None);
         core.store.set_chunk_bytes_max(None);
         let is_done = is_done(emptied)?;
@@ -81,9 +80,9 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
 }
 
 /// False where there is no room to do it.
-fn is_done(emptied: Result<()>) -> Result<bool> {
+fn is_done<T>(emptied: Result<T>) -> Result<bool> {
     match emptied {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(Error::NoSpace(_)) => Ok(false),
         Err(error) if error.caller_error() == Some(CallerError::Busy) => Ok(false),
         Err(error) => Err(error),
@@ -99,21 +98,6 @@ fn is_wasteful(group: &GroupState) -> bool {
 fn bytes_for(group: &GroupState) -> u64 {
     let room = group.used.saturating_add(group.used / 8).saturating_add(SPARE_BYTES);
     room.next_multiple_of(CHUNK_UNIT)
-}
-
-fn empty(core: &Core, group: &GroupState) -> Result<()> {
-    let mut leaving = Evacuation::begin(core, group.start)?;
-    let mut pace = Pace::WHOLE;
-    loop {
-        match leaving.step(core, &mut pace) {
-            Ok(left) if left.is_gone => return Ok(()),
-            Ok(_) => {}
-            Err(error) => {
-                leaving.stop(core);
-                return Err(error);
-            }
-        }
-    }
 }
 
 /// The byte of the device after the last that the group has of it.

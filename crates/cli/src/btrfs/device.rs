@@ -19,13 +19,13 @@ use spinney::{Devices, VolumeOptions};
 
 use super::format;
 use crate::commands::failure::{Failure, Status};
-use crate::commands::format::recognise;
 use crate::commands::human::{self, parse_bytes};
 use crate::commands::image::{ImageArgs, explain, open_devices};
 use crate::commands::names;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 use crate::existing_data;
+use crate::target::Target;
 
 /// The name of a missing device.
 const MISSING: &str = "missing";
@@ -264,8 +264,6 @@ impl Replace {
         let set = Set::open(&self.image, false, self.image.degraded || self.old == MISSING)?;
         let old = set.find(&self.old)?;
         let new = open_new(&self.new, Some(old.total_bytes), self.force)?;
-        // Until the new device is whole it must not be taken for a device of the volume.
-        supers::retire(&*new)?;
         let report = set.rebuild(&old, new, (Generation(0), true), self.quiet)?;
         let source = set.device(&old);
         set.close()?;
@@ -381,27 +379,19 @@ impl Set {
 
 /// Opens a device that is to be overwritten: it holds nothing, unless `force` is given. A file is made, or made longer.
 fn open_new(path: &Path, size: Option<u64>, force: bool) -> Result<Arc<dyn Block>> {
-    let part = Locator::parse(path)?;
-    let shown = || path.display().to_string();
-    let is_device = std::fs::metadata(part.target()).is_ok_and(|found| !found.is_file());
-    if part.target().exists() && !force {
-        let len = std::fs::metadata(part.target())?.len();
-        let holds = match recognise(&part).with_context(shown)? {
-            Some(name) => Some(format!("holds {name}")),
-            None => existing_data::first_byte(part.target(), part.offset(), len, is_device)
-                .with_context(shown)?
-                .map(|offset| format!("is not empty: there is data at byte {offset}")),
-        };
-        if let Some(holds) = holds {
-            return Err(Failure::refused(format!("{}: {holds}; --force overwrites it", shown())).into());
-        }
+    let target = Target::inspect(path, path, true)?;
+    if !force {
+        target.refuse_occupied(false)?;
     }
+    let (part, is_device, shown) = (&target.part, target.is_device, || path.display().to_string());
     let access = Access { create: size.is_some() && !is_device, ..Access::WRITE };
-    let device = blockdev::open(&part, access).with_context(shown)?;
+    let device = blockdev::open(part, access).with_context(shown)?;
     if let Some(size) = size.filter(|size| !is_device && device.size_bytes() < *size) {
         device.grow(size).with_context(shown)?;
     }
     existing_data::erase_signatures(&*device, true)?;
+    // Until it is a device of the volume it must not be taken for one of another.
+    device.flush().with_context(shown)?;
     Ok(device)
 }
 

@@ -50,21 +50,13 @@ impl OnMount {
         whole.map_err(|path| Failure::new(Status::Unsupported, format!("{}: not UTF-8", path.display())).into())
     }
 
-    /// A single name in the form that the server takes.
+    /// A single name, or a path from the root of the mount, in the form that the server takes.
     ///
     /// # Errors
     /// As [`Self::word`].
     pub(crate) fn name(&self, name: &Path) -> Result<String> {
         let text = name.as_os_str().to_str().map(str::to_owned);
         text.ok_or_else(|| Failure::new(Status::Unsupported, format!("{}: not UTF-8", name.display())).into())
-    }
-
-    /// A path from the root of the mount in the form that the server takes.
-    ///
-    /// # Errors
-    /// As [`Self::word`].
-    pub(crate) fn word_from_root(&self, path: &Path) -> Result<String> {
-        self.name(path)
     }
 
     /// A path from the root of the mount as a path on this machine. `dir` is the directory that was connected to.

@@ -382,19 +382,20 @@ impl Scrub {
     /// Checks one unit.
     fn check(&self, piece: &Piece, index: usize, at: Logical, bytes: &[u8]) -> Result<(), Cause> {
         match &piece.content {
-            Content::Blocks(blocks) => {
-                let (level, generation) = blocks.get(index).copied().unwrap_or_default();
-                let reader = &self.view.0.reader;
-                let expect =
-                    verify::Expect { level: Some(level), ..reader.expect_for_write(at, self.running, generation) };
-                Ok(verify::block(bytes, &expect)?)
-            }
+            Content::Blocks(blocks) => Ok(verify::block(bytes, &self.expect_block(blocks, index, at))?),
             Content::Data(csums) => {
                 let Some(expected) = csums.get(index) else { return Ok(()) };
                 let kind = self.view.0.pool().csum_type();
                 Ok(check_sector(kind, bytes, expected).map_err(|error| error.at(At::Data(at)))?)
             }
         }
+    }
+
+    /// The check of the tree block with this index in its piece.
+    fn expect_block(&self, blocks: &[(u8, Generation)], index: usize, at: Logical) -> verify::Expect<'_> {
+        let (level, generation) = blocks.get(index).copied().unwrap_or_default();
+        let reader = &self.view.0.reader;
+        verify::Expect { level: Some(level), ..reader.expect_for_write(at, self.running, generation) }
     }
 
     fn read_unit(

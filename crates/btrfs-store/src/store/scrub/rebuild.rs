@@ -176,9 +176,7 @@ impl Rebuild {
         let pool = self.scrub.view.0.pool();
         match &piece.content {
             Content::Blocks(blocks) => {
-                let (level, generation) = blocks.get(index).copied().unwrap_or_default();
-                let expect = self.scrub.view.0.reader.expect_for_write(at, self.scrub.running, generation);
-                let expect = verify::Expect { level: Some(level), ..expect };
+                let expect = self.scrub.expect_block(blocks, index, at);
                 pool.read(at, bytes, Expect::Block(&|bytes| verify::block(bytes, &expect)))?;
             }
             Content::Data(csums) => match csums.get(index) {

@@ -47,7 +47,7 @@ struct Name {
 
 /// The changes of the fork at `path`, which is the directory `dir` on this machine.
 pub(super) fn of(mount: &OnMount, path: &Path, dir: &Path) -> Result<Changes> {
-    let words = ["status", "--json", "--", fork::IMAGE, &mount.word_from_root(path)?].map(str::to_owned).to_vec();
+    let words = ["status", "--json", "--", fork::IMAGE, &mount.name(path)?].map(str::to_owned).to_vec();
     let report = mount.report(fork::JOB, words)?;
     let rows: Vec<Row> = serde_json::from_slice(&report).context("the report of the server")?;
     let mut lines: Vec<Line> = rows.iter().flat_map(|row| lines(row, dir)).collect();

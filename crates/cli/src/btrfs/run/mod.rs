@@ -185,7 +185,7 @@ fn ask() -> Result<End> {
 }
 
 fn finish(mount: &OnMount, path: &Path, dir: &Path, end: End) -> Result<()> {
-    let path = mount.word_from_root(path)?;
+    let path = mount.name(path)?;
     let words = |verb: &str, option: &str| [verb, option, "--", fork::IMAGE, &path].map(str::to_owned).to_vec();
     match end {
         End::Drop => mount.report(fork::JOB, words("drop", "--json")).map(drop),
