@@ -172,7 +172,7 @@ pub enum MemberError {
     },
     /// Devices are missing.
     ///
-    /// To do: name the other devices too; with `-o ro,degraded` it is mounted without them.
+    /// To do: name the other devices too; `--degraded`, or `-o degraded` of a mount, does without them.
     #[error("{present} of {count} devices are given{}", Named(missing))]
     Missing {
         /// Devices that were given.

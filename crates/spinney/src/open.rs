@@ -14,8 +14,8 @@ use crate::volume::Volume;
 
 /// Opens the volume in an image file or on an unmounted block device, and recognises its format.
 ///
-/// `IMAGE?offset=N&size=M` names `M` bytes from byte `N` on (either may be left out); `A,B` names a volume on several
-/// devices, which can only be opened read-only. [`crate::blockdev::Locator::parse`] has the whole syntax.
+/// `IMAGE?offset=N&size=M` names `M` bytes from byte `N` on (either may be left out); `A,B` names the devices of
+/// one volume. [`crate::blockdev::Locator::parse`] has the whole syntax.
 ///
 /// # Errors
 /// `ENOENT`, `EACCES`: the host refuses the path. `EBUSY`: open in another program, unless both only read; for writing
@@ -48,7 +48,8 @@ pub fn open_as(format: &'static dyn Format, devices: Devices, options: &VolumeOp
 /// Makes a volume of the format named `format` (`"btrfs"`, `"f2fs"`) and opens it for writing. `image` is an unmounted
 /// block device or an image file, which [`MakeOptions::size()`] creates if there is none. Everything in it is
 /// overwritten, without asking whether it holds a file system. Options by name ([`MakeOptions::option`]): btrfs has
-/// `csum` (`crc32c`, `xxhash64`, `sha256`, `blake2b`) and `nodesize` (`4K` to `64K`); f2fs has none.
+/// `csum` (`crc32c`, `xxhash64`, `sha256`, `blake2b`) `nodesize` (`4K` to `64K`), `data` and
+/// `metadata` (profiles: `single`, `dup`, `raid0`, `raid1`, `raid1c3`, `raid1c4`, `raid10`); f2fs has none.
 ///
 /// # Errors
 /// `EINVAL` for an unknown format or option; `ENOSPC` for a size that is too small for the format; else as [`open`].
@@ -60,8 +61,8 @@ pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Res
     make_devices(vec![device], format, options).map_err(|error| error.during("make").at(image))
 }
 
-/// Makes a volume of the format named `format` on one device, and opens it for writing. The contents of the device are
-/// lost.
+/// Makes a volume of the format named `format` on these devices (f2fs: on one), and opens it for writing. Their
+/// contents are lost.
 ///
 /// # Errors
 /// As [`make`].
