@@ -10,6 +10,7 @@
 mod lagging;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use blockdev::Device;
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
@@ -238,6 +239,7 @@ impl Parts {
             health: Health::default(),
             quota: Quota::off(),
             options: options.clone(),
+            mirrors_follow: AtomicBool::new(false),
         }
     }
 }

@@ -261,10 +261,11 @@ impl Txn {
             };
             (self.engine.copy(&log.dirty.take_sorted()), root)
         };
+        let renewed = self.engine.renew_mirrors(&superblock);
         let fields = superblock.fields_mut();
         fields.log_root = root.at.0.into();
         fields.log_root_level = root.level;
-        let written = self.write_synced(&mut batch, &superblock);
+        let written = renewed.and_then(|()| self.write_synced(&mut batch, &superblock));
         self.engine.end(batch);
         if let Err(error) = written {
             self.engine.health.poison_unless_full(&error);

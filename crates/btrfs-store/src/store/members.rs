@@ -101,8 +101,6 @@ impl Store {
         if missing.is_empty() || engine.options.read_only {
             return Ok(());
         }
-        // A crash may have left mirrors of the superblock behind. They replace the primary if writing it tears it.
-        engine.pool().write_superblock_mirrors(&engine.log.lock_superblock())?;
         {
             // On a full volume it is paid from the global reserve alone.
             let _room = match self.reserve_for_chunks() {

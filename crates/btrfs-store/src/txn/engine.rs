@@ -1,5 +1,6 @@
 //! Holds the parts of an open store that every transaction works on: the engine. `Store` owns one and calls it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
@@ -53,12 +54,28 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) quota: Arc<Quota>,
     pub(crate) options: StoreOptions,
+    /// Whether the mirrors of the superblock were written since the store was opened.
+    pub(crate) mirrors_follow: AtomicBool,
 }
 
 impl Engine {
     /// The devices, behind the chunk map.
     pub(crate) fn pool(&self) -> &Pool {
         self.reader.pool()
+    }
+
+    /// Writes the mirrors of the superblock on the devices, unless that was done since the store was opened: a crash may
+    /// have left them a commit behind, and they have to replace the primary if writing it tears it. The caller flushes,
+    /// and then writes the primary.
+    pub(crate) fn renew_mirrors(&self, on_device: &FsSuper) -> Result<()> {
+        if self.mirrors_follow.load(Ordering::Acquire) { Ok(()) } else { self.write_mirrors(on_device) }
+    }
+
+    /// Writes the mirrors of the superblock on the devices.
+    pub(crate) fn write_mirrors(&self, on_device: &FsSuper) -> Result<()> {
+        self.pool().write_superblock_mirrors(on_device)?;
+        self.mirrors_follow.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// The trees with items of chunks.

@@ -39,10 +39,12 @@ impl Engine {
         if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
             // Syncs of the log write the primary superblock alone. If writing it below tears it, its mirrors have to
             // replace it, and lead to the log.
-            self.pool().write_superblock_mirrors(before)?;
+            self.write_mirrors(before)?;
         } else if settled.superblock.fields().total_bytes > on_device.fields().total_bytes {
             // Where the device was too short for a mirror before, other data may lie, or an old mirror.
-            self.pool().write_superblock_mirrors(on_device)?;
+            self.write_mirrors(on_device)?;
+        } else {
+            self.renew_mirrors(on_device)?;
         }
         self.pool().flush()?;
         Ok(self.pool().write_superblock(&settled.superblock)?)
