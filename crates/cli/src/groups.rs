@@ -29,6 +29,7 @@ const GROUPS: &[Group] = &[
             ("subvolume", "create, snapshot, delete, list, make read-only"),
             ("diff", "show the paths that differ between two subvolumes"),
             ("fork, run", "try changes in a copy, merge them; run a command in one"),
+            ("image", "keep container images, equal layers once; make roots of them"),
             ("send, receive", "write a snapshot as a stream; build a subvolume from one"),
             ("backup, restore", "keep snapshots elsewhere as differences; bring one back"),
         ],

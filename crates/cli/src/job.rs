@@ -162,7 +162,7 @@ fn reproducible(common: &Common, contents: Option<&Contents>) -> Result<Option<R
 }
 
 /// The seconds since 1970 that SOURCE_DATE_EPOCH gives.
-fn source_date_epoch() -> Result<Option<i64>> {
+pub(crate) fn source_date_epoch() -> Result<Option<i64>> {
     let Some(text) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
     let wrong = || Failure::usage(format!("{EPOCH_VARIABLE}: expected seconds since 1970, found {}", text.display()));

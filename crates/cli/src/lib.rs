@@ -138,8 +138,10 @@ fn advise(error: &anyhow::Error, words: &[OsString]) {
     }
     // Of these the sources are damaged, not an image that could be checked.
     let makes = |word: &OsString| ["mkfs", "build", "convert"].iter().any(|name| word == name);
-    let unpacks = words.iter().any(|word| word == "--tar");
-    let is_about_it = words.get(1).is_some_and(|word| word == "check" || word == "rescue" || makes(word)) || unpacks;
+    let is_of_source =
+        error.chain().any(|cause| cause.is::<spinney::layers::Error>() || cause.is::<spinney::archive::Error>());
+    let is_about_it =
+        words.get(1).is_some_and(|word| word == "check" || word == "rescue" || makes(word)) || is_of_source;
     if is_about_it || failure::status_of(error) != Status::Corrupt {
         return;
     }

@@ -56,8 +56,8 @@ fn a_power_cut_leaves_one_of_two_labels() -> Result<()> {
 }
 
 /// A power cut left the mirror of the superblock one commit behind its primary. The next one tore the primary in the
-/// first write of the next opening, by a commit or by an `fsync`: the mirror was two commits behind then, and the blocks
-/// that it led to were written anew.
+/// first write of the next opening, by a commit or by an `fsync`: the mirror was two commits behind then, and the
+/// blocks that it led to were written anew.
 #[test]
 fn a_second_power_cut_finds_one_whole_superblock() -> Result<()> {
     let mirror = mirror_offset(1).expect("there is a first mirror");

@@ -64,9 +64,9 @@ impl Engine {
         self.reader.pool()
     }
 
-    /// Writes the mirrors of the superblock on the devices, unless that was done since the store was opened: a crash may
-    /// have left them a commit behind, and they have to replace the primary if writing it tears it. The caller flushes,
-    /// and then writes the primary.
+    /// Writes the mirrors of the superblock on the devices, unless that was done since the store was opened: a crash
+    /// may have left them a commit behind, and they have to replace the primary if writing it tears it. The caller
+    /// flushes, and then writes the primary.
     pub(crate) fn renew_mirrors(&self, on_device: &FsSuper) -> Result<()> {
         if self.mirrors_follow.load(Ordering::Acquire) { Ok(()) } else { self.write_mirrors(on_device) }
     }

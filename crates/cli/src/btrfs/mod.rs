@@ -18,6 +18,7 @@ pub(crate) mod features;
 pub(crate) mod fork;
 pub(crate) mod format;
 pub(crate) mod generations;
+pub(crate) mod image;
 pub(crate) mod info;
 mod jobs;
 pub(crate) mod label;

@@ -49,7 +49,7 @@ pub(crate) mod rm;
 pub(crate) mod short_form;
 mod socket;
 pub(crate) mod stat;
-mod tally;
+pub(crate) mod tally;
 pub(crate) mod trace;
 pub(crate) mod tree;
 pub(crate) mod trim;

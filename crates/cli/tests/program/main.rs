@@ -20,6 +20,7 @@ mod flushes;
 mod forks;
 mod generations;
 mod harness;
+mod images;
 mod interrupted;
 mod layout;
 mod make_btrfs;

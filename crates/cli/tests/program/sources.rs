@@ -145,7 +145,7 @@ fn damaged_sources_are_refused_and_leave_nothing() {
 }
 
 /// A layout with two layers, made by hand: the second one removes a file of the first and adds one.
-fn make_layout(bench: &Bench) -> bool {
+pub(crate) fn make_layout(bench: &Bench) -> bool {
     let script = r#"
 import hashlib, io, json, os, sys, tarfile
 def layer(entries):

@@ -43,7 +43,7 @@ impl Digest {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for another algorithm or form.
-    pub(crate) fn parse(text: &str, place: &str) -> Result<Self> {
+    pub fn parse(text: &str, place: &str) -> Result<Self> {
         let (name, digits) = text.split_once(':').unwrap_or_default();
         let algorithm = [Algorithm::Sha256, Algorithm::Sha512].into_iter().find(|known| known.name() == name);
         let is_hex = |digits: &str| digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -61,6 +61,12 @@ impl Digest {
     /// The sha256 digest with these digits, if that is what they are.
     pub(crate) fn of_digits(digits: &str) -> Option<Self> {
         Self::parse(&format!("sha256:{digits}"), "").ok()
+    }
+
+    /// The algorithm, a dash, and the digits: as the name of a file.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        format!("{}-{}", self.algorithm.name(), self.digits)
     }
 
     /// The path of the blob in a layout.
@@ -98,6 +104,10 @@ pub(crate) enum Hasher {
 }
 
 impl Hasher {
+    pub(crate) fn sha256() -> Self {
+        Self::Sha256(Sha256::new())
+    }
+
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha256(hasher) => hasher.update(bytes),

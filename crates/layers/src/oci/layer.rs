@@ -69,6 +69,15 @@ impl Layer {
         }
     }
 
+    /// The media type of the blob; `None` in a Docker archive.
+    #[must_use]
+    pub fn media_type(&self) -> Option<&str> {
+        match &self.archive {
+            Archive::Blob(descriptor) => descriptor.media_type.as_deref(),
+            Archive::Path(_) => None,
+        }
+    }
+
     /// Bytes of the blob; `None` in a Docker archive.
     #[must_use]
     pub const fn size(&self) -> Option<u64> {

@@ -29,6 +29,7 @@ mod inventory;
 mod layer;
 mod place;
 mod store;
+mod writer;
 
 use archive::ReadOptions;
 use transfer::{Observer, Tree};
@@ -44,6 +45,7 @@ pub use document::Config;
 pub use layer::Layer;
 pub use place::{Place, Platform, Storage};
 pub use store::JSON_BYTES_MAX;
+pub use writer::{LayoutWriter, WrittenBlob, WrittenLayer};
 
 const CONFIG_TYPES: &[&str] =
     &["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
@@ -156,6 +158,19 @@ impl Image {
     #[must_use]
     pub fn layers(&self) -> &[Layer] {
         &self.layers
+    }
+
+    /// The chain id of each layer, the lowest first: the digest of the tree that it and the layers below it make.
+    /// Images with the same lowest layers have the same ids of these.
+    #[must_use]
+    pub fn chain_ids(&self) -> Vec<Digest> {
+        let mut chain: Vec<Digest> = Vec::with_capacity(self.layers.len());
+        for layer in &self.layers {
+            let own = layer.diff_id();
+            let next = chain.last().map_or_else(|| own.clone(), |below| own.of(format!("{below} {own}").as_bytes()));
+            chain.push(next);
+        }
+        chain
     }
 
     /// Applies all layers to a tree.

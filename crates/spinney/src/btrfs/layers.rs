@@ -12,6 +12,8 @@ use transfer::{
 use vfs::file_system::{KnownNode, Time};
 use vfs::{Result, SnapshotMode};
 
+use crate::Files;
+
 use crate::source_errors::of_layers;
 
 /// Bytes of contents that are copied at once.
@@ -41,10 +43,8 @@ pub fn import_layers(
             Some(below) => files.snapshot(below, &path, SnapshotMode::ReadWrite)?,
         }
         let changes = image.apply_layer(&mut tree, index, watch).map_err(of_layers)?;
-        let replay = Replay { tree: &tree, sink: &sink(volume, &path), rules, watch };
-        for change in &changes {
-            replay.change(volume, &path, change)?;
-        }
+        let options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
+        replay(files, &path, (&tree, &changes), (rules, options), watch)?;
         files.sync()?;
         volume.set_subvolume_read_only(&path, true)?;
         last = Some(path);
@@ -59,12 +59,19 @@ pub fn import_layers(
 #[error("layers: expected one or more, found none")]
 struct NoLayers;
 
-fn sink<'a>(volume: &'a Volume, path: &Path) -> VolumeSink<'a> {
-    let options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
-    VolumeSink::new(volume.by_paths(), path, options)
+/// Does to the subvolume at `path` what a layer did to the tree, which has the layer.
+pub(super) fn replay(
+    files: &Files,
+    path: &Path,
+    (tree, changes): (&Tree, &[LayerChange]),
+    (rules, options): (&Rules, VolumeSinkOptions),
+    watch: &dyn Observer,
+) -> Result<()> {
+    let sink = &VolumeSink::new(files, path, options);
+    let replay = Replay { tree, sink, rules, watch };
+    changes.iter().try_for_each(|change| replay.change(files, path, change))
 }
 
-/// Does to a subvolume what a layer did to the tree.
 struct Replay<'a> {
     /// The tree after the layer.
     tree: &'a Tree,
@@ -74,13 +81,13 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn change(&self, volume: &Volume, top: &Path, change: &LayerChange) -> Result<()> {
+    fn change(&self, files: &Files, top: &Path, change: &LayerChange) -> Result<()> {
         match change {
-            LayerChange::Remove(path) => remove(volume, &top.join(path)),
+            LayerChange::Remove(path) => remove(files, &top.join(path)),
             LayerChange::Clear(path) => {
                 let dir = top.join(path);
-                let names = volume.read_dir(&dir)?.collect::<Result<Vec<_>>>()?;
-                names.iter().try_for_each(|entry| remove(volume, &dir.join(entry.file_name())))
+                let names = files.read_dir(&dir)?.collect::<Result<Vec<_>>>()?;
+                names.iter().try_for_each(|entry| remove(files, &dir.join(entry.file_name())))
             }
             LayerChange::Put(path) => self.put(path),
             LayerChange::Link { first, path } => {
@@ -139,9 +146,9 @@ fn name(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
 }
 
-fn remove(volume: &Volume, path: &Path) -> Result<()> {
-    match volume.symlink_metadata(path)?.is_dir() {
-        true => volume.remove_dir_all(path),
-        false => volume.remove_file(path),
+fn remove(files: &Files, path: &Path) -> Result<()> {
+    match files.symlink_metadata(path)?.is_dir() {
+        true => files.remove_dir_all(path),
+        false => files.remove_file(path),
     }
 }

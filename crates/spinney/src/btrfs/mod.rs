@@ -7,6 +7,7 @@
 //! address space, the store of trees, the items on disk.
 
 mod format;
+pub mod images;
 mod layers;
 mod operations;
 mod options;
