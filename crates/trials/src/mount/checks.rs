@@ -78,7 +78,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',')]
     mode: Vec<Mode>,
     /// Directory of the suites' scripts, each `NAME.sh DIR`. Those in the source tree are pjdfstest, fsx (`cargo
-    /// install --locked pjdfstest fsx`) and git
+    /// install --locked pjdfstest fsx`), git and containers (buildah, podman, runc, uidmap, busybox-static)
     #[arg(long)]
     checks: Option<PathBuf>,
     /// Directory of programs that the suites need, besides those in PATH
@@ -108,6 +108,7 @@ const SUITES: &[Suite] = &[
         variables: &[("FSX_OPS", "10000", "200000"), ("FSX_SEEDS", "1 2", "1 2 3 4"), ("FSX_TIMEOUT", "300", "3600")],
     },
     Suite { name: "git", variables: &[] },
+    Suite { name: "containers", variables: &[] },
     Suite { name: "sqlite", variables: &[] },
     Suite { name: "dbench", variables: &[("DBENCH_SECS", "5", "60")] },
     Suite { name: "stress-ng", variables: &[("STRESS_SECS", "2", "10")] },
