@@ -190,3 +190,54 @@ class CheckReport:
 def _uuid(value: Any) -> Optional[UUID]:
     value = bytes(value)
     return UUID(bytes=value) if any(value) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fork:
+    """A fork of a subvolume."""
+
+    path: str
+    #: The number of its subvolume.
+    id: int
+    uuid: UUID
+    #: The path of its base; `None` if that is gone, or outside the volume's root.
+    base: Optional[str]
+    #: Nanoseconds since 1970.
+    created_ns: int
+    #: Seconds since 1970.
+    expires: Optional[int]
+    #: Bytes that its own data may take.
+    limit: Optional[int]
+    read_only: bool
+
+    @classmethod
+    def _of(cls, record: Dict[str, Any]) -> Fork:
+        return cls(**{**record, "uuid": UUID(bytes=bytes(record["uuid"]))})
+
+
+@dataclasses.dataclass(frozen=True)
+class Conflict:
+    """A path at which a fork and the target of its merge contradict each other."""
+
+    #: From the root of the subvolume.
+    path: str
+    kind: str
+    #: Where the version lies that was not taken.
+    kept: Optional[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Merged:
+    """The result of a merge."""
+
+    target: str
+    #: Names that it made, changed or removed.
+    changes: int
+    conflicts: Tuple[Conflict, ...]
+    #: True if the target has the changes now; false if it had them already, and after conflicts.
+    is_merged: bool
+
+    @classmethod
+    def _of(cls, record: Dict[str, Any]) -> Merged:
+        conflicts = tuple(Conflict(*conflict) for conflict in record["conflicts"])
+        return cls(**{**record, "target": str(record["target"]), "conflicts": conflicts})

@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import os
 import sys
+import time
 import types
 import warnings
 import weakref
@@ -14,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Tuple, Type, Uni
 
 from . import _spinney
 from ._path import AnyPath, Path, raw_path
-from ._types import Change, Info, Received, Subvolume
+from ._types import Change, Fork, Info, Merged, Received, Subvolume
 
 ProgressCallback = Callable[[_spinney.Progress], Optional[bool]]
 
@@ -181,6 +182,54 @@ class Volume:
         """
         changes = _spinney.diff(self._native, self._raw(old), self._raw(new))
         return tuple(Change._of(record) for record in changes)
+
+    def fork(
+        self,
+        base: AnyPath,
+        target: AnyPath,
+        *,
+        read_only: bool = False,
+        limit: Optional[int] = None,
+        expires: Optional[float] = None,
+    ) -> Fork:
+        """Makes a fork of the subvolume at `base`: a copy of a tree of any size, at once, that knows what it began with.
+
+        `limit` are the bytes that its own data may take, which needs quotas. `expires` is when
+        `drop_expired_forks` drops it, in seconds since 1970.
+        """
+        when = None if expires is None else int(expires)
+        made = _spinney.fork(self._native, self._raw(base), self._raw(target), read_only, (limit, when))
+        return Fork._of(made)
+
+    def forks(self) -> Tuple[Fork, ...]:
+        """All forks, in the order of their paths."""
+        return tuple(Fork._of(record) for record in _spinney.forks(self._native))
+
+    def fork_changes(self, path: AnyPath) -> Tuple[Change, ...]:
+        """The changes of the fork at `path` since it was made, or since its last merge into its base."""
+        return tuple(Change._of(record) for record in _spinney.fork_changes(self._native, self._raw(path)))
+
+    def fork_patch(self, path: AnyPath) -> bytes:
+        """The changes of the fork at `path` as a patch for `git apply`."""
+        return _spinney.fork_patch(self._native, self._raw(path))
+
+    def merge_fork(self, path: AnyPath, *, into: Optional[AnyPath] = None, strategy: str = "fail") -> Merged:
+        """Brings the changes of the fork at `path` into its base, or into another subvolume: all of them, or none.
+
+        It is a merge of three trees, and of texts by lines. Conflicts are no error: with the strategy `fail` nothing is
+        merged then, with `ours` the target's version is taken, with `theirs` the fork's, and the other one is kept
+        beside it.
+        """
+        other = None if into is None else self._raw(into)
+        return Merged._of(_spinney.merge_fork(self._native, self._raw(path), other, strategy))
+
+    def drop_fork(self, path: AnyPath) -> None:
+        """Deletes the fork at `path`, at once; its space is freed in the background."""
+        _spinney.drop_fork(self._native, self._raw(path))
+
+    def drop_expired_forks(self) -> Tuple[str, ...]:
+        """Deletes the forks that have expired. Returns their paths."""
+        return tuple(str(path) for path in _spinney.drop_expired_forks(self._native, int(time.time())))
 
     def send(
         self,

@@ -7,6 +7,7 @@
 //! fork removed goes only if nothing is left in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use vfs::Result;
@@ -58,6 +59,18 @@ pub enum ConflictKind {
     RemovedInFork,
     /// The fork changed it, or something in it, and the target removed it.
     RemovedInTarget,
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Contents => "both changed the contents",
+            Self::Attributes => "both changed the attributes",
+            Self::Kind => "both have something else there",
+            Self::RemovedInFork => "removed in the fork, changed in the target",
+            Self::RemovedInTarget => "changed in the fork, removed in the target",
+        })
+    }
 }
 
 /// A path at which fork and target contradict each other.

@@ -14,6 +14,7 @@
 
 mod error;
 mod file;
+mod forks;
 mod images;
 mod name;
 mod progress;
@@ -29,6 +30,8 @@ use pyo3::prelude::*;
 mod _spinney {
     #[pymodule_export]
     use super::file::{File, Listing};
+    #[pymodule_export]
+    use super::forks::{all_forks, drop_expired_forks, drop_fork, fork, fork_changes, fork_patch, merge_fork};
     #[pymodule_export]
     use super::images::{check_image, format_names, make_volume, open_volume, recognise_image};
     #[pymodule_export]

@@ -66,7 +66,7 @@ impl From<Metadata> for Stat {
     }
 }
 
-fn nanoseconds((seconds, nanoseconds): (i64, u32)) -> i128 {
+pub(crate) fn nanoseconds((seconds, nanoseconds): (i64, u32)) -> i128 {
     i128::from(seconds).saturating_mul(SECOND_NS).saturating_add(i128::from(nanoseconds))
 }
 

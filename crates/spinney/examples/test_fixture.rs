@@ -1,107 +1,70 @@
 //! A fixture for tests: `test_fixture [IMAGE]`.
 //!
-//! Makes a volume once, in memory or in an image, and freezes it. Each test gets a fork to break as it likes; to roll
-//! back is to delete that and to fork anew, which takes milliseconds, however much there is and was broken.
+//! Prepares a tree once, in memory or in an image. Each test gets a copy to break as it likes, which is made and deleted
+//! in milliseconds, however much is in it.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spinney::btrfs::{MakeOptions, Volume};
-use spinney::{MemoryDevice, SnapshotMode};
+use spinney::testing::Fixture;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const VOLUME_BYTES: u64 = 256 << 20;
-/// The state that tests begin with.
-const FROZEN: &str = "frozen";
-/// The fork that a test may break.
-const NOW: &str = "now";
 
-struct Fixture {
-    volume: Volume,
-    /// Paths of tests begin here.
-    now: Volume,
-}
-
-impl Fixture {
-    /// Has `prepare` fill a subvolume of a new volume, and takes a read-only snapshot.
-    fn new(volume: Volume, prepare: impl FnOnce(&Volume) -> Result<()>) -> Result<Self> {
-        volume.create_subvolume("prepared")?;
-        prepare(&volume.open_subvolume("prepared")?)?;
-        volume.snapshot("prepared", FROZEN, SnapshotMode::ReadOnly)?;
-        volume.delete_subvolume("prepared")?;
-        let now = volume.fork(FROZEN, NOW)?;
-        Ok(Self { volume, now })
-    }
-
-    /// Whatever was done since is undone.
-    fn roll_back(&mut self) -> Result<()> {
-        self.volume.delete_subvolume(NOW)?;
-        self.now = self.volume.fork(FROZEN, NOW)?;
-        Ok(())
-    }
-
-    /// How many files and directories are not as they were frozen.
-    fn difference(&self) -> Result<usize> {
-        Ok(self.volume.diff(FROZEN, NOW)?.len())
-    }
-}
-
-/// A test on a volume.
-type Test = fn(&Volume) -> Result<()>;
+/// A test on a copy.
+type Test = fn(&Volume) -> spinney::Result<()>;
 
 fn main() -> Result<()> {
     let make = MakeOptions { size: Some(VOLUME_BYTES), ..MakeOptions::default() };
-    let volume = match std::env::args_os().nth(1) {
-        Some(image) => Volume::make(image, &make)?,
-        None => Volume::options().make_device(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &make)?,
+    let fixture = match std::env::args_os().nth(1) {
+        Some(image) => Fixture::on(Volume::make(image, &make)?, prepare)?,
+        None => Fixture::in_memory(VOLUME_BYTES, prepare)?,
     };
-    let mut fixture = Fixture::new(volume, prepare)?;
     let tests: [(&str, Test); 2] = [("removal", remove), ("damage", damage)];
     for (name, test) in tests {
-        test(&fixture.now)?;
-        let broken = fixture.difference()?;
+        let copy = fixture.copy()?;
+        test(&copy)?;
+        let broken = copy.changes()?.len();
         let start = Instant::now();
-        fixture.roll_back()?;
+        drop(copy);
+        let copy = fixture.copy()?;
         let took = milliseconds(start.elapsed());
-        println!("{name}: {broken} changes, rolled back in {took:.1} ms, {} left", fixture.difference()?);
+        println!("{name}: {broken} changes, rolled back in {took:.1} ms, {} left", copy.changes()?.len());
     }
-    println!("{} files as before", count(&fixture.now)?);
+    println!("{} files as before", count(&*fixture.copy()?)?);
     Ok(())
 }
 
-fn prepare(volume: &Volume) -> Result<()> {
+fn prepare(tree: &Volume) -> spinney::Result<()> {
     for shelf in 0..20 {
-        volume.create_dir(format!("shelf-{shelf}"))?;
+        tree.create_dir(format!("shelf-{shelf}"))?;
         for book in 0..100 {
-            volume.write(format!("shelf-{shelf}/book-{book}"), format!("page {book}\n").repeat(1000))?;
+            tree.write(format!("shelf-{shelf}/book-{book}"), format!("page {book}\n").repeat(1000))?;
         }
     }
     Ok(())
 }
 
 /// A test that removes everything.
-fn remove(volume: &Volume) -> Result<()> {
-    for shelf in 0..20 {
-        volume.remove_dir_all(format!("shelf-{shelf}"))?;
-    }
-    Ok(())
+fn remove(tree: &Volume) -> spinney::Result<()> {
+    (0..20).try_for_each(|shelf| tree.remove_dir_all(format!("shelf-{shelf}")))
 }
 
 /// A test that writes over a half, and moves the rest.
-fn damage(volume: &Volume) -> Result<()> {
+fn damage(tree: &Volume) -> spinney::Result<()> {
     for shelf in 0..10 {
         for book in 0..100 {
-            volume.write(format!("shelf-{shelf}/book-{book}"), "torn")?;
+            tree.write(format!("shelf-{shelf}/book-{book}"), "torn")?;
         }
-        volume.rename(format!("shelf-{}", shelf + 10), format!("elsewhere-{shelf}"))?;
+        tree.rename(format!("shelf-{}", shelf + 10), format!("elsewhere-{shelf}"))?;
     }
     Ok(())
 }
 
-fn count(volume: &Volume) -> Result<usize> {
-    let shelves = volume.read_dir("/")?.map(|shelf| Ok(volume.read_dir(shelf?.file_name())?.count()));
+fn count(tree: &Volume) -> Result<usize> {
+    let shelves = tree.read_dir("/")?.map(|shelf| Ok(tree.read_dir(shelf?.file_name())?.count()));
     shelves.sum()
 }
 

@@ -149,6 +149,7 @@
 //! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
 //! | show an error as the program does | [`message()`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
+//! | give each test a tree to break | [`testing::Fixture`] |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //!
 //! # Parts
@@ -174,6 +175,7 @@ mod progress;
 mod repair;
 mod reproducible;
 mod source_errors;
+pub mod testing;
 mod volume;
 
 /// The kernel's permission rules over any [`FileSystem`].

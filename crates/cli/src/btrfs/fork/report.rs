@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::Serialize;
 use spinney::Time;
-use spinney::btrfs::forks::{Conflict, ConflictKind, Fork, Merged};
+use spinney::btrfs::forks::{Conflict, Fork, Merged};
 
 use crate::commands::attributes::JsonTime;
 use crate::commands::human;
@@ -53,7 +53,7 @@ struct MergeReport {
 struct ConflictEntry {
     #[serde(flatten)]
     path: JsonPath,
-    kind: &'static str,
+    kind: String,
     kept: Option<JsonPath>,
 }
 
@@ -132,7 +132,7 @@ fn print_below(forks: &[Fork], base: Option<&Path>, depth: usize, out: &mut Outp
 pub(super) fn merge_as_json(merged: &Merged, out: &mut Output) -> Result<()> {
     let conflicts = merged.conflicts.iter().map(|one| ConflictEntry {
         path: json(&one.path),
-        kind: kind_name(one.kind),
+        kind: one.kind.to_string(),
         kept: one.kept.as_deref().map(json),
     });
     out.json(&MergeReport {
@@ -147,7 +147,7 @@ pub(super) fn print_merge(merged: &Merged, out: &mut Output) -> Result<()> {
     for Conflict { path, kind, kept } in &merged.conflicts {
         write!(out, "C ")?;
         out.put_name(path.as_os_str().as_bytes())?;
-        write!(out, ": {}", kind_name(*kind))?;
+        write!(out, ": {kind}")?;
         if let Some(kept) = kept {
             write!(out, "; kept ")?;
             out.put_name(kept.as_os_str().as_bytes())?;
@@ -163,14 +163,4 @@ pub(super) fn print_merge(merged: &Merged, out: &mut Output) -> Result<()> {
         writeln!(out, "nothing to merge")?;
     }
     Ok(())
-}
-
-fn kind_name(kind: ConflictKind) -> &'static str {
-    match kind {
-        ConflictKind::Contents => "both changed the contents",
-        ConflictKind::Attributes => "both changed the attributes",
-        ConflictKind::Kind => "both have something else there",
-        ConflictKind::RemovedInFork => "removed in the fork, changed in the target",
-        ConflictKind::RemovedInTarget => "changed in the fork, removed in the target",
-    }
 }
