@@ -453,7 +453,7 @@ fn state_seeds() -> Result<Vec<Vec<u8>>> {
 fn spec(_: &Path, bytes: &[u8]) -> std::result::Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
     let spec = Spec::parse(&text, Path::new("/d/disk.toml")).map_err(|error| error.to_string())?;
-    disk::spec::plan(&spec, |_| Ok(1 << 20)).map(drop).map_err(|error: disk::Error| error.to_string())
+    disk::spec::plan(&spec, |_| Ok::<_, disk::Error>(1 << 20)).map(drop).map_err(|error| error.to_string())
 }
 
 fn spec_seeds() -> Result<Vec<Vec<u8>>> {

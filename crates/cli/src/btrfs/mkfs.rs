@@ -294,7 +294,8 @@ impl Making<'_> {
         (contents, options): (&Contents, &PathOptions),
         bytes_total: u64,
     ) -> Result<Made> {
-        let made = self.make_empty(make, size)?;
+        let chunk_bytes_max = self.own.shrink.then(|| sizing::chunk_bytes(size));
+        let made = self.make_empty(&MakeOptions { chunk_bytes_max, ..make.clone() }, size)?;
         if self.own.layers == Layers::Subvol {
             self.fill_layers(&made.volume)?;
         } else {
