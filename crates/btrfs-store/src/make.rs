@@ -105,7 +105,7 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     }
     // A superblock without a system chunk is invalid.
     if let Some(bytes) = make.chunk_bytes_max {
-        space.set_chunk_bytes_max(bytes.max(CHUNK_ROUND));
+        space.limit_chunks(bytes.max(CHUNK_ROUND));
     }
     let system = plan(&space, make, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
     let array = system.array_entry();

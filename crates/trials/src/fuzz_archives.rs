@@ -207,9 +207,10 @@ const WORDS: [&str; 12] = [
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     let (at, len) = (random.index(bytes.len().max(1)), bytes.len());
     let to = random.index(len.max(1));
+    let value = random.pick(b"\x8001234567LKSxgDV\0=,:").copied().unwrap_or_default();
     match random.below(8) {
         0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
-        1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = b"\x8001234567LKSxgDV\0=,:"[random.index(21)]),
+        1 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = value),
         2 if len > 1 => bytes.truncate(at.max(1)),
         3 => drop(bytes.drain(at.min(len)..at.saturating_add(random.index(600)).min(len))),
         4 => {
@@ -226,7 +227,6 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
         }
         _ => {
             let field = random.pick(&[124_usize, 156, 257, 345, 386, 482, 483]).copied().unwrap_or_default();
-            let value = b"\x8001234567LKSxgDV"[random.index(17)];
             bytes.iter_mut().skip(at / 512 * 512 + field).take(1).for_each(|byte| *byte = value);
         }
     }
