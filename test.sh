@@ -185,13 +185,14 @@ step property property
 step benchmarked benchmarked
 step demo demo
 step mutate-images trials mutate-images --count 500
+step fuzz-archives trials fuzz-archives --executions 100000
 modprobe btrfs 2> /dev/null
 # The program is the one that the demonstration has built.
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel several-devices mkfs-cases mount-checks guide"
+with_kernel="$with_kernel verity disk-boot several-devices mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -208,6 +209,8 @@ else
   step kill-mount trials kill-mount --times 4
   step kill-f2fs trials kill-mount --format f2fs --times 4
   step f2fs-guest f2fs_guest
+  step verity trials verity
+  step disk-boot trials disk-boot
   step power-cut trials power-cut --ci
   step log-replay trials log-replay --count 4
   # The other layouts take minutes (cargo trials several-devices).

@@ -146,6 +146,7 @@ checking::codes! {
         LATER;
     FileSymlink "file-symlink" Files "a symbolic link's size is not that of its target" CONTENT COPY_FILE;
     FileStream "file-stream" Files "a compressed extent of a file cannot be decompressed" CONTENT RESTORE;
+    FileVerity "file-verity" Files "the fs-verity data of a file is unusable" UNREAD RESTORE;
     FileOrphan "file-orphan" Files "an inode without names is not listed as an orphan" LEAK REBUILD;
     FileOrphanItem "file-orphan-item" Files "an orphan item names an inode that does not exist" NONE LATER;
 

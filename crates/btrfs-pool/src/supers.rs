@@ -44,8 +44,10 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::MIXED_BACKREF
     .union(Incompat::SIMPLE_QUOTA);
 
 /// Read-only-compatible features that the store keeps when it writes.
-const COMPAT_RO_WRITABLE: CompatRo =
-    CompatRo::FREE_SPACE_TREE.union(CompatRo::FREE_SPACE_TREE_VALID).union(CompatRo::BLOCK_GROUP_TREE);
+const COMPAT_RO_WRITABLE: CompatRo = CompatRo::FREE_SPACE_TREE
+    .union(CompatRo::FREE_SPACE_TREE_VALID)
+    .union(CompatRo::VERITY)
+    .union(CompatRo::BLOCK_GROUP_TREE);
 
 /// States of the file system in which it may be read.
 const STATE_READABLE: SuperFlags = SuperFlags::WRITTEN

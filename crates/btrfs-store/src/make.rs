@@ -55,6 +55,9 @@ pub struct MakeOptions {
     pub compat_ro: CompatRo,
     /// Bytes to use of each device; all when absent.
     pub size: Option<u64>,
+    /// Bytes of the longest chunk until the volume is closed, a multiple of 1 MiB: small ones leave little room at the
+    /// end of what is then written.
+    pub chunk_bytes_max: Option<u64>,
 }
 
 /// The defaults of `mkfs.btrfs` 6.19.
@@ -76,6 +79,7 @@ impl Default for MakeOptions {
                 | Incompat::NO_HOLES,
             compat_ro: CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID | CompatRo::BLOCK_GROUP_TREE,
             size: None,
+            chunk_bytes_max: None,
         }
     }
 }
@@ -100,7 +104,10 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
         space.add_device(DeviceSpace::new(DevId(item.devid.get()), item.uuid, item.total_bytes.get()));
     }
     // A superblock without a system chunk is invalid.
-    let system = plan(&space, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
+    if let Some(bytes) = make.chunk_bytes_max {
+        space.limit_chunks(bytes.max(CHUNK_ROUND));
+    }
+    let system = plan(&space, make, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
     let array = system.array_entry();
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
     fields.sys_chunk_array_size = u32_len(array.len()).into();
@@ -241,8 +248,9 @@ fn first_chunk_max(flags: BlockGroupFlags, total: u64) -> u64 {
     }
 }
 
-fn plan(space: &Space, flags: BlockGroupFlags, total: u64) -> Result<ChunkPlan> {
-    space.plan_chunk_up_to(flags, first_chunk_max(flags, total))?.ok_or(Error::NoSpace {
+fn plan(space: &Space, make: &MakeOptions, flags: BlockGroupFlags, total: u64) -> Result<ChunkPlan> {
+    let longest = make.chunk_bytes_max.unwrap_or(u64::MAX).max(CHUNK_ROUND);
+    space.plan_chunk_up_to(flags, first_chunk_max(flags, total).min(longest))?.ok_or(Error::NoSpace {
         kind: SpaceKind::System,
         needed: DEVICE_BYTES_MIN,
         available: total,
@@ -260,7 +268,7 @@ fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<
     engine.adopt_chunk(&system)?;
     let mut plans = vec![system];
     for flags in others {
-        let next = plan(&engine.space, *flags, total)?;
+        let next = plan(&engine.space, make, *flags, total)?;
         engine.adopt_chunk(&next)?;
         plans.push(next);
     }

@@ -38,6 +38,7 @@ pub use btrfs_store::{
     QuotaReport, SpaceReport,
 };
 pub use codec::CompressionType;
+pub use codec::verity::{Algorithm as VerityAlgorithm, TreeOptions};
 pub use error::{CallerError, Error, MemberError, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
@@ -46,4 +47,4 @@ pub use scrub::{DeviceErrors, LostRange, ScrubFault, ScrubOptions, ScrubProgress
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
 pub use subvol::{Received, SubvolumeInfo};
 pub use vfs_impl::{FsOptions, node_flags};
-pub use volume::{ChunkInfo, DeviceInfo, RebuildReport, Volume, VolumeInfo, VolumeOptions};
+pub use volume::{ChunkInfo, DeviceInfo, RebuildReport, VerityDigest, Volume, VolumeInfo, VolumeOptions};

@@ -81,6 +81,26 @@ pub(crate) struct Build {
     json: bool,
 }
 
+/// Kinds of container images, before a path.
+const CONTAINERS: [&str; 3] = ["oci:", "oci-archive:", "docker-archive:"];
+/// Options of `mkfs` that mean nothing without contents.
+const OF_CONTENTS: [&str; 14] = [
+    "compress",
+    "dedupe",
+    "fakeroot-state",
+    "inode-flags",
+    "layers",
+    "manifest",
+    "map-groups",
+    "map-users",
+    "max-size",
+    "platform",
+    "reflink",
+    "shrink",
+    "verity-hash-alg",
+    "verity-salt",
+];
+
 /// Parses words as `mkfs` does.
 #[derive(Debug, Parser)]
 struct Line {
@@ -102,6 +122,10 @@ impl Build {
         let delivery = if self.check { None } else { Some(self.delivery(&spec)?) };
         let mut made = Made::new();
         let mut layout = plan(&spec, |partition| self.least(&spec, partition, &mut made))?;
+        for placed in &layout.partitions {
+            let about = || format!("partition {} (`{}`)", placed.number, placed.name);
+            self.check_room(&spec, placed).with_context(about)?;
+        }
         if let Some(delivery) = &delivery {
             let disk = delivery.draft()?;
             self.write(&spec, &layout, &disk, &made)?;
@@ -138,11 +162,8 @@ impl Build {
             let about = || format!("partition {} (`{}`)", partition.number, partition.name);
             match &partition.contents {
                 Contents::FileSystem(system) => {
-                    if !system.verity.is_empty() {
-                        return Err(Failure::new(Status::Unsupported, "verity: not supported so far"))
-                            .with_context(about);
-                    }
                     self.line(spec, system, None, &OsString::from("none")).with_context(about)?;
+                    system.sources.iter().try_for_each(|source| check_source(spec, source)).with_context(about)?;
                 }
                 Contents::File(path) if !path.is_file() => {
                     let text = format!("content: expected a file, found none at {}", path.display());
@@ -152,6 +173,32 @@ impl Build {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a partition that is too small for an empty file system, or for the contents. Whether these fit beside
+    /// what the file system keeps of them is known when it is made; with compression, too, what they take.
+    fn check_room(&self, spec: &Spec, placed: &Placed) -> Result<()> {
+        let Contents::FileSystem(system) = &placed.contents else { return Ok(()) };
+        if has_own_size(spec, placed) {
+            return Ok(());
+        }
+        let mut empty =
+            FileSystem { sources: Vec::new(), subvolumes: Vec::new(), verity: Vec::new(), ..system.clone() };
+        empty.options.retain(|name, _| !OF_CONTENTS.contains(&name.as_str()));
+        let draft = Unnamed::beside(&std::env::temp_dir().join("draft"))?;
+        self.make(spec, &empty, Some(placed.size_bytes), &draft.path().into_os_string())?;
+        if !self.check {
+            return Ok(());
+        }
+        let totals = self.line(spec, system, None, &OsString::from("none"))?.mkfs.measure()?;
+        match totals.map_or(0, |totals| totals.block_bytes) {
+            found if found > placed.size_bytes && !system.options.contains_key("compress") => {
+                let text =
+                    format!("size: expected {found} bytes or more for the contents, found {}", placed.size_bytes);
+                Err(Failure::new(Status::NoSpace, text).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The fewest bytes that a partition needs. A file system is made for that.
@@ -189,21 +236,14 @@ impl Build {
                 copy_into(from, disk.file(), at, placed.size_bytes)
             }
             Contents::Swap { label, id } => Ok(swap::write(&mut disk.file(), at, placed.size_bytes, *id, label)?),
-            Contents::FileSystem(system) => {
-                let is_own_size = spec
-                    .partitions
-                    .iter()
-                    .find(|partition| partition.number == placed.number)
-                    .is_some_and(|partition| partition.size == Size::Auto || system.shrink);
-                match made.get(&placed.number).filter(|_| is_own_size) {
-                    Some(draft) => copy_into(draft.file().try_clone()?, disk.file(), at, placed.size_bytes),
-                    None => {
-                        let mut target = disk.path().into_os_string();
-                        target.push(format!("?offset={at}&size={}", placed.size_bytes));
-                        self.make(spec, system, Some(placed.size_bytes), &target)
-                    }
+            Contents::FileSystem(system) => match made.get(&placed.number).filter(|_| has_own_size(spec, placed)) {
+                Some(draft) => copy_into(draft.file().try_clone()?, disk.file(), at, placed.size_bytes),
+                None => {
+                    let mut target = disk.path().into_os_string();
+                    target.push(format!("?offset={at}&size={}", placed.size_bytes));
+                    self.make(spec, system, Some(placed.size_bytes), &target)
                 }
-            }
+            },
         }
     }
 
@@ -240,6 +280,7 @@ impl Build {
             };
             words.push(format!("--subvol={kind}:{}", subvolume.path).into());
         }
+        words.extend(system.verity.iter().map(|glob| format!("--verity={glob}").into()));
         for source in &system.sources {
             words.push(format!("--rootdir={}", source_of(spec, source)).into());
         }
@@ -258,10 +299,29 @@ impl Build {
     }
 }
 
+/// True for a file system that is made as small as its contents before it gets its place.
+fn has_own_size(spec: &Spec, placed: &Placed) -> bool {
+    let shrinks = matches!(&placed.contents, Contents::FileSystem(system) if system.shrink);
+    let partition = spec.partitions.iter().find(|partition| partition.number == placed.number);
+    partition.is_some_and(|partition| partition.size == Size::Auto || shrinks)
+}
+
+/// Refuses a source that is not there.
+fn check_source(spec: &Spec, source: &str) -> Result<()> {
+    let named = source_of(spec, source);
+    let path = CONTAINERS.iter().find_map(|kind| named.strip_prefix(kind)).unwrap_or(&named);
+    let is_there = |path: &str| std::path::Path::new(path).exists();
+    // `DIR:TAG` of a container image, or `IMAGE:/PATH`.
+    let is_found = source == "-" || is_there(path) || path.rsplit_once(':').is_some_and(|(file, _)| is_there(file));
+    match is_found || path.split_once(":/").is_some_and(|(file, _)| is_there(file)) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("sources: expected a file or directory, found none at {path}")).into()),
+    }
+}
+
 /// A source as the description means it: paths begin beside the description.
 fn source_of(spec: &Spec, source: &str) -> String {
-    let containers = ["oci:", "oci-archive:", "docker-archive:"];
-    let (kind, path) = match containers.iter().find_map(|kind| Some((*kind, source.strip_prefix(kind)?))) {
+    let (kind, path) = match CONTAINERS.iter().find_map(|kind| Some((*kind, source.strip_prefix(kind)?))) {
         Some(found) => found,
         None if source == "-" => return source.to_owned(),
         None => ("", source),

@@ -2,7 +2,7 @@
 //! is to be the same each time. `mkfs` of btrfs and of f2fs make their file systems with it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Error, Result};
 use spinney::transfer::{Observer, Options, Rules, Totals, VolumeSink, VolumeSinkOptions, default_threads};
@@ -25,6 +25,10 @@ pub(crate) struct Job<'a> {
     pub(crate) target: Target,
     pub(crate) contents: Option<Contents>,
     pub(crate) reproducible: Option<Reproducible>,
+    /// Files with equal contents share their data.
+    pub(crate) shares_equal: bool,
+    /// Bytes that this saved.
+    saved: AtomicU64,
 }
 
 /// The properties of an image that is to be the same each time.
@@ -59,7 +63,17 @@ impl<'a> Job<'a> {
             }
         };
         let reproducible = reproducible(common, contents.as_ref())?;
-        Ok(Self { common, target, contents, reproducible })
+        Ok(Self { common, target, contents, reproducible, shares_equal: false, saved: AtomicU64::new(0) })
+    }
+
+    /// Counts bytes that are shared with the source.
+    pub(crate) fn add_saved(&self, bytes: u64) {
+        self.saved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of files that share their data with others.
+    pub(crate) fn saved_bytes(&self) -> u64 {
+        self.saved.load(Ordering::Relaxed)
     }
 
     /// UUID of the file system; `None` for a random one.
@@ -73,12 +87,13 @@ impl<'a> Job<'a> {
     }
 
     /// How contents are copied. Where the image is to be the same each time, one thread makes all names, since their
-    /// order decides where they lie; the workers of the volume may be many.
+    /// order decides where they lie; the workers of the volume may be many. The same goes for equal files: of two that
+    /// are copied at the same time neither would find the other.
     pub(crate) fn transfer_options(&self) -> Options {
         let latest = self.reproducible.map(|reproducible| reproducible.now);
-        let thread_count = match latest {
-            Some(_) => 1,
-            None => self.common.threads.unwrap_or_else(default_threads),
+        let thread_count = match latest.is_some() || self.shares_equal {
+            true => 1,
+            false => self.common.threads.unwrap_or_else(default_threads),
         };
         let (owner, skip) = (self.common.contents.owner_of_copies(), self.target.id());
         Options { thread_count, rules: Rules { owner, skip, latest, ..Rules::default() } }
@@ -94,9 +109,11 @@ impl<'a> Job<'a> {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.common.quiet);
-        let volume_options = VolumeSinkOptions { keeps_ctime: true, ..VolumeSinkOptions::default() };
+        let volume_options =
+            VolumeSinkOptions { keeps_ctime: true, shares_equal: self.shares_equal, ..VolumeSinkOptions::default() };
         let sink = VolumeSink::new(volume, "/", volume_options);
-        Ok(source.copy(&sink, &options, &Copied(&progress))?)
+        self.saved.store(0, Ordering::Relaxed);
+        Ok(source.copy(&sink, &options, &Copied { progress: &progress, saved: &self.saved })?)
     }
 
     /// Makes an image and fills it with the contents. Its size is the given one, or `size_of` the contents, which grows
@@ -169,15 +186,23 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>> {
     Ok(Some(seconds.ok_or_else(wrong)?))
 }
 
-/// Passes the progress of a copy on to the progress bar.
-struct Copied<'a>(&'a Progress);
+/// Passes the progress of a copy on to the progress bar, and counts the bytes that are shared.
+struct Copied<'a> {
+    progress: &'a Progress,
+    saved: &'a AtomicU64,
+}
 
 impl Observer for Copied<'_> {
     fn tried(&self) {
-        self.0.add_name();
+        self.progress.add_name();
     }
 
     fn copied(&self, bytes: u64) {
-        self.0.add_bytes(bytes);
+        self.progress.add_bytes(bytes);
+    }
+
+    fn shared(&self, bytes: u64) {
+        self.progress.add_bytes(bytes);
+        self.saved.fetch_add(bytes, Ordering::Relaxed);
     }
 }

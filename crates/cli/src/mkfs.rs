@@ -3,7 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use spinney::disk::containers::Options;
-use spinney::{Format, MakeOptions};
+use spinney::transfer::{Options as TransferOptions, Totals};
+use spinney::{Contents, Format, MakeOptions};
 
 use crate::commands::failure::Failure;
 use crate::commands::format;
@@ -79,6 +80,19 @@ impl Mkfs {
         let _ = self.common.place.set(draft.path());
         make(out)?;
         delivery.deliver(&draft, &Options::default())
+    }
+
+    /// Counts the contents; `None` where there are none, or only reading them once is possible.
+    ///
+    /// # Errors
+    /// Those of the sources.
+    pub(crate) fn measure(&self) -> Result<Option<Totals>> {
+        let sources = &self.common.contents.sources;
+        if sources.is_empty() || sources.iter().any(|source| source == "-") {
+            return Ok(None);
+        }
+        let contents = Contents::read(sources, &self.common.contents.options()?, &())?;
+        Ok(Some(contents.measure(&TransferOptions::default())?))
     }
 
     /// Makes a file system of a format without options of its own.

@@ -6,8 +6,10 @@ mod crash_explore;
 mod damage;
 mod deletion_resume;
 mod diff_walk;
+mod disk_boot;
 mod f2fs_cleaning;
 mod formats;
+mod fuzz_archives;
 mod fuzz_images;
 mod fuzz_streams;
 mod guest;
@@ -27,6 +29,7 @@ mod send_receive;
 mod several_devices;
 mod subvolumes;
 mod system;
+mod verity;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -127,12 +130,18 @@ enum Trial {
     FuzzStreams(fuzz_streams::Options),
     /// Check, scrub, rescue and repair many small hostile images in memory.
     FuzzImages(fuzz_images::Options),
+    /// Read many mutated archives, container images, manifests and descriptions of disks
+    FuzzArchives(fuzz_archives::Options),
     /// Run every read-only command on damaged images.
     Damaged(damage::Options),
     /// Compare the files saved by `spinney rescue` and btrfs-progs from damaged images. Needs root
     RescueTable(rescue_table::Options),
     /// Do what the tests of btrfs-progs ask of mkfs, called as mkfs.btrfs. Needs root
     MkfsCases(mkfs_cases::Options),
+    /// Build a disk with an ESP and a btrfs, and start the system on it. Needs qemu
+    DiskBoot(disk_boot::Options),
+    /// Have a kernel read files that we protect by fs-verity, and read those that it protects. Needs qemu
+    Verity(verity::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
@@ -170,11 +179,14 @@ fn main() -> Result<ExitCode> {
         Trial::Attack(options) => mount::attack::run(&options),
         Trial::Torture(options) => mount::torture::run(&options),
         Trial::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Trial::FuzzArchives(options) => fuzz_archives::run(&options),
         Trial::FuzzImages(options) => fuzz_images::run(&options),
         Trial::MutateImages(options) => mutate_images::run(&root(), &options),
         Trial::RescueTable(options) => rescue_table::run(&root(), &options),
         Trial::Damaged(options) => damage::run(&root(), &options),
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Trial::DiskBoot(options) => disk_boot::run(&root(), &options),
+        Trial::Verity(options) => verity::run(&root(), &options),
         Trial::MkfsCases(options) => mkfs_cases::run(&root(), &options),
         Trial::Subvolumes(options) => subvolumes::run(&options),
     }

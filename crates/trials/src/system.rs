@@ -145,11 +145,18 @@ impl Drop for Mount {
 
 /// A loop device for an image; the caller detaches it.
 pub(crate) fn attach(image: &Path, read_only: bool) -> Result<String> {
+    attach_with(image, if read_only { &["--read-only"] } else { &[] })
+}
+
+/// As [`attach`], with a device for each partition.
+pub(crate) fn attach_partitions(image: &Path) -> Result<String> {
+    attach_with(image, &["--partscan"])
+}
+
+fn attach_with(image: &Path, options: &[&str]) -> Result<String> {
     let path = image.to_string_lossy();
     let mut arguments = vec!["--find", "--show"];
-    if read_only {
-        arguments.push("--read-only");
-    }
+    arguments.extend(options);
     arguments.push(&path);
     let mut attempt = 1;
     loop {

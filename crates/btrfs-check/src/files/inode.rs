@@ -5,6 +5,7 @@ use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeItem, LinkSizes};
 use btrfs_disk::key::item_type;
 
 use super::hash_name;
+use super::verity::Verity;
 use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
@@ -41,6 +42,7 @@ pub(super) struct Inode {
     first_gap: Option<u64>,
     /// The sizes that an inline extent allows for a symbolic link.
     link: Option<LinkSizes>,
+    pub(super) verity: Verity,
 }
 
 impl Inode {
@@ -59,6 +61,7 @@ impl Inode {
             end: 0,
             first_gap: None,
             link: None,
+            verity: Verity::default(),
         }
     }
 
@@ -132,6 +135,9 @@ impl Inode {
             return;
         };
         let Some(kind) = self.kind() else { return };
+        if !scan.cx.lost.has_files() && !self.is_going() {
+            self.verity.judge(findings, item, &place);
+        }
         if kind == FileKind::Directory {
             self.judge_dir(scan, item, &place)
         } else {

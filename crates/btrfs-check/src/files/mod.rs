@@ -14,6 +14,7 @@
 mod inode;
 mod links;
 mod scan;
+mod verity;
 
 use std::collections::HashMap;
 use std::io;

@@ -152,7 +152,10 @@ impl<'a> Scan<'a> {
             item_type::INODE_REF | item_type::INODE_EXTREF => self.names(key, data),
             item_type::DIR_ITEM | item_type::DIR_INDEX => self.entries(key, data),
             item_type::EXTENT_DATA => self.extent(key, data),
-            item_type::XATTR_ITEM | item_type::VERITY_DESC_ITEM | item_type::VERITY_MERKLE_ITEM => {}
+            item_type::XATTR_ITEM => {}
+            item_type::VERITY_DESC_ITEM | item_type::VERITY_MERKLE_ITEM => {
+                self.each(|inode| inode.verity.item(key, data));
+            }
             unknown => {
                 let place = Place::inode(self.tree, key.objectid).key(*key);
                 self.cx.findings.add(Code::FileItem, place, "an item of a subvolume", format!("type {unknown}"));

@@ -3,7 +3,8 @@
 use btrfs_check::Code;
 use btrfs_disk::items::{FileKind, InodeItem, InodeRefEntry, OnDisk as _};
 use btrfs_disk::key::item_type::{
-    DIR_INDEX, DIR_ITEM, EXTENT_DATA, INODE_ITEM, INODE_REF, ORPHAN_ITEM, TEMPORARY_ITEM,
+    DIR_INDEX, DIR_ITEM, EXTENT_DATA, INODE_ITEM, INODE_REF, ORPHAN_ITEM, TEMPORARY_ITEM, VERITY_DESC_ITEM,
+    VERITY_MERKLE_ITEM,
 };
 use btrfs_disk::key::objectid;
 use btrfs_disk::{Key, TreeId};
@@ -181,6 +182,16 @@ pub(crate) const PLANTS: &[Plant] = &[
     }),
     plant(Code::FileSymlink, "shorter", |image| inode(image, is_link, |item| add_u64(item, 16, u64::MAX))),
     plant(Code::FileSymlink, "longer", |image| inode(image, is_link, |item| add_u64(item, 16, 1))),
+    plant(Code::FileVerity, "without a descriptor", |image| {
+        image.remove((TreeId::FS, VERITY_DESC_ITEM), |key, _| key.offset == 0)
+    }),
+    plant(Code::FileVerity, "for another size", |image| {
+        image.change((TreeId::FS, VERITY_DESC_ITEM), |key, _| key.offset == 1, |item| add_u64(item, 8, 1))
+    }),
+    plant(Code::FileVerity, "without a part of the tree", |image| {
+        image.remove((TreeId::FS, VERITY_MERKLE_ITEM), |key, _| key.offset > 0)
+    }),
+    plant(Code::FileVerity, "for a directory", |image| inode(image, is_dir, |item| item[FLAGS_AT + 4] |= 1)),
     plant(Code::FileOrphan, "without a name", |image| {
         let (key, _) = image.taken(TreeId::FS, INODE_REF, below_root)?;
         let item = Key::new(key.objectid, INODE_ITEM, 0);

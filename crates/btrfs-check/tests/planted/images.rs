@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use blockdev::backends::MemoryDevice;
-use btrfs::{Env, MakeOptions, Volume};
+use btrfs::{Env, MakeOptions, TreeOptions, Volume};
 use testkit::hostile::{Base, bases};
 use vfs::SnapshotMode;
 
@@ -12,12 +12,14 @@ pub(crate) struct Image {
     pub(crate) base: Base,
 }
 
-/// Undamaged images of several variants of the format, each with a log and without, and one with quotas; made once.
+/// Undamaged images of several variants of the format, each with a log and without, one with quotas, and one with
+/// fs-verity; made once.
 pub(crate) fn all() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {
         let mut images: Vec<Image> = bases().unwrap().into_iter().map(|base| Image { base }).collect();
         images.push(Image { base: quotas() });
+        images.push(Image { base: protected() });
         images
     })
 }
@@ -36,4 +38,21 @@ fn quotas() -> Base {
     volume.write("/snap/other", vec![8; 50_000]).unwrap();
     volume.sync().unwrap();
     Base::new("quotas", Arc::new(device.duplicate().into_read_only())).unwrap()
+}
+
+fn protected() -> Base {
+    let device = Arc::new(MemoryDevice::new(96 << 20));
+    let volume = Volume::options()
+        .workers(1)
+        .env(Env::seeded(6, (1_700_000_000, 0)))
+        .make_device(device.clone(), &MakeOptions::default())
+        .unwrap();
+    volume.create_dir("/plain").unwrap();
+    for (name, len) in [("/empty", 0), ("/small", 500), ("/large", 700_000)] {
+        volume.write(name, vec![7; len]).unwrap();
+        volume.enable_verity(name, &TreeOptions::default()).unwrap();
+    }
+    volume.snapshot("/", "/snap", SnapshotMode::ReadWrite).unwrap();
+    volume.sync().unwrap();
+    Base::new("fs-verity", Arc::new(device.duplicate().into_read_only())).unwrap()
 }

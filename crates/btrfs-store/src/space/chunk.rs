@@ -303,7 +303,8 @@ impl Space {
     /// # Errors
     /// `Unsupported` for profiles that are refused by name.
     pub fn plan_chunk(&self, flags: BlockGroupFlags) -> Result<Option<ChunkPlan>> {
-        self.plan_chunk_up_to(flags, self.chunk_bytes_max.load(Relaxed))
+        let longest = self.chunk_bytes_max.load(Relaxed).min(self.chunk_bytes_limit.load(Relaxed));
+        self.plan_chunk_up_to(flags, longest)
     }
 
     /// Like [`Self::plan_chunk`], with a chunk of a new file system: no longer than `len_max`

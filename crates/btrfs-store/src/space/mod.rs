@@ -179,6 +179,8 @@ pub struct Space {
     targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
     /// Most bytes of a new chunk, beside the limits of its kind.
     chunk_bytes_max: AtomicU64,
+    /// As `chunk_bytes_max`, for as long as the volume is open.
+    chunk_bytes_limit: AtomicU64,
     /// Bytes in chunks for data when there was last no room to add a chunk in advance (see `provision`).
     denied_ahead: AtomicU64,
     /// The free space of a group could not be loaded in advance (see `provision`).
@@ -197,6 +199,7 @@ impl Space {
             growing: Mutex::new(Rank::ChunkAlloc, ()),
             targets: Mutex::new(Rank::Counters, [None; ACCOUNT_COUNT]),
             chunk_bytes_max: AtomicU64::new(u64::MAX),
+            chunk_bytes_limit: AtomicU64::new(u64::MAX),
             denied_ahead: AtomicU64::new(0),
             is_load_denied: AtomicBool::new(false),
         }

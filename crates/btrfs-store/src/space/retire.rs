@@ -103,6 +103,11 @@ impl Space {
         }
     }
 
+    /// Limits all new chunks until the volume is closed.
+    pub(crate) fn limit_chunks(&self, bytes: u64) {
+        self.chunk_bytes_limit.store(bytes, Relaxed);
+    }
+
     /// Limits new chunks to this many bytes, beside the limits of their kind.
     pub(crate) fn set_chunk_bytes_max(&self, bytes: u64) {
         self.chunk_bytes_max.store(bytes, Relaxed);

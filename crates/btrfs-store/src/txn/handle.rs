@@ -292,6 +292,13 @@ impl Txn {
         let flags = superblock.fields().incompat_flags.get() | bits;
         superblock.fields_mut().incompat_flags = flags.into();
     }
+
+    /// As [`Self::add_incompat`], for features that a reader may ignore.
+    pub fn add_compat_ro(&self, bits: u64) {
+        let mut superblock = self.engine.superblock.lock();
+        let flags = superblock.fields().compat_ro_flags.get() | bits;
+        superblock.fields_mut().compat_ro_flags = flags.into();
+    }
 }
 
 impl Drop for Txn {

@@ -38,6 +38,7 @@ mod root_refs;
 #[cfg(test)]
 mod tests;
 mod unlink;
+mod verity;
 mod xattr;
 
 use std::sync::Arc;

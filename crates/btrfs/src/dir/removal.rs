@@ -20,7 +20,7 @@ use btrfs_store::{RefChange, Reservation, Txn};
 use super::Namespace;
 use crate::error::{Error, Result};
 use crate::extents::{DROPS_PER_ITEM, FILE_BYTES_MAX, Target, drop_items, drops_for};
-use crate::inode::{Inode, Timestamp, orphan_key};
+use crate::inode::{Inode, InodeFlags, Timestamp, orphan_key};
 use crate::locks::MutexGuard;
 
 /// Items that the removal of a small inode without extents may change.
@@ -198,6 +198,7 @@ impl Namespace {
         if !goes_at_once(inode, &reservation) {
             drop(reservation);
             while !self.drop_extents_step(inode)? {}
+            self.drop_verity_items(inode)?;
             reservation = self.reserve_urgent(SMALL_ITEMS)?;
         }
         self.apply(reservation, |txn| {
@@ -245,8 +246,14 @@ impl Namespace {
         for ino in orphans {
             match self.core.inode(root.id, ino) {
                 Ok(inode) if inode.state().nlink == 0 => self.reap_if_last(&inode)?,
-                // A truncation was interrupted, or the inode is gone: only the item is left.
-                Ok(_) => self.remove_stale_orphan(root, ino)?,
+                // A truncation was interrupted, or fs-verity's items were being written.
+                Ok(inode) => {
+                    if !inode.state().flags.contains(InodeFlags::RO_VERITY) {
+                        self.drop_verity_items(&inode)?;
+                    }
+                    self.remove_stale_orphan(root, ino)?;
+                }
+                // The inode is gone: only the item is left.
                 Err(error) if error.is_not_found() => self.remove_stale_orphan(root, ino)?,
                 Err(error) => return Err(error),
             }
@@ -266,7 +273,8 @@ impl Namespace {
 /// True for an inode all of whose items can be removed in one handle.
 fn goes_at_once(inode: &Inode, reservation: &Reservation) -> bool {
     let promised = reservation.items_left();
-    inode.state().nbytes <= SMALL_BYTES_MAX && promised >= Namespace::removal_items(inode).into()
+    let is_small = inode.state().nbytes <= SMALL_BYTES_MAX && !Namespace::has_large_tree(inode);
+    is_small && promised >= Namespace::removal_items(inode).into()
 }
 
 /// The reference dropped with a file extent item; `None` for inline data and holes.

@@ -7,7 +7,8 @@
 //! transactions of bounded size.
 //!
 //! Invariants
-//! * data that has checksums is never returned without having matched them;
+//! * data that has checksums is never returned without having matched them, nor contents that fs-verity protects
+//!   without having matched their tree;
 //! * a size in an item is checked before memory is allocated for it;
 //! * bytes beyond the end of a file read as zeros once the file grows over them: the operation that makes a
 //!   file shorter or longer takes care of its last sector;
@@ -32,6 +33,7 @@ mod shared_extents;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod verity;
 mod write;
 
 pub(crate) use allocate::AllocateMode;
@@ -47,6 +49,7 @@ pub(crate) use reflink::{CloneRange, reflink, share_same};
 pub use shared_extents::SharedExtent;
 pub(crate) use shared_extents::shared_extents;
 pub(crate) use truncate::set_size;
+pub(crate) use verity::descriptor as verity_descriptor;
 #[cfg(test)]
 pub(crate) use write::write_at;
 pub(crate) use write::{write_back, write_some};

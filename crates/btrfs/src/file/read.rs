@@ -7,6 +7,7 @@ use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::{PageCache, Piece};
 
 use super::disk::{self, Csums};
+use super::verity;
 use crate::error::Result;
 use crate::extents::{ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, SCAN_ITEMS_MAX, Stretch};
 use crate::inode::{Core, DataLayers, Inode, Pending, slice_mut};
@@ -47,8 +48,15 @@ type Sources = Vec<(Range<u64>, Source)>;
 /// Reads from `offset`; returns how many bytes there were, fewer than `buf` has only at the end.
 ///
 /// # Errors
-/// Damage (a checksum that no copy matches, items that lie), I/O.
+/// Damage (a checksum that no copy matches, items that lie, contents that fs-verity does not protect), I/O.
 pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    match verity::is_protected(inode) {
+        true => verity::read(inode, offset, buf, &mut |offset, buf| read_plain(core, inode, offset, buf)),
+        false => read_plain(core, inode, offset, buf),
+    }
+}
+
+fn read_plain(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let layers = inode.data.inner.read();
     let left = inode.state().size.saturating_sub(offset);
     let len = buf.len().min(to_usize(left));

@@ -203,7 +203,7 @@ impl Inode {
         self.check_not_read_only()?;
         let state = self.state.read();
         let (flags, size) = (state.flags, state.size);
-        let forbids = if flags.contains(InodeFlags::IMMUTABLE) {
+        let forbids = if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::RO_VERITY) {
             true
         } else if flags.contains(InodeFlags::APPEND) {
             match change {

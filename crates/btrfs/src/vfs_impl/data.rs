@@ -301,7 +301,8 @@ fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
     inode.check_not_read_only()?;
     let forbids = inode.state().flags;
     let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
-    if forbids.contains(InodeFlags::IMMUTABLE) || (forbids.contains(InodeFlags::APPEND) && !only_appends) {
+    let never = InodeFlags::IMMUTABLE | InodeFlags::RO_VERITY;
+    if forbids.intersects(never) || (forbids.contains(InodeFlags::APPEND) && !only_appends) {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())

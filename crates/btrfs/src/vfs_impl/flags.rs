@@ -19,6 +19,8 @@ const SAME: [(NodeFlags, InodeFlags); 7] = [
     (NodeFlags::DIRSYNC, InodeFlags::DIRSYNC),
     (NodeFlags::NOCOW, InodeFlags::NODATACOW),
 ];
+/// Protected by fs-verity (`FS_VERITY_FL`): shown, and kept as it is.
+const VERITY: NodeFlags = NodeFlags::from_bits_retain(0x10_0000);
 /// The algorithm for `chattr +c`.
 const COMPRESSION_DEFAULT: &[u8] = b"zlib";
 /// Items that change: the inode, and its compression property.
@@ -33,6 +35,7 @@ pub fn node_flags(flags: InodeFlags) -> NodeFlags {
     } else if flags.contains(InodeFlags::COMPRESS) {
         shown |= NodeFlags::COMPRESS;
     }
+    shown.set(VERITY, flags.contains(InodeFlags::RO_VERITY));
     shown
 }
 
@@ -117,7 +120,7 @@ fn check_wanted(caller: &Caller, inode: &Inode, wanted: NodeFlags) -> Result<()>
     }
     let compression = NodeFlags::COMPRESS | NodeFlags::NOCOMPRESS;
     let mut known: NodeFlags = SAME.iter().map(|(node, _)| *node).collect();
-    known |= compression;
+    known |= compression | (had & VERITY);
     if !known.contains(wanted) {
         return Err(CallerError::NotSupported.into());
     }

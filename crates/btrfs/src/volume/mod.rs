@@ -27,6 +27,7 @@ mod subvolumes;
 #[cfg(test)]
 mod tests;
 mod types;
+mod verity;
 
 use std::ops::Deref;
 use std::path::Path;
@@ -44,6 +45,7 @@ use vfs::Result;
 pub use devices::RebuildReport;
 pub use options::VolumeOptions;
 pub use types::{ChunkInfo, DeviceInfo, VolumeInfo};
+pub use verity::VerityDigest;
 
 /// An open btrfs image or device. Clones share it, and all methods may be called from many threads at once.
 ///

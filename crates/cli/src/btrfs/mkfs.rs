@@ -1,6 +1,7 @@
 //! `spinney mkfs -t btrfs` makes a btrfs file system, empty or with the contents of a directory. Called by
 //! `crate::mkfs`, as an implementation of `make::Make`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,10 +28,12 @@ use super::label;
 use super::late_super::LateSuper;
 use super::path_options::{Flagged, PathOptions, Subvolume, parse_flagged, parse_subvolume};
 use super::progs_report;
+use super::reflink::Sharing;
 use super::sizing::{self, Shape};
-use crate::commands::failure::{Failure, Status};
-use crate::commands::human::parse_bytes;
-use crate::commands::output::Output;
+use super::verity::Verity;
+use crate::commands::failure::{Failure, Status, status_of};
+use crate::commands::human::{self, parse_bytes};
+use crate::commands::output::{Output, warn};
 use crate::contents::with_source;
 use crate::job::Job;
 use crate::make::Make;
@@ -73,6 +76,15 @@ pub(crate) struct Own {
     /// without checksums (nodatasum). May be given several times
     #[arg(long, value_name = "FLAG,..:PATH", value_parser = flags_parser(), requires = "rootdir")]
     inode_flags: Vec<Flagged>,
+    /// Store the data of files with equal contents once
+    #[arg(long, requires = "rootdir")]
+    dedupe: bool,
+    /// Share the data of the image with the files of the source directory, if their host file system can: both take the
+    /// room of one then
+    #[arg(long, requires = "rootdir", conflicts_with_all = ["compress", "further"])]
+    reflink: bool,
+    #[command(flatten)]
+    verity: Verity,
     /// Layers of a container image: `flat` applies them all; `subvol` makes each a read-only snapshot of the one below
     /// it, /layers/1 and so on, and of the last one the writable snapshot /root, which is mounted by default
     #[arg(
@@ -80,7 +92,7 @@ pub(crate) struct Own {
         value_name = "HOW",
         default_value = "flat",
         hide_default_value = true,
-        conflicts_with_all = ["subvol", "inode_flags", "manifest", "map_users", "map_groups"]
+        conflicts_with_all = ["subvol", "inode_flags", "verity", "dedupe", "reflink", "manifest", "map_users", "map_groups"]
     )]
     layers: Layers,
     /// UUID of the device, instead of a random one
@@ -127,6 +139,9 @@ impl Make for Own {
             (self.shrink, "--shrink"),
             (!self.subvol.is_empty(), "--subvol"),
             (!self.inode_flags.is_empty(), "--inode-flags"),
+            (self.dedupe, "--dedupe"),
+            (self.reflink, "--reflink"),
+            (self.verity.is_given(), "--verity"),
             (self.layers == Layers::Subvol, "--layers"),
             (self.device_uuid.is_some(), "--device-uuid"),
             (self.sectorsize.is_some(), "--sectorsize"),
@@ -139,7 +154,8 @@ impl Make for Own {
             return features::print_list(out);
         }
         let further = self.further.iter().map(|path| common.further_target(path)).collect::<Result<Vec<Target>>>()?;
-        let making = Making { job: Job::new(common)?, further, own: self };
+        let mut making = Making { job: Job::new(common)?, further, own: self };
+        making.job.shares_equal = self.dedupe;
         making.check_devices()?;
         making.run(out)
     }
@@ -166,6 +182,10 @@ impl Making<'_> {
             match common.called_as {
                 Some(_) => progs_report::print(out, &info),
                 None => info::print(out, &info).and_then(|()| common.print_owner(out)),
+            }?;
+            match self.own.dedupe || self.own.reflink {
+                true => Ok(writeln!(out, "Shared:      {}", human::bytes(self.job.saved_bytes()))?),
+                false => Ok(()),
             }
         }
     }
@@ -229,9 +249,36 @@ impl Making<'_> {
         let size_of = |totals: &Totals| sizing::image_bytes(totals, shape(make));
         let options = PathOptions::new(&self.own.subvol, &self.own.inode_flags)?;
         with_source!(contents, source => options.check(source))?;
-        self.job.make_filled(contents, size_of, is_image_full, |size, bytes_total| {
+        let sharing = if self.own.reflink { self.sharing()? } else { None };
+        let made = self.job.make_filled(contents, size_of, is_image_full, |size, bytes_total| {
             self.fill(make, size, (contents, &options), bytes_total)
-        })
+        })?;
+        if let Some(sharing) = sharing {
+            let bytes = sharing.share(&made.volume)?;
+            self.job.add_saved(bytes);
+        }
+        Ok(made)
+    }
+
+    /// The image file and the only source, which share data. Where they cannot, the data is copied, and that is said.
+    fn sharing(&self) -> Result<Option<Sharing<'_>>> {
+        let target = &self.job.target;
+        let [source] = self.job.common.contents.sources.as_slice() else {
+            return Err(Failure::usage("--reflink: expected one source").into());
+        };
+        let source = Path::new(source);
+        if !source.is_dir() || target.is_device {
+            return Err(
+                Failure::usage("--reflink: expected a directory as the source, and a file as the target").into()
+            );
+        }
+        match Sharing::new((target.file(), target.part.offset()), source) {
+            Err(error) if status_of(&error) == Status::Unsupported => {
+                warn(&format!("{error}; it is copied"));
+                Ok(None)
+            }
+            sharing => sharing,
+        }
     }
 
     fn volume_options(&self) -> VolumeOptions {
@@ -247,13 +294,16 @@ impl Making<'_> {
         (contents, options): (&Contents, &PathOptions),
         bytes_total: u64,
     ) -> Result<Made> {
-        let made = self.make_empty(make, size)?;
+        let chunk_bytes_max = self.own.shrink.then(|| sizing::chunk_bytes(size));
+        let made = self.make_empty(&MakeOptions { chunk_bytes_max, ..make.clone() }, size)?;
         if self.own.layers == Layers::Subvol {
             self.fill_layers(&made.volume)?;
         } else {
             with_source!(contents, source => options.begin(&made.volume, source))?;
             self.job.copy_in(made.volume.by_paths(), bytes_total)?;
-            with_source!(contents, source => options.finish(&made.volume, source))?;
+            with_source!(contents, source => options.write_flagged(&made.volume, source))?;
+            self.own.verity.apply(&made.volume)?;
+            options.finish(&made.volume)?;
         }
         made.volume.sync()?;
         if self.own.shrink {

@@ -152,16 +152,24 @@ impl PathOptions {
         Ok(())
     }
 
-    /// Gives files their flags, and subvolumes their mode; chooses the default.
+    /// Gives files their flags.
     ///
     /// # Errors
     /// Those of the volume and of reading the contents again.
-    pub(super) fn finish<S: Source>(&self, volume: &Volume, source: &S) -> Result<()> {
+    pub(super) fn write_flagged<S: Source>(&self, volume: &Volume, source: &S) -> Result<()> {
         for Flagged { path, flags } in &self.flagged {
             if source.open_dir(path).is_err() {
                 self::write_again(volume, source, path, *flags)?;
             }
         }
+        Ok(())
+    }
+
+    /// Gives subvolumes their mode, and chooses the default.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub(super) fn finish(&self, volume: &Volume) -> Result<()> {
         for Subvolume { path, is_read_only, is_default } in &self.subvolumes {
             let path = Path::new("/").join(path);
             if *is_default {

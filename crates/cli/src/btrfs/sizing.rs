@@ -9,6 +9,8 @@ use spinney::transfer::Totals;
 const IMAGE_BYTES_MIN: u64 = 128 << 20;
 /// Sizes are rounded up to this.
 const IMAGE_BYTES_STEP: u64 = 1 << 20;
+/// Chunks of an image that is cut to its contents, about.
+const CHUNKS: u64 = 400;
 /// A data sector.
 const SECTOR_BYTES: u64 = 4096;
 /// Extent item, its header and the reference inside it.
@@ -36,6 +38,11 @@ pub(super) fn image_bytes(totals: &Totals, shape: Shape) -> u64 {
     let needed = data.saturating_add(metadata);
     let size = needed.saturating_add(needed / 5).saturating_add(IMAGE_BYTES_MIN);
     size.div_ceil(IMAGE_BYTES_STEP).saturating_mul(IMAGE_BYTES_STEP)
+}
+
+/// Bytes of the longest chunk of an image that is cut to its contents: the last chunk of each kind stays partly empty.
+pub(super) fn chunk_bytes(image_bytes: u64) -> u64 {
+    (image_bytes / CHUNKS / IMAGE_BYTES_STEP).max(1).saturating_mul(IMAGE_BYTES_STEP)
 }
 
 fn item_bytes(totals: &Totals, shape: Shape) -> u64 {

@@ -67,6 +67,9 @@ pub(crate) struct Put {
     /// Threads that copy; with one, the same source always gives the same order
     #[arg(long, value_name = "COUNT", default_value_t = default_threads(), hide_default_value = true)]
     threads: usize,
+    /// Store the data of files with equal contents once
+    #[arg(long)]
+    dedupe: bool,
     /// Keep the copied part of a file that does not fit; by default it is removed
     #[arg(long)]
     partial: bool,
@@ -158,10 +161,12 @@ impl Put {
     fn copy(&self) -> Result<CopyIn> {
         let is_user = self.image.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
         let mut copy = CopyIn::new(&self.image.image, is_user, self.force);
-        copy.options.thread_count = self.threads;
+        // Of two equal files that are copied at the same time neither would find the other.
+        copy.options.thread_count = if self.dedupe { 1 } else { self.threads };
         copy.options.rules.owner = self.owner.or(copy.options.rules.owner);
         copy.options.rules.one_file_system = self.one_file_system;
         copy.volume.keeps_partial = self.partial;
+        copy.volume.shares_equal = self.dedupe;
         Ok(copy)
     }
 }

@@ -29,7 +29,7 @@ const OPTIONS: &[(Known, Option<&str>)] = &[
     (known(Some(b'u'), "subvol", true), Some("--subvol")),
     (known(None, "inode-flags", true), Some("--inode-flags")),
     (known(None, "compress", true), Some("--compress")),
-    (known(None, "reflink", false), None),
+    (known(None, "reflink", false), Some("--reflink")),
     (known(None, "shrink", false), Some("--shrink")),
     (known(Some(b'K'), "nodiscard", false), Some("--nodiscard")),
     (known(Some(b'f'), "force", false), Some("--force")),
@@ -64,6 +64,7 @@ usage: mkfs.btrfs [options] FILE...
     -u|--subvol [KIND:]PATH   make PATH of DIR a subvolume: rw, ro, default, default-ro
     --inode-flags FLAGS:PATH  nodatacow, nodatasum
     --compress ALGO[:LEVEL]
+    --reflink                 share data with the files of DIR, if their file system can
     --shrink                  make the image as small as possible
     -K|--nodiscard            keep allocated blocks
     -f|--force                overwrite a file system
@@ -91,9 +92,6 @@ pub(super) fn rewrite(args: &[OsString]) -> Rewritten {
                 match (option.long, becomes) {
                     ("help", _) => return Rewritten::Text(HELP.to_owned()),
                     ("version", _) => return Rewritten::Text(version()),
-                    ("reflink", _) => {
-                        return Rewritten::Wrong("--reflink: spinney does not have this option".to_owned());
-                    }
                     ("leafsize", _) => {
                         return Rewritten::Wrong("--leafsize was removed in 6.0, use --nodesize".to_owned());
                     }

@@ -57,6 +57,7 @@ mod scrub;
 mod send;
 mod sizes;
 mod sources;
+mod stored_once;
 mod subvolumes;
 mod trim;
 mod trust;

@@ -123,6 +123,7 @@ fn links_have_the_names_of_other_programs() {
         "mkfs.btrfs none.img",
         "mkfs.btrfs -x a.img",
         "mkfs.btrfs -f --reflink a.img",
+        "mkfs.btrfs -f --reflink --compress zstd -r dir a.img",
         "mkfs.f2fs -C utf8 a.img",
     ] {
         assert_eq!(run(line).0, 1, "{line}");

@@ -2,15 +2,18 @@
 //! it.
 //!
 //! A whiteout hides names of lower layers only. So all whiteouts are applied to the lower tree before the first node is
-//! put, wherever they stand in the archive, and their paths are those of the lower tree.
+//! put, wherever they stand in the archive, and their paths are those of the lower tree. A hard link that stands before
+//! the whiteout of its lower file keeps that file, as it does where members are unpacked one by one; behind the whiteout
+//! it leads nowhere.
 //!
 //! Names that begin with `.wh.`: `.wh..wh..opq` empties its directory; other names that begin with `.wh..wh.`, and what
 //! is below them, are notes of aufs, which mean nothing; `.wh.NAME` removes NAME. None becomes a file. Failure: a
 //! whiteout of no plain name, something below a whiteout, and members that have no place in the tree.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use archive::{Member, MemberKind};
 use transfer::{Observer, Tree};
@@ -46,24 +49,70 @@ pub(super) fn apply(
     watch: &dyn Observer,
 ) -> Result<Vec<LayerChange>> {
     let mut recorder = Recorder::new(tree);
-    let mut nodes = Vec::with_capacity(members.len());
+    let (mut nodes, mut linked) = (Vec::with_capacity(members.len()), Linked::default());
     for member in members {
         watch.check()?;
         match meaning(&member.path, place)? {
-            Meaning::Node => nodes.push(member),
+            Meaning::Node => {
+                if let MemberKind::HardLink(first) = &member.kind {
+                    linked.wanted.insert(plain(first));
+                }
+                nodes.push(member);
+            }
             Meaning::Note => {}
-            Meaning::Whiteout(path) => hide(tree, &path, &mut recorder)?,
-            Meaning::Opaque(dir) => empty(tree, &dir, &mut recorder)?,
+            Meaning::Whiteout(path) => {
+                linked.keep(tree, &path)?;
+                hide(tree, &path, &mut recorder)?;
+            }
+            Meaning::Opaque(dir) => {
+                linked.keep(tree, &dir)?;
+                empty(tree, &dir, &mut recorder)?;
+            }
         }
     }
     for Member { path, kind, .. } in nodes {
         watch.check()?;
         match kind {
             MemberKind::Node(node) => recorder.put(tree, &path, node)?,
-            MemberKind::HardLink(first) => recorder.link(tree, &first, &path)?,
+            MemberKind::HardLink(first) => {
+                let kept = linked.kept.get(&plain(&first)).filter(|_| matches!(tree.find(&first), Ok(None)));
+                recorder.link(tree, kept.unwrap_or(&first), &path)?;
+            }
         }
     }
+    for kept in linked.kept.values() {
+        tree.remove(kept)?;
+    }
     Ok(recorder.finish(tree))
+}
+
+/// Lower files that hard links of the layer name before a whiteout hides them.
+#[derive(Default)]
+struct Linked {
+    /// Files that the members so far link to.
+    wanted: BTreeSet<PathBuf>,
+    /// Hidden ones, and the names that they have until all members are applied: no member can have these.
+    kept: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl Linked {
+    /// Keeps the wanted files at and below a path that is about to be hidden.
+    fn keep(&mut self, tree: &mut Tree, path: &Path) -> Result<()> {
+        for first in self.wanted.range(path.to_owned()..).take_while(|first| first.starts_with(path)) {
+            let is_file = tree.find(first).ok().flatten().is_some_and(|number| !tree.node(number).attr.is_dir());
+            if is_file && !self.kept.contains_key(first) {
+                let name = PathBuf::from(format!(".wh.kept-{}", self.kept.len()));
+                tree.link(first, &name)?;
+                self.kept.insert(first.clone(), name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A path with plain names only.
+fn plain(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
 fn meaning(path: &Path, place: &str) -> Result<Meaning> {

@@ -30,7 +30,8 @@ pub use ::btrfs::{
     Generation, GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, MemberError, Named, NotBalance,
     NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport,
     RebuildReport, Received, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError,
-    SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, TreeOptions, VerityAlgorithm,
+    VerityDigest, Volume, VolumeInfo, VolumeOptions,
 };
 
 /// Backups of subvolumes as differences, and restores.

@@ -1,7 +1,7 @@
-//! Lists the cases, by the numbers that the tests have in btrfs-progs 6.19.
+//! Lists the cases, by the numbers that the tests have in btrfs-progs 6.19, and then by the names of the callers.
 
 use super::Does::{Not, Run};
-use super::{Case, contents, layout};
+use super::{Case, callers, contents, layout};
 
 const fn case(name: &'static str, does: super::Does) -> Case {
     Case { name, does }
@@ -52,4 +52,11 @@ pub(super) const CASES: &[Case] = &[
     case("038 inode flags", Run(contents::inode_flags)),
     case("039 zoned profiles", Not(ZONED)),
     case("040 remap tree", Not(EXPERIMENTAL)),
+    case("systemd-repart, with contents", Run(callers::repart)),
+    case("systemd-repart, on a locked device", Run(callers::repart_on_device)),
+    case("mkosi", Run(callers::mkosi)),
+    case("osbuild", Run(callers::osbuild)),
+    case("disko", Run(callers::disko)),
+    case("kiwi", Run(callers::kiwi)),
+    case("genimage", Run(callers::genimage)),
 ];

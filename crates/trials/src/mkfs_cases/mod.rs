@@ -1,9 +1,11 @@
 //! Has `spinney`, called as `mkfs.btrfs`, do what the tests of btrfs-progs ask of mkfs: a case of our own for each of
-//! these tests, by its number, and the reason where one does not apply. Called by `cargo trials mkfs-cases`.
+//! these tests, by its number, and the reason where one does not apply; and what builders of images ask for. Called by
+//! `cargo trials mkfs-cases`.
 //!
 //! `btrfs check` reads each image, and the kernel mounts it where the case looks at files. Needs root, btrfs-progs and
 //! a kernel with btrfs; skipped without the first.
 
+mod callers;
 mod cases;
 mod contents;
 mod layout;

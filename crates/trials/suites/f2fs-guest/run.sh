@@ -1,12 +1,15 @@
 #!/bin/sh
-# run.sh [OPTION...] -- COMMAND [ARGUMENT...]: runs COMMAND as root on a kernel that has f2fs, which this one may lack:
-# Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without a network.
+# run.sh [OPTION...] -- COMMAND [ARGUMENT...]: runs COMMAND as root on a kernel that has f2fs and fs-verity, which this
+# one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without a
+# network.
 #
 #   --cache DIR      where kernel and initramfs are kept (default target/f2fs-guest); 75 MB
 #   --disk FILE      an image that the guest sees as /dev/vdb, the next one as /dev/vdc, ...
 #   --program FILE   a program that the guest gets in /bin, with its shared libraries
 #   --results DIR    where the files go that COMMAND leaves in its current directory, `dmesg`, `status` and `console`
 #   --seconds N      time limit (default 300), after which qemu is killed
+#   --root DEVICE    starts /sbin/init of the btrfs on DEVICE (/dev/vdb2) in place of COMMAND: use it with --cut-at
+#   --rootflags LIST  the options to mount it with
 #   --cut-at TEXT    kills qemu as soon as TEXT is on the console: a power cut. There are no results then but `console`
 #
 # No name of a file may have a space or a comma. Exits as COMMAND did; 0 after a power cut; 124 when the time was over,
@@ -16,11 +19,12 @@
 set -u
 fail() { echo "f2fs-guest: $*" >&2; exit 125; }
 here=$(cd "$(dirname "$0")" && pwd) || exit 125
-cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=
+cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=; root=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --cache) cache=$2 ;; --seconds) seconds=$2 ;; --cut-at) cut=$2 ;; --results) results=$2 ;;
     --disk) disks="$disks $2" ;; --program) programs="$programs $2" ;;
+    --root) root="$root root=$2" ;; --rootflags) root="$root rootflags=$2" ;;
     *) fail "unknown option $1" ;;
   esac
   shift 2
@@ -48,7 +52,8 @@ archive() { (cd "$1" && find . | cpio --quiet -o -H newc -R 0:0); }
 
 # The kernel's modules in the order they are loaded in, each behind what it depends on.
 modules_of() { # modules_of ROOT VERSION
-  for wanted in virtio_pci virtio_blk crc32_generic crc32c_generic quota_v2 f2fs; do
+  for wanted in virtio_pci virtio_blk crc32_generic crc32c_generic xxhash_generic sha256_generic blake2b_generic \
+    quota_v2 f2fs btrfs; do
     line=$(grep -E "/$wanted\.ko[^ ]*:" "$1/lib/modules/$2/modules.dep") || continue
     printf '%s\n%s\n' "${line%%:*}" "$(printf '%s' "${line#*:}" | tr ' ' '\n')" | grep . | tac
   done | awk '!seen[$0]++'
@@ -94,7 +99,7 @@ for disk in $disks; do drives="$drives -drive file=$disk,format=raw,if=virtio,ca
 # Twice a limit: the loop below is for the power cut, `timeout` for when this script itself is killed.
 timeout -s KILL $((seconds + 5)) qemu-system-x86_64 -accel tcg -cpu max -smp 1 -m 1024 -nodefaults \
   -nographic -no-reboot -net none -serial "file:$work/console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
-  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off" $drives 2> "$work/errors" &
+  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off$root" $drives 2> "$work/errors" &
 qemu=$! end=$(($(date +%s) + seconds)) status=125
 while kill -0 $qemu 2> /dev/null; do
   if [ -n "$cut" ] && grep -qF "$cut" "$work/console" 2> /dev/null; then stop; status=0; fi

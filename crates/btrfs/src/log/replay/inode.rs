@@ -11,7 +11,7 @@ use super::log_tree::copy_items;
 use super::names::Removed;
 use crate::error::{Result, corrupt_inode};
 use crate::extents::FILE_BYTES_MAX;
-use crate::inode::{FileType, Inode, InodeState};
+use crate::inode::{FileType, Inode, InodeFlags, InodeState};
 
 /// Items that the change of an inode or of an attribute changes.
 const INODE_ITEMS: usize = 2;
@@ -55,6 +55,7 @@ impl Replay<'_> {
         self.change(INODE_ITEMS, |txn| {
             let mut state = logged;
             state.nbytes = 0;
+            state.flags.remove(InodeFlags::RO_VERITY);
             if kind.is_dir() {
                 state.set_sizes(0);
             }
@@ -78,13 +79,16 @@ impl Replay<'_> {
                 return Ok(());
             }
             inode.change(txn, |state| {
-                let (nbytes, size) = (state.nbytes, state.disk_size);
+                let (nbytes, size, protected) = (state.nbytes, state.disk_size, state.flags & InodeFlags::RO_VERITY);
                 if mutated(Mutation::AttributesNotReplayed) {
                     state.set_sizes(logged.disk_size);
                 } else {
                     *state = logged;
                 }
                 state.nbytes = nbytes;
+                // A log has no items of fs-verity: only the tree knows whether there are any.
+                state.flags.remove(InodeFlags::RO_VERITY);
+                state.flags |= protected;
                 if inode.kind().is_dir() {
                     state.set_sizes(size);
                 }

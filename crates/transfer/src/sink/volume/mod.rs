@@ -6,6 +6,7 @@
 //!
 //! Failure: a file that fails is removed, unless the copied part is to stay.
 
+mod equal;
 mod existing;
 mod filling;
 mod flags;
@@ -19,6 +20,7 @@ use std::sync::atomic::AtomicU64;
 use vfs::file_system::{KnownNode, WholeNode, Xattrs};
 use vfs::{Errno, Metadata, Times, Volume};
 
+use self::equal::EqualFiles;
 use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
 use crate::error::Result;
@@ -61,6 +63,8 @@ pub struct VolumeSinkOptions {
     pub keeps_partial: bool,
     /// Where files come from.
     pub origin: Origin,
+    /// Files with the bytes of an earlier one share its extents, where the volume can.
+    pub shares_equal: bool,
     /// With a user id: existing directories that another user owns keep their owner, mode, times and attributes.
     pub user: Option<u32>,
 }
@@ -75,12 +79,14 @@ pub struct VolumeSink<'a> {
     left: Mutex<HashSet<PathBuf>>,
     /// Names that were given to copies before they replaced a file.
     exchanged_count: AtomicU64,
+    equal: EqualFiles,
 }
 
 impl<'a> VolumeSink<'a> {
     /// The directory at `path`.
     pub fn new(volume: &'a Volume, path: impl Into<PathBuf>, options: VolumeSinkOptions) -> Self {
-        Self { volume, path: path.into(), options, left: Mutex::default(), exchanged_count: AtomicU64::new(0) }
+        let (left, exchanged_count, equal) = Default::default();
+        Self { volume, path: path.into(), options, left, exchanged_count, equal }
     }
 
     fn keeps_flags(&self) -> bool {
@@ -123,6 +129,9 @@ impl<'a> VolumeSink<'a> {
     fn create(&self, target: &Path, item: &Item<'_>) -> Result<Made> {
         let pairs = pairs(item.node);
         let node = self.whole(item.node, &pairs);
+        if self.options.shares_equal && bytes(node.data) >= equal::BYTES_MIN && !self.keeps_flags() {
+            return self.create_shared(target, item, &node);
+        }
         let made = match self.volume.create_node(target, &node) {
             Err(error) if self.is_loss(&error) && !pairs.is_empty() => {
                 let made = self.volume.create_node(target, &WholeNode { xattrs: &[], ..node })?;
@@ -192,7 +201,7 @@ impl Sink for VolumeSink<'_> {
     }
 
     fn make_many(&self, dir: &PathBuf, items: &[Item<'_>], buffer: &mut [u8]) -> Result<Vec<Result<Made>>> {
-        if self.keeps_flags() {
+        if self.keeps_flags() || self.options.shares_equal {
             return Ok(items.iter().map(|item| self.make(dir, item, buffer)).collect());
         }
         let all: Vec<Pairs<'_>> = items.iter().map(|item| pairs(item.node)).collect();

@@ -1,5 +1,5 @@
-//! Verifies the blocks of a file against a root hash, by the Merkle trees of fs-verity (the kernel's
-//! `Documentation/filesystems/fsverity.rst`). File reads and `check` use it.
+//! Builds the Merkle trees of fs-verity, and verifies the blocks of a file against a root hash by them (the kernel's
+//! `Documentation/filesystems/fsverity.rst`). File reads, `check` and `mkfs` use it.
 //!
 //! ```text
 //!    root hash (of the descriptor) <- first block of the tree <- ... <- last level: a hash of each block of data
@@ -8,9 +8,14 @@
 //! A level has the hashes of the blocks of the next one. The level below the root comes first, the one over the data
 //! last. For a file of one block the root hash is the hash of that block, and there is no tree.
 
+mod builder;
+
 use std::collections::HashMap;
+use std::fmt;
 
 use sha2::{Digest as _, Sha256, Sha512};
+
+pub use builder::{Builder, TreeOptions, digest};
 
 /// Block size of data and tree; others are not supported.
 pub const BLOCK_SIZE: usize = 4096;
@@ -41,13 +46,46 @@ pub struct WrongDescriptor {
     pub found: u64,
 }
 
+/// A hash function of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
+pub enum Algorithm {
+    /// SHA-256, which `fsverity` takes if it is told nothing.
     Sha256,
+    /// SHA-512.
     Sha512,
 }
 
 impl Algorithm {
+    /// The algorithm that `fsverity` knows by this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Sha256, Self::Sha512].into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The name that `fsverity` has for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Sha256),
+            2 => Some(Self::Sha512),
+            _ => None,
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Sha256 => 1,
+            Self::Sha512 => 2,
+        }
+    }
+
     const fn digest_size(self) -> usize {
         match self {
             Self::Sha256 => 32,
@@ -61,6 +99,12 @@ impl Algorithm {
             Self::Sha256 => 64,
             Self::Sha512 => 128,
         }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -92,10 +136,8 @@ impl Tree {
         if version != 1 {
             return wrong("verity descriptor version", 1, version.into());
         }
-        let algorithm = match algorithm {
-            1 => Algorithm::Sha256,
-            2 => Algorithm::Sha512,
-            other => return wrong("verity hash_algorithm", 2, other.into()),
+        let Some(algorithm) = Algorithm::from_number(algorithm) else {
+            return wrong("verity hash_algorithm", 2, algorithm.into());
         };
         if log_block_size != LOG_BLOCK_SIZE {
             return wrong("verity log_blocksize", LOG_BLOCK_SIZE.into(), log_block_size.into());
@@ -265,6 +307,70 @@ mod tests {
         (levels.into_iter().rev().flatten().collect(), tree.hash(&below[0]))
     }
 
+    /// The blocks of the tree and its descriptor, by the builder.
+    fn build_in_order(algorithm: u8, salt: &[u8], data: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let options = TreeOptions { algorithm: Algorithm::from_number(algorithm).unwrap(), salt: salt.to_vec() };
+        let mut builder = Builder::new(options, u64::try_from(data.len()).unwrap()).unwrap();
+        let mut blocks = std::collections::BTreeMap::new();
+        let mut write = |number: u64, block: &[u8]| {
+            assert_eq!(blocks.insert(number, block.to_vec()), None);
+            Ok::<_, ()>(())
+        };
+        for block in data.chunks(BLOCK_SIZE) {
+            builder.add(block, &mut write).unwrap();
+        }
+        let descriptor = builder.finish(&mut write).unwrap().unwrap();
+        assert!((0..).zip(blocks.keys()).all(|(expected, found): (u64, _)| expected == *found));
+        (blocks.into_values().collect(), descriptor)
+    }
+
+    /// Algorithm, salt and data, and the digest of them.
+    const DIGESTS: &[(u8, &[u8], &[u8], &str)] = &[
+        (1, &[], b"", "3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95"),
+        (
+            2,
+            &[1, 2, 0xff],
+            b"",
+            "46bd2865cb88ae4d55efc541ce3bde29cbc83da5245ea2f88d34f892971460b6\
+             d424d04ac2b545831c6f239f2464487c80d706fd6a8fcd117719b48963b345f2",
+        ),
+        (1, &[], b"hello\n", "9c76eecc7b76fcb46199cb27b90cf59a660e10575bb0412128905129d5b1c2aa"),
+        (
+            2,
+            &[1, 2, 0xff],
+            b"hello\n",
+            "cad78db2f543c9c937bdfc9e7a9da99de19abfa9432dd5b322010c466b8005db\
+             46c634931839895c5dfe2ffab1778d7688cf0c8ee45e7c59f7f5fcf9a013bafa",
+        ),
+        (1, &[], &[0; 10_000], "9673b4ca4cc979b11de1f50e235210cec780fc5f71fab218f9fb5efe18dfd866"),
+        (
+            2,
+            &[1, 2, 0xff],
+            &[0; 10_000],
+            "a0a0117cda9d3d0bf97652bb888bb301a42f1fb0a8e73ee4454b29b691688186\
+             c793d41a5629d5ae308cb61593a93d4e620728df423d87c37481c76de81fdfde",
+        ),
+    ];
+
+    /// The digests are those that `fsverity digest` of fsverity-utils 1.5 prints.
+    #[test]
+    fn digests_are_those_of_fsverity() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        for (algorithm, salt, data, expected) in DIGESTS {
+            let (_, descriptor) = build_in_order(*algorithm, salt, data);
+            assert_eq!(hex(&digest(&descriptor).unwrap().1), *expected);
+        }
+    }
+
+    #[test]
+    fn a_builder_refuses_long_salts_and_missing_blocks() {
+        let options = TreeOptions { salt: vec![0; 33], ..TreeOptions::default() };
+        assert_eq!(Builder::new(options, 1).unwrap_err().what, "verity salt_size");
+        assert!(Builder::new(TreeOptions::default(), u64::MAX).is_ok());
+        let builder = Builder::new(TreeOptions::default(), 4097).unwrap();
+        assert_eq!(builder.finish(&mut |_, _| Ok::<_, ()>(())), Ok(None));
+    }
+
     #[test]
     fn each_block_of_data_and_tree_counts() {
         for (algorithm, salt) in [(1, &b""[..]), (1, b"some salt"), (2, b""), (2, &[7; 32])] {
@@ -274,6 +380,7 @@ mod tests {
                 let mut bytes = descriptor(algorithm, salt, u64::try_from(len).unwrap());
                 let (blocks, root) = build(&Tree::new(&bytes, u64::try_from(len).unwrap()).unwrap(), &data);
                 bytes[16..16 + root.len()].copy_from_slice(&root);
+                assert_eq!(build_in_order(algorithm, salt, &data), (blocks.clone(), bytes.clone()));
                 let tree = Tree::new(&bytes, u64::try_from(len).unwrap()).unwrap();
                 assert_eq!(tree.blocks(), u64::try_from(blocks.len()).unwrap());
                 let is_right = |index: usize, data: &[u8], blocks: &[Vec<u8>]| {
