@@ -12,7 +12,7 @@ use ::nbd::{Export, Server};
 use blockdev::backends::MemoryDevice;
 
 /// Bytes of the device that clients are served.
-const SIZE: usize = 1 << 20;
+const SIZE: u64 = 1 << 20;
 /// More bytes could fill a socket, and the other side would wait.
 const BYTES_MAX: usize = 64 << 10;
 

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,10 +39,15 @@ const DOWN_TIME: Duration = Duration::from_secs(10);
 pub(super) struct Connections {
     address: Address,
     agreed: Agreed,
-    slots: Vec<Mutex<Slot>>,
+    slots: [Mutex<Slot>; CONNECTIONS_MAX],
+    /// Of the slots, the first so many have connections, or had one.
+    in_use: AtomicUsize,
     turn: AtomicUsize,
     writes: Mutex<Writes>,
     down_since: Mutex<Option<Instant>>,
+    is_closed: AtomicBool,
+    /// The server refused a further connection.
+    has_enough: AtomicBool,
 }
 
 /// A place for a connection.
@@ -100,18 +105,20 @@ impl Connections {
     /// Those of connecting and of the handshake.
     pub(super) fn open(address: Address) -> io::Result<Self> {
         let (link, agreed) = connect(&address)?;
-        let several = agreed.flags & transmission::CAN_MULTI_CONN != 0;
-        let count = if several { CONNECTIONS_MAX } else { 1 };
-        let mut slots = vec![Mutex::new(Slot { link: Some(link) })];
-        // A server may allow fewer connections than it says.
-        for _ in 1..count {
-            let Ok((link, found)) = connect(&address) else { break };
-            if is_same(&agreed, &found) {
-                slots.push(Mutex::new(Slot { link: Some(link) }));
+        let slots = [Mutex::new(Slot { link: Some(link) }), Mutex::new(Slot { link: None })];
+        let (turn, writes, down_since) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
+        let (in_use, is_closed, has_enough) = (AtomicUsize::new(1), AtomicBool::default(), AtomicBool::default());
+        Ok(Self { address, agreed, slots, in_use, turn, writes, down_since, is_closed, has_enough })
+    }
+
+    /// Ends all connections; there will be no others.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        for slot in &self.slots {
+            if let Some(link) = slot.lock().link.take() {
+                link.disconnect();
             }
         }
-        let (turn, writes, down_since) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
-        Ok(Self { address, agreed, slots, turn, writes, down_since })
     }
 
     pub(super) const fn agreed(&self) -> &Agreed {
@@ -131,8 +138,25 @@ impl Connections {
     /// # Errors
     /// Those of connecting, after several attempts.
     pub(super) fn link(&self) -> io::Result<Arc<Link>> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len().max(1);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.in_use.load(Ordering::Acquire).max(1);
         self.link_of(turn)
+    }
+
+    /// Makes one more connection for a caller with many requests, where the server allows it.
+    pub(super) fn widen(&self) {
+        let in_use = self.in_use.load(Ordering::Acquire);
+        let can = self.can(transmission::CAN_MULTI_CONN) && !self.has_enough.load(Ordering::Acquire);
+        let Some(slot) = self.slots.get(in_use).filter(|_| can) else { return };
+        // Another thread may be at it.
+        let Some(mut slot) = slot.try_lock().filter(|slot| slot.link.is_none()) else { return };
+        match connect(&self.address) {
+            Ok((link, found)) if is_same(&self.agreed, &found) => {
+                slot.link = Some(link);
+                self.in_use.store(in_use + 1, Ordering::Release);
+            }
+            // A server may allow fewer connections than it says: one has to do.
+            _ => self.has_enough.store(true, Ordering::Release),
+        }
     }
 
     fn link_of(&self, turn: usize) -> io::Result<Arc<Link>> {
@@ -140,6 +164,9 @@ impl Connections {
         let mut slot = self.slots.get(turn).ok_or_else(missing)?.lock();
         if let Some(link) = slot.link.as_ref().filter(|link| !link.is_lost()) {
             return Ok(Arc::clone(link));
+        }
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the connection was closed"));
         }
         slot.link = None;
         self.note_loss("the connection was lost");
@@ -237,7 +264,8 @@ impl Connections {
     /// That of the device where it has failed for writing; those of connecting.
     pub(super) fn begin_writes(&self) -> io::Result<WriteGuard<'_>> {
         // A connection that is known to be lost is replaced before these writes count as being at risk.
-        for turn in 0..self.slots.len() {
+        for turn in 0..self.in_use.load(Ordering::Acquire) {
+            self.link_of(turn)?.look();
             self.link_of(turn)?;
         }
         let mut writes = self.writes.lock();
@@ -311,11 +339,7 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        for slot in &self.slots {
-            if let Some(link) = &slot.lock().link {
-                link.disconnect();
-            }
-        }
+        self.close();
     }
 }
 

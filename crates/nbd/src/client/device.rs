@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use blockdev::{Access, Device, Error, Holes, Locator, Op, Result, Write, check_range, check_writable, parts_len, tag};
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ const PIECE_BYTES: u32 = 1 << 20;
 const UNDERWAY_BYTES_MAX: u64 = 32 << 20;
 /// Requests under way for one caller.
 const UNDERWAY_MAX: usize = 64;
+/// Requests of one call for which a further connection is worth its handshake.
+const MANY: usize = 16;
 /// What [`Device::queue_depth`] says.
 const QUEUE_DEPTH: usize = 32;
 /// Bytes of which the server is asked where holes are.
@@ -70,7 +73,7 @@ pub fn open(locator: &Locator, access: Access) -> Result<Arc<dyn Device>> {
     if !access.read_only && connections.can(transmission::READ_ONLY) {
         return Err(failed(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the export is read-only")));
     }
-    let windows = Windows::new(agreed.size, agreed.sizes.maximum, agreed.round_trip);
+    let windows = Windows::new(agreed.size, agreed.sizes.maximum);
     Ok(Arc::new(NbdDevice {
         connections,
         windows,
@@ -119,6 +122,9 @@ impl NbdDevice {
     /// Reads whole blocks of the export.
     fn read_blocks(&self, start: u64, buf: &mut [u8]) -> io::Result<()> {
         let ranges = Self::pieces(start, to_u64(buf.len()), self.piece_bytes());
+        if ranges.len() >= MANY {
+            self.connections.widen();
+        }
         // A large read has a limited number of requests under way.
         for some in ranges.chunks(UNDERWAY_MAX) {
             self.connections.ask(Command::Read, 0, some, |place, answer| {
@@ -294,10 +300,16 @@ impl Device for NbdDevice {
         let len = to_u64(buf.len());
         check_range(self, Op::Read, offset, len)?;
         let start = self.start.saturating_add(offset);
-        if len == 0 || self.windows.read(&self.connections, start, buf, tag().kind) {
-            return Ok(());
+        let done = match len {
+            0 => Ok(true),
+            _ => self.windows.read(&self.connections, start, buf, tag().kind),
+        };
+        let begun = Instant::now();
+        let done = done.and_then(|is_done| if is_done { Ok(()) } else { self.read_bytes(start, buf) });
+        if self.windows.is_new() && done.is_ok() {
+            self.windows.note_time(begun.elapsed(), len);
         }
-        self.read_bytes(start, buf).map_err(|error| self.error(Op::Read, offset, len, error))
+        done.map_err(|error| self.error(Op::Read, offset, len, error))
     }
 
     fn will_read(&self, offset: u64, len: u64) {
@@ -325,6 +337,9 @@ impl Device for NbdDevice {
             check_range(self, Op::Write, write.offset, parts_len(write.parts))
         };
         let failed = |write: &Write<'_>, error| self.error(Op::Write, write.offset, parts_len(write.parts), error);
+        if writes.len() >= MANY {
+            self.connections.widen();
+        }
         let _underway = match self.connections.begin_writes() {
             Ok(guard) => guard,
             Err(error) => {
@@ -415,6 +430,10 @@ impl Device for NbdDevice {
         let flags = if holes == Holes::Forbidden { command_flag::NO_HOLE } else { 0 };
         let done = self.change(Command::WriteZeroes, flags, start, len);
         done.map(|()| true).map_err(|error| self.error(Op::Write, offset, len, error))
+    }
+
+    fn let_go(&self) {
+        self.connections.close();
     }
 
     fn grow(&self, size_bytes: u64) -> Result<()> {

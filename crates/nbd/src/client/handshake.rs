@@ -23,8 +23,6 @@ pub(super) struct Agreed {
     pub(super) is_structured: bool,
     /// The number of the context `base:allocation`, if the server has it.
     pub(super) context: Option<u32>,
-    /// Time of one round trip.
-    pub(super) round_trip: Duration,
 }
 
 /// Where replies are read from and options written to.
@@ -53,12 +51,10 @@ pub(super) fn run(stream: &Stream, export: &str, time_max: Duration) -> io::Resu
         flags |= client_flags::NO_ZEROES;
     }
     stream.send(&[&flags.to_be_bytes()], time_max)?;
-    let begun = Instant::now();
     let is_structured = session.ask(option::STRUCTURED_REPLY, &[], |_| Ok(()))?.kind == rep::ACK;
-    let round_trip = begun.elapsed();
     let context = if is_structured { session.context(export)? } else { None };
     let mut agreed = session.go(export)?;
-    (agreed.is_structured, agreed.context, agreed.round_trip) = (is_structured, context, round_trip);
+    (agreed.is_structured, agreed.context) = (is_structured, context);
     Ok(agreed)
 }
 
@@ -128,8 +124,7 @@ impl Session<'_> {
             return Err(malformed(Malformed::new("size of the export", "less than 8 EiB", size)));
         }
         sizes.maximum = sizes.maximum.min(REQUEST_BYTES_MAX);
-        let (is_structured, context, round_trip) = (false, None, Duration::ZERO);
-        Ok(Agreed { size, flags, sizes, is_structured, context, round_trip })
+        Ok(Agreed { size, flags, sizes, is_structured: false, context: None })
     }
 }
 

@@ -31,6 +31,8 @@ const INBOX_BYTES: usize = 64 << 10;
 const CHUNK_BYTES_MIN: usize = 512;
 /// Bytes of the longest chunk without data: the extents of a reply.
 const PLAIN_BYTES_MAX: u32 = 1 << 20;
+/// Time that a server gets to answer what is under way when the device is closed.
+const DISCONNECT_MAX: Duration = Duration::from_secs(5);
 /// Pause of a sender while another thread receives.
 const SENDER_PAUSE: Duration = Duration::from_millis(2);
 
@@ -198,12 +200,53 @@ impl Link {
         Arc::new(Self { stream, agreed, time_max, sending, inbox, table })
     }
 
+    /// True while the server owes replies.
+    fn has_requests(&self) -> bool {
+        let table = self.table.lock();
+        table.lost.is_none() && table.requests.values().any(|request| !request.is_answered)
+    }
+
+    /// Notices that the server has closed a connection on which nothing is under way: a write sent there would fail the
+    /// device, although the server never had it.
+    pub(super) fn look(&self) {
+        {
+            let mut table = self.table.lock();
+            if table.lost.is_some() || table.is_receiving || !table.requests.is_empty() {
+                return;
+            }
+            // No request that begins from here on is answered before this look ends.
+            table.is_receiving = true;
+        }
+        let wanted = Ready { can_receive: true, can_send: false };
+        let is_readable = self.stream.wait(wanted, Some(Instant::now())).is_ok();
+        if is_readable && !self.has_requests() {
+            self.lose(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.give_receiving();
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.table.lock().lost.is_some()
     }
 
-    /// Tells the server that no more requests come.
+    /// Tells the server that no more requests come, after it has answered those under way: some servers do not bear a
+    /// connection that ends earlier.
     pub(super) fn disconnect(&self) {
+        let deadline = Instant::now() + self.time_max.min(DISCONNECT_MAX);
+        while Instant::now() < deadline && self.has_requests() {
+            if !self.take_receiving() {
+                thread::sleep(SENDER_PAUSE);
+                continue;
+            }
+            let wanted = Ready { can_receive: true, can_send: false };
+            let is_empty = self.inbox.lock().is_empty();
+            let ready = if is_empty { self.stream.wait(wanted, Some(deadline)).map(drop) } else { Ok(()) };
+            let received = ready.and_then(|()| self.receive_one());
+            self.give_receiving();
+            if let Err(error) = received {
+                self.lose(error);
+            }
+        }
         let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
         if !self.is_lost() && self.sending.try_lock().is_some() {
             // The connection ends in any case.
@@ -582,7 +625,6 @@ pub(super) fn replay(bytes: &[u8]) {
         sizes,
         is_structured: choice & 1 == 1,
         context: (choice & 2 == 2).then_some(1),
-        round_trip: Duration::ZERO,
     };
     let link = Link::new(Stream::new(Arc::new(own.into())), agreed, Duration::from_secs(1));
     let requests = [

@@ -1,26 +1,30 @@
 //! Read-ahead: windows of the device that were asked for before, or with more, than they were needed.
 //!
-//! A round trip to a server takes longer than the transfer of a window, so a read of metadata asks for the window around
+//! An answer of a server takes longer than the transfer of a window, so a read of metadata asks for the window around
 //! it, and reads that follow each other make the next windows come early, up to [`AHEAD_MAX`]. Windows are larger the
-//! longer a round trip takes. Other reads get a window at their second visit.
+//! longer the first answer takes. Other reads get a window at their second visit.
 //!
 //! Invariants: at most [`WINDOWS_MAX`] windows are kept or under way; a write forgets the windows that it touches after
 //! it was answered, before it returns, so that no later read sees older bytes. Failure: a window that cannot be read is
 //! dropped, and the caller reads by itself. Called by `device`.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blockdev::Kind;
 use parking_lot::Mutex;
 
 use super::connections::Connections;
-use super::link::{Answer, Ticket};
+use super::link::{Answer, Failed, Lost, Ticket};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::wire::Command;
 
+/// Time that a byte is expected to take on its way: 500 MB a second.
+const TRANSFER_NANOS: u64 = 2;
 /// Windows that are kept or under way.
 const WINDOWS_MAX: usize = 48;
 /// Most windows under way before the end of a sequential read.
@@ -32,7 +36,9 @@ const VISITS_MAX: usize = 256;
 
 /// Windows of a device.
 pub(super) struct Windows {
-    window_bytes: u64,
+    /// 0 until the first read.
+    window_bytes: AtomicU64,
+    request_bytes_max: u32,
     size: u64,
     state: Mutex<State>,
 }
@@ -76,40 +82,62 @@ struct Plan {
 }
 
 impl Windows {
-    /// Windows for a device of `size` bytes, behind so long a round trip.
-    pub(super) fn new(size: u64, request_bytes_max: u32, round_trip: Duration) -> Self {
-        let window_bytes: u64 = match round_trip.as_micros() {
-            0..500 => 64 << 10,
-            500..2000 => 256 << 10,
+    /// Windows for a device of `size` bytes. Their length follows from the first read.
+    pub(super) fn new(size: u64, request_bytes_max: u32) -> Self {
+        Self { window_bytes: AtomicU64::new(0), request_bytes_max, size, state: Mutex::default() }
+    }
+
+    /// Chooses the length of windows by the time of the first read: the server may be slow, or the way to it long.
+    pub(super) fn note_time(&self, time: Duration, len: u64) {
+        let transfer = Duration::from_nanos(len.saturating_mul(TRANSFER_NANOS));
+        let window_bytes: u64 = match time.saturating_sub(transfer).as_micros() {
+            0..1000 => 64 << 10,
+            1000..3000 => 256 << 10,
             _ => 1 << 20,
         };
-        let most = u64::from(request_bytes_max).max(4096);
+        let most = u64::from(self.request_bytes_max).max(4096);
         let window_bytes = window_bytes.min(1 << most.ilog2());
-        Self { window_bytes, size, state: Mutex::default() }
+        // The first read counts: there are no windows of another length.
+        let _ = self.window_bytes.compare_exchange(0, window_bytes, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// True until the first read has said how long windows are.
+    pub(super) fn is_new(&self) -> bool {
+        self.window_bytes() == 0
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window_bytes.load(Ordering::Acquire)
     }
 
     /// Fills `buf`, if its bytes come from windows; false where the caller has to read.
-    pub(super) fn read(&self, connections: &Connections, offset: u64, buf: &mut [u8], kind: Kind) -> bool {
+    ///
+    /// # Errors
+    /// `TimedOut` where the server does not answer: the caller has waited long enough.
+    pub(super) fn read(&self, connections: &Connections, offset: u64, buf: &mut [u8], kind: Kind) -> io::Result<bool> {
         let len = to_u64(buf.len());
-        if len == 0 {
-            return false;
+        if self.is_new() {
+            return Ok(false);
         }
         let plan = self.plan(offset, len, kind);
         let wanted = if plan.uses_windows { self.get(connections, plan.wanted.clone()) } else { Vec::new() };
         // What is wanted now was asked for first.
         drop(self.get(connections, plan.coming));
         if !plan.uses_windows || wanted.len() != to_usize(plan.wanted.end - plan.wanted.start) {
-            return false;
+            return Ok(false);
         }
         let mut filled = 0;
         for (number, window) in plan.wanted.zip(wanted) {
-            let start = number.saturating_mul(self.window_bytes);
+            let start = number.saturating_mul(self.window_bytes());
             let from = to_usize(offset.saturating_add(to_u64(filled)).saturating_sub(start));
             let mut contents = window.0.lock();
-            let Some(bytes) = contents.bytes() else {
-                drop(contents);
-                self.remove(number, &window);
-                return false;
+            let bytes = match contents.bytes() {
+                Ok(bytes) => bytes,
+                Err(failed) => {
+                    drop(contents);
+                    self.remove(number, &window);
+                    return failed.map_or(Ok(false), |lost| Err(lost.as_io()));
+                }
             };
             let rest = buf.get_mut(filled..).unwrap_or_default();
             let here = bytes.get(from..).unwrap_or_default();
@@ -118,11 +146,14 @@ impl Windows {
             to.copy_from_slice(here.get(..count).unwrap_or_default());
             filled += count;
         }
-        filled == buf.len()
+        Ok(filled == buf.len())
     }
 
     /// Asks for a range that will be read.
     pub(super) fn announce(&self, connections: &Connections, offset: u64, len: u64) {
+        if self.is_new() {
+            return;
+        }
         let windows = self.numbers(offset, len);
         let end = windows.end.min(windows.start.saturating_add(AHEAD_MAX));
         drop(self.get(connections, windows.start..end));
@@ -130,6 +161,9 @@ impl Windows {
 
     /// Forgets the windows of a range. Every change calls this before it returns.
     pub(super) fn forget(&self, offset: u64, len: u64) {
+        if self.is_new() {
+            return;
+        }
         let range = self.numbers(offset, len.max(1));
         let mut gone = Vec::new();
         let mut state = self.state.lock();
@@ -145,13 +179,13 @@ impl Windows {
 
     fn numbers(&self, offset: u64, len: u64) -> Range<u64> {
         let end = offset.saturating_add(len).min(self.size);
-        offset / self.window_bytes..end.div_ceil(self.window_bytes)
+        offset / self.window_bytes()..end.div_ceil(self.window_bytes())
     }
 
     fn plan(&self, offset: u64, len: u64, kind: Kind) -> Plan {
         let wanted = self.numbers(offset, len);
         let mut state = self.state.lock();
-        let coming = state.note_run(&wanted, offset, len, self.window_bytes);
+        let coming = state.note_run(&wanted, offset, len, self.window_bytes());
         let is_known = wanted.clone().all(|number| state.windows.contains_key(&number));
         let is_short = wanted.end - wanted.start <= 2;
         let was_visited = state.visits.contains(&wanted.start);
@@ -164,7 +198,7 @@ impl Windows {
         let is_many = wanted.end - wanted.start > to_u64(WINDOWS_MAX) / 2;
         let in_run = coming.is_some();
         let uses_windows = !is_many && (is_known || in_run || (is_short && (kind == Kind::Metadata || was_visited)));
-        let last = self.size.div_ceil(self.window_bytes);
+        let last = self.size.div_ceil(self.window_bytes());
         let coming = coming.map_or(0..0, |coming| coming.start.min(last)..coming.end.min(last));
         Plan { wanted, coming, uses_windows }
     }
@@ -188,8 +222,8 @@ impl Windows {
 
     /// Asks for a window, unless another thread has meanwhile.
     fn ask(&self, connections: &Connections, number: u64) -> Option<Arc<Window>> {
-        let start = number.checked_mul(self.window_bytes).filter(|start| *start < self.size)?;
-        let len = self.window_bytes.min(self.size - start);
+        let start = number.checked_mul(self.window_bytes()).filter(|start| *start < self.size)?;
+        let len = self.window_bytes().min(self.size - start);
         let window = Arc::new(Window(Mutex::new(Contents::Failed)));
         // Those who find it in the list wait until the request is sent.
         let mut contents = window.0.lock();
@@ -232,17 +266,22 @@ impl Windows {
 }
 
 impl Contents {
-    /// The bytes, once they are here; `None` where they cannot be read.
-    fn bytes(&mut self) -> Option<&[u8]> {
+    /// The bytes, once they are here.
+    ///
+    /// # Errors
+    /// Where they cannot be read; with the reason if that is a server that does not answer.
+    fn bytes(&mut self) -> Result<&[u8], Option<Lost>> {
         if let Self::Underway(_) = self {
-            let Self::Underway(ticket) = std::mem::replace(self, Self::Failed) else { return None };
-            if let Ok(Answer::Data(bytes)) = ticket.wait() {
-                *self = Self::Here(bytes);
+            let Self::Underway(ticket) = std::mem::replace(self, Self::Failed) else { return Err(None) };
+            match ticket.wait() {
+                Ok(Answer::Data(bytes)) => *self = Self::Here(bytes),
+                Err(Failed::Lost(lost)) if lost.is_timeout() => return Err(Some(lost)),
+                _ => {}
             }
         }
         match self {
-            Self::Here(bytes) => Some(bytes),
-            _ => None,
+            Self::Here(bytes) => Ok(bytes),
+            _ => Err(None),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 
 #[path = "../../../../fuzz/src/nbd.rs"]
+#[allow(unreachable_pub, reason = "the fuzz targets are a crate of their own")]
 mod fuzzed;
 mod garbage;
 mod harness;

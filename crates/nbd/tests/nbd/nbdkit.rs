@@ -31,13 +31,14 @@ fn nbdkit_keeps_what_is_written() {
     write_and_read(&*open(&plain.locator("")));
     let device = open(&plain.locator(""));
     assert!(device.write_zeroes(0, 16 << 20, Holes::Allowed).unwrap());
-    assert_eq!(device.next_data(0), 64 << 20 - 0);
+    // Its last page has data.
+    assert!((16 << 20..64 << 20).contains(&device.next_data(0)));
     // Without structured replies, several connections, and with blocks of 4 KiB.
     for words in [
         ["--no-sr", "memory", "64M"].as_slice(),
         &["--filter=multi-conn", "memory", "64M", "multi-conn-mode=disable"],
         &["--filter=noextents", "--filter=nozero", "memory", "64M"],
-        &["--filter=truncate", "memory", "50M", "truncate=64M"],
+        &["--filter=truncate", "memory", "64M", "truncate=32M"],
     ] {
         write_and_read(&*open(&Other::nbdkit(words).locator("")));
     }

@@ -11,7 +11,7 @@ const SIZE: u64 = 64 << 20;
 
 /// Device and a client of it.
 fn served() -> (Arc<MemoryDevice>, Own, Arc<dyn Device>) {
-    let memory = Arc::new(MemoryDevice::new(usize::try_from(SIZE).unwrap()));
+    let memory = Arc::new(MemoryDevice::new(SIZE));
     let own = Own::start(Arc::clone(&memory) as Arc<dyn Device>, false);
     let device = open(&own.locator());
     (memory, own, device)

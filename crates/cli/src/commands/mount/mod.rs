@@ -63,7 +63,8 @@ enum Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Mount {
-    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N
+    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N;
+    /// nbd://HOST/EXPORT for a disk elsewhere
     image: PathBuf,
     /// Directory to mount it on
     dir: PathBuf,
