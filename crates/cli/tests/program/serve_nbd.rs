@@ -149,7 +149,7 @@ fn a_read_only_server_refuses_changes_and_other_arguments_are_checked() {
     assert!(fs::read(bench.path("a.img")).unwrap() == before);
     for (words, reason) in [
         ("serve nbd none.img", "none.img"),
-        ("serve nbd a.img:/sub", "Is a directory"),
+        ("serve nbd a.img:/sub", "is a directory"),
         ("serve nbd a.img a.img:/a.txt", "not both"),
         ("serve nbd --listen 127.0.0.1:x a.img", "--listen"),
         ("serve nbd --listen 1 --socket s a.img", "cannot be used with"),

@@ -33,6 +33,8 @@ const CHUNK_BYTES_MIN: usize = 512;
 const PLAIN_BYTES_MAX: u32 = 1 << 20;
 /// Time that a server gets to answer what is under way when the device is closed.
 const DISCONNECT_MAX: Duration = Duration::from_secs(5);
+/// Replies that are received before a write is sent.
+const LOOKS_MAX: usize = 64;
 /// Pause of a sender while another thread receives.
 const SENDER_PAUSE: Duration = Duration::from_millis(2);
 
@@ -206,23 +208,28 @@ impl Link {
         table.lost.is_none() && table.requests.values().any(|request| !request.is_answered)
     }
 
-    /// Notices that the server has closed a connection on which nothing is under way: a write sent there would fail the
-    /// device, although the server never had it.
+    /// Receives what is there, and so notices that the server has closed the connection: a write sent then would fail
+    /// the device, although the server never had it.
     pub(super) fn look(&self) {
-        {
-            let mut table = self.table.lock();
-            if table.lost.is_some() || table.is_receiving || !table.requests.is_empty() {
+        for _ in 0..LOOKS_MAX {
+            {
+                let mut table = self.table.lock();
+                if table.lost.is_some() || table.is_receiving {
+                    return;
+                }
+                table.is_receiving = true;
+            }
+            let wanted = Ready { can_receive: true, can_send: false };
+            let is_ready = !self.inbox.lock().is_empty() || self.stream.wait(wanted, Some(Instant::now())).is_ok();
+            let received = if is_ready { self.receive_one() } else { Ok(()) };
+            self.give_receiving();
+            if let Err(error) = received {
+                self.lose(error);
+            }
+            if !is_ready {
                 return;
             }
-            // No request that begins from here on is answered before this look ends.
-            table.is_receiving = true;
         }
-        let wanted = Ready { can_receive: true, can_send: false };
-        let is_readable = self.stream.wait(wanted, Some(Instant::now())).is_ok();
-        if is_readable && !self.has_requests() {
-            self.lose(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.give_receiving();
     }
 
     pub(super) fn is_lost(&self) -> bool {

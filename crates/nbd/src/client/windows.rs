@@ -31,6 +31,8 @@ const WINDOWS_MAX: usize = 48;
 const AHEAD_MAX: u64 = 16;
 /// Sequential reads that are followed at the same time.
 const RUNS_MAX: usize = 8;
+/// Windows that a run of reads of metadata may leave out.
+const GAP_WINDOWS: u64 = 4;
 /// Windows whose last visit is remembered.
 const VISITS_MAX: usize = 256;
 
@@ -185,7 +187,7 @@ impl Windows {
     fn plan(&self, offset: u64, len: u64, kind: Kind) -> Plan {
         let wanted = self.numbers(offset, len);
         let mut state = self.state.lock();
-        let coming = state.note_run(&wanted, offset, len, self.window_bytes());
+        let coming = state.note_run(&wanted, (offset, len), self.window_bytes(), kind == Kind::Metadata);
         let is_known = wanted.clone().all(|number| state.windows.contains_key(&number));
         let is_short = wanted.end - wanted.start <= 2;
         let was_visited = state.visits.contains(&wanted.start);
@@ -288,16 +290,24 @@ impl Contents {
 
 impl State {
     /// Notes a read; where it continues others, the windows to ask for early.
-    fn note_run(&mut self, wanted: &Range<u64>, offset: u64, len: u64, window_bytes: u64) -> Option<Range<u64>> {
+    fn note_run(
+        &mut self,
+        wanted: &Range<u64>,
+        (offset, len): (u64, u64),
+        window_bytes: u64,
+        is_metadata: bool,
+    ) -> Option<Range<u64>> {
         let end = offset.saturating_add(len);
-        // Gaps and small steps back do not end a run: metadata lies between other blocks.
-        let is_near = |run: &Run| run.next.abs_diff(offset) <= window_bytes;
+        // Gaps and steps back do not end a run: blocks of one tree lie between those of others.
+        let gap_max = if is_metadata { GAP_WINDOWS.saturating_mul(window_bytes) } else { window_bytes };
+        let is_near = |run: &Run| run.next.abs_diff(offset) <= gap_max;
         let Some(place) = self.runs.iter().position(is_near) else {
             if self.runs.len() >= RUNS_MAX {
                 self.runs.pop_front();
             }
-            self.runs.push_back(Run { next: end, ahead: wanted.end, depth: 0 });
-            return None;
+            let ahead = wanted.end.saturating_add(u64::from(is_metadata));
+            self.runs.push_back(Run { next: end, ahead, depth: 0 });
+            return is_metadata.then_some(wanted.end..ahead);
         };
         let mut run = self.runs.remove(place)?;
         let enters_window = run.next / window_bytes != end / window_bytes || end.is_multiple_of(window_bytes);

@@ -20,6 +20,7 @@
 pub(crate) mod attendant;
 pub(crate) mod channel;
 mod client_socket;
+mod ending_server;
 pub(crate) mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]

@@ -25,7 +25,6 @@ mod target;
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -99,7 +98,7 @@ fn run<S: Service>(
     if listen.no_sandbox {
         output::warn("the server runs without its sandbox");
     } else if opened.is_restricted() {
-        for missing in sandbox::enter(opened.uses_rings(), Path::new("/"))?.missing {
+        for missing in sandbox::enter(opened.uses_rings(), &std::env::temp_dir())?.missing {
             output::warn(&format!("less protection: {missing}"));
         }
     }
