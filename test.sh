@@ -11,10 +11,11 @@ set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
 packages="$packages fuse3 perl-base git f2fs-tools qemu-system-x86 busybox-static cpio fsverity fakeroot pseudo"
-packages="$packages g++ pkg-config python3-pytest python3-fsspec"
+packages="$packages g++ pkg-config python3-pytest python3-fsspec nbdkit libnbd-bin qemu-utils"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sload.f2fs dump.f2fs"
-needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3"
+needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
+needed="$needed qemu-nbd qemu-img"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -186,6 +187,8 @@ step benchmarked benchmarked
 step demo demo
 step mutate-images trials mutate-images --count 500
 step fuzz-archives trials fuzz-archives --executions 100000
+# The program is the one that the demonstration has built.
+step nbd-crash trials nbd-crash --states 1500 --rounds 2
 modprobe btrfs 2> /dev/null
 # The program is the one that the demonstration has built.
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi

@@ -83,6 +83,25 @@ pub(crate) fn first_byte(path: &Path, offset: u64, len: u64, is_device: bool) ->
     Ok(None)
 }
 
+/// The first byte that is not zero at either end of a device that is elsewhere.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn first_byte_of(device: &dyn Device) -> DeviceResult<Option<u64>> {
+    let end = device.size_bytes();
+    let head = end.min(DEVICE_ENDS_BYTES);
+    let tail = head.max(end.saturating_sub(DEVICE_ENDS_BYTES));
+    for (start, end) in [(0, head), (tail, end)] {
+        let at = device.next_data(start).min(end);
+        let mut bytes = vec![0; usize::try_from(end - at).unwrap_or_default()];
+        device.read_at(at, &mut bytes)?;
+        if let Some(position) = bytes.iter().position(|byte| *byte != 0) {
+            return Ok(Some(at + u64::try_from(position).unwrap_or(0)));
+        }
+    }
+    Ok(None)
+}
+
 fn scan(file: &File, mut at: u64, end: u64) -> io::Result<Option<u64>> {
     let mut bytes = vec![0; READ_BYTES];
     while at < end {

@@ -25,7 +25,7 @@ use crate::existing_data;
 /// The options of `mkfs` that every format has.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// File or unmounted block device; FILE?offset=N&size=M is a part of it
+    /// File or unmounted block device; FILE?offset=N&size=M is a part of it; or nbd://HOST/EXPORT
     #[arg(value_name = "FILE", required_unless_present = "features")]
     target: Option<PathBuf>,
     /// Name of the file system, up to 255 bytes; of f2fs, up to 511 UTF-16 units
@@ -173,7 +173,9 @@ impl Target {
             return Err(unsupported("one argument names one device (`file:` names a file with a comma)").into());
         }
         let Some(file) = part.path() else {
-            return Err(unsupported("a file system is made on a file or block device of this host").into());
+            let size = blockdev::open(&part, Access::READ)?.size_bytes();
+            let (path, is_device) = (path.to_owned(), true);
+            return Ok(Self { path, part, size, is_new: false, is_device, keeps_blocks, is_locked: false });
         };
         let found = match std::fs::metadata(file) {
             Ok(found) => found,
@@ -201,14 +203,22 @@ impl Target {
         Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks, is_locked: false })
     }
 
-    /// The file or block device of the host.
+    /// The file or block device of the host; of a device elsewhere a part of its name, at which no file is.
     pub(crate) fn file(&self) -> &Path {
         self.part.target()
     }
 
+    /// The first byte that is not zero.
+    fn first_byte(&self) -> Result<Option<u64>> {
+        match self.part.path() {
+            Some(file) => Ok(existing_data::first_byte(file, self.part.offset(), self.size, self.is_device)?),
+            None => Ok(existing_data::first_byte_of(&*blockdev::open(&self.part, Access::READ)?)?),
+        }
+    }
+
     /// Device and inode number of the file, if it is there: it may lie in the directory that is copied.
     pub(crate) fn id(&self) -> Option<FileId> {
-        rustix::fs::stat(self.file()).ok().map(|stat| (stat.st_dev, stat.st_ino))
+        rustix::fs::stat(self.part.path()?).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
     /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table
@@ -223,7 +233,7 @@ impl Target {
             Some(name) if only_known => format!("appears to contain an existing filesystem ({name})"),
             Some(name) => format!("holds {name}"),
             None if only_known => return Ok(()),
-            None => match existing_data::first_byte(self.file(), self.part.offset(), self.size, self.is_device) {
+            None => match self.first_byte() {
                 Ok(None) => return Ok(()),
                 Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
                 Err(error) => return Err(error).with_context(shown),

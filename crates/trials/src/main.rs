@@ -20,6 +20,7 @@ mod log_replay;
 mod mkfs_cases;
 mod mount;
 mod mutate_images;
+mod nbd;
 mod repair_crash;
 mod rescue_table;
 mod rework;
@@ -100,6 +101,8 @@ enum Trial {
     DeletionResume(interruption::Options),
     /// Try the states that power cuts leave of many workloads; as root the kernel checks some
     CrashExplore(crash_explore::Options),
+    /// Run the workloads of `crash-explore` through a server of NBD, and kill servers while a volume is written.
+    NbdCrash(nbd::Options),
     /// Cut power during repairs and undos of planted damage.
     RepairCrash(repair_crash::Options),
     /// Run foreign test suites (pjdfstest, fsx, ...) on fresh mounts. Needs root
@@ -167,6 +170,7 @@ fn main() -> Result<ExitCode> {
         Trial::SendHistories(options) => send_histories::run(&options),
         Trial::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Trial::CrashExplore(options) => crash_explore::run(&options),
+        Trial::NbdCrash(options) => nbd::run(&options),
         Trial::RepairCrash(options) => repair_crash::run(&options),
         Trial::MountChecks(options) => mount::checks::run(&root(), &options),
         Trial::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),

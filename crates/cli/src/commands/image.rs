@@ -24,8 +24,8 @@ pub(crate) use spinney::fuse::control;
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ImageArgs {
     /// Image file or unmounted block device, IMAGE?offset=N for the part from byte N on, A,B for a volume on several
-    /// devices; or a directory of a mount. It may be left out before paths of the form IMAGE:/PATH and paths below a
-    /// mount
+    /// devices, nbd://HOST/EXPORT for a disk elsewhere; or a directory of a mount. It may be left out before paths of
+    /// the form IMAGE:/PATH and paths below a mount
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
 

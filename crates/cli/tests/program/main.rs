@@ -55,6 +55,7 @@ mod rescue_damaged;
 mod run;
 mod scrub;
 mod send;
+mod serve_nbd;
 mod sizes;
 mod sources;
 mod stored_once;

@@ -58,7 +58,7 @@ pub fn enter_namespaces(user: bool, network: bool) -> io::Result<()> {
 }
 
 /// Moves this process, which must have one thread, into a mount namespace of its own with only an empty, read-only
-/// directory. Open files stay open. `dir` is any directory; it is not changed.
+/// directory. Open files stay open. `dir` is any directory but the root; it is not changed.
 ///
 /// The last process of a mount namespace unmounts its mounts while it ends, and for a mount on a block device the
 /// kernel waits for the server then. A server that is this last process would wait for itself, killed or not, and

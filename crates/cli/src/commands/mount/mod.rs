@@ -17,18 +17,20 @@
 //! Failure: until the mount is usable, a failure undoes all steps, and the front part ends with its reason and status.
 //! Later failures are logged. Caller: `args`.
 
-mod channel;
+pub(crate) mod attendant;
+pub(crate) mod channel;
 mod client_socket;
+mod ending_server;
 pub(crate) mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]
 mod locks;
 mod log;
-mod sandbox;
+pub(crate) mod sandbox;
 mod second_mount;
 mod server;
 mod settings;
-mod signals;
+pub(crate) mod signals;
 mod supervisor;
 mod umount;
 mod watchdog;
@@ -62,7 +64,8 @@ enum Role {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Mount {
-    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N
+    /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N;
+    /// nbd://HOST/EXPORT for a disk elsewhere
     image: PathBuf,
     /// Directory to mount it on
     dir: PathBuf,

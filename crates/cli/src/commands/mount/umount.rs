@@ -12,6 +12,7 @@ use clap::Args;
 use rustix::io::{Errno, retry_on_intr};
 use spinney::blockdev::{Access, Locator};
 
+use super::ending_server::EndingServer;
 use super::holders::holders;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output;
@@ -78,6 +79,7 @@ impl Umount {
                 Failure::new(Status::Busy, text)
             })?
         };
+        let server = EndingServer::find(&row.source, &dir);
         unmount(&dir, self.lazy).inspect_err(|_| {
             let users = holders(&dir);
             if !users.is_empty() {
@@ -86,8 +88,14 @@ impl Umount {
         })?;
         // A synced mount has waited for its server. One that has further mount points goes on.
         let is_last = table::alike(&row)?.is_empty();
-        if is_last && !self.lazy && !row.read_only && !row.is_synced() {
-            wait_for(&row.source);
+        if is_last && !self.lazy && !row.read_only {
+            match server {
+                Some(server) if !server.wait(WAIT_MAX) => {
+                    output::warn(&format!("{} is still being written", row.source.display()));
+                }
+                None if !row.is_synced() => wait_for(&row.source),
+                _ => {}
+            }
         }
         written.map_err(|error| {
             let reason = match Errno::from_io_error(&error) {
