@@ -60,6 +60,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[must_use]
 pub fn run() -> ExitCode {
     format::know(FACES);
+    spinney::add_remote_devices();
     let words: Vec<OsString> = std::env::args_os().collect();
     match other_names::rewrite(&words) {
         None => run_words(helper::rewrite(words, args::is_command)),

@@ -149,6 +149,7 @@
 //! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
 //! | show an error as the program does | [`message()`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
+//! | open an image on a web server or in S3 | [`open`], [`add_remote_devices`], feature `web` |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //!
 //! # Parts
@@ -171,6 +172,7 @@ mod open;
 #[cfg(test)]
 mod option_list;
 mod progress;
+mod remote_devices;
 mod repair;
 mod reproducible;
 mod source_errors;
@@ -231,6 +233,12 @@ pub mod transfer {
     pub use transfer::*;
 }
 
+/// Images on web servers, and a server of HTTP.
+#[cfg(feature = "web")]
+pub mod web {
+    pub use web::*;
+}
+
 /// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.
 pub mod vfs {
     pub use vfs::*;
@@ -258,6 +266,7 @@ pub use formats::{NotRecognised, add_format, format_named, format_names, formats
 pub use message::message;
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};
 pub use progress::{Progress, ProgressFn};
+pub use remote_devices::add_remote_devices;
 pub use repair::{Repair, plan_repair, plan_repair_as};
 pub use reproducible::{derived_uuid, reproducible_env};
 pub use volume::Volume;

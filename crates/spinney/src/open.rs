@@ -10,6 +10,7 @@ use vfs::Result;
 use crate::device_errors::device_error;
 use crate::formats::{assume, format_named, format_names};
 use crate::progress::{Cancellable, ProgressFn, Reporter};
+use crate::remote_devices::add_remote_devices;
 use crate::volume::Volume;
 
 /// Opens the volume in an image file or on an unmounted block device, and recognises its format.
@@ -56,6 +57,7 @@ pub fn open_as(format: &'static dyn Format, devices: Devices, options: &VolumeOp
 pub fn make(image: impl AsRef<Path>, format: &str, options: &MakeOptions) -> Result<Volume> {
     let image = image.as_ref();
     let access = Access { create: options.size.is_some(), ..Access::WRITE };
+    add_remote_devices();
     let part = Locator::parse(image).map(|part| part.with_size(options.size));
     let device = part.and_then(|part| blockdev::open(&part, access)).map_err(device_error)?;
     make_devices(vec![device], format, options).map_err(|error| error.during("make").at(image))
@@ -103,6 +105,7 @@ pub fn check_devices(devices: Devices, options: &CheckOptions, watch: ProgressFn
 
 /// Opens the devices of a list.
 pub(crate) fn devices(list: &Path, access: Access) -> Result<Devices> {
+    add_remote_devices();
     let found = Locator::parse_list(list);
     found.and_then(|list| list.iter().map(|device| blockdev::open(device, access)).collect()).map_err(device_error)
 }

@@ -1,0 +1,14 @@
+//! Registers the backends of devices that are elsewhere with `blockdev`: [`add_remote_devices`]. `open` does so by
+//! itself; programs that open devices themselves call it first.
+
+use std::sync::Once;
+
+/// Lets [`crate::blockdev::open`] open `http://`, `https://` and `s3://` (with the feature `web`), in the whole process.
+/// [`crate::open`], [`crate::make`] and [`crate::check`] call it.
+pub fn add_remote_devices() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        #[cfg(feature = "web")]
+        ::web::register();
+    });
+}
