@@ -16,6 +16,7 @@ mod f2fs_image;
 mod image;
 mod stream;
 mod walk;
+mod web;
 mod whole;
 
 use std::fmt::{self, Write};
@@ -42,6 +43,7 @@ pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;
 pub use image::image;
 pub use stream::stream;
+pub use web::{web_range, web_request, web_settings};
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.
 const AT: Logical = Logical(1 << 20);

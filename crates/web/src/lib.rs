@@ -11,6 +11,7 @@ mod date;
 mod error;
 mod number;
 mod percent;
+mod polled;
 pub mod range;
 mod s3;
 pub mod server;

@@ -3,7 +3,7 @@
 //! ```text
 //!  device --> reader --> blocks (memory, what is in flight) --> window (how much is fetched)
 //!                |-----> disk (blocks in files)
-//!                +-----> origin (one pinned file) --> transport (connections)
+//!                +-----> origin (one pinned file) --> transport --> dial (connections)
 //! ```
 //!
 //! Invariants
@@ -18,6 +18,7 @@
 mod address;
 mod blocks;
 mod device;
+mod dial;
 mod disk;
 mod origin;
 mod reader;
@@ -25,3 +26,4 @@ mod transport;
 mod window;
 
 pub use device::{WebDevice, open};
+pub use dial::{Dialer, addresses, dial, dial_by};

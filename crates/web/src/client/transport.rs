@@ -16,17 +16,16 @@ use ureq::config::Config;
 use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector as _, NextTimeout, RustlsConnector};
 use ureq::{Agent, Body, BodyReader};
 
+use super::dial::{self, Dial};
 use crate::error::{Error, Result};
 
 /// Bytes of an answer before its body.
 const HEADER_BYTES_MAX: usize = 32 << 10;
 /// Connections that are kept for the next request.
 const IDLE_MAX: usize = 6;
-/// Time in which a connection has to be made, of each address of the host.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Sends requests.
 pub(crate) struct Transport {
@@ -77,11 +76,12 @@ impl Transport {
             .max_response_header_size(HEADER_BYTES_MAX)
             .max_idle_connections(IDLE_MAX)
             .max_idle_connections_per_host(IDLE_MAX)
-            .timeout_connect(Some(timeout.min(CONNECT_MAX)))
+            .timeout_connect(Some(timeout))
             .timeout_send_request(Some(timeout))
             .timeout_recv_response(Some(timeout))
             .build();
-        let agent = Agent::with_parts(config, DefaultConnector::default(), Known::default());
+        let connector = ().chain(ConnectProxyConnector::default()).chain(Dial).chain(RustlsConnector::default());
+        let agent = Agent::with_parts(config, connector, Known::default());
         Ok(Self { agent, timeout })
     }
 
@@ -144,7 +144,10 @@ impl Resolver for Known {
             }
         };
         let mut addresses = self.empty();
-        found.into_iter().for_each(|address| addresses.push(address));
+        for address in found {
+            dial::note(address);
+            addresses.push(address);
+        }
         if addresses.is_empty() { Err(ureq::Error::HostNotFound) } else { Ok(addresses) }
     }
 }

@@ -1,16 +1,12 @@
-//! A connection with time limits. It is read and written without blocking and waited for with `poll`, since a process in
-//! the sandbox of a server may not set limits on sockets.
+//! A connection of a client, with time limits for the heads of requests and for the pieces of answers.
 
 use std::io::{self, Write};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-
 use super::head::{HEAD_BYTES_MAX, Head, Refusal};
+use crate::polled;
 
 /// Time for a request's head, from the end of the answer before.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
@@ -51,35 +47,14 @@ impl Socket {
                 Ok(None) => {}
                 Err(refusal) => return Ok(Some(Err(refusal))),
             }
-            match self.wait(PollFlags::IN, deadline) {
-                Ok(()) => {}
+            match polled::receive(&self.socket, &mut buffer, deadline) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.received.extend_from_slice(buffer.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let is_idle = self.received.is_empty();
                     return Ok(if is_idle { None } else { Some(Err(Refusal::SlowHead)) });
                 }
                 Err(error) => return Err(error),
-            }
-            match rustix::net::recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return Ok(None),
-                Ok((_, count)) => self.received.extend_from_slice(buffer.get(..count).unwrap_or_default()),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<()> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-            let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)];
-            match rustix::event::poll(&mut polled, Some(&left)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -89,16 +64,7 @@ impl Write for Socket {
     /// Writes all of `bytes`, or fails.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for piece in bytes.chunks(PIECE_BYTES) {
-            let deadline = Instant::now() + PIECE_TIME_MAX;
-            let mut rest = piece;
-            while !rest.is_empty() {
-                match rustix::net::send(&self.socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                    Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                    Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            polled::send_all(&self.socket, piece, Instant::now() + PIECE_TIME_MAX)?;
         }
         Ok(bytes.len())
     }

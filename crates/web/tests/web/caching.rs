@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use crate::fake::{Fake, Reply, open, pattern, read_all};
+use crate::fake::{Fake, Reply};
+use crate::support::{open, pattern, read_all};
 
 const LEN: usize = 3_000_001;
 

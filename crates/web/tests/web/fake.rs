@@ -5,8 +5,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use blockdev::{Access, Device, Locator};
-
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -187,22 +185,4 @@ impl<R: Read> BufReadLine for BufReader<R> {
         let count = self.read_line(&mut text)?;
         Ok((count > 0).then(|| text.trim_end().to_owned()))
     }
-}
-
-/// Opens a locator for reading.
-pub(crate) fn open(locator: &str) -> blockdev::Result<Arc<dyn Device>> {
-    web::register();
-    blockdev::open(&Locator::parse(locator).unwrap(), Access::READ)
-}
-
-/// Bytes that depend on their place.
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| u8::try_from((at * 31 + at / 251) % 251).unwrap()).collect()
-}
-
-/// All of a device.
-pub(crate) fn read_all(device: &dyn Device) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(device.size_bytes()).unwrap()];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }

@@ -8,3 +8,4 @@ mod misbehaving;
 mod reading;
 mod s3;
 mod serving;
+mod support;

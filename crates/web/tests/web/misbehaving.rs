@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::fake::{Fake, Reply, Request, open, pattern};
+use crate::fake::{Fake, Reply, Request};
+use crate::support::{open, pattern};
 
 const MIB: usize = 1 << 20;
 

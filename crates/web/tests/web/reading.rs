@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use blockdev::{Access, Device, Locator};
 
-use crate::fake::{Fake, open, pattern, read_all};
+use crate::fake::Fake;
+use crate::support::{open, pattern, read_all};
 
 #[test]
 fn every_byte_is_right() {

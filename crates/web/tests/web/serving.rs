@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use vfs::{Errno, Volume};
 use web::server::Site;
 
-use crate::fake::pattern;
+use crate::support::pattern;
 
 struct Served {
     client: UnixStream,
