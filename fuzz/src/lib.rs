@@ -14,6 +14,7 @@ mod ends;
 pub mod f2fs;
 mod f2fs_image;
 mod image;
+mod nbd;
 mod stream;
 mod walk;
 mod web;
@@ -34,6 +35,7 @@ use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId, Uuid};
 use codec::ChecksumType;
 use zerocopy::IntoBytes;
 
+pub use self::nbd::{nbd_replies, nbd_requests, nbd_wire};
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;

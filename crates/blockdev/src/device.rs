@@ -18,6 +18,15 @@ pub struct Write<'a> {
     pub tag: Tag,
 }
 
+/// Whether a range that becomes zeros may become a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holes {
+    /// It may, and should where the device can.
+    Allowed,
+    /// It stays allocated.
+    Forbidden,
+}
+
 /// A range of bytes that can be read, written and made durable; the crate's documentation lists its promises. Methods
 /// take `&self`: many threads use one device at once.
 pub trait Device: Send + Sync + Debug {
@@ -45,6 +54,12 @@ pub trait Device: Send + Sync + Debug {
     /// know. For readers of a whole device.
     fn next_data(&self, offset: u64) -> u64 {
         offset
+    }
+
+    /// The first byte at or after `offset` that may lie in a hole; [`Device::size_bytes`] where there is none, or the
+    /// device does not know. For readers of a whole device.
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.size_bytes().max(offset)
     }
 
     /// Fills several buffers from one contiguous range, the first from `offset`.
@@ -92,6 +107,16 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes a range zeros faster than by writing them. False, and nothing has changed, where the device cannot: then the
+    /// caller writes them.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn write_zeroes(&self, offset: u64, len: u64, holes: Holes) -> Result<bool> {
+        let _ = (offset, len, holes);
+        Ok(false)
+    }
 
     /// Refuses a write here that would leave less than `spare` bytes on the host: a sparse file on a file system that
     /// is nearly full. Advisory: `Ok` if that is not known, and other programs may take the space.
@@ -156,8 +181,14 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     fn next_data(&self, offset: u64) -> u64 {
         (**self).next_data(offset)
     }
+    fn next_hole(&self, offset: u64) -> u64 {
+        (**self).next_hole(offset)
+    }
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         (**self).read_parts_at(offset, parts)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, holes: Holes) -> Result<bool> {
+        (**self).write_zeroes(offset, len, holes)
     }
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         (**self).write_at(offset, parts)
@@ -195,12 +226,16 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 }
 
 /// Bytes in `parts` together.
-pub(crate) fn parts_len(parts: &[&[u8]]) -> u64 {
+#[must_use]
+pub fn parts_len(parts: &[&[u8]]) -> u64 {
     parts.iter().map(|part| to_u64(part.len())).sum()
 }
 
 /// Refuses a range that is not wholly inside `device`, with the error that fits `op`.
-pub(crate) fn check_range<D: Device + ?Sized>(device: &D, op: Op, offset: u64, len: u64) -> Result<()> {
+///
+/// # Errors
+/// [`Error::UnexpectedEnd`] for a read, [`Error::OutOfRange`] for another operation.
+pub fn check_range<D: Device + ?Sized>(device: &D, op: Op, offset: u64, len: u64) -> Result<()> {
     let size = device.size_bytes();
     if offset.checked_add(len).is_some_and(|end| end <= size) {
         return Ok(());
@@ -213,7 +248,10 @@ pub(crate) fn check_range<D: Device + ?Sized>(device: &D, op: Op, offset: u64, l
 }
 
 /// Refuses every change of a device opened for reading.
-pub(crate) fn check_writable<D: Device + ?Sized>(device: &D, op: Op) -> Result<()> {
+///
+/// # Errors
+/// [`Error::ReadOnly`].
+pub fn check_writable<D: Device + ?Sized>(device: &D, op: Op) -> Result<()> {
     if device.is_read_only() {
         return Err(Error::ReadOnly { op, device: device.name().to_owned() });
     }

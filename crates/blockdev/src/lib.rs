@@ -29,7 +29,7 @@ pub mod recording;
 mod tag;
 pub mod trace;
 
-pub use device::{Device, Write};
+pub use device::{Device, Holes, Write, check_range, check_writable, parts_len};
 pub use error::{Error, Op, Result};
 pub use identity::{Holder, Identity};
 pub use locator::{Access, Locator, open};

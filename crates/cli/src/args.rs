@@ -106,6 +106,9 @@ pub(crate) enum Command {
     #[command(after_long_help = crate::commands::mount::long_help())]
     Mount(crate::commands::mount::Mount),
     Umount(crate::commands::mount::Umount),
+    Serve(crate::commands::serve::Serve),
+    #[command(hide = true)]
+    Attend(crate::commands::mount::attendant::Attend),
     Subvolume(btrfs::subvolume::Subvolume),
     Generations(btrfs::generations::Generations),
     Receive(btrfs::receive::Receive),
@@ -161,6 +164,8 @@ impl Command {
             Self::Trace(command) => command.run(out, run_words),
             Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),
+            Self::Serve(command) => command.run(out),
+            Self::Attend(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Generations(command) => command.run(out),
             Self::Receive(command) => command.run(out),
@@ -242,6 +247,8 @@ mod tests {
         ("cat", "its output is the contents of the files"),
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
+        ("serve nbd", "nothing is made; it prints what is served and how it is used"),
+        ("attend", "internal"),
         ("send", "its output is a stream"),
         ("fork diff", "its output is a patch"),
         ("run", "its output is that of the command; fork status --json tells the changes"),

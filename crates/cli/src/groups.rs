@@ -22,7 +22,13 @@ const GROUPS: &[Group] = &[
             ("mv, ln, rm, mkdir", "rename, link, remove, make directories"),
         ],
     ),
-    ("Mount", &[("mount, umount", "mount an image for all programs, without root; unmount it")]),
+    (
+        "Mount and serve",
+        &[
+            ("mount, umount", "mount an image for all programs, without root; unmount it"),
+            ("serve", "let other programs and machines use an image, by NBD"),
+        ],
+    ),
     (
         "Subvolumes and backup",
         &[

@@ -43,6 +43,6 @@ pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_
 pub use session::{Session, SessionOptions};
 pub use sys::{
     ServedFile, ask_for_short_slices, check_written, control, data_runs, enter_namespaces, leave_mounts, node_of,
-    peer_groups, served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
+    passed_listeners, peer_groups, served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,
 };
 pub use transport::connection::Connection;

@@ -151,6 +151,8 @@
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
 //! | open an image on a web server or in S3 | [`open`], [`add_remote_devices`], feature `web` |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
+//! | serve a disk by NBD, or a file of a volume as one | [`nbd`], [`VolumeFileDevice`] |
+//! | open a disk that is elsewhere (`nbd://HOST/EXPORT`) | [`open`], [`add_remote_devices`] |
 //!
 //! # Parts
 //!
@@ -165,6 +167,7 @@ pub mod contents;
 mod copy;
 mod device_errors;
 pub mod f2fs;
+mod file_device;
 mod formats;
 mod message;
 pub mod mounts;
@@ -223,6 +226,11 @@ pub mod layers {
     pub use layers::*;
 }
 
+/// Network block devices: a server; the client is a device that [`blockdev::open`] opens by its locator.
+pub mod nbd {
+    pub use nbd::*;
+}
+
 /// A file system that another process serves through a socket.
 pub mod remote {
     pub use remote::*;
@@ -262,6 +270,7 @@ pub use ::vfs::{
     ReadDir, Result, Shortage, SnapshotMode, Times, Volume as Files,
 };
 pub use contents::{Contents, ContentsOptions};
+pub use file_device::VolumeFileDevice;
 pub use formats::{NotRecognised, add_format, format_named, format_names, formats, recognise, recognise_bytes};
 pub use message::message;
 pub use open::{check, check_devices, make, make_devices, open, open_as, open_devices};

@@ -6,7 +6,7 @@ use super::holders::{SYS_BLOCK, loop_device_of};
 use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
-use crate::{Device, Error, Op, Result, Write};
+use crate::{Device, Error, Holes, Op, Result, Write};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions};
@@ -174,6 +174,15 @@ impl Device for FileDevice {
         }
     }
 
+    /// As [`Device::next_data`].
+    fn next_hole(&self, offset: u64) -> u64 {
+        let size = self.size_bytes();
+        match rustix::fs::seek(&self.raw.file, rustix::fs::SeekFrom::Hole(self.raw.position(offset))) {
+            Ok(position) => self.raw.offset_of(position).clamp(offset, size.max(offset)),
+            Err(_) => size.max(offset),
+        }
+    }
+
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         check_range(self, Op::Read, offset, len)?;
@@ -244,6 +253,29 @@ impl Device for FileDevice {
             // A discard is advice: without it, unused ranges only keep their old bytes.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
             Err(error) => Err(self.raw.error(Op::Discard, offset, len, error)),
+        }
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, holes: Holes) -> Result<bool> {
+        check_writable(self, Op::Write)?;
+        check_range(self, Op::Write, offset, len)?;
+        if len == 0 {
+            return Ok(true);
+        }
+        let kind = match holes {
+            Holes::Allowed => FallocateFlags::PUNCH_HOLE,
+            Holes::Forbidden => FallocateFlags::ZERO_RANGE,
+        };
+        let flags = kind | FallocateFlags::KEEP_SIZE;
+        let position = self.raw.position(offset);
+        let zeroed = rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.raw.file, flags, position, len));
+        if let Some(direct) = &self.direct {
+            direct.forget(offset, len);
+        }
+        match zeroed {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(self.raw.error(Op::Write, offset, len, error)),
         }
     }
 

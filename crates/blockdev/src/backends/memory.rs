@@ -3,7 +3,7 @@
 
 use crate::convert::{to_u64, to_usize};
 use crate::device::{check_range, check_writable, parts_len};
-use crate::{Device, Error, Op, Result};
+use crate::{Device, Error, Holes, Op, Result};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -158,6 +158,12 @@ impl Device for MemoryDevice {
 
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, _: Holes) -> Result<bool> {
+        check_writable(self, Op::Write)?;
+        check_range(self, Op::Write, offset, len)?;
+        self.discard(offset, len).map(|()| true)
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {

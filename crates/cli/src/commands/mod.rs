@@ -46,6 +46,7 @@ pub(crate) mod progress;
 pub(crate) mod put;
 mod report;
 pub(crate) mod rm;
+pub(crate) mod serve;
 pub(crate) mod short_form;
 mod socket;
 pub(crate) mod stat;

@@ -54,6 +54,7 @@ mod rescue_damaged;
 mod run;
 mod scrub;
 mod send;
+mod serve_nbd;
 mod sizes;
 mod sources;
 mod subvolumes;

@@ -23,7 +23,7 @@ mod startup;
 pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
 pub use control::control;
-pub use inherited_fds::withhold_inherited;
+pub use inherited_fds::{passed_listeners, withhold_inherited};
 pub use lost_data::check_written;
 pub(crate) use namespace::with_node_at;
 pub use namespace::{enter_namespaces, leave_mounts};

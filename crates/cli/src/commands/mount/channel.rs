@@ -1,7 +1,8 @@
 //! Sends messages between the processes of a mount, over a socket that preserves their boundaries.
 //!
 //! A process gets its end as its standard input, so that nothing else is inherited. A process whose peer has ended
-//! receives end of file. Callers: front part, supervisor and server.
+//! receives end of file. Callers: front part, supervisor and server,
+//! and the attendant of a server.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -82,6 +83,13 @@ pub(crate) enum Message {
     },
     /// Make everything durable and end.
     Stop,
+    /// Asks the attendant of a server to connect to a remote device again: its place on the attendant's command line.
+    Dial {
+        /// From 0.
+        device: usize,
+    },
+    /// The connection that comes with this.
+    Dialed,
     /// The server got a signal that asks it to end.
     Signal,
 }

@@ -17,18 +17,19 @@
 //! Failure: until the mount is usable, a failure undoes all steps, and the front part ends with its reason and status.
 //! Later failures are logged. Caller: `args`.
 
-mod channel;
+pub(crate) mod attendant;
+pub(crate) mod channel;
 mod client_socket;
 pub(crate) mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]
 mod locks;
 mod log;
-mod sandbox;
+pub(crate) mod sandbox;
 mod second_mount;
 mod server;
 mod settings;
-mod signals;
+pub(crate) mod signals;
 mod supervisor;
 mod umount;
 mod watchdog;

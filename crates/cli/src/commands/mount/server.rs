@@ -1,6 +1,7 @@
 //! Runs the server of a mount: the process that reads the image and answers the kernel. The supervisor starts it; it
 //! opens the image, and enters its sandbox before it reads from it.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,7 @@ use spinney::fuse::{Activity, Glance};
 use spinney::remote::Jobs;
 use spinney::{Devices, FileSystem};
 
+use super::attendant::Attendant;
 use super::channel::{Channel, Message};
 use super::client_socket::{Behind, Door, Look};
 #[cfg(feature = "lock-statistics")]
@@ -51,6 +53,12 @@ pub(super) fn open_devices(mount: &Mount, settings: &Settings) -> Result<Devices
         list.iter().map(|device| spinney::blockdev::open(device, access)).collect::<spinney::blockdev::Result<_>>()
     });
     opened.map_err(|error| image::explain(&mount.image, error.into()))
+}
+
+/// The devices to which the server may have to connect again.
+fn remote_devices(mount: &Mount) -> Vec<OsString> {
+    let devices = Locator::parse_list(&mount.image).unwrap_or_default();
+    devices.iter().filter(|device| device.path().is_none()).map(Locator::words).collect()
 }
 
 /// True if the sandbox has to allow the system calls of a ring.
@@ -104,6 +112,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     if let Some(door) = &door {
         prepared = prepared.with_socket(door.number());
     }
+    let attendant = Attendant::start(&remote_devices(mount), None)?;
     let is_apart = if mount.no_sandbox {
         tracing::warn!("the server runs without its sandbox");
         sandbox::leave_mounts(&mount.dir)
@@ -147,6 +156,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let result = server.wait_and(|| devices.iter().for_each(|device| device.let_go()));
     // The last reference: orphans that open files kept are deleted now.
     drop(file_system);
+    drop(attendant);
     end_recording();
     tracing::info!("unmounted: {}", mount.image.display());
     Ok(result?)

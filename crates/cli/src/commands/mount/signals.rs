@@ -1,4 +1,5 @@
-//! Turns signals that ask the process to end into a descriptor to wait for. Callers: the supervisor and the server.
+//! Turns signals that ask the process to end into a descriptor to wait for. Callers: the supervisor and the server
+//! of a mount, and `serve`.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,11 +12,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Notes SIGINT, SIGTERM and SIGHUP, which no longer end this process.
 #[derive(Debug)]
-pub(super) struct Signals(UnixStream);
+pub(crate) struct Signals(UnixStream);
 
 impl Signals {
     /// Starts noting.
-    pub(super) fn catch() -> Result<Self> {
+    pub(crate) fn catch() -> Result<Self> {
         let (noted, note) = UnixStream::pair()?;
         noted.set_nonblocking(true)?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -25,7 +26,7 @@ impl Signals {
     }
 
     /// True if a signal came since the last call.
-    pub(super) fn take(&mut self) -> bool {
+    pub(crate) fn take(&mut self) -> bool {
         let mut bytes = [0; 64];
         matches!(self.0.read(&mut bytes), Ok(count) if count > 0)
     }

@@ -1,0 +1,149 @@
+//! What `serve` serves: an image, a part of it, files in it, or files below a mount. It opens them without reading.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use spinney::blockdev::{Access, Device, Locator};
+use spinney::{Devices, FileSystem, Files, VolumeOptions};
+
+use crate::commands::failure::Failure;
+use crate::commands::format;
+use crate::commands::image;
+use crate::commands::place::Place;
+use crate::commands::trace::watch::watched;
+
+/// Longest pause between two rounds of background work.
+const STEP_MAX: Duration = Duration::from_secs(30);
+
+/// What a word names: an image or mount, and a path in it if it names one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The image, or the mount point.
+    pub(super) image: PathBuf,
+    /// The path in it; `None` for the image itself.
+    pub(super) path: Option<PathBuf>,
+    is_mount: bool,
+}
+
+impl Target {
+    /// Parses a word. A path in an image that is mounted is served through its mount.
+    pub(super) fn parse(word: &OsStr) -> Self {
+        match Place::parse(word).through_mount() {
+            Place::Host(image) => Self { image, path: None, is_mount: false },
+            Place::Image { image, path } => Self { image, path: Some(path), is_mount: false },
+            Place::Mount { dir, path } => Self { image: dir, path: Some(path), is_mount: true },
+        }
+    }
+}
+
+/// An image whose devices are open, or a mount.
+#[derive(Debug)]
+pub(super) enum Opened {
+    Image { image: PathBuf, devices: Devices, locators: Vec<Locator>, read_only: bool },
+    Mount(Files),
+}
+
+impl Opened {
+    /// Opens the image or mount of a target; nothing is read from an image.
+    ///
+    /// # Errors
+    /// Errors of the operating system, and of names that are not valid.
+    pub(super) fn open(target: &Target, read_only: bool) -> Result<Self> {
+        if target.is_mount {
+            let (remote, _) = image::connect_mount(&target.image)?;
+            if !read_only && remote.is_read_only() {
+                let text = format!("{}: mounted for reading only; use --read-only", target.image.display());
+                return Err(Failure::refused(text).into());
+            }
+            return Ok(Self::Mount(Files::new(Arc::new(remote))));
+        }
+        let access = Access { read_only, ..Access::default() };
+        let opened = image::locators(&target.image, &[]).and_then(|locators| {
+            let open = |locator: &Locator| Ok(watched(spinney::blockdev::open(locator, access)?));
+            let devices = locators.iter().map(open).collect::<spinney::blockdev::Result<_>>()?;
+            Ok(Self::Image { image: target.image.clone(), devices, locators, read_only })
+        });
+        opened.map_err(|error| image::explain(&target.image, error.into()))
+    }
+
+    /// The devices to which the server may have to connect again.
+    pub(super) fn remote_devices(&self) -> Vec<OsString> {
+        match self {
+            Self::Image { locators, .. } => {
+                locators.iter().filter(|locator| locator.path().is_none()).map(Locator::words).collect()
+            }
+            Self::Mount(_) => Vec::new(),
+        }
+    }
+
+    /// True if this process reads an image. The server of a mount reads it in its own sandbox.
+    pub(super) fn is_restricted(&self) -> bool {
+        matches!(self, Self::Image { .. })
+    }
+
+    pub(super) fn uses_rings(&self) -> bool {
+        match self {
+            Self::Image { devices, .. } => devices.iter().any(|device| device.uses_rings()),
+            Self::Mount(_) => false,
+        }
+    }
+
+    /// The single device of an image.
+    ///
+    /// # Errors
+    /// `Usage` for several, and for a mount.
+    pub(super) fn into_device(self) -> Result<Arc<dyn Device>> {
+        let wrong = || Failure::usage("expected an image on one device, IMAGE:/PATH, or the path of a file in a mount");
+        match self {
+            Self::Image { devices, .. } => {
+                let [device] = <[_; 1]>::try_from(devices).map_err(|_| wrong())?;
+                Ok(device)
+            }
+            Self::Mount(_) => Err(wrong().into()),
+        }
+    }
+
+    /// The volume of an image, or the one that is mounted. Its periodic work is done as long as it is used.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn into_files(self) -> Result<Files> {
+        let (image, devices, read_only) = match self {
+            Self::Mount(files) => return Ok(files),
+            Self::Image { image, devices, read_only, .. } => (image, devices, read_only),
+        };
+        let (uid, gid) = image::maker();
+        let options = VolumeOptions::new().owner(uid, gid).read_only(read_only);
+        let opened = format::of_all(&devices).and_then(|format| {
+            let volume = spinney::open_as(format, devices, &options)?;
+            Ok(volume.serve()?)
+        });
+        let file_system = opened.map_err(|error| image::explain(&image, error))?;
+        if !read_only {
+            work_in_background(Arc::downgrade(&file_system))?;
+        }
+        Ok(Files::new(file_system))
+    }
+}
+
+/// Does the periodic work of a file system, the commit for example, until it is closed.
+fn work_in_background(file_system: Weak<dyn FileSystem>) -> Result<()> {
+    let work = move || {
+        while let Some(file_system) = file_system.upgrade() {
+            let pause = file_system.step();
+            drop(file_system);
+            thread::sleep(pause.min(STEP_MAX));
+        }
+    };
+    thread::Builder::new().name("background".to_owned()).spawn(work).context("the background thread")?;
+    Ok(())
+}
+
+/// The name of a path, for clients that choose among several.
+pub(super) fn name_of(path: &Path) -> String {
+    path.to_string_lossy().trim_start_matches('/').to_owned()
+}

@@ -1,0 +1,275 @@
+//! Read-ahead: windows of the device that were asked for before, or with more, than they were needed.
+//!
+//! A round trip to a server takes longer than the transfer of a window, so a read of metadata asks for the window around
+//! it, and reads that follow each other make the next windows come early, up to [`AHEAD_MAX`]. Windows are larger the
+//! longer a round trip takes. Other reads get a window at their second visit.
+//!
+//! Invariants: at most [`WINDOWS_MAX`] windows are kept or under way; a write forgets the windows that it touches after
+//! it was answered, before it returns, so that no later read sees older bytes. Failure: a window that cannot be read is
+//! dropped, and the caller reads by itself. Called by `device`.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blockdev::Kind;
+use parking_lot::Mutex;
+
+use super::connections::Connections;
+use super::link::{Answer, Ticket};
+use crate::number::{to_u32, to_u64, to_usize};
+use crate::wire::Command;
+
+/// Windows that are kept or under way.
+const WINDOWS_MAX: usize = 48;
+/// Most windows under way before the end of a sequential read.
+const AHEAD_MAX: u64 = 16;
+/// Sequential reads that are followed at the same time.
+const RUNS_MAX: usize = 8;
+/// Windows whose last visit is remembered.
+const VISITS_MAX: usize = 256;
+
+/// Windows of a device.
+pub(super) struct Windows {
+    window_bytes: u64,
+    size: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    windows: HashMap<u64, Arc<Window>>,
+    /// Of the windows, the oldest first.
+    order: VecDeque<u64>,
+    runs: VecDeque<Run>,
+    visits: VecDeque<u64>,
+}
+
+/// Reads that follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Where the next read is expected.
+    next: u64,
+    /// First window that was not asked for.
+    ahead: u64,
+    /// Windows to have under way.
+    depth: u64,
+}
+
+/// A window.
+struct Window(Mutex<Contents>);
+
+enum Contents {
+    Underway(Ticket),
+    Here(Vec<u8>),
+    Failed,
+}
+
+/// What a read should do.
+struct Plan {
+    /// Windows that hold the wanted bytes.
+    wanted: Range<u64>,
+    /// Windows that will probably be wanted.
+    coming: Range<u64>,
+    uses_windows: bool,
+}
+
+impl Windows {
+    /// Windows for a device of `size` bytes, behind so long a round trip.
+    pub(super) fn new(size: u64, request_bytes_max: u32, round_trip: Duration) -> Self {
+        let window_bytes: u64 = match round_trip.as_micros() {
+            0..500 => 64 << 10,
+            500..2000 => 256 << 10,
+            _ => 1 << 20,
+        };
+        let most = u64::from(request_bytes_max).max(4096);
+        let window_bytes = window_bytes.min(1 << most.ilog2());
+        Self { window_bytes, size, state: Mutex::default() }
+    }
+
+    /// Fills `buf`, if its bytes come from windows; false where the caller has to read.
+    pub(super) fn read(&self, connections: &Connections, offset: u64, buf: &mut [u8], kind: Kind) -> bool {
+        let len = to_u64(buf.len());
+        if len == 0 {
+            return false;
+        }
+        let plan = self.plan(offset, len, kind);
+        let wanted = if plan.uses_windows { self.get(connections, plan.wanted.clone()) } else { Vec::new() };
+        // What is wanted now was asked for first.
+        drop(self.get(connections, plan.coming));
+        if !plan.uses_windows || wanted.len() != to_usize(plan.wanted.end - plan.wanted.start) {
+            return false;
+        }
+        let mut filled = 0;
+        for (number, window) in plan.wanted.zip(wanted) {
+            let start = number.saturating_mul(self.window_bytes);
+            let from = to_usize(offset.saturating_add(to_u64(filled)).saturating_sub(start));
+            let mut contents = window.0.lock();
+            let Some(bytes) = contents.bytes() else {
+                drop(contents);
+                self.remove(number, &window);
+                return false;
+            };
+            let rest = buf.get_mut(filled..).unwrap_or_default();
+            let here = bytes.get(from..).unwrap_or_default();
+            let count = here.len().min(rest.len());
+            let (to, _) = rest.split_at_mut(count);
+            to.copy_from_slice(here.get(..count).unwrap_or_default());
+            filled += count;
+        }
+        filled == buf.len()
+    }
+
+    /// Asks for a range that will be read.
+    pub(super) fn announce(&self, connections: &Connections, offset: u64, len: u64) {
+        let windows = self.numbers(offset, len);
+        let end = windows.end.min(windows.start.saturating_add(AHEAD_MAX));
+        drop(self.get(connections, windows.start..end));
+    }
+
+    /// Forgets the windows of a range. Every change calls this before it returns.
+    pub(super) fn forget(&self, offset: u64, len: u64) {
+        let range = self.numbers(offset, len.max(1));
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        let touched: Vec<u64> = state.order.iter().copied().filter(|number| range.contains(number)).collect();
+        for number in touched {
+            gone.extend(state.windows.remove(&number));
+            state.order.retain(|kept| *kept != number);
+        }
+        drop(state);
+        // Requests under way are abandoned without the lock.
+        drop(gone);
+    }
+
+    fn numbers(&self, offset: u64, len: u64) -> Range<u64> {
+        let end = offset.saturating_add(len).min(self.size);
+        offset / self.window_bytes..end.div_ceil(self.window_bytes)
+    }
+
+    fn plan(&self, offset: u64, len: u64, kind: Kind) -> Plan {
+        let wanted = self.numbers(offset, len);
+        let mut state = self.state.lock();
+        let coming = state.note_run(&wanted, offset, len, self.window_bytes);
+        let is_known = wanted.clone().all(|number| state.windows.contains_key(&number));
+        let is_short = wanted.end - wanted.start <= 2;
+        let was_visited = state.visits.contains(&wanted.start);
+        if !was_visited {
+            if state.visits.len() >= VISITS_MAX {
+                state.visits.pop_front();
+            }
+            state.visits.push_back(wanted.start);
+        }
+        let is_many = wanted.end - wanted.start > to_u64(WINDOWS_MAX) / 2;
+        let in_run = coming.is_some();
+        let uses_windows = !is_many && (is_known || in_run || (is_short && (kind == Kind::Metadata || was_visited)));
+        let last = self.size.div_ceil(self.window_bytes);
+        let coming = coming.map_or(0..0, |coming| coming.start.min(last)..coming.end.min(last));
+        Plan { wanted, coming, uses_windows }
+    }
+
+    /// These windows, in order; those that are not here are asked for. Shorter where that fails.
+    fn get(&self, connections: &Connections, numbers: Range<u64>) -> Vec<Arc<Window>> {
+        let mut found = Vec::new();
+        for number in numbers {
+            let known = self.state.lock().windows.get(&number).cloned();
+            let window = match known {
+                Some(window) => window,
+                None => match self.ask(connections, number) {
+                    Some(window) => window,
+                    None => break,
+                },
+            };
+            found.push(window);
+        }
+        found
+    }
+
+    /// Asks for a window, unless another thread has meanwhile.
+    fn ask(&self, connections: &Connections, number: u64) -> Option<Arc<Window>> {
+        let start = number.checked_mul(self.window_bytes).filter(|start| *start < self.size)?;
+        let len = self.window_bytes.min(self.size - start);
+        let window = Arc::new(Window(Mutex::new(Contents::Failed)));
+        // Those who find it in the list wait until the request is sent.
+        let mut contents = window.0.lock();
+        let mut gone = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if let Some(known) = state.windows.get(&number) {
+                return Some(Arc::clone(known));
+            }
+            while state.order.len() >= WINDOWS_MAX {
+                let Some(oldest) = state.order.pop_front() else { break };
+                gone.extend(state.windows.remove(&oldest));
+            }
+            state.windows.insert(number, Arc::clone(&window));
+            state.order.push_back(number);
+        }
+        drop(gone);
+        match connections.begin(Command::Read, 0, (start, to_u32(to_usize(len)))) {
+            Ok(ticket) => {
+                *contents = Contents::Underway(ticket);
+                drop(contents);
+                Some(window)
+            }
+            Err(_) => {
+                drop(contents);
+                self.remove(number, &window);
+                None
+            }
+        }
+    }
+
+    /// Removes a window that failed.
+    fn remove(&self, number: u64, window: &Arc<Window>) {
+        let mut state = self.state.lock();
+        if state.windows.get(&number).is_some_and(|known| Arc::ptr_eq(known, window)) {
+            state.windows.remove(&number);
+            state.order.retain(|kept| *kept != number);
+        }
+    }
+}
+
+impl Contents {
+    /// The bytes, once they are here; `None` where they cannot be read.
+    fn bytes(&mut self) -> Option<&[u8]> {
+        if let Self::Underway(_) = self {
+            let Self::Underway(ticket) = std::mem::replace(self, Self::Failed) else { return None };
+            if let Ok(Answer::Data(bytes)) = ticket.wait() {
+                *self = Self::Here(bytes);
+            }
+        }
+        match self {
+            Self::Here(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// Notes a read; where it continues others, the windows to ask for early.
+    fn note_run(&mut self, wanted: &Range<u64>, offset: u64, len: u64, window_bytes: u64) -> Option<Range<u64>> {
+        let end = offset.saturating_add(len);
+        // Gaps and small steps back do not end a run: metadata lies between other blocks.
+        let is_near = |run: &Run| run.next.abs_diff(offset) <= window_bytes;
+        let Some(place) = self.runs.iter().position(is_near) else {
+            if self.runs.len() >= RUNS_MAX {
+                self.runs.pop_front();
+            }
+            self.runs.push_back(Run { next: end, ahead: wanted.end, depth: 0 });
+            return None;
+        };
+        let mut run = self.runs.remove(place)?;
+        let enters_window = run.next / window_bytes != end / window_bytes || end.is_multiple_of(window_bytes);
+        run.next = run.next.max(end);
+        if enters_window || run.depth == 0 {
+            run.depth = (run.depth * 2).clamp(1, AHEAD_MAX);
+        }
+        let from = run.ahead.max(wanted.end);
+        let to = wanted.end.saturating_add(run.depth).max(from);
+        run.ahead = to;
+        self.runs.push_back(run);
+        Some(from..to)
+    }
+}

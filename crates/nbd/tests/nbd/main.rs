@@ -1,0 +1,12 @@
+//! The client against our server, against other servers and against hostile ones; the server against hostile clients.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
+
+#[path = "../../../../fuzz/src/nbd.rs"]
+mod fuzzed;
+mod garbage;
+mod harness;
+mod hostile_clients;
+mod hostile_servers;
+mod nbdkit;
+mod own_server;
