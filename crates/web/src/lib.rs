@@ -19,9 +19,12 @@ pub mod server;
 pub use error::Error;
 pub use s3::credentials::{Profile, parse_profile};
 
+/// The schemes of locators.
+pub const SCHEMES: [&str; 3] = ["http", "https", s3::SCHEME];
+
 /// Makes [`blockdev::open`] open locators of the schemes `http`, `https` and `s3`, in the whole process.
 pub fn register() {
-    for scheme in ["http", "https", s3::SCHEME] {
+    for scheme in SCHEMES {
         blockdev::locator::register(scheme, client::open);
     }
 }

@@ -119,8 +119,18 @@ mod tests {
         assert_eq!(parse(" bytes 5-5/* "), whole(Some((5, 5)), None));
         assert_eq!(parse("bytes */77"), whole(None, Some(77)));
         for lie in [
-            "", "bytes", "bytes 0-9", "bytes 9-0/100", "bytes 0-100/100", "bytes 0-9/", "bytes -1-9/100", "items 0-9/100",
-            "bytes 0-9/1e3", "bytes 0-99999999999999999999/*", "bytes +0-9/100", "bytes 0--9/100",
+            "",
+            "bytes",
+            "bytes 0-9",
+            "bytes 9-0/100",
+            "bytes 0-100/100",
+            "bytes 0-9/",
+            "bytes -1-9/100",
+            "items 0-9/100",
+            "bytes 0-9/1e3",
+            "bytes 0-99999999999999999999/*",
+            "bytes +0-9/100",
+            "bytes 0--9/100",
         ] {
             assert_eq!(parse(lie), None, "{lie}");
         }

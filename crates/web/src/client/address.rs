@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn what_is_no_option_is_refused() {
-        for text in ["a#b", "a#size=x", "a#timeout=0", "a?timeout=90000000", "a#cache=", "a#cache=%zz", "a#size=1&y=2"] {
+        for text in ["a#b", "a#size=x", "a#timeout=0", "a?timeout=90000000", "a#cache=", "a#cache=%zz", "a#size=1&y=2"]
+        {
             assert!(matches!(split(text), Err(Error::Option { .. })), "{text}");
         }
         assert!(matches!(split(&"a".repeat(9000)), Err(Error::Address { .. })));

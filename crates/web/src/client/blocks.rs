@@ -78,8 +78,7 @@ impl Blocks {
             let Some(bytes) = slot.bytes.get(to_usize(at % BLOCK_BYTES)..).filter(|bytes| !bytes.is_empty()) else {
                 break;
             };
-            let len = bytes.len().min(rest.len());
-            rest.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            let len = copy_into(rest, bytes);
             slot.is_recent = true;
             if std::mem::take(&mut slot.is_unpaid) {
                 self.budget.use_block();
@@ -173,6 +172,15 @@ impl Blocks {
     }
 }
 
+/// Copies as many bytes as fit; returns how many.
+pub(crate) fn copy_into(to: &mut [u8], from: &[u8]) -> usize {
+    let len = from.len().min(to.len());
+    if let (Some(to), Some(from)) = (to.get_mut(..len), from.get(..len)) {
+        to.copy_from_slice(from);
+    }
+    len
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,8 +194,7 @@ mod tests {
                 Step::Copied(count) => done += count,
                 Step::Wait => panic!("nobody fetches"),
                 Step::Fetch(range) => {
-                    let bytes: Vec<u8> =
-                        range.clone().flat_map(|block| [block.to_le_bytes()[0]; BLOCK]).collect();
+                    let bytes: Vec<u8> = range.clone().flat_map(|block| [block.to_le_bytes()[0]; BLOCK]).collect();
                     blocks.land(&range, &bytes, true);
                     fetched.push(range);
                 }

@@ -97,7 +97,9 @@ impl Place {
         let size = pins.size;
         let is_pinned = pins.etag.is_some() || pins.modified.is_some();
         if !is_pinned {
-            tracing::warn!("{shown}: neither ETag nor Last-Modified: a changed image is not noticed, nothing is cached");
+            tracing::warn!(
+                "{shown}: neither ETag nor Last-Modified: a changed image is not noticed, nothing is cached"
+            );
         }
         let disk = options.cache.as_ref().filter(|_| is_pinned).map(|dir| {
             // Without its query, which may be a signature that changes.

@@ -122,7 +122,10 @@ impl DiskCache {
     /// Forgets all blocks. Readers in other processes find zeros, which match no checksum.
     fn empty(&self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        for (file, len) in [(&self.sums, self.size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(SUM_BYTES)), (&self.blocks, self.size_bytes)] {
+        for (file, len) in [
+            (&self.sums, self.size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(SUM_BYTES)),
+            (&self.blocks, self.size_bytes),
+        ] {
             if let Err(error) = rustix::fs::fallocate(file, flags, 0, len.max(1)) {
                 tracing::debug!(%error, "the cache cannot be emptied");
             }

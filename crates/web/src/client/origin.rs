@@ -180,7 +180,9 @@ impl Origin {
             }
             _ => return Err(self.refusal(&mut answer)),
         }
-        let Some(range) = content_range(answer.headers())? else { return Err(wrong("Content-Range", "a range", "none")) };
+        let Some(range) = content_range(answer.headers())? else {
+            return Err(wrong("Content-Range", "a range", "none"));
+        };
         if let Some(total) = range.total.filter(|total| *total != self.pins.size) {
             let (expected, found) = (self.pins.size.to_string(), total.to_string());
             return Err(Error::Changed { what: "bytes of the file", expected, found });
@@ -194,10 +196,8 @@ impl Origin {
 
     /// Fails if an answer is about another version of the file than the pinned one.
     fn compare(&self, headers: &HeaderMap) -> Result<()> {
-        let pairs = [
-            ("ETag", header::ETAG, &self.pins.etag),
-            ("Last-Modified", header::LAST_MODIFIED, &self.pins.modified),
-        ];
+        let pairs =
+            [("ETag", header::ETAG, &self.pins.etag), ("Last-Modified", header::LAST_MODIFIED, &self.pins.modified)];
         for (what, name, pinned) in pairs {
             // A server behind a balancer may leave a header out; another value is another file.
             let (Some(expected), Some(found)) = (pinned, text_of(headers, name)) else { continue };
@@ -270,7 +270,8 @@ impl Origin {
         let read = answer.reader().take(to_u64(len).saturating_add(1)).read_to_end(&mut bytes);
         if let Err(error) = read {
             let error = self.transport.error_of(error);
-            let is_cut = matches!(&error, Error::Connection(error) if error.kind() == std::io::ErrorKind::UnexpectedEof);
+            let is_cut =
+                matches!(&error, Error::Connection(error) if error.kind() == std::io::ErrorKind::UnexpectedEof);
             return Err(if is_cut { wrong(SHORT, expected, bytes.len()) } else { error });
         }
         if bytes.len() != len {
@@ -286,7 +287,8 @@ fn wrong(what: &'static str, expected: impl ToString, found: impl ToString) -> E
 }
 
 fn value(text: &str) -> Result<header::HeaderValue> {
-    header::HeaderValue::from_str(text).map_err(|_| Error::Address { why: "a header of the server has control characters" })
+    header::HeaderValue::from_str(text)
+        .map_err(|_| Error::Address { why: "a header of the server has control characters" })
 }
 
 /// A header as text; without it where it is no text.
@@ -353,7 +355,9 @@ mod tests {
 
     #[test]
     fn redirects_to_weaker_or_other_protocols_are_refused() {
-        for target in ["http://host/a", "file:///etc/passwd", "ftp://host/a", "https://me:pw@host/", "https://", "http:"] {
+        for target in
+            ["http://host/a", "file:///etc/passwd", "ftp://host/a", "https://me:pw@host/", "https://", "http:"]
+        {
             assert!(matches!(to("https://host/a", target), Err(Error::Redirect { .. })), "{target}");
         }
     }

@@ -13,7 +13,7 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::blocks::{Blocks, Step};
+use super::blocks::{Blocks, Step, copy_into};
 use super::disk::DiskCache;
 use super::origin::Origin;
 use super::window::{BLOCK_BYTES, WINDOW_BYTES_MAX};
@@ -204,8 +204,5 @@ impl Shared {
 
 /// Copies the bytes at `at` out of those that begin at `start`; returns how many.
 fn copy(start: u64, bytes: &[u8], at: u64, to: &mut [u8]) -> usize {
-    let from = bytes.get(to_usize(at.saturating_sub(start))..).unwrap_or_default();
-    let len = from.len().min(to.len());
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-    len
+    copy_into(to, bytes.get(to_usize(at.saturating_sub(start))..).unwrap_or_default())
 }

@@ -66,7 +66,10 @@ impl Transport {
         }
         let roots: Vec<_> = found.certs.iter().map(|cert| Certificate::from_der(cert).to_owned()).collect();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(RootCerts::Specific(Arc::new(roots))).build();
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(provider)
+            .root_certs(RootCerts::Specific(Arc::new(roots)))
+            .build();
         let config = Config::builder()
             .tls_config(tls)
             .http_status_as_error(false)

@@ -86,15 +86,6 @@ mod tests {
         assert!(fetched <= 2 * 20_000 + 1, "{fetched} blocks");
     }
 
-    /// Leaves of a tree that was written over months: dense, in no order.
-    #[test]
-    fn a_dense_region_in_no_order_needs_few_requests() {
-        let order = (0..10_000_u64).map(|index| index.wrapping_mul(7919) % 10_000);
-        let (requests, fetched) = walk(order, 1 << 20);
-        assert!(requests <= 64, "{requests} requests");
-        assert!(fetched <= 2 * 10_000);
-    }
-
     #[test]
     fn a_window_holds_what_is_needed_up_to_the_largest_request() {
         let budget = Budget::default();

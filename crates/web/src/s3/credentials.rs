@@ -64,19 +64,14 @@ impl Settings {
     }
 
     /// The settings by variables and by the texts of the two files.
-    fn of(
-        variable: impl Fn(&str) -> Option<String>,
-        credentials: Option<&str>,
-        config: Option<&str>,
-    ) -> Result<Self> {
+    fn of(variable: impl Fn(&str) -> Option<String>, credentials: Option<&str>, config: Option<&str>) -> Result<Self> {
         let asked = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
         let name = asked.as_deref().unwrap_or(DEFAULT);
         let own = credentials.and_then(|text| parse_profile(text, name));
         let title = if name == DEFAULT { DEFAULT.to_owned() } else { format!("profile {name}") };
         let other = config.and_then(|text| parse_profile(text, &title));
-        let own_key = keys(variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"), || {
-            variable("AWS_SESSION_TOKEN")
-        })?;
+        let own_key =
+            keys(variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"), || variable("AWS_SESSION_TOKEN"))?;
         if own.is_none() && other.is_none() && asked.is_some() && own_key.is_none() {
             return Err(Error::Credentials(format!("the profile `{name}` is in neither file of AWS settings")));
         }
@@ -179,9 +174,8 @@ mod tests {
         region=us-west-2\nendpoint_url = http://127.0.0.1:9000\n";
 
     fn settings(variables: &[(&str, &str)]) -> Result<Settings> {
-        let variable = |name: &str| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         Settings::of(variable, Some(CREDENTIALS), Some(CONFIG))
     }
 

@@ -66,7 +66,8 @@ fn place(target: &str, settings: Settings) -> Result<(Uri, Option<Signer>)> {
         None if bucket.contains(['.', '_']) => format!("https://s3.{region}.amazonaws.com/{bucket}/{key}"),
         None => format!("https://{bucket}.s3.{region}.amazonaws.com/{key}"),
     };
-    let address: Uri = address.parse().map_err(|_| Error::Address { why: "AWS_ENDPOINT_URL or AWS_REGION is malformed" })?;
+    let address: Uri =
+        address.parse().map_err(|_| Error::Address { why: "AWS_ENDPOINT_URL or AWS_REGION is malformed" })?;
     if !matches!(address.scheme_str(), Some("http" | "https")) || address.authority().is_none() {
         return Err(Error::Address { why: "AWS_ENDPOINT_URL: expected http://HOST or https://HOST" });
     }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use archive::tar::{self, WriteOptions};
-use transfer::{Cause, Observer, VolumeSource};
+use transfer::{Cause, Contents as _, Found, Name, Observer, Source, VolumeFile, VolumeSource};
+use vfs::file_system::{KnownNode, Xattrs};
 use vfs::{Error, File, Metadata, Volume};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -60,6 +61,63 @@ impl Observer for Leniently {
     }
 }
 
+/// A source that opens each file when it is looked at: one that may not be read then fails before its member begins, and
+/// can be left out.
+struct Opened<'a>(VolumeSource<'a>);
+
+impl<'a> Source for Opened<'a> {
+    type Dir = PathBuf;
+    type Contents = VolumeFile<'a>;
+
+    fn top(&self, path: &Path) -> transfer::Result<KnownNode> {
+        self.0.top(path)
+    }
+
+    fn open_dir(&self, path: &Path) -> transfer::Result<PathBuf> {
+        self.0.open_dir(path)
+    }
+
+    fn names(
+        &self,
+        dir: &PathBuf,
+        failed: &mut dyn FnMut(transfer::Error) -> transfer::Result<()>,
+    ) -> transfer::Result<Vec<Name>> {
+        self.0.names(dir, failed)
+    }
+
+    fn stat(&self, dir: &PathBuf, name: &Name) -> transfer::Result<Metadata> {
+        self.0.stat(dir, name)
+    }
+
+    fn look(&self, dir: &PathBuf, names: &[Name]) -> Vec<transfer::Result<Found<VolumeFile<'a>>>> {
+        self.0.look(dir, names)
+    }
+
+    fn complete(&self, found: &mut Found<VolumeFile<'a>>) -> transfer::Result<()> {
+        self.0.complete(found)?;
+        if found.node.attr.is_file() && found.node.data.is_none() {
+            found.contents.size()?;
+        }
+        Ok(())
+    }
+
+    fn xattrs(&self, path: &Path) -> transfer::Result<Xattrs> {
+        self.0.xattrs(path)
+    }
+
+    fn piece_bytes(&self) -> usize {
+        self.0.piece_bytes()
+    }
+
+    fn is_tree(&self) -> bool {
+        self.0.is_tree()
+    }
+
+    fn display(&self, path: &Path) -> Option<PathBuf> {
+        self.0.display(path)
+    }
+}
+
 /// Writes everything below `dir`. What the serving user may not read is left out.
 ///
 /// # Errors
@@ -67,7 +125,7 @@ impl Observer for Leniently {
 pub(super) fn write(volume: &Volume, dir: &Path, form: Form, out: &mut impl Write) -> io::Result<()> {
     match form {
         Form::Tar => {
-            let source = VolumeSource::new(volume, dir);
+            let source = Opened(VolumeSource::new(volume, dir));
             tar::write(&source, out, &WriteOptions::default(), &Leniently).map_err(io::Error::other)
         }
         Form::Zip => write_zip(volume, dir, out),

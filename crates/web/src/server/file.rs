@@ -39,11 +39,7 @@ pub(super) fn send(site: &Site, head: &Head, metadata: &Metadata, out: &mut impl
             .with("Accept-Ranges", "bytes")
             .with("Cache-Control", "no-cache");
         // Pages of an image may be hostile: their scripts see no other file.
-        if content_type::can_run(kind) {
-            reply.with("Content-Security-Policy", "sandbox allow-scripts")
-        } else {
-            reply
-        }
+        if content_type::can_run(kind) { reply.with("Content-Security-Policy", "sandbox allow-scripts") } else { reply }
     };
     if is_known(head, &etag, &modified) {
         return described(304).send(out, keeps);

@@ -128,7 +128,8 @@ fn render(site: &Site, path: &Path, rows: &[Row], left_out: usize) -> String {
         let _ = write!(page, "{left_out} more names are not shown. ");
     }
     let (dirs, files) = (rows.iter().filter(|row| row.is_dir).count(), rows.iter().filter(|row| !row.is_dir).count());
-    let bytes = rows.iter().filter(|row| row.metadata.is_file()).fold(0, |sum: u64, row| sum.saturating_add(row.metadata.size));
+    let bytes =
+        rows.iter().filter(|row| row.metadata.is_file()).fold(0, |sum: u64, row| sum.saturating_add(row.metadata.size));
     let _ = write!(page, "{dirs} directories, {files} files, {}. Download all of it:", size(bytes));
     for form in Form::ALL {
         let _ = write!(page, " <a href=\"?{0}\">.{0}</a>", form.end());
@@ -193,7 +194,12 @@ fn escaped(text: &str) -> String {
             '"' => plain.push_str("&quot;"),
             '\'' => plain.push_str("&#39;"),
             // Control characters, and those that turn the direction of text, show as what they are.
-            '\u{0}'..='\u{1f}' | '\u{7f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            '\u{0}'..='\u{1f}'
+            | '\u{7f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
                 plain.push('\u{fffd}');
             }
             one => plain.push(one),
@@ -208,7 +214,9 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_300_000, "1.2 MiB"), (u64::MAX, "15.9 EiB")] {
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_300_000, "1.2 MiB"), (u64::MAX, "15.9 EiB")]
+        {
             assert_eq!(size(bytes), text);
         }
     }
@@ -216,6 +224,9 @@ mod tests {
     #[test]
     fn names_are_no_markup() {
         assert_eq!(escaped("<b a=\"'\">&\u{202e}\n"), "&lt;b a=&quot;&#39;&quot;&gt;&amp;\u{fffd}\u{fffd}");
-        assert_eq!(crumbs("img", Path::new("/a&/b")), "<a href=\"./../../\">img</a><a href=\"./../\">a&amp;</a><a href=\"./\">b</a>");
+        assert_eq!(
+            crumbs("img", Path::new("/a&/b")),
+            "<a href=\"./../../\">img</a><a href=\"./../\">a&amp;</a><a href=\"./\">b</a>"
+        );
     }
 }

@@ -66,7 +66,9 @@ pub(super) fn refuse(out: &mut impl Write, refusal: Refusal, is_head: bool, keep
         Refusal::NoContents => (404, "This is a device, a pipe or a socket: it has no contents."),
         Refusal::Method => (405, "These files can only be read: GET or HEAD."),
         Refusal::SlowHead => (408, "The request did not come in time."),
-        Refusal::WrongHost => (421, "This server does not answer for that host; `spinney serve http --host NAME` adds one."),
+        Refusal::WrongHost => {
+            (421, "This server does not answer for that host; `spinney serve http --host NAME` adds one.")
+        }
         Refusal::LongHead => (431, "The head of the request is longer than 8 KiB, or has more than 64 lines."),
         Refusal::Version => (505, "Only HTTP 1.0 and 1.1 are spoken here."),
         Refusal::Failed => (500, "The file cannot be read: the image may be damaged."),

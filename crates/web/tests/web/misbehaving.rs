@@ -73,11 +73,15 @@ fn redirects_are_followed_and_end() {
     assert_eq!(bytes, &file[500_000..501_000]);
     assert_eq!(server.requests(), 3, "the target is remembered");
 
-    let endless = Fake::start(|request, number| Reply::new(307).with("Location", format!("{}x?{number}", request.path)));
+    let endless =
+        Fake::start(|request, number| Reply::new(307).with("Location", format!("{}x?{number}", request.path)));
     has(&refused(&endless), "more than 10 redirects");
     assert_eq!(endless.requests(), 11);
     has(&refused(&Fake::start(|_, _| Reply::new(301))), "Location");
-    has(&refused(&Fake::start(|_, _| Reply::new(301).with("Location", "file:///etc/passwd"))), "neither http nor https");
+    has(
+        &refused(&Fake::start(|_, _| Reply::new(301).with("Location", "file:///etc/passwd"))),
+        "redirect to `file:///etc/passwd`",
+    );
 }
 
 /// The target of a redirect may be valid for minutes only.
@@ -133,7 +137,10 @@ fn the_date_is_pinned_where_there_is_no_etag() {
     let server = Fake::start(move |request, number| {
         let mut reply = Reply::part(&file, request, "");
         reply.headers.retain(|(name, _)| name != "ETag");
-        reply.with("Last-Modified", if number < 2 { "Mon, 01 Jan 2024 00:00:00 GMT" } else { "Tue, 02 Jan 2024 00:00:00 GMT" })
+        reply.with(
+            "Last-Modified",
+            if number < 2 { "Mon, 01 Jan 2024 00:00:00 GMT" } else { "Tue, 02 Jan 2024 00:00:00 GMT" },
+        )
     });
     let device = open(&server.url("/a.img")).unwrap();
     device.read_at(1 << 20, &mut [0; 100]).unwrap();
@@ -143,16 +150,24 @@ fn the_date_is_pinned_where_there_is_no_etag() {
 
 #[test]
 fn lies_about_ranges_are_found() {
-    let said = |text: &'static str| move |_: &Request, good: Reply| Reply { headers: vec![], ..good }.with("Content-Range", text);
+    let said = |text: &'static str| {
+        move |_: &Request, good: Reply| Reply { headers: vec![], ..good }.with("Content-Range", text)
+    };
     has(&broken(said("bytes 0-8191/4194304")), "Content-Range: expected bytes 2097152-");
     has(&broken(said("bytes 5-1/4194304")), "Content-Range");
     has(&broken(said("lines 1-2/3")), "Content-Range");
     has(&broken(|_, good| Reply { headers: vec![], ..good }), "Content-Range: expected a range, found none");
     has(&broken(|_, good| good.with("Content-Length", "5")), "Content-Length");
     has(&broken(|_, good| Reply { body: good.body[1..].to_vec(), ..good }), "Content-Length");
-    has(&refused(&Fake::start(|_, _| Reply::new(206).with("Content-Range", "bytes 0-4/*").body("12345"))), "the size of the file");
+    has(
+        &refused(&Fake::start(|_, _| Reply::new(206).with("Content-Range", "bytes 0-4/*").body("12345"))),
+        "the size of the file",
+    );
     has(&refused(&Fake::start(|_, _| Reply::new(206).with("Content-Range", "bytes 7-8/9").body("12"))), "bytes from 0");
-    has(&refused(&Fake::start(|_, _| Reply::new(206).with("Content-Range", "bytes 0-0/99999").body("1"))), "Content-Range");
+    has(
+        &refused(&Fake::start(|_, _| Reply::new(206).with("Content-Range", "bytes 0-0/99999").body("1"))),
+        "Content-Range",
+    );
 }
 
 #[test]

@@ -45,7 +45,8 @@ fn read_with(locator: &str, variables: &[(&str, &str)]) -> String {
     command.env("HOME", "/nonexistent").env("SPINNEY_TEST_S3", locator).envs(variables.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let line = text.lines().find_map(|line| line.find("read ").or(line.find("failed ")).map(|at| line[at..].to_owned()));
+    let line =
+        text.lines().find_map(|line| line.find("read ").or(line.find("failed ")).map(|at| line[at..].to_owned()));
     line.unwrap_or_else(|| panic!("{text}"))
 }
 
@@ -144,7 +145,8 @@ fn files_of_settings_are_read() {
 fn refusals_say_why_and_show_no_secret() {
     let server = bucket(None);
     let endpoint = server.url("");
-    let wrong = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_ENDPOINT_URL", endpoint.as_str())];
+    let wrong =
+        [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", "hush"), ("AWS_ENDPOINT_URL", endpoint.as_str())];
     let text = read_with("s3://pics/a b.img", &wrong);
     assert!(text.contains("SignatureDoesNotMatch: no") && !text.contains("hush") && !text.contains(SECRET), "{text}");
     let text = read_with("s3://pics/a b.img", &[("AWS_ENDPOINT_URL", endpoint.as_str())]);

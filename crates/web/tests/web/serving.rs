@@ -112,7 +112,11 @@ fn versions_are_told_apart() {
     let (head, _) = get(&volume, "/hello.txt", "");
     let etag = header(&head, "ETag").unwrap().to_owned();
     let modified = header(&head, "Last-Modified").unwrap();
-    for known in [format!("If-None-Match: \"x\", W/{etag}"), format!("If-Modified-Since: {modified}"), "If-None-Match: *".to_owned()] {
+    for known in [
+        format!("If-None-Match: \"x\", W/{etag}"),
+        format!("If-Modified-Since: {modified}"),
+        "If-None-Match: *".to_owned(),
+    ] {
         let (head, body) = get(&volume, "/hello.txt", &format!("{known}\r\n"));
         assert_eq!((status(&head), body.len()), ("304", 0), "{known}");
     }
@@ -129,7 +133,9 @@ fn pages_list_directories() {
     let (head, body) = get(&volume, "/", "");
     let page = String::from_utf8(body).unwrap();
     assert_eq!((status(&head), header(&head, "Content-Type")), ("200", Some("text/html; charset=utf-8")));
-    for words in ["href=\"./docs/\">docs/</a>", "href=\"./hello.txt\">hello.txt</a>", "12 B", "→ /docs", "href=\"./way/\""] {
+    for words in
+        ["href=\"./docs/\">docs/</a>", "href=\"./hello.txt\">hello.txt</a>", "12 B", "→ /docs", "href=\"./way/\""]
+    {
         assert!(page.contains(words), "{words}: {page}");
     }
     assert!(page.find("docs/").unwrap() < page.find("hello.txt").unwrap());
