@@ -1,5 +1,5 @@
-//! Defines why an image on a server cannot be opened or read. `client` makes these errors; callers see them as errors of
-//! the device.
+//! Defines why an image on a server cannot be opened or read. `client` makes these errors; callers see them as errors
+//! of the device.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Images on web servers and in S3 as devices (`https://`, `http://`, `s3://`), and a server that shows a file system to
-//! browsers.
+//! Images on web servers and in S3 as devices (`https://`, `http://`, `s3://`), and a server that shows a file system
+//! to browsers.
 //!
-//! [`register`] makes [`blockdev::open`] know the schemes. [`client`] has the device, which can only be read; [`server`]
-//! answers requests for files and directories.
+//! [`register`] makes [`blockdev::open`] know the schemes. [`client`] has the device, which can only be read;
+//! [`server`] answers requests for files and directories.
 //!
 //! Failure: [`Error`] says what, expected and found. Callers: `spinney`, for locators, and the command `serve http`.
 

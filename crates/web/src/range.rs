@@ -78,8 +78,8 @@ impl Wanted {
     }
 }
 
-/// First byte and length of one range, cut at the end of the file; 0 bytes for one that lies outside of it. `None` if it
-/// is malformed.
+/// First byte and length of one range, cut at the end of the file; 0 bytes for one that lies outside of it. `None` if
+/// it is malformed.
 fn part(text: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = text.split_once('-')?;
     if first.trim().is_empty() {

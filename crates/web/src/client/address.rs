@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A number sign is never sent to a server, so the first form is always clear. With the second one a query is the
-//! server's as soon as it has a name that is no option: `?token=x`, `?token=x&size=1`. A query of the server made of such
-//! names alone is written with a number sign behind it: `?size=1#`.
+//! server's as soon as it has a name that is no option: `?token=x`, `?token=x&size=1`. A query of the server made of
+//! such names alone is written with a number sign behind it: `?size=1#`.
 //!
-//! Options: `offset=`, `size=`, `cache_size=` in bytes without a unit, `timeout=` in seconds, `cache=` a directory; `%XX`
-//! in it stands for a byte.
+//! Options: `offset=`, `size=`, `cache_size=` in bytes without a unit, `timeout=` in seconds, `cache=` a directory;
+//! `%XX` in it stands for a byte.
 
 use std::path::PathBuf;
 use std::time::Duration;

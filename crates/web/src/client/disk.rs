@@ -10,9 +10,9 @@
 //! rotten, or half written by a process that died) counts as missing, and is fetched and written again. So no locks are
 //! needed, and two processes may write the same block.
 //!
-//! Invariant: at most `limit` bytes of blocks, in this image's files, are added by a process; when they are reached, the
-//! files are emptied. When a cache is opened, the files of other images that were not used longest are removed until all
-//! together are below `limit`.
+//! Invariant: at most `limit` bytes of blocks, in this image's files, are added by a process; when they are reached,
+//! the files are emptied. When a cache is opened, the files of other images that were not used longest are removed
+//! until all together are below `limit`.
 //!
 //! Failure: opening fails with the host's error; later failures only make blocks missing. Caller: `reader`.
 

@@ -27,7 +27,8 @@ use crate::s3::Signer;
 
 /// Redirects that are followed.
 pub(crate) const REDIRECTS_MAX: usize = 10;
-/// Slowest server that is waited for: a body has the time limit of the request, and the time that it takes at this rate.
+/// Slowest server that is waited for: a body has the time limit of the request, and the time that it takes at this
+/// rate.
 pub(crate) const BYTES_PER_SECOND_MIN: u64 = 32 << 10;
 /// Tries of one request.
 const TRIES_MAX: u32 = 4;

@@ -169,7 +169,8 @@ mod tests {
     use super::*;
 
     const CREDENTIALS: &str = "# keys\n[default]\naws_access_key_id = AKID\naws_secret_access_key=abc=/+\n\n\
-        [work]\nAWS_ACCESS_KEY_ID=WORK\naws_secret_access_key = w\naws_session_token = t\n[half]\naws_access_key_id=H\n";
+        [work]\nAWS_ACCESS_KEY_ID=WORK\naws_secret_access_key = w\naws_session_token = t\n\
+        [half]\naws_access_key_id=H\n";
     const CONFIG: &str = "[default]\nregion = eu-north-1\ns3 =\n  region = wrong\n[profile work]\n\
         region=us-west-2\nendpoint_url = http://127.0.0.1:9000\n";
 

@@ -5,8 +5,8 @@
 //!
 //! Invariant: secrets are in no message and no `Debug` output.
 //!
-//! Left out: roles, single sign-on and the metadata services of machines, which need requests of their own; `aws configure
-//! export-credentials --format env` prints what they give as variables. Caller: `client`.
+//! Left out: roles, single sign-on and the metadata services of machines, which need requests of their own; `aws
+//! configure export-credentials --format env` prints what they give as variables. Caller: `client`.
 
 pub(crate) mod credentials;
 mod signing;

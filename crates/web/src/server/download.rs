@@ -61,8 +61,8 @@ impl Observer for Leniently {
     }
 }
 
-/// A source that opens each file when it is looked at: one that may not be read then fails before its member begins, and
-/// can be left out.
+/// A source that opens each file when it is looked at: one that may not be read then fails before its member begins,
+/// and can be left out.
 struct Opened<'a>(VolumeSource<'a>);
 
 impl<'a> Source for Opened<'a> {

@@ -179,7 +179,8 @@ fn directories_are_archives() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.zip");
     std::fs::write(&path, &bytes).unwrap();
-    let script = "import sys,zipfile; z=zipfile.ZipFile(sys.argv[1]); print(z.testzip(), len(z.read('large')), sorted(z.namelist()))";
+    let script = "import sys,zipfile; z=zipfile.ZipFile(sys.argv[1]); \
+                  print(z.testzip(), len(z.read('large')), sorted(z.namelist()))";
     let Ok(output) = std::process::Command::new("python3").args(["-c", script]).arg(&path).output() else {
         println!("SKIPPED: python3 is missing");
         return;

@@ -3,8 +3,8 @@
 //!
 //! The server starts it before it enters its sandbox, over a socket that is the attendant's standard input. A request
 //! is the number of a device or address on the attendant's own command line, so the server can reach no other address;
-//! the answer is one byte and the connection. The attendant ends with the server, however that ends. Callers: `serve`, the server
-//! of a mount, and `args`, whose hidden command it is.
+//! the answer is one byte and the connection. The attendant ends with the server, however that ends. Callers: `serve`,
+//! the server of a mount, and `args`, whose hidden command it is.
 
 use std::ffi::OsString;
 use std::io;
@@ -62,7 +62,9 @@ impl Attendant {
         // A signal for the server's group, as a terminal sends it, ends the server first.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let reached = web::addresses();
-        reached.iter().for_each(|address| drop(command.arg("--address").arg(address.to_string())));
+        for address in &reached {
+            command.arg("--address").arg(address.to_string());
+        }
         command.arg("--").args(devices).spawn().context("the attendant of the server")?;
         let addresses = devices.iter().map(|words| address_of(words)).collect::<Result<Vec<_>>>()?;
         let channel = Arc::new(parking_lot::Mutex::new(own.try_clone()?));
