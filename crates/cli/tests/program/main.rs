@@ -15,6 +15,7 @@ mod du;
 mod dump;
 mod emulation;
 mod failures;
+#[allow(dead_code, reason = "the tests of the crate use more of it")]
 #[path = "../../../web/tests/web/fake.rs"]
 mod fake;
 mod first_failures;

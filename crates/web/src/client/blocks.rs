@@ -64,8 +64,8 @@ impl Blocks {
             return Step::Wait;
         }
         let wanted = blocks_of(offset, buf.len());
-        let needed = (first..wanted.end).take_while(|block| self.is_missing(*block)).count();
-        Step::Fetch(self.reserve(first, self.budget.window(to_u64(needed))))
+        let needed = to_u64((first..wanted.end).take_while(|block| self.is_missing(*block)).count());
+        Step::Fetch(self.reserve_window(first, needed, self.budget.window(needed)))
     }
 
     /// Copies the bytes from `offset` on that are here.
@@ -126,6 +126,19 @@ impl Blocks {
         let end = (first + 1..end).find(|block| !self.is_missing(*block)).unwrap_or(end);
         self.in_flight.insert(first, end);
         first..end
+    }
+
+    /// Notes a window of `len` blocks as being fetched, of which the first `needed` from `first` on are wanted. A reader
+    /// that goes downwards has the blocks behind them: its window ends with them.
+    fn reserve_window(&mut self, first: u64, needed: u64, len: u64) -> Range<u64> {
+        let behind = first.saturating_add(needed);
+        if len <= needed || behind >= self.end || self.is_missing(behind) {
+            return self.reserve(first, len);
+        }
+        let lowest = behind.saturating_sub(len);
+        let start = (lowest..first).rev().take_while(|block| self.is_missing(*block)).last().unwrap_or(first);
+        self.in_flight.insert(start, behind);
+        start..behind
     }
 
     /// A range was fetched, or could not be: the note goes. `bytes` begin with the first block and may be fewer.
@@ -220,6 +233,15 @@ mod tests {
         // The fetch failed: the next reader tries again.
         blocks.land(&range, &[], true);
         assert!(matches!(blocks.step(5, &mut buf), Step::Fetch(_)));
+    }
+
+    /// Leaves of a tree that was written from its end to its begin: each read was a request of its own.
+    #[test]
+    fn windows_grow_downwards_too() {
+        let mut blocks = Blocks::new(100 << 20);
+        let fetched = (0..4096).rev().map(|block| read(&mut blocks, block * 16_384 % (64 << 20), 16_384).1.len());
+        let requests: usize = fetched.sum();
+        assert!(requests < 40, "{requests} requests for 64 MiB");
     }
 
     #[test]

@@ -86,8 +86,10 @@ impl Http {
         }
         let title = Path::new(&self.target).file_name().unwrap_or(&self.target).to_string_lossy().into_owned();
         let path = target.path.unwrap_or_else(|| PathBuf::from("/"));
+        // Before the sandbox, which has no call for groups.
+        let user = self.user()?;
         let open = |opened: Opened| {
-            let files = self.seen(&opened.into_files()?, &path)?;
+            let files = seen(&opened.into_files()?, &path, user)?;
             let site = Site::new(files, title);
             let is_open = self.host.iter().any(|host| host == ANY_HOST);
             Ok(Pages(if is_open { site } else { site.for_hosts(self.host.clone()) }))
@@ -97,27 +99,25 @@ impl Http {
         run(&self.listen, DEFAULT_PORT, opened, open, describe, out)
     }
 
-    /// The files below a directory, as the reader may see them.
-    fn seen(&self, files: &Files, path: &Path) -> Result<Files> {
-        let file_system = Arc::clone(files.file_system());
-        let name = path.as_os_str().as_encoded_bytes();
-        let base = file_system.resolve(name, Follow::Last).map_err(|error| error.at(path))?;
-        if !base.attr.is_dir() {
-            return Err(Error::from(Errno::ENOTDIR).during("serve").at(path)).context("expected a directory");
+    fn user(&self) -> Result<User> {
+        if self.reader == Reader::Root {
+            return Ok(User { uid: 0, gid: 0, groups: Vec::new(), serves: true });
         }
-        let user = match self.reader {
-            Reader::Me => myself()?,
-            Reader::Root => User { uid: 0, gid: 0, groups: Vec::new(), serves: true },
-        };
-        Ok(Files::new(Arc::new(Permitted::new(file_system, user, base.node, true))))
+        let groups = rustix::process::getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(User { uid, gid, groups, serves: true })
     }
 }
 
-/// The user who runs this process.
-fn myself() -> Result<User> {
-    let groups = rustix::process::getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Ok(User { uid, gid, groups, serves: true })
+/// The files below a directory, as a user may see them.
+fn seen(files: &Files, path: &Path, user: User) -> Result<Files> {
+    let file_system = Arc::clone(files.file_system());
+    let base = file_system.resolve(path.as_os_str().as_encoded_bytes(), Follow::Last);
+    let base = base.map_err(|error| error.at(path))?;
+    if !base.attr.is_dir() {
+        return Err(Error::from(Errno::ENOTDIR).during("serve").at(path)).context("expected a directory");
+    }
+    Ok(Files::new(Arc::new(Permitted::new(file_system, user, base.node, true))))
 }
 
 /// Where a browser finds the files.
