@@ -150,6 +150,7 @@
 //! | show an error as the program does | [`message()`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
 //! | give each test a tree to break | [`testing::Fixture`] |
+//! | open an image on a web server or in S3 | [`open`], [`add_remote_devices`], feature `web` |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //! | serve a disk by NBD, or a file of a volume as one | [`nbd`], [`VolumeFileDevice`] |
 //! | open a disk that is elsewhere (`nbd://HOST/EXPORT`) | [`open`], [`add_remote_devices`] |
@@ -240,6 +241,12 @@ pub mod remote {
 /// Copies of trees between the host and volumes.
 pub mod transfer {
     pub use transfer::*;
+}
+
+/// Images on web servers, and a server of HTTP.
+#[cfg(feature = "web")]
+pub mod web {
+    pub use web::*;
 }
 
 /// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.
