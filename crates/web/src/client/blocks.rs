@@ -77,7 +77,7 @@ impl Blocks {
         let needed = to_u64((first..wanted.end).take_while(|block| self.is_missing(*block)).count());
         let plan = match purpose {
             Purpose::Trees => self.trees.plan_tree_block(needed),
-            Purpose::Other => Plan::Window(self.others.window(needed)),
+            Purpose::Other => Plan::Window(self.others.window_of_contents(needed)),
         };
         Step::Fetch(match plan {
             Plan::Window(len) => self.reserve_window(first, needed, len),
@@ -122,7 +122,7 @@ impl Blocks {
     pub(crate) fn take_next_window(&mut self) -> Option<Range<u64>> {
         let first = self.next_window.take()?;
         // Ahead of a reader, only bytes that used ones have paid for.
-        let len = self.others.window(1).saturating_sub(1);
+        let len = self.others.window_of_contents(1).saturating_sub(1);
         if len < AHEAD_BLOCKS_MIN || !self.is_missing(first) {
             return None;
         }
@@ -309,9 +309,10 @@ mod tests {
         }
         assert!(to_u64(blocks.slots.len()) <= CACHE_BYTES_MAX / BLOCK_BYTES);
         assert!(blocks.clock.len() <= 2 * blocks.slots.len());
+        let mut blocks = Blocks::new(size);
         let Step::Fetch(range) = blocks.step(size - 50, &mut [0; 50], Purpose::Other) else { panic!("no fetch") };
         assert_eq!(range.end, size.div_ceil(BLOCK_BYTES));
-        blocks.land(&range, &vec![7; 100], Some(Purpose::Other));
+        blocks.land(&range, &[7; 100], Some(Purpose::Other));
         assert_eq!(blocks.step(size - 50, &mut [0; 50], Purpose::Other), Step::Copied(50));
     }
 }

@@ -60,10 +60,20 @@ impl Budget {
 
     /// Blocks of a window of which `needed` blocks are wanted now.
     pub(crate) fn window(&self, needed: u64) -> u64 {
+        self.window_of(needed, 1)
+    }
+
+    /// As [`Self::window`], for contents of files, whose readers announce what they will read: half as much ahead.
+    pub(crate) fn window_of_contents(&self, needed: u64) -> u64 {
+        self.window_of(needed, 2)
+    }
+
+    /// A window with so many bytes ahead that not more than the used ones, divided by `divisor`, were fetched in vain.
+    fn window_of(&self, needed: u64, divisor: u64) -> u64 {
         let needed = needed.max(1);
         let wasted = self.fetched.saturating_sub(self.used);
         let used = self.used.saturating_add(needed.saturating_mul(BLOCK_BYTES));
-        let ahead = used.saturating_sub(wasted) / BLOCK_BYTES;
+        let ahead = (used / divisor).saturating_sub(wasted) / BLOCK_BYTES;
         needed.saturating_add(ahead).min(WINDOW_BYTES_MAX / BLOCK_BYTES)
     }
 
