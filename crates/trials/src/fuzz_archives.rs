@@ -142,14 +142,16 @@ fn some(kind: &Kind, wanted: u64, seed: u64, options: &Options) -> Result<Count>
     let folder = tempfile::Builder::new().prefix("spinney-fuzz-").tempdir_in(memory_dir())?;
     let (mut random, mut seen) = (Random::new(seed), HashSet::new());
     let mut pool = (kind.seeds)()?;
-    let mut count = Count::default();
+    let (seed_count, mut count) = (pool.len(), Count::default());
     for seed in &pool {
         (kind.read)(folder.path(), seed)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("{}: a seed", kind.name))?;
     }
     for number in 0..wanted {
-        let input = drawn(&pool, &mut random);
+        // What was mutated often is seldom read.
+        let from = if random.one_in(2) { pool.get(..seed_count).unwrap_or_default() } else { &pool };
+        let input = drawn(from, &mut random);
         let began = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| (kind.read)(folder.path(), &input)));
         let took = began.elapsed();
@@ -173,7 +175,8 @@ fn some(kind: &Kind, wanted: u64, seed: u64, options: &Options) -> Result<Count>
 
 /// An error without what is of this input alone.
 fn way(error: &str) -> String {
-    error.chars().filter(|letter| letter.is_ascii_alphabetic() || *letter == ' ').take(60).collect()
+    let is_plain = |word: &&str| word.len() < 20 && word.chars().all(|letter| letter.is_ascii_lowercase());
+    error.split_whitespace().filter(is_plain).take(12).collect::<Vec<_>>().join(" ")
 }
 
 fn drawn(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {

@@ -41,7 +41,8 @@ fn algorithm(name: &str) -> Result<VerityAlgorithm, String> {
 fn salt(text: &str) -> Result<Salt, String> {
     let wrong = || format!("expected up to 32 bytes in hexadecimal, found `{text}`");
     let digits = text.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok()));
-    let digits = digits.collect::<Option<Vec<u8>>>().filter(|digits| digits.len().is_multiple_of(2) && digits.len() <= 64);
+    let digits =
+        digits.collect::<Option<Vec<u8>>>().filter(|digits| digits.len().is_multiple_of(2) && digits.len() <= 64);
     let pairs = digits.ok_or_else(wrong)?;
     Ok(Salt(pairs.chunks(2).map(|pair| pair.iter().fold(0, |byte: u8, digit| (byte << 4) | digit)).collect()))
 }

@@ -44,7 +44,7 @@ impl Served {
     }
 
     fn address(&self) -> &str {
-        let (_, rest) = self.line.split_once("http://").unwrap();
+        let (_, rest) = self.line.rsplit_once(" at http://").unwrap();
         rest.trim_end_matches('/')
     }
 

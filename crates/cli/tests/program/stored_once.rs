@@ -41,7 +41,7 @@ fn equal_files_are_stored_once_in_every_image_the_same() {
     }
     // A copy that is changed leaves the others.
     fs::write(bench.path("text"), "other").unwrap();
-    bench.ok("put -q -f text a.img /usr/two");
+    bench.ok("put -q -f a.img text /usr/two");
     assert!(bench.run("cat a.img /home/three").out == fs::read(bench.path("dir/home/three")).unwrap());
     bench.ok("mkfs -q --size 200M b.img");
     bench.ok("put -q --dedupe b.img dir /");
@@ -54,12 +54,14 @@ fn protected_files_have_the_digests_of_fsverity() {
     fill(&bench);
     bench.ok("mkfs -q --rootdir dir --verity usr/** --verity **/inline a.img");
     bench.ok("check --data a.img");
-    for (path, is_protected) in [("usr/bin/one", true), ("usr/small", true), ("home/inline", true), ("home/small", false)] {
+    for (path, is_protected) in
+        [("usr/bin/one", true), ("usr/small", true), ("home/inline", true), ("home/small", false)]
+    {
         let stat = bench.ok(&format!("stat a.img /{path}"));
         assert_eq!(stat.contains("ro_verity"), is_protected, "{path}: {stat}");
     }
     fs::write(bench.path("text"), "other").unwrap();
-    assert_eq!(bench.run("put -q -f text a.img /home/small").status, 0);
+    assert_eq!(bench.run("put -q -f a.img text /home/small").status, 0);
     bench.ok("rm a.img /usr/small");
     bench.ok("check a.img");
     let check = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(bench.path("a.img")).output();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-use super::window::{BLOCK_BYTES, Budget, WINDOW_BYTES_MAX, blocks_of};
+use super::window::{BLOCK_BYTES, Budget, PIECE_BYTES_MAX, Plan, blocks_of};
 use crate::number::{to_u64, to_usize};
 
 /// Bytes of blocks in memory. The engines keep what they have verified; this holds what was fetched ahead of them.
@@ -14,10 +14,19 @@ pub(crate) const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// A window of at least so many blocks asks for the next one when a reader reaches its middle.
 const AHEAD_BLOCKS_MIN: u64 = 64;
 
+/// The kind of bytes for which a range is fetched; each has a budget of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Blocks of trees.
+    Trees,
+    /// Anything else.
+    Other,
+}
+
 struct Slot {
     bytes: Box<[u8]>,
-    /// It came over the network and no reader has wanted it so far.
-    is_unpaid: bool,
+    /// It came over the network, for this purpose, and no reader has wanted it so far.
+    unused: Option<Purpose>,
     /// It was read since the clock passed it.
     is_recent: bool,
 }
@@ -40,7 +49,8 @@ pub(crate) struct Blocks {
     clock: VecDeque<u64>,
     /// Ranges that are being fetched, by their first block.
     in_flight: BTreeMap<u64, u64>,
-    budget: Budget,
+    trees: Budget,
+    others: Budget,
     /// The block at which to fetch ahead, and the first block of that window.
     mark: Option<(u64, u64)>,
     /// The reader passed the mark: the window that begins here is wanted soon.
@@ -55,7 +65,7 @@ impl Blocks {
     }
 
     /// Copies bytes that are here to the begin of `buf`, or says what to do about the first that are not.
-    pub(crate) fn step(&mut self, offset: u64, buf: &mut [u8]) -> Step {
+    pub(crate) fn step(&mut self, offset: u64, buf: &mut [u8], purpose: Purpose) -> Step {
         let (first, copied) = (offset / BLOCK_BYTES, self.copy(offset, buf));
         if copied > 0 {
             return Step::Copied(copied);
@@ -65,7 +75,14 @@ impl Blocks {
         }
         let wanted = blocks_of(offset, buf.len());
         let needed = to_u64((first..wanted.end).take_while(|block| self.is_missing(*block)).count());
-        Step::Fetch(self.reserve_window(first, needed, self.budget.window(needed)))
+        let plan = match purpose {
+            Purpose::Trees => self.trees.plan_tree_block(needed),
+            Purpose::Other => Plan::Window(self.others.window_of_contents(needed)),
+        };
+        Step::Fetch(match plan {
+            Plan::Window(len) => self.reserve_window(first, needed, len),
+            Plan::Chunk(len) => self.reserve_chunk(first, needed, len),
+        })
     }
 
     /// Copies the bytes from `offset` on that are here.
@@ -74,28 +91,38 @@ impl Blocks {
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
             let block = at / BLOCK_BYTES;
-            let Some(slot) = self.slots.get_mut(&block) else { break };
+            let Some(slot) = self.slots.get(&block) else { break };
             let Some(bytes) = slot.bytes.get(to_usize(at % BLOCK_BYTES)..).filter(|bytes| !bytes.is_empty()) else {
                 break;
             };
             let len = copy_into(rest, bytes);
-            slot.is_recent = true;
-            if std::mem::take(&mut slot.is_unpaid) {
-                self.budget.use_block();
-            }
-            if let Some((_, next)) = self.mark.take_if(|(mark, _)| *mark == block) {
-                self.next_window = Some(next);
-            }
             done += len;
+            self.note_used(block);
         }
         done
+    }
+
+    /// Notes that a reader has bytes of these blocks.
+    pub(crate) fn note_read(&mut self, offset: u64, len: usize) {
+        blocks_of(offset, len).for_each(|block| self.note_used(block));
+    }
+
+    fn note_used(&mut self, block: u64) {
+        let Some(slot) = self.slots.get_mut(&block) else { return };
+        slot.is_recent = true;
+        if let Some(purpose) = slot.unused.take() {
+            self.budget(purpose).use_block();
+        }
+        if let Some((_, next)) = self.mark.take_if(|(mark, _)| *mark == block) {
+            self.next_window = Some(next);
+        }
     }
 
     /// The window that should be fetched ahead now, noted as being fetched.
     pub(crate) fn take_next_window(&mut self) -> Option<Range<u64>> {
         let first = self.next_window.take()?;
         // Ahead of a reader, only bytes that used ones have paid for.
-        let len = self.budget.window(1).saturating_sub(1);
+        let len = self.others.window_of_contents(1).saturating_sub(1);
         if len < AHEAD_BLOCKS_MIN || !self.is_missing(first) {
             return None;
         }
@@ -113,7 +140,7 @@ impl Blocks {
                 at += 1;
                 continue;
             }
-            let range = self.reserve(at, (end - at).min(WINDOW_BYTES_MAX / BLOCK_BYTES));
+            let range = self.reserve(at, (end - at).min(PIECE_BYTES_MAX / BLOCK_BYTES));
             at = range.end;
             found.push(range);
         }
@@ -141,21 +168,39 @@ impl Blocks {
         start..behind
     }
 
-    /// A range was fetched, or could not be: the note goes. `bytes` begin with the first block and may be fewer.
-    pub(crate) fn land(&mut self, range: &Range<u64>, bytes: &[u8], is_from_network: bool) {
+    /// Notes the missing blocks around the needed ones as being fetched, as far as they lie in the same chunk.
+    fn reserve_chunk(&mut self, first: u64, needed: u64, len: u64) -> Range<u64> {
+        let lowest = first - first % len.max(1);
+        let start = (lowest..first).rev().take_while(|block| self.is_missing(*block)).last().unwrap_or(first);
+        let end = lowest.saturating_add(len).max(first.saturating_add(needed)).min(self.end.max(first + 1));
+        let end = (first + 1..end).find(|block| !self.is_missing(*block)).unwrap_or(end);
+        self.in_flight.insert(start, end);
+        start..end
+    }
+
+    fn budget(&mut self, purpose: Purpose) -> &mut Budget {
+        match purpose {
+            Purpose::Trees => &mut self.trees,
+            Purpose::Other => &mut self.others,
+        }
+    }
+
+    /// A range was fetched, or could not be: the note goes. `bytes` begin with the first block and may be fewer;
+    /// `paid` says for what they came over the network.
+    pub(crate) fn land(&mut self, range: &Range<u64>, bytes: &[u8], paid: Option<Purpose>) {
         self.in_flight.remove(&range.start);
         let mut count = 0;
         for (block, part) in range.clone().zip(bytes.chunks(to_usize(BLOCK_BYTES))) {
-            let slot = Slot { bytes: part.into(), is_unpaid: is_from_network, is_recent: false };
+            let slot = Slot { bytes: part.into(), unused: paid, is_recent: false };
             if self.slots.insert(block, slot).is_none() {
                 self.clock.push_back(block);
             }
             count += 1;
         }
-        if is_from_network {
-            self.budget.fetch(count);
+        if let Some(purpose) = paid {
+            self.budget(purpose).fetch(count);
         }
-        if count >= AHEAD_BLOCKS_MIN {
+        if count >= AHEAD_BLOCKS_MIN && paid == Some(Purpose::Other) {
             self.mark = Some((range.start + count / 2, range.start + count));
         }
         self.evict();
@@ -203,12 +248,12 @@ mod tests {
     fn read(blocks: &mut Blocks, offset: u64, len: usize) -> (Vec<u8>, Vec<Range<u64>>) {
         let (mut buf, mut done, mut fetched) = (vec![0; len], 0, Vec::new());
         while done < len {
-            match blocks.step(offset + to_u64(done), &mut buf[done..]) {
+            match blocks.step(offset + to_u64(done), &mut buf[done..], Purpose::Other) {
                 Step::Copied(count) => done += count,
                 Step::Wait => panic!("nobody fetches"),
                 Step::Fetch(range) => {
                     let bytes: Vec<u8> = range.clone().flat_map(|block| [block.to_le_bytes()[0]; BLOCK]).collect();
-                    blocks.land(&range, &bytes, true);
+                    blocks.land(&range, &bytes, Some(Purpose::Other));
                     fetched.push(range);
                 }
             }
@@ -228,11 +273,11 @@ mod tests {
     fn readers_of_blocks_in_flight_wait() {
         let mut blocks = Blocks::new(100 << 20);
         let mut buf = [0; 10];
-        let Step::Fetch(range) = blocks.step(0, &mut buf) else { panic!("no fetch") };
-        assert_eq!(blocks.step(5, &mut buf), Step::Wait);
+        let Step::Fetch(range) = blocks.step(0, &mut buf, Purpose::Other) else { panic!("no fetch") };
+        assert_eq!(blocks.step(5, &mut buf, Purpose::Other), Step::Wait);
         // The fetch failed: the next reader tries again.
-        blocks.land(&range, &[], true);
-        assert!(matches!(blocks.step(5, &mut buf), Step::Fetch(_)));
+        blocks.land(&range, &[], Some(Purpose::Other));
+        assert!(matches!(blocks.step(5, &mut buf, Purpose::Other), Step::Fetch(_)));
     }
 
     /// Leaves of a tree that was written from its end to its begin: each read was a request of its own.
@@ -264,9 +309,10 @@ mod tests {
         }
         assert!(to_u64(blocks.slots.len()) <= CACHE_BYTES_MAX / BLOCK_BYTES);
         assert!(blocks.clock.len() <= 2 * blocks.slots.len());
-        let Step::Fetch(range) = blocks.step(size - 50, &mut [0; 50]) else { panic!("no fetch") };
+        let mut blocks = Blocks::new(size);
+        let Step::Fetch(range) = blocks.step(size - 50, &mut [0; 50], Purpose::Other) else { panic!("no fetch") };
         assert_eq!(range.end, size.div_ceil(BLOCK_BYTES));
-        blocks.land(&range, &vec![7; 100], true);
-        assert_eq!(blocks.step(size - 50, &mut [0; 50]), Step::Copied(50));
+        blocks.land(&range, &[7; 100], Some(Purpose::Other));
+        assert_eq!(blocks.step(size - 50, &mut [0; 50], Purpose::Other), Step::Copied(50));
     }
 }

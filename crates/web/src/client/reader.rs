@@ -11,12 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
+use blockdev::Kind;
 use parking_lot::{Condvar, Mutex};
 
-use super::blocks::{Blocks, Step, copy_into};
+use super::blocks::{Blocks, Purpose, Step, copy_into};
 use super::disk::DiskCache;
 use super::origin::Origin;
-use super::window::{BLOCK_BYTES, WINDOW_BYTES_MAX};
+use super::window::{BLOCK_BYTES, PIECE_BYTES_MAX};
 use crate::error::Result;
 use crate::number::{to_u64, to_usize};
 
@@ -56,7 +57,7 @@ impl Reader {
         let is_all = to_u64(head.len()) == size_bytes;
         let count = if is_all { size_bytes.div_ceil(BLOCK_BYTES) } else { whole };
         let head = head.get(..to_usize(count.saturating_mul(BLOCK_BYTES)).min(head.len())).unwrap_or_default();
-        blocks.land(&(0..count), head, true);
+        blocks.land(&(0..count), head, Some(Purpose::Trees));
         if let Some(disk) = disk.as_ref().filter(|_| !head.is_empty()) {
             disk.write(0, head);
         }
@@ -77,9 +78,13 @@ impl Reader {
     /// Those of the server and the network.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
+        let purpose = match blockdev::tag().kind {
+            Kind::Metadata | Kind::Superblock => Purpose::Trees,
+            _ => Purpose::Other,
+        };
         while !rest.is_empty() {
             let mut blocks = self.0.blocks.lock();
-            let step = blocks.step(at, rest);
+            let step = blocks.step(at, rest, purpose);
             let count = match step {
                 Step::Copied(count) => {
                     let next = blocks.take_next_window();
@@ -97,7 +102,12 @@ impl Reader {
                     let later = blocks.take_announced(behind, end.saturating_sub(behind));
                     drop(blocks);
                     self.enqueue(later);
-                    self.0.fetch(&range, |bytes| copy(range.start.saturating_mul(BLOCK_BYTES), bytes, at, rest))?
+                    let start = range.start.saturating_mul(BLOCK_BYTES);
+                    let count = self.0.fetch(&range, purpose, |bytes| copy(start, bytes, at, rest))?;
+                    if count > 0 {
+                        self.0.blocks.lock().note_read(at, count);
+                    }
+                    count
                 }
             };
             at = at.saturating_add(to_u64(count));
@@ -108,7 +118,7 @@ impl Reader {
 
     /// Fetches a range meanwhile.
     pub(crate) fn announce(&self, offset: u64, len: u64) {
-        let ranges = self.0.blocks.lock().take_announced(offset, len.min(8 * WINDOW_BYTES_MAX));
+        let ranges = self.0.blocks.lock().take_announced(offset, len.min(8 * PIECE_BYTES_MAX));
         self.enqueue(ranges);
     }
 
@@ -165,14 +175,14 @@ impl Shared {
                 }
             };
             drop(queue);
-            if let Err(error) = self.fetch(&range, |_| ()) {
+            if let Err(error) = self.fetch(&range, Purpose::Other, |_| ()) {
                 tracing::debug!(%error, "read ahead");
             }
         }
     }
 
     /// Fetches the first blocks of a reserved range, and gives them to `take` before others can evict them.
-    fn fetch<T>(&self, range: &Range<u64>, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    fn fetch<T>(&self, range: &Range<u64>, purpose: Purpose, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let (kept, missing_end) = match &self.disk {
             Some(disk) => disk.read(range),
             None => (Vec::new(), range.end),
@@ -191,13 +201,13 @@ impl Shared {
             kept
         };
         let taken = take(&bytes);
-        self.blocks.lock().land(range, &bytes, is_from_network);
+        self.blocks.lock().land(range, &bytes, is_from_network.then_some(purpose));
         self.landed.notify_all();
         Ok(taken)
     }
 
     fn give_up(&self, range: &Range<u64>) {
-        self.blocks.lock().land(range, &[], false);
+        self.blocks.lock().land(range, &[], None);
         self.landed.notify_all();
     }
 }

@@ -115,7 +115,7 @@ fn signed_requests_are_accepted() {
     let missing = read_with("s3://pics/none", &keys);
     assert!(missing.contains("answered 404 (NoSuchKey)"), "{missing}");
     let with_token = [&keys[..], &[("AWS_SESSION_TOKEN", "t")]].concat();
-    assert_eq!(read_with("s3://pics/a b.img", &with_token).contains("InvalidAccessKeyId"), true);
+    assert!(read_with("s3://pics/a b.img", &with_token).contains("InvalidAccessKeyId"));
     assert_eq!(bucket_with_token(&keys), good());
 }
 
