@@ -559,7 +559,9 @@ impl Underway {
         match chunk {
             Chunk::Nothing => {}
             // The buffer was made of zeros.
-            Chunk::Hole { offset, len } => drop(self.note(offset, len)?),
+            Chunk::Hole { offset, len } => {
+                self.note(offset, len)?;
+            }
             Chunk::Error { error, text } => self.error = self.error.take().or(Some(Refusal { error, text })),
             Chunk::Status { context, extents } => match &mut self.expected {
                 Expected::Extents(own, found) if *own == context && found.is_empty() => *found = extents,

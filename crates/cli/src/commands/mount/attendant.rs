@@ -9,6 +9,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,6 +68,12 @@ impl Attendant {
     }
 }
 
+/// The numbers of a file, and when it was made.
+fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
 /// The address of a remote device; `None` for one of another protocol.
 fn address_of(words: &OsString) -> Result<Option<Address>> {
     let locator = Locator::parse(words)?;
@@ -92,6 +99,7 @@ impl Attend {
     /// The system's.
     pub(crate) fn run(&self) -> Result<()> {
         let channel = Channel::inherited()?;
+        let own = self.remove.as_deref().and_then(identity);
         while let Some((message, _)) = channel.receive()? {
             let Message::Dial { device } = message else { continue };
             match self.dial(device) {
@@ -99,11 +107,13 @@ impl Attend {
                 Err(error) => channel.send_failure(status_of(&error).code(), &one_line(&error))?,
             }
         }
-        // The server has ended.
-        if let Some(path) = &self.remove {
-            std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+        // The server has ended. Another one may have its own socket at the path by now.
+        match &self.remove {
+            Some(path) if own.is_some() && identity(path) == own => {
+                std::fs::remove_file(path).with_context(|| path.display().to_string())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn dial(&self, device: usize) -> Result<OwnedFd> {
