@@ -57,7 +57,7 @@ impl Attendant {
         // A signal for the server's group, as a terminal sends it, ends the server first.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.arg("--").args(devices).spawn().context("the attendant of the server")?;
-        let addresses = devices.iter().map(|words| address_of(words)).collect::<Result<Vec<_>>>()?;
+        let addresses = devices.iter().map(address_of).collect::<Result<Vec<_>>>()?;
         let channel = parking_lot::Mutex::new(own.try_clone()?);
         nbd::dial_by(Box::new(move |address| {
             let device = addresses.iter().position(|known| known.as_ref() == Some(address));
