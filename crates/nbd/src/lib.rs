@@ -11,10 +11,10 @@
 //!   server      Server: a device for clients
 //! ```
 //!
-//! What the client promises
+//! Promises of the client
 //! - A write that was answered is durable after a [`blockdev::Device::flush`] that began later. A connection that is
-//!   lost while a write is unanswered or unflushed fails the device for writing: the server may have been restarted, and
-//!   nothing is known of those writes. No write is ever sent a second time.
+//!   lost while a write is unanswered or unflushed fails the device for writing: the server may have been restarted,
+//!   and nothing is known of those writes. No write is ever sent a second time.
 //! - Reads go on after reconnecting, if the export still has its size. The number of attempts is bounded.
 //! - A server that does not answer within the time limit gives an error.
 //!
@@ -24,6 +24,7 @@
 
 mod address;
 mod client;
+mod inbox;
 mod number;
 mod server;
 mod stream;

@@ -46,7 +46,9 @@ impl Stream {
                 Ok((count, _)) => return Ok(count),
                 Err(Errno::INTR) => {}
                 // The socket may have been made non-blocking.
-                Err(Errno::AGAIN) => drop(self.wait(Ready { can_receive: true, can_send: false }, None)?),
+                Err(Errno::AGAIN) => {
+                    self.wait(Ready { can_receive: true, can_send: false }, None)?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -62,7 +64,9 @@ impl Stream {
                 Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok((count, _)) => return Ok(count),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => drop(self.wait(Ready { can_receive: true, can_send: false }, Some(deadline))?),
+                Err(Errno::AGAIN) => {
+                    self.wait(Ready { can_receive: true, can_send: false }, Some(deadline))?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,8 +1,8 @@
 //! The connections of a device: which one a request takes, when a new one is made, and what a lost one means.
 //!
-//! Writes count as unflushed until a FLUSH that began after their replies has succeeded. If any connection is lost while
-//! there are such writes, or unanswered ones, the server may have been restarted without them: the device then fails
-//! every later change and flush. Reads go on over a new connection, if the export still has its size.
+//! Writes count as unflushed until a FLUSH that began after their replies has succeeded. If any connection is lost
+//! while there are such writes, or unanswered ones, the server may have been restarted without them: the device then
+//! fails every later change and flush. Reads go on over a new connection, if the export still has its size.
 //!
 //! Called by `device` and `windows`.
 
@@ -55,7 +55,7 @@ struct Slot {
     link: Option<Arc<Link>>,
 }
 
-/// What of the writes is known to be durable.
+/// Counts of the writes that are durable and that are not.
 #[derive(Debug, Default)]
 struct Writes {
     underway: u64,

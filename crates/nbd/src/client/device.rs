@@ -25,7 +25,7 @@ const UNDERWAY_BYTES_MAX: u64 = 32 << 20;
 const UNDERWAY_MAX: usize = 64;
 /// Requests of one call for which a further connection is worth its handshake.
 const MANY: usize = 16;
-/// What [`Device::queue_depth`] says.
+/// The answer of [`Device::queue_depth`].
 const QUEUE_DEPTH: usize = 32;
 /// Bytes of which the server is asked where holes are.
 const STATUS_BYTES: u64 = 1 << 30;

@@ -13,7 +13,7 @@ use crate::wire::{
 /// Most replies to one option.
 const REPLIES_MAX: usize = 256;
 
-/// What was agreed about an export.
+/// The result of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) size: u64,

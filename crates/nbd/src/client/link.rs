@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::handshake::{Agreed, malformed};
+use crate::inbox::Inbox;
 use crate::number::{to_u64, to_usize};
 use crate::stream::{Ready, Stream};
 use crate::wire::{
@@ -69,7 +70,7 @@ struct Underway {
     waiter: Option<Thread>,
 }
 
-/// What a reply brings besides success.
+/// The contents that a reply brings.
 enum Expected {
     Nothing,
     Data(Vec<u8>),
@@ -97,7 +98,7 @@ pub(super) enum Failed {
     Lost(Lost),
 }
 
-/// What a reply brought.
+/// The contents of a reply that came.
 #[derive(Debug)]
 pub(super) enum Answer {
     Nothing,
@@ -118,42 +119,6 @@ impl Drop for Ticket {
         if !self.is_taken {
             self.link.abandon(self.cookie);
         }
-    }
-}
-
-/// Bytes that were received and not yet looked at.
-struct Inbox {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl Inbox {
-    fn fill(&mut self, stream: &Stream, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
-        while !buf.is_empty() {
-            let here = self.bytes.get(self.start..self.end).unwrap_or_default();
-            if here.is_empty() {
-                if buf.len() >= self.bytes.len() {
-                    let count = stream.receive_until(buf, deadline)?;
-                    buf = buf.get_mut(count..).unwrap_or_default();
-                    continue;
-                }
-                self.start = 0;
-                self.end = 0;
-                self.end = stream.receive_until(&mut self.bytes, deadline)?;
-                continue;
-            }
-            let count = here.len().min(buf.len());
-            let (now, later) = buf.split_at_mut(count);
-            now.copy_from_slice(here.get(..count).unwrap_or_default());
-            self.start += count;
-            buf = later;
-        }
-        Ok(())
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.start == self.end
     }
 }
 
@@ -197,8 +162,7 @@ impl Lost {
 impl Link {
     /// A connection after its handshake.
     pub(super) fn new(stream: Stream, agreed: Agreed, time_max: Duration) -> Arc<Self> {
-        let inbox = Inbox { bytes: vec![0; INBOX_BYTES].into(), start: 0, end: 0 };
-        let (inbox, sending, table) = (Mutex::new(inbox), Mutex::default(), Mutex::default());
+        let (inbox, sending, table) = (Mutex::new(Inbox::new(INBOX_BYTES)), Mutex::default(), Mutex::default());
         Arc::new(Self { stream, agreed, time_max, sending, inbox, table })
     }
 
@@ -559,7 +523,9 @@ impl Underway {
         match chunk {
             Chunk::Nothing => {}
             // The buffer was made of zeros.
-            Chunk::Hole { offset, len } => drop(self.note(offset, len)?),
+            Chunk::Hole { offset, len } => {
+                self.note(offset, len)?;
+            }
             Chunk::Error { error, text } => self.error = self.error.take().or(Some(Refusal { error, text })),
             Chunk::Status { context, extents } => match &mut self.expected {
                 Expected::Extents(own, found) if *own == context && found.is_empty() => *found = extents,
@@ -608,41 +574,5 @@ impl Ticket {
     pub(super) fn wait(self) -> Result<Answer, Failed> {
         let link = Arc::clone(&self.link);
         link.wait(self)
-    }
-}
-
-/// Gives a client bytes in place of a server's replies: the first byte chooses what was agreed. For the fuzz target.
-///
-/// # Panics
-/// Where the system has no sockets.
-pub(super) fn replay(bytes: &[u8]) {
-    use std::io::Write as _;
-    use std::os::unix::net::UnixStream;
-
-    let Some((choice, replies)) = bytes.split_first() else { return };
-    let (own, mut server) = UnixStream::pair().expect("a pair of sockets");
-    // Both sides are full of what is sent here at most.
-    server.set_nonblocking(true).expect("a socket");
-    let _ = server.write_all(replies);
-    let _ = server.shutdown(std::net::Shutdown::Write);
-    let sizes = crate::wire::BlockSizes { minimum: 1, preferred: 4096, maximum: 1 << 20 };
-    let agreed = Agreed {
-        size: 1 << 30,
-        flags: u16::MAX,
-        sizes,
-        is_structured: choice & 1 == 1,
-        context: (choice & 2 == 2).then_some(1),
-    };
-    let link = Link::new(Stream::new(Arc::new(own.into())), agreed, Duration::from_secs(1));
-    let requests = [
-        (Command::Read, 4096_u32, &[][..]),
-        (Command::BlockStatus, 1 << 20, &[]),
-        (Command::Write, 4, &[b"data".as_slice()]),
-        (Command::Read, 64, &[]),
-        (Command::Flush, 0, &[]),
-    ];
-    let begun: Vec<_> = requests.iter().map(|(command, len, data)| link.begin(*command, 0, (0, *len), data)).collect();
-    for ticket in begun.into_iter().flatten() {
-        let _ = ticket.wait();
     }
 }

@@ -19,6 +19,7 @@ mod connections;
 mod device;
 mod handshake;
 mod link;
+mod replay;
 mod windows;
 
 pub use device::{NbdDevice, SCHEMES, open};
@@ -26,5 +27,5 @@ pub use device::{NbdDevice, SCHEMES, open};
 /// Gives a client bytes in place of a server's replies. For the fuzz target `nbd_replies`.
 #[doc(hidden)]
 pub fn replay_replies(bytes: &[u8]) {
-    link::replay(bytes);
+    replay::replay(bytes);
 }

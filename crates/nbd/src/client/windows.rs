@@ -74,7 +74,7 @@ enum Contents {
     Failed,
 }
 
-/// What a read should do.
+/// The windows that a read uses.
 struct Plan {
     /// Windows that hold the wanted bytes.
     wanted: Range<u64>,
@@ -123,7 +123,7 @@ impl Windows {
         }
         let plan = self.plan(offset, len, kind);
         let wanted = if plan.uses_windows { self.get(connections, plan.wanted.clone()) } else { Vec::new() };
-        // What is wanted now was asked for first.
+        // Later than the windows that this read waits for.
         drop(self.get(connections, plan.coming));
         if !plan.uses_windows || wanted.len() != to_usize(plan.wanted.end - plan.wanted.start) {
             return Ok(false);

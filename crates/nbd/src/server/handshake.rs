@@ -18,7 +18,7 @@ pub(super) const CONTEXT_ID: u32 = 1;
 /// A good size of requests.
 const PREFERRED_BYTES: u32 = 4096;
 
-/// What the client chose.
+/// The choices of a client.
 pub(super) struct Chosen {
     pub(super) export: Export,
     pub(super) is_structured: bool,
@@ -36,7 +36,7 @@ struct Session<'a> {
     sends_zeroes: bool,
 }
 
-/// What follows an option.
+/// The step after an option.
 enum Next {
     Option,
     Transmission(Box<Export>),
@@ -176,7 +176,7 @@ impl Session<'_> {
     }
 }
 
-/// What clients can do with an export.
+/// The transmission flags of an export.
 pub(super) fn flags_of(export: &Export, is_structured: bool) -> u16 {
     let mut flags = transmission::HAS_FLAGS | transmission::SEND_FLUSH | transmission::CAN_MULTI_CONN;
     flags |= transmission::SEND_CACHE;

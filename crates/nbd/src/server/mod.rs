@@ -78,7 +78,7 @@ impl Server {
     /// Serves one connection to its end. Shutting the socket down ends it.
     ///
     /// # Errors
-    /// What the client did wrong, or the socket's error; only for a log.
+    /// The fault of the client, or the socket's error; only for a log.
     pub fn serve(&self, socket: Arc<OwnedFd>) -> Result<(), Ended> {
         let stream = Stream::new(socket);
         let Some(chosen) = handshake::run(self, &stream)? else { return Ok(()) };

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::handshake::{CONTEXT_ID, Chosen};
 use super::{Ended, STALL_MAX, Seat, Server, THREADS_MAX};
+use crate::inbox::Inbox;
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::stream::Stream;
 use crate::wire::{
@@ -42,24 +43,17 @@ struct Session<'a> {
     failure: Mutex<Option<Ended>>,
 }
 
-/// Bytes that were received and not yet looked at.
-struct Inbox {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
 /// Serves requests until the client leaves.
 ///
 /// # Errors
-/// What the client did wrong, or the socket's error.
+/// The fault of the client, or the socket's error.
 pub(super) fn run(server: &Server, stream: &Stream, chosen: Chosen) -> Result<(), Ended> {
     let session = Session {
         server,
         stream,
         size: chosen.export.device.size_bytes(),
         chosen,
-        inbox: Mutex::new(Inbox { bytes: vec![0; INBOX_BYTES].into(), start: 0, end: 0 }),
+        inbox: Mutex::new(Inbox::new(INBOX_BYTES)),
         sending: Mutex::default(),
         has_ended: AtomicBool::new(false),
         idle: AtomicUsize::new(1),
@@ -70,40 +64,12 @@ pub(super) fn run(server: &Server, stream: &Stream, chosen: Chosen) -> Result<()
     session.failure.into_inner().map_or(Ok(()), Err)
 }
 
-impl Inbox {
-    /// Fills `buf`, first from what is here. `deadline` is none for the first byte of a request.
-    fn fill(&mut self, stream: &Stream, mut buf: &mut [u8], deadline: Option<Instant>) -> std::io::Result<()> {
-        while !buf.is_empty() {
-            let here = self.bytes.get(self.start..self.end).unwrap_or_default();
-            if here.is_empty() && buf.len() >= self.bytes.len() {
-                let deadline = deadline.unwrap_or_else(|| Instant::now() + STALL_MAX);
-                return stream.fill(buf, deadline);
-            }
-            if here.is_empty() {
-                self.start = 0;
-                self.end = match deadline {
-                    None => stream.receive(&mut self.bytes)?,
-                    Some(deadline) => stream.receive_until(&mut self.bytes, deadline)?,
-                };
-                continue;
-            }
-            let count = here.len().min(buf.len());
-            let (now, later) = buf.split_at_mut(count);
-            now.copy_from_slice(here.get(..count).unwrap_or_default());
-            self.start += count;
-            buf = later;
-        }
-        Ok(())
-    }
-
-    /// The next request.
-    fn request(&mut self, stream: &Stream) -> Result<Request, Ended> {
-        let mut bytes = [0; REQUEST_BYTES];
-        let (first, rest) = bytes.split_at_mut(1);
-        self.fill(stream, first, None)?;
-        self.fill(stream, rest, Some(Instant::now() + STALL_MAX))?;
-        Ok(Request::decode(&bytes)?)
-    }
+/// Receives the next request, and waits for it without limit.
+fn next_request(inbox: &mut Inbox, stream: &Stream) -> Result<Request, Ended> {
+    inbox.wait(stream, None)?;
+    let mut bytes = [0; REQUEST_BYTES];
+    inbox.fill(stream, &mut bytes, Instant::now() + STALL_MAX)?;
+    Ok(Request::decode(&bytes)?)
 }
 
 impl<'a> Session<'a> {
@@ -139,7 +105,7 @@ impl<'a> Session<'a> {
         if self.has_ended.load(Ordering::Acquire) {
             return Ok(());
         }
-        let request = inbox.request(self.stream)?;
+        let request = next_request(&mut inbox, self.stream)?;
         if request.command == Command::Disconnect {
             self.end(None);
             return Ok(());
@@ -243,14 +209,14 @@ impl<'a> Session<'a> {
         let deadline = Instant::now() + STALL_MAX;
         while left > PIECE_BYTES {
             let piece = sized(buffer, PIECE_BYTES);
-            inbox.fill(self.stream, piece, Some(deadline))?;
+            inbox.fill(self.stream, piece, deadline)?;
             if refusal.is_none() && done.is_ok() {
                 done = self.device().write_at(offset, &[piece]);
             }
             (offset, left) = (offset.saturating_add(to_u64(PIECE_BYTES)), left - PIECE_BYTES);
         }
         let piece = sized(buffer, left);
-        inbox.fill(self.stream, piece, Some(deadline))?;
+        inbox.fill(self.stream, piece, deadline)?;
         drop(inbox);
         if let Some((error, text)) = refusal {
             return self.fail(request, error, text);

@@ -263,7 +263,7 @@ pub enum Info {
     Export {
         /// Bytes.
         size: u64,
-        /// What the server can do.
+        /// Abilities of the server.
         flags: u16,
     },
     /// Its canonical name.
@@ -418,7 +418,7 @@ impl Context {
 pub fn decode_listed(payload: &[u8]) -> Result<String> {
     let mut cursor = Cursor::new("export of the list", payload);
     let name = cursor.string()?.to_owned();
-    // What follows is a description.
+    // A description follows.
     cursor.rest();
     Ok(name)
 }

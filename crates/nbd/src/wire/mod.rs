@@ -46,7 +46,9 @@ pub mod errno {
     pub const ESHUTDOWN: u32 = 108;
 }
 
-/// Bytes that are no message of the protocol.
+/// Bytes that are no message of the protocol: the other side speaks another one, or has a fault.
+///
+/// To do: see whether the address is that of an NBD server, and which version of it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, found {found:#x}")]
 pub struct Malformed {

@@ -46,7 +46,7 @@ pub mod command_flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// What is asked for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Data.
@@ -104,7 +104,7 @@ impl Command {
 pub struct Request {
     /// Bits of [`command_flag`].
     pub flags: u16,
-    /// What is asked for.
+    /// The operation.
     pub command: Command,
     /// The client's number of the request, which the reply repeats.
     pub cookie: u64,

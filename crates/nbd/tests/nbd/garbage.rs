@@ -8,7 +8,7 @@ use nbd::wire::{
 use crate::fuzzed::{nbd_replies, nbd_requests, nbd_wire};
 use crate::harness::pattern;
 
-/// What a client sends in a whole session.
+/// All that a client sends in a session.
 fn session() -> Vec<u8> {
     let go = ExportRequest { name: "disk".to_owned(), infos: vec![Info::BLOCK_SIZE] };
     let contexts = ContextRequest { export: "disk".to_owned(), queries: vec![ALLOCATION.to_owned()] };
@@ -31,7 +31,7 @@ fn session() -> Vec<u8> {
     .concat()
 }
 
-/// What a server sends to the client of `nbd_replies`.
+/// Replies to the client of `nbd_replies`.
 fn replies() -> Vec<u8> {
     let chunk = |cookie, is_last, kind, payload: &[u8]| {
         let header = ChunkHeader { is_last, kind, cookie, len: u32::try_from(payload.len()).unwrap() };

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl Attendant {
             command.arg("--address").arg(address.to_string());
         }
         command.arg("--").args(devices).spawn().context("the attendant of the server")?;
-        let addresses = devices.iter().map(|words| address_of(words)).collect::<Result<Vec<_>>>()?;
+        let addresses = devices.iter().map(address_of).collect::<Result<Vec<_>>>()?;
         let channel = Arc::new(parking_lot::Mutex::new(own.try_clone()?));
         let unknown = || io::Error::other("the device was not named when the server started");
         let (shared, device_count) = (Arc::clone(&channel), devices.len());
@@ -80,6 +81,12 @@ impl Attendant {
         }));
         Ok(Self { _channel: Some(own) })
     }
+}
+
+/// The numbers of a file, and when it was made.
+fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
 /// The address of a remote device; `None` for one of another protocol.
@@ -107,6 +114,7 @@ impl Attend {
     /// The system's.
     pub(crate) fn run(&self) -> Result<()> {
         let channel = Channel::inherited()?;
+        let own = self.remove.as_deref().and_then(identity);
         while let Some((message, _)) = channel.receive()? {
             let Message::Dial { device } = message else { continue };
             match self.dial(device) {
@@ -114,11 +122,13 @@ impl Attend {
                 Err(error) => channel.send_failure(status_of(&error).code(), &one_line(&error))?,
             }
         }
-        // The server has ended.
-        if let Some(path) = &self.remove {
-            std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+        // The server has ended. Another one may have its own socket at the path by now.
+        match &self.remove {
+            Some(path) if own.is_some() && identity(path) == own => {
+                std::fs::remove_file(path).with_context(|| path.display().to_string())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn dial(&self, device: usize) -> Result<OwnedFd> {

@@ -113,16 +113,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         prepared = prepared.with_socket(door.number());
     }
     let attendant = Attendant::start(&remote_devices(mount), None)?;
-    let is_apart = if mount.no_sandbox {
-        tracing::warn!("the server runs without its sandbox");
-        sandbox::leave_mounts(&mount.dir)
-    } else {
-        let entered = sandbox::enter(settings.io_uring || use_rings(&devices), &mount.dir)?;
-        for missing in entered.missing {
-            tracing::warn!("less protection: {missing}");
-        }
-        entered.is_apart
-    };
+    let is_apart = restrict(mount, &settings, &devices)?;
     let Served { file_system, jobs } =
         open_file_system(mount, &settings, devices.iter().cloned().map(watch::watched).collect())?;
     if file_system.ignores_case() {
@@ -160,6 +151,19 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     end_recording();
     tracing::info!("unmounted: {}", mount.image.display());
     Ok(result?)
+}
+
+/// Enters the sandbox, unless the user asked for none. True if the process has a mount namespace of its own.
+fn restrict(mount: &Mount, settings: &Settings, devices: &[Arc<dyn Device>]) -> Result<bool> {
+    if mount.no_sandbox {
+        tracing::warn!("the server runs without its sandbox");
+        return Ok(sandbox::leave_mounts(&mount.dir));
+    }
+    let entered = sandbox::enter(settings.io_uring || use_rings(devices), &mount.dir)?;
+    for missing in entered.missing {
+        tracing::warn!("less protection: {missing}");
+    }
+    Ok(entered.is_apart)
 }
 
 /// The socket for commands; without it, commands work on images only.

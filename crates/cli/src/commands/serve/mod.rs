@@ -7,9 +7,9 @@
 //!  end       at SIGTERM, SIGINT or SIGHUP: the connections end, and everything is made durable
 //! ```
 //!
-//! `listen` decides where clients connect, `connections` accepts them, and `target` opens what is served. An
-//! attendant does what the sandbox forbids. A protocol is a folder or file here: it has the arguments of its command, and
-//! implements [`Service`].
+//! `listen` decides where clients connect, `connections` accepts them, and `target` opens the image. An attendant does
+//! what the sandbox forbids. A protocol is a folder or file here: it has the arguments of its command, and implements
+//! [`Service`].
 //!
 //! Invariants: clients reach the server from this machine alone unless the user asked for more, and that is said; no
 //! byte of the image is read before the sandbox is entered; a client that breaks its protocol loses its own connection

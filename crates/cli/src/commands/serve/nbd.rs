@@ -33,7 +33,7 @@ use crate::commands::output::Output;
     "  spinney ls nbd://127.0.0.1/"
 ))]
 pub(crate) struct Nbd {
-    /// What to serve: an image (a file, a block device, IMAGE?offset=N), or files in one image or mount: IMAGE:/PATH
+    /// An image (a file, a block device, IMAGE?offset=N), or files in one image or mount: IMAGE:/PATH
     #[arg(required = true, value_name = "IMAGE")]
     targets: Vec<OsString>,
     /// Serve this file in IMAGE; as IMAGE:/PATH. May be given several times

@@ -1,4 +1,4 @@
-//! What `serve` serves: an image, a part of it, files in it, or files below a mount. It opens them without reading.
+//! Opens, without reading, the target of `serve`: an image, a part of it, files in it, or files below a mount.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::commands::trace::watch::watched;
 /// Longest pause between two rounds of background work.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
-/// What a word names: an image or mount, and a path in it if it names one.
+/// An image or mount that a word names, and a path in it if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     /// The image, or the mount point.
