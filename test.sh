@@ -16,6 +16,8 @@ needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup mo
 needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sload.f2fs dump.f2fs"
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
 needed="$needed qemu-nbd qemu-img"
+packages="$packages curl openssl"
+needed="$needed curl openssl"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=

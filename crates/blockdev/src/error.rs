@@ -1,11 +1,14 @@
 //! Defines the errors of a device, and the party that each blames. Every device returns them; the engines pass them on.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 /// Numbers of errno(3), which every architecture that Spinney runs on has.
+const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
 const ENOTBLK: i32 = 15;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
@@ -171,7 +174,7 @@ pub enum Error {
         /// The device's name.
         device: String,
         /// Why.
-        reason: &'static str,
+        reason: Cow<'static, str>,
     },
     /// The device has a fixed size.
     ///
@@ -226,7 +229,7 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Io { op: Op::Open, source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Self::Io { op: Op::Open, source, .. } => source.raw_os_error().unwrap_or_else(|| errno_of(source.kind())),
             Self::Locked { .. } | Self::Busy { .. } => EBUSY,
             Self::NotADevice { .. } => ENOTBLK,
             Self::ReadOnly { .. } => EROFS,
@@ -257,6 +260,19 @@ impl Error {
             Self::CannotGrow { .. } | Self::NoBackend { .. } => io::ErrorKind::Unsupported,
             Self::Gone { .. } => io::ErrorKind::StaleNetworkFileHandle,
         }
+    }
+}
+
+/// The number for a reason that is not the operating system's, such as that of a server.
+fn errno_of(kind: io::ErrorKind) -> i32 {
+    use io::ErrorKind as K;
+    match kind {
+        K::NotFound => ENOENT,
+        K::PermissionDenied => EACCES,
+        K::InvalidInput => EINVAL,
+        K::ReadOnlyFilesystem => EROFS,
+        K::Unsupported => EOPNOTSUPP,
+        _ => EIO,
     }
 }
 

@@ -248,6 +248,7 @@ mod tests {
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
         ("serve nbd", "nothing is made; it prints what is served and how it is used"),
+        ("serve http", "nothing is made; it prints where browsers find the files"),
         ("attend", "internal"),
         ("send", "its output is a stream"),
         ("fork diff", "its output is a patch"),

@@ -26,7 +26,7 @@ const GROUPS: &[Group] = &[
         "Mount and serve",
         &[
             ("mount, umount", "mount an image for all programs, without root; unmount it"),
-            ("serve", "let other programs and machines use an image, by NBD"),
+            ("serve", "let other programs and machines use an image, by NBD or HTTP"),
         ],
     ),
     (

@@ -149,6 +149,7 @@
 //! | follow an operation, or cancel it | [`Progress`], [`ProgressFn`] |
 //! | show an error as the program does | [`message()`] |
 //! | find the mount of an image | [`mounts`], [`blockdev::Identity::holders`] |
+//! | open an image on a web server or in S3 | [`open`], [`add_remote_devices`], feature `web` |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //! | serve a disk by NBD, or a file of a volume as one | [`nbd`], [`VolumeFileDevice`] |
 //! | open a disk that is elsewhere (`nbd://HOST/EXPORT`) | [`open`], [`add_remote_devices`] |
@@ -238,6 +239,12 @@ pub mod remote {
 /// Copies of trees between the host and volumes.
 pub mod transfer {
     pub use transfer::*;
+}
+
+/// Images on web servers, and a server of HTTP.
+#[cfg(feature = "web")]
+pub mod web {
+    pub use web::*;
 }
 
 /// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.

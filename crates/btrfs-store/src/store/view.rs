@@ -124,7 +124,7 @@ impl ViewDevice {
     fn check(&self) -> blockdev::Result<()> {
         match self.state.view.is_whole() {
             true => Ok(()),
-            false => Err(blockdev::Error::Gone { device: self.name().to_owned(), reason: GIVEN_UP }),
+            false => Err(blockdev::Error::Gone { device: self.name().to_owned(), reason: GIVEN_UP.into() }),
         }
     }
 

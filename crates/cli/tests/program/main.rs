@@ -15,6 +15,9 @@ mod du;
 mod dump;
 mod emulation;
 mod failures;
+#[allow(dead_code, reason = "the tests of the crate use more of it")]
+#[path = "../../../web/tests/web/fake.rs"]
+mod fake;
 mod first_failures;
 mod flushes;
 mod forks;
@@ -54,6 +57,7 @@ mod rescue_damaged;
 mod run;
 mod scrub;
 mod send;
+mod serve_http;
 mod serve_nbd;
 mod sizes;
 mod sources;
@@ -62,3 +66,4 @@ mod trim;
 mod trust;
 mod verify_crash;
 mod walks;
+mod web;

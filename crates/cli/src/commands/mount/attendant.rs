@@ -2,20 +2,23 @@
 //! again, and removes the socket that was listened on.
 //!
 //! The server starts it before it enters its sandbox, over a socket that is the attendant's standard input. A request
-//! is the number of a device on the attendant's own command line, so the server can reach no other address; the answer
-//! is one byte and the connection. The attendant ends with the server, however that ends. Callers: `serve`, the server
-//! of a mount, and `args`, whose hidden command it is.
+//! is the number of a device or address on the attendant's own command line, so the server can reach no other address;
+//! the answer is one byte and the connection. The attendant ends with the server, however that ends. Callers: `serve`,
+//! the server of a mount, and `args`, whose hidden command it is.
 
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use spinney::blockdev::Locator;
 use spinney::nbd::{self, Address};
+use spinney::web::client as web;
 
 use crate::commands::failure::{one_line, status_of};
 use crate::commands::mount::channel::{Channel, Message};
@@ -27,6 +30,9 @@ pub(crate) struct Attend {
     /// Remove this socket at the end
     #[arg(long, value_name = "PATH")]
     remove: Option<PathBuf>,
+    /// An address of a web server that the server reached before
+    #[arg(long, value_name = "ADDRESS")]
+    address: Vec<SocketAddr>,
     /// The remote devices of the server
     devices: Vec<OsString>,
 }
@@ -55,12 +61,21 @@ impl Attendant {
         }
         // A signal for the server's group, as a terminal sends it, ends the server first.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let reached = web::addresses();
+        for address in &reached {
+            command.arg("--address").arg(address.to_string());
+        }
         command.arg("--").args(devices).spawn().context("the attendant of the server")?;
         let addresses = devices.iter().map(|words| address_of(words)).collect::<Result<Vec<_>>>()?;
-        let channel = parking_lot::Mutex::new(own.try_clone()?);
+        let channel = Arc::new(parking_lot::Mutex::new(own.try_clone()?));
+        let unknown = || io::Error::other("the device was not named when the server started");
+        let (shared, device_count) = (Arc::clone(&channel), devices.len());
+        web::dial_by(Box::new(move |address| {
+            let number = reached.iter().position(|known| *known == address).ok_or_else(unknown)?;
+            ask(&shared.lock(), device_count.saturating_add(number))
+        }));
         nbd::dial_by(Box::new(move |address| {
             let device = addresses.iter().position(|known| known.as_ref() == Some(address));
-            let unknown = || io::Error::other("the device was not named when the server started");
             ask(&channel.lock(), device.ok_or_else(unknown)?)
         }));
         Ok(Self { _channel: Some(own) })
@@ -74,7 +89,7 @@ fn address_of(words: &OsString) -> Result<Option<Address>> {
     Ok(if is_nbd { Some(Address::of(&locator)?) } else { None })
 }
 
-/// Has the attendant connect.
+/// Has the attendant connect to a device, or to one of the addresses, whose numbers come behind those of devices.
 fn ask(channel: &Channel, device: usize) -> io::Result<OwnedFd> {
     let failed = |error: anyhow::Error| io::Error::other(one_line(&error));
     channel.send(&Message::Dial { device }, None).map_err(failed)?;
@@ -107,6 +122,9 @@ impl Attend {
     }
 
     fn dial(&self, device: usize) -> Result<OwnedFd> {
+        if let Some(address) = device.checked_sub(self.devices.len()).and_then(|number| self.address.get(number)) {
+            return Ok(web::dial(*address)?);
+        }
         let words = self.devices.get(device).context("no such device")?;
         let address = address_of(words)?.context("a device of another protocol")?;
         Ok(nbd::dial(&address)?)

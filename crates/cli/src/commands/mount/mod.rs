@@ -270,6 +270,9 @@ impl Mount {
 
     fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::parse(&self.options)?;
+        let devices = Locator::parse_list(&self.image).unwrap_or_default();
+        // As mount(8) does with a disk that refuses writes.
+        settings.request.read_only |= devices.iter().any(is_read_only);
         if self.sloppy {
             let known = |name: &str| {
                 let known = format::is_option(name);
@@ -323,6 +326,11 @@ impl Mount {
         // Checks that the file system works inside the sandbox.
         file_system.sync_fs().context("the file system in the sandbox")
     }
+}
+
+/// True for a device that can only be read.
+fn is_read_only(device: &Locator) -> bool {
+    device.scheme().is_some_and(|scheme| spinney::web::SCHEMES.contains(&scheme))
 }
 
 /// Number of the descriptor that a path refers to.

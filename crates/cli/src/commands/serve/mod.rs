@@ -19,6 +19,7 @@
 //! they concern. Caller: `args`.
 
 mod connections;
+mod http;
 mod listen;
 mod nbd;
 mod target;
@@ -42,7 +43,8 @@ use target::Opened;
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney serve nbd site.img                       the image as a disk\n",
-    "  spinney serve nbd --socket /run/vm.sock vms.img:/debian.raw"
+    "  spinney serve nbd --socket /run/vm.sock vms.img:/debian.raw\n",
+    "  spinney serve http site.img                      its files for browsers, at http://127.0.0.1:8080/"
 ))]
 pub(crate) struct Serve {
     #[command(subcommand)]
@@ -52,6 +54,7 @@ pub(crate) struct Serve {
 #[derive(Debug, Subcommand)]
 enum Protocol {
     Nbd(nbd::Nbd),
+    Http(http::Http),
 }
 
 impl Serve {
@@ -62,6 +65,7 @@ impl Serve {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.protocol {
             Protocol::Nbd(command) => command.run(out),
+            Protocol::Http(command) => command.run(out),
         }
     }
 }
