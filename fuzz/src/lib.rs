@@ -17,6 +17,7 @@ mod image;
 mod nbd;
 mod stream;
 mod walk;
+mod web;
 mod whole;
 
 use std::fmt::{self, Write};
@@ -44,6 +45,7 @@ pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;
 pub use image::image;
 pub use stream::stream;
+pub use web::{web_range, web_request, web_settings};
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.
 const AT: Logical = Logical(1 << 20);

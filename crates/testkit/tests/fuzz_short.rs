@@ -97,6 +97,9 @@ fn call(target: &str, data: &[u8]) {
         "check" => spinney_fuzz::check(data),
         "rescue" => spinney_fuzz::rescue(data),
         "repair" => spinney_fuzz::repair(data),
+        "web_range" => spinney_fuzz::web_range(data),
+        "web_request" => spinney_fuzz::web_request(data),
+        "web_settings" => spinney_fuzz::web_settings(data),
         _ => {
             let kinds = ITEMS.iter().find(|(name, _)| *name == target);
             let (_, kinds) = kinds.unwrap_or_else(|| panic!("no target is named {target}"));
@@ -172,7 +175,7 @@ fn what_is_near_the_seeds_is_refused_or_kept() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut targets: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     targets.sort();
-    assert_eq!(targets.len(), ITEMS.len() + 21, "a target without seeds, or seeds without a target");
+    assert_eq!(targets.len(), ITEMS.len() + 24, "a target without seeds, or seeds without a target");
     for folder in targets {
         let target = folder.file_name().unwrap().to_str().unwrap();
         if !target.contains(&std::env::var("SPINNEY_FUZZ").unwrap_or_default()) {
