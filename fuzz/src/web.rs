@@ -1,4 +1,4 @@
-//! What servers and clients of HTTP send, and the files with settings for S3.
+//! Heads and headers of HTTP that servers and clients send, and files with settings for S3.
 
 use std::os::unix::ffi::OsStrExt;
 

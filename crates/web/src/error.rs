@@ -16,7 +16,7 @@ pub enum Error {
     /// The address is malformed.
     #[error("the address: {why}")]
     Address {
-        /// What is wrong.
+        /// The fault.
         why: &'static str,
     },
     /// An option of the device is unknown or has a wrong value.
@@ -81,7 +81,7 @@ pub enum Error {
     Timeout {
         /// The limit.
         seconds: u64,
-        /// What took so long.
+        /// The step that took so long.
         during: String,
     },
     /// The connection failed.

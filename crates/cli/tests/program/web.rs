@@ -60,7 +60,7 @@ fn changes_are_refused_by_name() {
     }
 }
 
-/// What is on no server, is no image, or has changed.
+/// A missing file, a file that is no image, a server without ranges.
 #[test]
 fn failures_name_the_address_and_the_reason() {
     let bench = Bench::new();

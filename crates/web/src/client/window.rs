@@ -38,7 +38,7 @@ pub(crate) struct Budget {
     scanned: u64,
 }
 
-/// How much is fetched.
+/// The blocks that one fetch brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// So many blocks from the first needed one on, or up to the last.

@@ -23,7 +23,7 @@ use crate::percent;
 
 /// The scheme of locators.
 pub(crate) const SCHEME: &str = "s3";
-/// Where a bucket is if nothing says so.
+/// The region of a bucket if no setting names one.
 const REGION: &str = "us-east-1";
 /// The SHA-256 of an empty body.
 const NO_BODY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

@@ -16,7 +16,7 @@ use super::reply::{Reply, refusal_of, refuse};
 use super::stream::Body;
 use crate::percent;
 
-/// What a target names.
+/// The thing that a target names.
 enum Found {
     /// A regular file.
     File(Metadata),

@@ -118,7 +118,7 @@ impl<'a> Source for Opened<'a> {
     }
 }
 
-/// Writes everything below `dir`. What the serving user may not read is left out.
+/// Writes everything below `dir`. Files that the serving user may not read are left out.
 ///
 /// # Errors
 /// Those of writing, and of files that cannot be read: the archive is not whole then.

@@ -11,7 +11,7 @@ pub const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// Why a request is not answered with what it asks for.
+/// The reason why a request is not answered with what it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// It is no HTTP, or its path is malformed.
@@ -47,7 +47,7 @@ pub struct Head {
     pub takes_chunks: bool,
     /// The client may send another request.
     pub keeps_connection: bool,
-    /// What it asks for.
+    /// The path that it asks for.
     pub target: Target,
     /// `Host`.
     pub host: Option<String>,
@@ -76,7 +76,7 @@ impl Head {
     /// Parses the first request in `bytes`, and tells how many bytes it has; `None` if it is not whole.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why it is refused.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Refusal> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
@@ -124,7 +124,7 @@ impl Head {
             "if-range" => &mut self.if_range,
             "if-none-match" => &mut self.if_none_match,
             "if-modified-since" => &mut self.if_modified_since,
-            // Where a body ends decides where the next request begins: such requests are not guessed at.
+            // The end of a body decides where the next request begins: such requests are not guessed at.
             "transfer-encoding" => return Err(Refusal::Body),
             "content-length" if text() != "0" => return Err(Refusal::Body),
             "connection" => {

@@ -31,7 +31,7 @@ td:first-child{overflow-wrap:anywhere}.n{text-align:right;white-space:nowrap;fon
 small{color:var(--dim);margin-left:.5em}footer{color:var(--dim);font-size:.85rem;margin-top:1rem}\
 @media(max-width:36rem){.t{display:none}}";
 
-/// What the rows are ordered by.
+/// The property by which rows are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Name,
@@ -43,7 +43,7 @@ enum Order {
 struct Row {
     name: OsString,
     metadata: Metadata,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     target: Option<OsString>,
     /// A link to a directory counts as one.
     is_dir: bool,

@@ -38,7 +38,7 @@ use socket::Socket;
 /// Requests that one connection may make.
 const REQUESTS_MAX: usize = 10_000;
 
-/// What is served.
+/// The files that are served.
 #[derive(Debug)]
 pub struct Site {
     volume: Volume,

@@ -1,4 +1,4 @@
-//! A body whose length is not known before: chunks for HTTP/1.1, the rest of the connection for 1.0. What is written is
+//! A body whose length is not known before: chunks for HTTP/1.1, the rest of the connection for 1.0. Written bytes are
 //! collected, so that a chunk is not small.
 
 use std::io::{self, Write};

@@ -24,7 +24,7 @@ impl Request {
     }
 }
 
-/// What a server says.
+/// The answer of a server.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,

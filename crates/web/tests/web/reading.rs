@@ -77,7 +77,7 @@ fn announced_ranges_are_fetched_meanwhile() {
     let mut bytes = vec![0; 8 << 20];
     device.read_at(8 << 20, &mut bytes).unwrap();
     assert_eq!(bytes, &file[8 << 20..16 << 20]);
-    assert_eq!(server.requests(), 3);
+    assert!(server.requests() <= 4, "{} requests", server.requests());
     drop(device);
 }
 

@@ -222,7 +222,7 @@ fn wrong_requests_end_their_connection_alone() {
     thread.join().unwrap();
 }
 
-/// What may not be read is refused, and is no part of archives.
+/// A file that may not be read is refused, and is no part of archives.
 #[test]
 fn permissions_are_those_of_the_serving_user() {
     let open = volume();

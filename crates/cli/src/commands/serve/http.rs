@@ -37,7 +37,7 @@ const ANY_HOST: &str = "*";
     "  curl -O http://127.0.0.1:8080/home.tar"
 ))]
 pub(crate) struct Http {
-    /// What to serve: an image, a directory in it (IMAGE:/DIR), or a directory of a mount
+    /// An image, a directory in it (IMAGE:/DIR), or a directory of a mount
     #[arg(value_name = "IMAGE")]
     target: OsString,
     #[command(flatten)]
@@ -120,7 +120,7 @@ fn seen(files: &Files, path: &Path, user: User) -> Result<Files> {
     Ok(Files::new(Arc::new(Permitted::new(file_system, user, base.node, true))))
 }
 
-/// Where a browser finds the files.
+/// The line that says how a browser finds the files.
 fn describe(place: &Bound, shown: &impl std::fmt::Display) -> String {
     match place {
         Bound::Tcp(address) => format!("{shown}, read-only, at http://{address}/"),
