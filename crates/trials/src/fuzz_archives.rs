@@ -1,4 +1,5 @@
-//! Reads many mutated archives, documents of container images, manifests and descriptions of disks: none may panic, take
+//! Reads many mutated archives, documents of container images, manifests and descriptions of disks: none may panic,
+//! take
 //! long or much memory. Called by `cargo trials fuzz-archives`.
 //!
 //! The kinds share the executions by their speed. An input that is read, or refused with words that were not seen

@@ -1,8 +1,10 @@
 //! Compares fs-verity on btrfs with a kernel that has it, in a guest. Called by `cargo trials verity`.
 //!
-//! Files that `spinney mkfs --verity` protects have the digests of `fsverity digest`; the guest reads them, measures the
+//! Files that `spinney mkfs --verity` protects have the digests of `fsverity digest`; the guest reads them, measures
+//! the
 //! same digests and may not write; it removes one. Files that the guest protects on another image are read and measured
-//! here, `spinney check` and `btrfs check` find nothing, and what the guest removed has left nothing. Needs the programs
+//! here, `spinney check` and `btrfs check` find nothing, and what the guest removed has left nothing. Needs the
+//! programs
 //! that `suites/f2fs-guest/run.sh` needs.
 
 use crate::system::run as run_program;

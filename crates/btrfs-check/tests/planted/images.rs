@@ -48,7 +48,8 @@ fn protected() -> Base {
         .make_device(device.clone(), &MakeOptions::default())
         .unwrap();
     volume.create_dir("/plain").unwrap();
-    for (name, len) in [("/empty", 0), ("/small", 500), ("/large", 700_000)] {
+    volume.write("/plain/file", vec![6; 9000]).unwrap();
+    for (name, len) in [("/large", 700_000), ("/small", 500), ("/empty", 0)] {
         volume.write(name, vec![7; len]).unwrap();
         volume.enable_verity(name, &TreeOptions::default()).unwrap();
     }

@@ -96,7 +96,8 @@ fn tree_block(inode: &Inode, number: u64) -> Result<Vec<u8>> {
     bytes_at(inode, item_type::VERITY_MERKLE_ITEM, number.saturating_mul(BLOCK_BYTES), BLOCK_BYTES)
 }
 
-/// Adjacent bytes of items of one type, whose keys have the offsets of their first bytes: as many as there are of `len`.
+/// Adjacent bytes of items of one type, whose keys have the offsets of their first bytes: as many as there are of
+/// `len`.
 /// Linux writes items of 2048 bytes; longer ones than a block are not looked for.
 fn bytes_at(inode: &Inode, item_type: u8, at: u64, len: u64) -> Result<Vec<u8>> {
     let key = |offset| Key::new(inode.ino().0, item_type, offset);

@@ -40,8 +40,10 @@ impl Volume {
     /// open for writing nowhere.
     ///
     /// # Errors
-    /// `EINVAL` for what is no file and for a salt of more than 32 bytes, `EEXIST` for a file that is protected, `EBUSY`
-    /// for one that changes meanwhile, `EPERM` for one that is immutable or only appended to; `EROFS`, `ENOSPC`; damage,
+    /// `EINVAL` for what is no file and for a salt of more than 32 bytes, `EEXIST` for a file that is protected,
+    /// `EBUSY`
+    /// for one that changes meanwhile, `EPERM` for one that is immutable or only appended to; `EROFS`, `ENOSPC`;
+    /// damage,
     /// I/O.
     ///
     /// # Examples

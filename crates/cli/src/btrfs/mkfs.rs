@@ -92,7 +92,16 @@ pub(crate) struct Own {
         value_name = "HOW",
         default_value = "flat",
         hide_default_value = true,
-        conflicts_with_all = ["subvol", "inode_flags", "verity", "dedupe", "reflink", "manifest", "map_users", "map_groups"]
+        conflicts_with_all = [
+            "subvol",
+            "inode_flags",
+            "verity",
+            "dedupe",
+            "reflink",
+            "manifest",
+            "map_users",
+            "map_groups"
+        ]
     )]
     layers: Layers,
     /// UUID of the device, instead of a random one

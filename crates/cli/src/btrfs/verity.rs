@@ -114,7 +114,8 @@ fn files(volume: &Files) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// True if `name` matches `glob`: `?` is a byte and `*` are bytes within a name, `**` are any bytes. The time is at most
+/// True if `name` matches `glob`: `?` is a byte and `*` are bytes within a name, `**` are any bytes. The time is at
+/// most
 /// the product of the lengths.
 fn matches(glob: &[u8], name: &[u8]) -> bool {
     // Whether the pattern so far matches, for the name's first 0, 1, .. bytes.

@@ -95,7 +95,8 @@ fn descriptions_with_missing_sources_and_small_partitions_are_refused() {
     let write = |source: &str, size: &str| {
         let text = format!(
             "[[partition]]\nname = \"root\"\ntype = \"root-x86-64\"\nformat = \"btrfs\"\nsize = \"{size}\"\n\
-             sources = [\"{source}\"]\nverity = [\"usr/**\"]\noptions = {{ dedupe = true }}\n[output]\nfile = \"disk.img\"\n"
+             sources = [\"{source}\"]\nverity = [\"usr/**\"]\noptions = {{ dedupe = true }}\n\
+             [output]\nfile = \"disk.img\"\n"
         );
         fs::write(bench.path("disk.toml"), text).unwrap();
     };

@@ -22,6 +22,9 @@ impl Default for TreeOptions {
     }
 }
 
+/// Writes a block of a tree, which has this number in it.
+pub type WriteBlock<'w, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'w;
+
 /// The block of a level that is not full yet.
 #[derive(Clone, Debug, Default)]
 struct Open {
@@ -66,7 +69,7 @@ impl Builder {
     ///
     /// # Errors
     /// Those of `write`.
-    pub fn add<E>(&mut self, block: &[u8], write: &mut dyn FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn add<E>(&mut self, block: &[u8], write: &mut WriteBlock<'_, E>) -> Result<(), E> {
         self.added_blocks = self.added_blocks.saturating_add(1);
         let hash = self.tree.hash(block);
         self.put(0, hash, write)
@@ -76,7 +79,7 @@ impl Builder {
     ///
     /// # Errors
     /// Those of `write`, which is as in [`Self::add`].
-    pub fn finish<E>(mut self, write: &mut dyn FnMut(u64, &[u8]) -> Result<(), E>) -> Result<Option<Vec<u8>>, E> {
+    pub fn finish<E>(mut self, write: &mut WriteBlock<'_, E>) -> Result<Option<Vec<u8>>, E> {
         for level in 0..self.open.len() {
             if self.open.get(level).is_some_and(|open| !open.hashes.is_empty()) {
                 self.close(level, write)?;
@@ -85,12 +88,7 @@ impl Builder {
         Ok((self.added_blocks == self.tree.data_blocks).then(|| self.descriptor()))
     }
 
-    fn put<E>(
-        &mut self,
-        level: usize,
-        hash: Vec<u8>,
-        write: &mut dyn FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn put<E>(&mut self, level: usize, hash: Vec<u8>, write: &mut WriteBlock<'_, E>) -> Result<(), E> {
         let Some(open) = self.open.get_mut(level) else {
             self.tree.root = hash;
             return Ok(());
@@ -100,7 +98,7 @@ impl Builder {
     }
 
     /// Writes the open block of a level, and adds its hash to the level above.
-    fn close<E>(&mut self, level: usize, write: &mut dyn FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    fn close<E>(&mut self, level: usize, write: &mut WriteBlock<'_, E>) -> Result<(), E> {
         let Some((open, start)) = self.open.get_mut(level).zip(self.tree.starts.get(level)) else { return Ok(()) };
         let mut block = std::mem::take(&mut open.hashes);
         block.resize(BLOCK_SIZE, 0);

@@ -15,7 +15,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256, Sha512};
 
-pub use builder::{Builder, TreeOptions, digest};
+pub use builder::{Builder, TreeOptions, WriteBlock, digest};
 
 /// Block size of data and tree; others are not supported.
 pub const BLOCK_SIZE: usize = 4096;

@@ -3,7 +3,8 @@
 //!
 //! A whiteout hides names of lower layers only. So all whiteouts are applied to the lower tree before the first node is
 //! put, wherever they stand in the archive, and their paths are those of the lower tree. A hard link that stands before
-//! the whiteout of its lower file keeps that file, as it does where members are unpacked one by one; behind the whiteout
+//! the whiteout of its lower file keeps that file, as it does where members are unpacked one by one; behind the
+//! whiteout
 //! it leads nowhere.
 //!
 //! Names that begin with `.wh.`: `.wh..wh..opq` empties its directory; other names that begin with `.wh..wh.`, and what

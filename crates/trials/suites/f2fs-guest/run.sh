@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh [OPTION...] -- COMMAND [ARGUMENT...]: runs COMMAND as root on a kernel that has f2fs and fs-verity, which this
-# one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without a
+# one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without
+# a
 # network.
 #
 #   --cache DIR      where kernel and initramfs are kept (default target/f2fs-guest); 75 MB
