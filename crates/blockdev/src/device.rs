@@ -108,8 +108,8 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Makes a range zeros faster than by writing them. False, and nothing has changed, where the device cannot: then the
-    /// caller writes them.
+    /// Makes a range zeros faster than by writing them. False, and nothing has changed, where the device cannot: then
+    /// the caller writes them.
     ///
     /// # Errors
     /// As [`Device::write_at`].

@@ -1,7 +1,7 @@
 //! A fixture for tests: `test_fixture [IMAGE]`.
 //!
-//! Prepares a tree once, in memory or in an image. Each test gets a copy to break as it likes, which is made and deleted
-//! in milliseconds, however much is in it.
+//! Prepares a tree once, in memory or in an image. Each test gets a copy to break as it likes, which is made and
+//! deleted in milliseconds, however much is in it.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Gives each test a tree of its own to break: a fixture is prepared once, and each test works on a copy that is made and
-//! thrown away in milliseconds, however much is in it.
+//! Gives each test a tree of its own to break: a fixture is prepared once, and each test works on a copy that is made
+//! and thrown away in milliseconds, however much is in it.
 //!
 //! ```
 //! use spinney::testing::Fixture;

@@ -1,7 +1,7 @@
 #!/bin/bash
-# containers.sh DIR - the stores of buildah and podman in DIR, with their overlay driver: an image is built in layers, run,
-# committed, exported and removed, by root and by a user (USER_ID, default 1000, who needs ranges in /etc/subuid and
-# /etc/subgid). Nothing comes from the network.
+# containers.sh DIR - the stores of buildah and podman in DIR, with their overlay driver: an image is built in layers,
+# run, committed, exported and removed, by root and by a user (USER_ID, default 1000, who needs ranges in /etc/subuid
+# and /etc/subgid). Nothing comes from the network.
 #
 # Needs buildah, podman, runc (RUNTIME names another one), busybox-static; for the user uidmap. The last line is
 # `containers: N passed, N failed`.
@@ -14,13 +14,19 @@ clean() { # the stores have files of other users
   as_user podman system migrate > /dev/null 2>&1
   rm -rf "$place" "$work"
 }
-as_user() { setpriv --reuid "$user" --regid "$user" --clear-groups env HOME="$work/home" XDG_RUNTIME_DIR="$work/run" "$@"; }
+as_user() {
+  setpriv --reuid "$user" --regid "$user" --clear-groups env HOME="$work/home" XDG_RUNTIME_DIR="$work/run" "$@"
+}
 as_root() { "$@"; }
 trap clean EXIT
 passed=0; failed=0
 try() { # try WHAT COMMAND...
   local what=$1 out; shift
-  if out=$("$@" 2>&1); then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $what: $out"; fi
+  if out=$("$@" 2>&1); then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1)); echo "FAILED: $what: $out"
+  fi
 }
 export -f as_user as_root; export work user
 is() { # is EXPECTED COMMAND...: the command prints just that
@@ -36,7 +42,8 @@ cat > "$work/Containerfile" << 'END'
 FROM scratch
 COPY base /
 RUN /bin/busybox mkdir -p /srv/d && /bin/busybox echo built > /srv/file && /bin/busybox ln /srv/file /srv/link
-RUN /bin/busybox rm -r /old && /bin/busybox mkdir /old && /bin/busybox echo new > /old/new && /bin/busybox mv /srv/d /srv/e
+RUN /bin/busybox rm -r /old && /bin/busybox mkdir /old && /bin/busybox echo new > /old/new
+RUN /bin/busybox mv /srv/d /srv/e
 RUN /bin/busybox chown 7:8 /srv/e && /bin/busybox chmod 4755 /srv/file && /bin/busybox mknod /srv/pipe p
 END
 chmod -R a+rX "$work"; chown -R "$user:$user" "$work/home" "$work/run"; chmod 700 "$work/run"
@@ -49,14 +56,15 @@ one() { # one WHO ENGINE: the whole life of an image
   mkdir -p "$work/run/$1-$2"; [ "$1" = root ] || chown "$user:$user" "$work/run/$1-$2"
   engine="$2 --root $store/graph --runroot $work/run/$1-$2 --storage-driver overlay"
   [ "$2" = buildah ] || engine="$engine --runtime ${RUNTIME:-runc}"
-  local build=bud; [ "$2" = buildah ] || build=build
-  try "$name: build" $who $engine $build --isolation chroot --layers -t built -f "$work/Containerfile" "$work"
-  try "$name: build again from its layers" $who $engine $build --isolation chroot --layers -t again -f "$work/Containerfile" "$work"
+  local change='/bin/busybox rm /srv/link; /bin/busybox echo 1 > /one' build=bud; [ "$2" = buildah ] || build=build
+  build="$engine $build --isolation chroot --layers -f $work/Containerfile"
+  try "$name: build" $who $build -t built "$work"
+  try "$name: build again from its layers" $who $build -t again "$work"
   if [ "$2" = buildah ]; then
     try "$name: from" $who $engine from --name box localhost/built
     try "$name: run" is "built" $who $engine run --isolation chroot box /bin/busybox cat /srv/link
     try "$name: what was removed is gone" is "new" $who $engine run --isolation chroot box /bin/busybox ls /old
-    try "$name: change" $who $engine run --isolation chroot box /bin/sh -c '/bin/busybox rm /srv/link; /bin/busybox echo 1 > /one'
+    try "$name: change" $who $engine run --isolation chroot box /bin/sh -c "$change"
     try "$name: commit" $who $engine commit box changed
     try "$name: remove" $who $engine rm box
     try "$name: from what was committed" $who $engine from --name box localhost/changed
@@ -68,7 +76,7 @@ one() { # one WHO ENGINE: the whole life of an image
     try "$name: run" is "built" $who $engine run --rm $limits built /bin/busybox cat /srv/link
     try "$name: owners" is "7:8" $who $engine run --rm $limits built /bin/busybox stat -c %u:%g /srv/e
     try "$name: mode" is "4755" $who $engine run --rm $limits built /bin/busybox stat -c %a /srv/file
-    try "$name: change" $who $engine run --name box $limits built /bin/sh -c '/bin/busybox rm /srv/link; /bin/busybox echo 1 > /one'
+    try "$name: change" $who $engine run --name box $limits built /bin/sh -c "$change"
     try "$name: commit" $who $engine commit box changed
     try "$name: it has the change" is "1" $who $engine run --rm $limits changed /bin/busybox cat /one
     try "$name: ten at once" ten "$who" "$engine"
@@ -81,7 +89,8 @@ one() { # one WHO ENGINE: the whole life of an image
 ten() { # ten WHO ENGINE: containers of one image that write at the same time
   local number pids= bad=0 pid
   for number in $(seq 10); do
-    $1 $2 run --rm $limits built /bin/sh -c "/bin/busybox echo $number > /n; [ \$(/bin/busybox cat /n) = $number ]" & pids="$pids $!"
+    $1 $2 run --rm $limits built /bin/sh -c \
+      "/bin/busybox echo $number > /n; [ \$(/bin/busybox cat /n) = $number ]" & pids="$pids $!"
   done
   for pid in $pids; do wait "$pid" || bad=1; done
   return $bad

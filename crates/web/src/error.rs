@@ -14,27 +14,37 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The address is malformed.
+    ///
+    /// To do: correct the address: `https://HOST/PATH`, `s3://BUCKET/KEY`.
     #[error("the address: {why}")]
     Address {
         /// The fault.
         why: &'static str,
     },
     /// An option of the device is unknown or has a wrong value.
+    ///
+    /// To do: correct the option, or write one that belongs to the address before the `#`.
     #[error("option `{pair}`: expected offset=N, size=N, cache=DIR, cache_size=N (bytes) or timeout=N (seconds)")]
     Option {
         /// The option.
         pair: String,
     },
     /// The image is on a server that this program can only read from.
+    ///
+    /// To do: download the image, and change the copy.
     #[error("images on web servers and in S3 are read-only")]
     ReadOnly,
     /// The server has no ranges of bytes.
+    ///
+    /// To do: download the image, or put it on a server that answers requests for ranges.
     #[error("the server has no byte ranges (it answered {status} to a request for a part): download the image first")]
     NoRanges {
         /// The status of its answer.
         status: u16,
     },
     /// The file is another one than when it was opened.
+    ///
+    /// To do: open it again.
     #[error("changed on the server since it was opened: {what}: expected {expected}, found {found}; open it again")]
     Changed {
         /// Name of the property.
@@ -45,6 +55,8 @@ pub enum Error {
         found: String,
     },
     /// The server refused the request.
+    ///
+    /// To do: see the status and its words: the address or the credentials may be wrong.
     #[error("the server answered {status}{}", Reason(reason))]
     Status {
         /// The status.
@@ -53,12 +65,16 @@ pub enum Error {
         reason: String,
     },
     /// Redirects have no end.
+    ///
+    /// To do: name the last address, or mend the server.
     #[error("more than {max} redirects")]
     Redirects {
         /// Most that are followed.
         max: usize,
     },
     /// A redirect that is not followed.
+    ///
+    /// To do: name the target itself if you trust it.
     #[error("redirect to `{to}`: {why}")]
     Redirect {
         /// Its target.
@@ -67,6 +83,8 @@ pub enum Error {
         why: &'static str,
     },
     /// The server sent other bytes than it was asked for.
+    ///
+    /// To do: mend the server, or the proxy before it.
     #[error("the server's answer: {what}: expected {expected}, found {found}")]
     Answer {
         /// Name of the property.
@@ -77,6 +95,8 @@ pub enum Error {
         found: String,
     },
     /// The server did not answer in time.
+    ///
+    /// To do: try again, or allow more time by `timeout=`.
     #[error("no answer within {seconds} s ({during}); `timeout=` sets the limit")]
     Timeout {
         /// The limit.
@@ -85,12 +105,18 @@ pub enum Error {
         during: String,
     },
     /// The connection failed.
+    ///
+    /// To do: see the cause: is there a server at the address, and does its certificate fit?
     #[error("{0}")]
     Connection(Arc<io::Error>),
     /// Credentials for S3 cannot be used.
+    ///
+    /// To do: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or correct the file that is named.
     #[error("credentials: {0}")]
     Credentials(String),
     /// The directory for blocks cannot be used.
+    ///
+    /// To do: see the cause: name a directory that you may write to.
     #[error("cache {dir}: {error}")]
     Cache {
         /// The directory.

@@ -125,7 +125,7 @@ impl LayoutWriter {
     /// `Host`; `Rule` for a configuration that is no JSON object.
     pub fn finish(mut self, mut config: Value, layers: &[WrittenLayer], tag: Option<&str>) -> Result<Digest> {
         let Value::Object(fields) = &mut config else {
-            return Err(Error::rule("configuration", "a JSON object", &shown(config.to_string().as_bytes())));
+            return Err(Error::rule("configuration", "a JSON object", shown(config.to_string().as_bytes())));
         };
         let diff_ids: Vec<String> = layers.iter().map(|layer| layer.diff_id.to_string()).collect();
         let platform: BTreeMap<&str, Value> = ["os", "architecture", "variant"]
@@ -199,7 +199,7 @@ fn read_index(dir: &Path) -> Result<Value> {
     let index: Value = serde_json::from_slice(&bytes).map_err(wrong)?;
     match index.is_object() {
         true => Ok(index),
-        false => Err(Error::rule("image index", "a JSON object", &shown(&bytes))),
+        false => Err(Error::rule("image index", "a JSON object", shown(&bytes))),
     }
 }
 

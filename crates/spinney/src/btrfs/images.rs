@@ -164,7 +164,8 @@ impl ImageStore {
         Self { files, dir: dir.into() }
     }
 
-    /// Imports an image; `copy` says what its files get. Layers that the store has are not copied again; all of them are verified.
+    /// Imports an image; `copy` says what its files get. Layers that the store has are not copied again; all of them
+    /// are verified.
     ///
     /// # Errors
     /// `EEXIST` for a name that is taken, unless by an import that was ended; those of the image and of the volume.

@@ -51,7 +51,8 @@ pub(super) fn run(program: &Path, rounds: u64, seed: u64) -> Result<()> {
         }
         let seconds = begun.elapsed().as_secs_f64();
         println!(
-            "nbd-crash: {kind:?}: {rounds} servers killed, {kept} fsynced records, 0 lost, {errors} writers told, {seconds:.0} s"
+            "nbd-crash: {kind:?}: {rounds} servers killed, {kept} fsynced records, 0 lost, {errors} writers told, \
+             {seconds:.0} s"
         );
     }
     Ok(())

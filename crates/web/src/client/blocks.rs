@@ -155,8 +155,8 @@ impl Blocks {
         first..end
     }
 
-    /// Notes a window of `len` blocks as being fetched, of which `needed` from `first` on are wanted. A reader that goes
-    /// downwards has the blocks behind them: its window ends with them.
+    /// Notes a window of `len` blocks as being fetched, of which `needed` from `first` on are wanted. A reader that
+    /// goes downwards has the blocks behind them: its window ends with them.
     fn reserve_window(&mut self, first: u64, needed: u64, len: u64) -> Range<u64> {
         let behind = first.saturating_add(needed);
         if len <= needed || behind >= self.end || self.is_missing(behind) {
