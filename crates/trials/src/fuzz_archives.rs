@@ -59,7 +59,7 @@ pub(crate) struct Options {
     dir: PathBuf,
 }
 
-/// What inputs of one kind are, and what reads them.
+/// The inputs of one kind, and the function that reads them.
 struct Kind {
     name: &'static str,
     /// Of a thousand executions.
@@ -150,7 +150,7 @@ fn some(kind: &Kind, wanted: u64, seed: u64, options: &Options) -> Result<Count>
             .with_context(|| format!("{}: a seed", kind.name))?;
     }
     for number in 0..wanted {
-        // What was mutated often is seldom read.
+        // An input that was mutated often is seldom read.
         let from = if random.one_in(2) { pool.get(..seed_count).unwrap_or_default() } else { &pool };
         let input = drawn(from, &mut random);
         let began = Instant::now();
