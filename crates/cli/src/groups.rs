@@ -10,7 +10,7 @@ const GROUPS: &[Group] = &[
         &[
             ("mkfs, build, convert", "make an image; a disk with partitions; change its form"),
             ("info, label", "format, size, features, UUID; read or set the label"),
-            ("ls, tree, stat", "list names; list as a tree; show everything about one name"),
+            ("ls, tree, stat", "list names; list as a tree; show all about one name"),
         ],
     ),
     (
@@ -26,7 +26,7 @@ const GROUPS: &[Group] = &[
         "Mount and serve",
         &[
             ("mount, umount", "mount an image for all programs, without root; unmount it"),
-            ("serve", "let other programs and machines use an image, by NBD or HTTP"),
+            ("serve", "serve an image as a disk or to browsers: NBD, HTTP"),
         ],
     ),
     (
@@ -35,7 +35,7 @@ const GROUPS: &[Group] = &[
             ("subvolume", "create, snapshot, delete, list, make read-only"),
             ("diff", "show the paths that differ between two subvolumes"),
             ("fork, run", "try changes in a copy, merge them; run a command in one"),
-            ("image", "keep container images, equal layers once; make roots of them"),
+            ("image", "keep container images, equal layers once; fork them"),
             ("send, receive", "write a snapshot as a stream; build a subvolume from one"),
             ("backup, restore", "keep snapshots elsewhere as differences; bring one back"),
         ],
@@ -73,7 +73,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Width of the column of names.
-const NAMES_WIDTH: usize = 20;
+const NAMES_WIDTH: usize = 21;
 
 /// The template of the program's help, for clap.
 pub(crate) fn help_template() -> String {
