@@ -38,9 +38,10 @@ def test_the_readme(tmp_path, monkeypatch):
     fsspec.register_implementation("spinney", SpinneyFileSystem, clobber=True)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     exec(blocks[0], {})
     with spinney.open("site.img", writable=True) as volume:
         (volume / "etc").mkdir()
         (volume / "etc/passwd").write_text("root\n")
     exec(blocks[1], {})
+    exec(blocks[2], {})
