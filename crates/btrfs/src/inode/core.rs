@@ -22,6 +22,9 @@ const STAND_IN_PERMISSIONS: u32 = 0o755;
 /// Limit on inodes whose access times wait to be staged; the access times of further inodes may be lost.
 const LATE_ACCESSES_MAX: usize = 4096;
 
+/// The place of the size in a descriptor of fs-verity.
+const DATA_SIZE: std::ops::Range<usize> = 8..16;
+
 /// Options for how files are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
@@ -195,6 +198,9 @@ impl Core {
             let expected = Detail::Text("the type bits of a kind of file");
             return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
         };
+        if state.flags.contains(InodeFlags::RO_VERITY) {
+            check_protected_size(&root, ino, state.size)?;
+        }
         // A link count of 0 without an orphan item is damage: there may still be names of this inode.
         let has_lost_count = state.nlink == 0 && root.tree.get_with(&orphan_key(ino), |_| ())?.is_none();
         let inode = Inode::new(root, ino, kind, state);
@@ -202,6 +208,20 @@ impl Core {
             inode.keep_without_names();
         }
         Ok(inode)
+    }
+}
+
+/// Compares the size of a file with that in its descriptor of fs-verity. A file that seems to be empty is never read,
+/// so that nothing else would notice.
+fn check_protected_size(root: &Root, ino: InodeNo, size: u64) -> Result<()> {
+    let key = Key::new(ino.0, item_type::VERITY_DESC_ITEM, 1);
+    let stored = root.tree.get_with(&key, |bytes| bytes.get(DATA_SIZE).and_then(|bytes| bytes.try_into().ok()))?;
+    match stored.flatten().map(u64::from_le_bytes) {
+        Some(stored) if stored == size => Ok(()),
+        stored => {
+            let found = stored.map_or(Detail::Text("no descriptor"), Detail::Number);
+            Err(corrupt_inode(root.id, ino, "size of the contents under fs-verity", Detail::Number(size), found))
+        }
     }
 }
 

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::{OFlags, copy_file_range, ioctl_ficlone};
+use rustix::fs::{OFlags, SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{ChunkInfo, Volume};
@@ -64,11 +65,11 @@ impl<'a> Sharing<'a> {
     /// # Errors
     /// `Refused` for a file that was changed since it was copied; those of the host and the volume.
     pub(super) fn share(&self, volume: &Volume) -> Result<u64> {
-        let image = OpenOptions::new().write(true).open(self.image);
+        let image = OpenOptions::new().read(true).write(true).open(self.image);
         let image = image.with_context(|| self.image.display().to_string())?;
         let chunks: BTreeMap<u64, ChunkInfo> =
             volume.chunks().into_iter().map(|chunk| (chunk.logical, chunk)).collect();
-        let (mut shared, mut dirs) = (0_u64, vec![PathBuf::from("/")]);
+        let (mut shared, mut dirs) = (Vec::new(), vec![PathBuf::from("/")]);
         while let Some(dir) = dirs.pop() {
             for entry in volume.by_paths().read_dir(&dir)? {
                 let entry = entry?;
@@ -76,34 +77,37 @@ impl<'a> Sharing<'a> {
                 match entry.file_type() {
                     kind if kind.is_dir() => dirs.push(path),
                     kind if kind.is_file() => {
-                        let bytes = self.share_file(volume.by_paths(), &path, (&image, &chunks))?;
-                        shared = shared.saturating_add(bytes);
+                        shared.extend(self.share_file(volume.by_paths(), &path, (&image, &chunks))?);
                     }
                     _ => {}
                 }
             }
         }
-        Ok(shared)
+        shared.sort_unstable_by_key(|range: &Range<u64>| range.start);
+        let bytes = shared.iter().fold(0_u64, |sum, range| sum.saturating_add(range.end.saturating_sub(range.start)));
+        write_anew(&image, &shared).with_context(|| self.image.display().to_string())?;
+        Ok(bytes)
     }
 
+    /// Returns the ranges of the image that are shared now.
     fn share_file(
         &self,
         volume: &Files,
         path: &Path,
         (image, chunks): (&File, &BTreeMap<u64, ChunkInfo>),
-    ) -> Result<u64> {
+    ) -> Result<Vec<Range<u64>>> {
         let from = self.source.join(path.strip_prefix("/").unwrap_or(path));
         let copy = VolumeFile::open(volume, path)?;
         let size = copy.metadata()?.size;
         if size < BLOCK_BYTES {
-            return Ok(0);
+            return Ok(Vec::new());
         }
         let source = open(&from)?;
         let about = || from.display().to_string();
         if source.metadata().with_context(about)?.size() != size {
             return Err(changed(&from));
         }
-        let mut shared = 0_u64;
+        let mut shared = Vec::new();
         for extent in copy.extents()? {
             let whole = extent.offset.saturating_add(extent.len).min(size) / BLOCK_BYTES * BLOCK_BYTES;
             let len = whole.saturating_sub(extent.offset);
@@ -112,12 +116,12 @@ impl<'a> Sharing<'a> {
             for place in places(chunk, logical) {
                 let at = self.offset.saturating_add(place);
                 clone(&source, extent.offset, image, at, len).with_context(about)?;
-                shared = shared.saturating_add(len);
+                shared.push(at..at.saturating_add(len));
             }
         }
-        match shared {
-            0 => Ok(0),
-            _ => verify(&copy, size).map(|()| shared).map_err(|_| changed(&from)),
+        match shared.is_empty() {
+            true => Ok(shared),
+            false => verify(&copy, size).map(|()| shared).map_err(|_| changed(&from)),
         }
     }
 }
@@ -153,6 +157,34 @@ fn clone(source: &File, from: u64, image: &File, to: u64, len: u64) -> std::io::
         }
     }
     Ok(())
+}
+
+/// Writes everything between the shared ranges once more, with the same bytes. The host keeps an extent as long as some
+/// of it is used: those that the image was written to in the beginning would stay whole for the little that is not
+/// shared.
+fn write_anew(image: &File, shared: &[Range<u64>]) -> std::io::Result<()> {
+    let mut buffer = vec![0; READ_BYTES];
+    for (before, after) in shared.iter().zip(shared.iter().skip(1)) {
+        let (mut at, end) = (before.end, after.start);
+        while let Some(data) = next(image, SeekFrom::Data(at), end)? {
+            let hole = next(image, SeekFrom::Hole(data), end)?.unwrap_or(end);
+            let len = hole.saturating_sub(data).min(u64::try_from(READ_BYTES).unwrap_or(u64::MAX));
+            let part = buffer.get_mut(..usize::try_from(len).unwrap_or_default()).unwrap_or_default();
+            image.read_exact_at(part, data)?;
+            image.write_all_at(part, data)?;
+            at = data.saturating_add(len.max(1));
+        }
+    }
+    Ok(())
+}
+
+/// The place that a seek finds before `end`.
+fn next(image: &File, from: SeekFrom, end: u64) -> std::io::Result<Option<u64>> {
+    match seek(image, from) {
+        Ok(found) => Ok(Some(found).filter(|found| *found < end)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads a file of the image, which compares its data with the checksums.

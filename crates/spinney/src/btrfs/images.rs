@@ -20,7 +20,7 @@ use layers::oci::{DifferenceOptions, Digest, Image, LayoutWriter, WrittenBlob, W
 use serde::{Deserialize, Serialize};
 use transfer::{Observer, Rules, Source, Tree, VolumeSinkOptions, VolumeSource};
 use vfs::file_system::{RenameFlags, Time};
-use vfs::{Blame, Errno, Error, Result, SnapshotMode};
+use vfs::{Blame, Errno, Error, FileOptions, Result, SnapshotMode};
 
 use super::layers::replay;
 use crate::Files;
@@ -123,6 +123,9 @@ enum StoreError {
     /// Roots were made of the image.
     #[error("image {name:?}: expected no roots of it, found {}", root.display())]
     InUse { name: String, root: PathBuf },
+    /// A root would lie in the directory of the store.
+    #[error("{}: expected a path outside of {}, the directory of the store", path.display(), dir.display())]
+    Inside { path: PathBuf, dir: PathBuf },
     /// The name cannot be that of a file.
     #[error("name of an image: expected 1 to 255 bytes after escaping, found {0}")]
     Name(usize),
@@ -144,7 +147,9 @@ impl From<StoreError> for Error {
             StoreError::Exists(_) => (Errno::EEXIST, Blame::Caller),
             StoreError::InUse { .. } => (Errno::EBUSY, Blame::Caller),
             StoreError::Record { .. } | StoreError::Field { .. } => (Errno::EIO, Blame::Image),
-            StoreError::Incomplete(_) | StoreError::NoLayers(_) | StoreError::Name(_) => (Errno::EINVAL, Blame::Caller),
+            StoreError::Incomplete(_) | StoreError::NoLayers(_) | StoreError::Name(_) | StoreError::Inside { .. } => {
+                (Errno::EINVAL, Blame::Caller)
+            }
         };
         Self::new(errno, blame, error)
     }
@@ -168,7 +173,8 @@ impl ImageStore {
     /// are verified.
     ///
     /// # Errors
-    /// `EEXIST` for a name that is taken, unless by an import that was ended; those of the image and of the volume.
+    /// `EEXIST` for a name that is taken, unless by an import that has not ended; of two such imports the last one
+    /// stays. Those of the image and of the volume.
     pub fn import(
         &self,
         image: &Image,
@@ -177,7 +183,7 @@ impl ImageStore {
         watch: &dyn Observer,
     ) -> Result<Imported> {
         let path = self.record_path(name)?;
-        if self.files.exists(&path)? && self.read_record(&path)?.is_complete {
+        if self.files.exists(&path)? && self.read_record(&path).is_ok_and(|there| there.is_complete) {
             return Err(StoreError::Exists(name.to_owned()).into());
         }
         for sub in ["layers", "names", "roots"] {
@@ -243,6 +249,9 @@ impl ImageStore {
     /// As [`Self::find`] and [`Files::snapshot`].
     pub fn fork(&self, name: &str, target: &Path, mode: SnapshotMode) -> Result<()> {
         let tree = self.tree_of(&self.find(name)?)?;
+        if plain(target).starts_with(plain(&self.dir)) {
+            return Err(StoreError::Inside { path: target.to_owned(), dir: self.dir.clone() }.into());
+        }
         self.files.snapshot(tree, target, mode)?;
         let root = Root { path: target.to_owned(), image: name.to_owned() };
         let text = serde_json::to_vec(&root).map_err(|_| Error::from(Errno::EINVAL))?;
@@ -297,8 +306,12 @@ impl ImageStore {
     /// # Errors
     /// As [`Self::list`], and those of the volume.
     pub fn prune(&self) -> Result<usize> {
-        for image in self.list()?.iter().filter(|image| !image.is_complete) {
-            self.files.remove_file(self.record_path(&image.name)?)?;
+        for name in self.names_in("names")? {
+            let path = self.dir.join("names").join(name);
+            // A power cut can leave a record without contents.
+            if self.read_record(&path).map_or_else(|error| error.blame() == Blame::Image, |image| !image.is_complete) {
+                self.files.remove_file(&path)?;
+            }
         }
         for name in self.names_in("roots")? {
             let path = self.dir.join("roots").join(name);
@@ -445,7 +458,12 @@ impl ImageStore {
         }
         let mut names = Vec::new();
         for entry in self.files.read_dir(&dir)? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
+            let entry = entry?;
+            // Other things there are not of the store.
+            let kind = entry.file_type();
+            if if sub == "layers" { kind.is_dir() } else { kind.is_file() } {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
         }
         names.sort();
         Ok(names)
@@ -475,10 +493,19 @@ impl ImageStore {
     /// Replaces a record at once.
     fn write_record(&self, path: &Path, image: &StoredImage) -> Result<()> {
         let text = serde_json::to_vec(image).map_err(|_| Error::from(Errno::EINVAL))?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let unfinished = self.dir.join(name);
-        self.files.write(&unfinished, text)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut number = 0_u32;
+        // Imports at the same time have files of their own.
+        let (unfinished, file) = loop {
+            let unfinished = self.dir.join(format!("{name}.new{number}"));
+            match FileOptions::new().write(true).create_new(true).open(&self.files, &unfinished) {
+                Err(error) if error.errno() == Errno::EEXIST && number < UNFINISHED_MAX => number += 1,
+                opened => break (unfinished, opened?),
+            }
+        };
+        file.write_at(&text, 0)?;
+        file.sync_all()?;
+        drop(file);
         self.files.rename(unfinished, path)
     }
 }
@@ -547,7 +574,7 @@ fn file_name(name: &[u8]) -> Result<String> {
             false => text.push_str(&format!("%{byte:02X}")),
         }
     }
-    if text.is_empty() || text.len() > NAME_BYTES_MAX - ".new".len() {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX - ".new1000".len() {
         return Err(StoreError::Name(text.len()).into());
     }
     Ok(text)
@@ -563,6 +590,6 @@ mod tests {
         assert_eq!(file_name(b"..").unwrap(), "%2E.");
         assert_eq!(file_name("ä\0".as_bytes()).unwrap(), "%C3%A4%00");
         assert!(file_name(b"").is_err());
-        assert!(file_name(&[b'x'; 252]).is_err());
+        assert!(file_name(&[b'x'; 248]).is_err());
     }
 }

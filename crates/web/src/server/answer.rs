@@ -104,6 +104,9 @@ fn send_archive(site: &Site, head: &Head, (dir, form): (&Path, Form), out: &mut 
     if let Err(error) = site.volume.read_dir(dir) {
         return refuse(out, refusal_of(&error), head.is_head, head.keeps_connection);
     }
+    let Some(_place) = site.take_archive() else {
+        return refuse(out, Refusal::Busy, head.is_head, head.keeps_connection);
+    };
     let name = dir.file_name().unwrap_or(OsStr::new("files"));
     let name = percent::encode_path(name.as_bytes());
     let reply = Reply::new(200)

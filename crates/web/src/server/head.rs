@@ -36,6 +36,8 @@ pub enum Refusal {
     NoContents,
     /// The file cannot be read.
     Failed,
+    /// As many archives as are allowed are on their way.
+    Busy,
 }
 
 /// A request.

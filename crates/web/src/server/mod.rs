@@ -28,6 +28,7 @@ mod stream;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vfs::Volume;
 
@@ -38,11 +39,16 @@ use socket::Socket;
 /// Requests that one connection may make.
 const REQUESTS_MAX: usize = 10_000;
 
+/// Most archives that are sent at once.
+const ARCHIVES_MAX: usize = 16;
+
 /// The files that are served.
 #[derive(Debug)]
 pub struct Site {
     volume: Volume,
     title: String,
+    /// Archives on their way: each has buffers of megabytes, and is as slow as its client.
+    archives: AtomicUsize,
     /// Only requests to these hosts, to `localhost` and to addresses of numbers are answered.
     hosts: Option<Vec<String>>,
 }
@@ -51,7 +57,7 @@ impl Site {
     /// The files of `volume`, from its root on; `title` names them on pages.
     #[must_use]
     pub fn new(volume: Volume, title: impl Into<String>) -> Self {
-        Self { volume, title: title.into(), hosts: None }
+        Self { volume, title: title.into(), archives: AtomicUsize::new(0), hosts: None }
     }
 
     /// Answers only requests that name this machine as `localhost`, by an address of numbers, or by one of `hosts`: a
@@ -96,6 +102,14 @@ impl Site {
         Ok(keeps)
     }
 
+    /// A place among the archives on their way, until it is dropped; `None` if all are taken.
+    fn take_archive(&self) -> Option<ArchivePlace<'_>> {
+        let taken = self.archives.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            (count < ARCHIVES_MAX).then(|| count.saturating_add(1))
+        });
+        taken.ok().map(|_| ArchivePlace(&self.archives))
+    }
+
     fn is_own_host(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -108,9 +122,28 @@ impl Site {
     }
 }
 
+/// The place of one archive.
+struct ArchivePlace<'a>(&'a AtomicUsize);
+
+impl Drop for ArchivePlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_so_many_archives_are_sent_at_once() {
+        let volume = Volume::new(Arc::new(vfs_conformance::MemoryFs::new(&vfs_conformance::MemoryOptions::default())));
+        let site = Site::new(volume, "site");
+        let mut taken: Vec<_> = (0..ARCHIVES_MAX).map(|_| site.take_archive().unwrap()).collect();
+        assert!(site.take_archive().is_none());
+        taken.pop();
+        assert!(site.take_archive().is_some());
+    }
 
     #[test]
     fn only_names_of_this_machine_are_its_hosts() {

@@ -71,6 +71,7 @@ pub(super) fn refuse(out: &mut impl Write, refusal: Refusal, is_head: bool, keep
         }
         Refusal::LongHead => (431, "The head of the request is longer than 8 KiB, or has more than 64 lines."),
         Refusal::Version => (505, "Only HTTP 1.0 and 1.1 are spoken here."),
+        Refusal::Busy => (503, "Too many archives are on their way. Try again later."),
         Refusal::Failed => (500, "The file cannot be read: the image may be damaged."),
     };
     let body = format!("{text}\n");

@@ -18,7 +18,7 @@ use super::listen::Listener;
 use crate::commands::mount::signals::Signals;
 
 /// Connections that are served at the same time; further ones are closed at once.
-const CONNECTIONS_MAX: usize = 1024;
+const CONNECTIONS_MAX: usize = 512;
 /// Descriptors that the server needs: one a connection, and some for the image and itself.
 const DESCRIPTORS_WANTED: u64 = 4096;
 /// Pause after an error of the system that may pass, such as a lack of descriptors.

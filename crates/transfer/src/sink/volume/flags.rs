@@ -14,6 +14,9 @@ use crate::observer::{Loss, Observer};
 /// Flags for the storage of contents: a new file needs them before it has data.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
 
+/// Protected by fs-verity (`FS_VERITY_FL`): no flag that can be set. A copy has the contents, and no hash tree.
+const VERITY: NodeFlags = NodeFlags::from_bits_retain(0x10_0000);
+
 /// Flags that mean the same in every format.
 const PORTABLE_FLAGS: NodeFlags = STORAGE_FLAGS
     .union(NodeFlags::SYNC)
@@ -52,7 +55,10 @@ impl Flags<'_> {
     /// Sets those of a file or directory, which are `made` so far. Of a directory this comes after its names, since
     /// these would inherit them.
     pub(super) fn set(self, target: &Path, made: &Metadata, wanted: NodeFlags) -> Result<()> {
-        let kept = if self.is_within { NodeFlags::all() } else { PORTABLE_FLAGS };
+        let kept = if self.is_within { NodeFlags::all() - VERITY } else { PORTABLE_FLAGS };
+        if self.is_within && wanted.contains(VERITY) && !made.flags.contains(VERITY) {
+            self.watch.lost(Loss::Attribute);
+        }
         let flags = wanted & kept;
         if flags == made.flags & kept || !(made.is_file() || made.is_dir()) {
             return Ok(());
