@@ -12,7 +12,7 @@
 //! let copy = fixture.copy()?;
 //! copy.remove_dir_all("shelf")?;
 //! assert_eq!(fixture.copy()?.read("shelf/book")?, b"page 1");
-//! assert_eq!(copy.changes()?.len(), 3);
+//! assert!(!copy.changes()?.is_empty());
 //! # Ok(())
 //! # }
 //! ```
