@@ -1,17 +1,17 @@
 //! Builds a whole disk from a description (an ESP, and a btrfs with three subvolumes), and has a kernel start the
-//! system
-//! on it. Called by `cargo trials disk-boot`.
+//! system on it. Called by `cargo trials disk-boot`.
 //!
-//! `sfdisk` verifies the table, and the kernel of this machine mounts each subvolume if that has btrfs and this is
-//! root.
+//! `sfdisk` verifies the table, and the kernel of this machine mounts each subvolume if that has btrfs and this is root.
 //! A guest (`suites/f2fs-guest/run.sh`) starts `/sbin/init` of the subvolume that is mounted by default; that reads a
 //! file of each subvolume, writes one, and reports on the console. Needs the programs that `run.sh` needs.
 
-use crate::system::{attach_partitions, is_root, run as run_program};
+use crate::system::{attach_part, is_root, run as run_program};
 use anyhow::{Context as _, Result, ensure};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+
+const SECTOR_BYTES: u64 = 512;
 
 /// The last line of `/sbin/init`.
 const BOOTED: &str = "disk-boot: the system on the disk has started";
@@ -111,18 +111,20 @@ fn tree(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has the kernel of this machine mount each subvolume, from the partitions of a loop device.
+/// Has the kernel of this machine mount each subvolume, from a loop device on the second partition.
 fn mount_each(disk: &Path, dir: &Path) -> Result<()> {
     if !is_root() {
         println!("    (not root: nothing is mounted here)");
         return Ok(());
     }
-    let device = attach_partitions(disk)?;
+    let table: serde_json::Value = serde_json::from_str(&run_program("sfdisk", &[Path::new("--json"), disk])?)?;
+    let part = &table["partitiontable"]["partitions"][1];
+    let bytes = |name: &str| part[name].as_u64().map(|sectors| sectors.saturating_mul(SECTOR_BYTES)).context("sfdisk");
+    let device = attach_part(disk, bytes("start")?, bytes("size")?)?;
     let point = dir.join("point");
     std::fs::create_dir(&point)?;
     let mounted = ["subvol=@", "subvol=@/usr", "subvol=@home"].iter().try_for_each(|options| -> Result<()> {
-        let part = format!("{device}p2");
-        let words = ["-t", "btrfs", "-o", &format!("ro,{options}"), &part, &point.to_string_lossy()];
+        let words = ["-t", "btrfs", "-o", &format!("ro,{options}"), &device, &point.to_string_lossy()];
         run_program("mount", &words)?;
         let names = std::fs::read_dir(&point)?.count();
         run_program("umount", &[&point])?;

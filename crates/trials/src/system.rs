@@ -148,9 +148,10 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<String> {
     attach_with(image, if read_only { &["--read-only"] } else { &[] })
 }
 
-/// As [`attach`], with a device for each partition.
-pub(crate) fn attach_partitions(image: &Path) -> Result<String> {
-    attach_with(image, &["--partscan"])
+/// As [`attach`], for reading a part of an image: not every kernel reads tables of partitions.
+pub(crate) fn attach_part(image: &Path, start: u64, bytes: u64) -> Result<String> {
+    let (start, bytes) = (start.to_string(), bytes.to_string());
+    attach_with(image, &["--read-only", "--offset", &start, "--sizelimit", &bytes])
 }
 
 fn attach_with(image: &Path, options: &[&str]) -> Result<String> {
