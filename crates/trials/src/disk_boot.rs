@@ -1,9 +1,9 @@
 //! Builds a whole disk from a description (an ESP, and a btrfs with three subvolumes), and has a kernel start the
 //! system on it. Called by `cargo trials disk-boot`.
 //!
-//! `sfdisk` verifies the table, and the kernel of this machine mounts each subvolume if that has btrfs and this is root.
-//! A guest (`suites/f2fs-guest/run.sh`) starts `/sbin/init` of the subvolume that is mounted by default; that reads a
-//! file of each subvolume, writes one, and reports on the console. Needs the programs that `run.sh` needs.
+//! `sfdisk` verifies the table, and the kernel of this machine mounts each subvolume if that has btrfs and this is
+//! root. A guest (`suites/f2fs-guest/run.sh`) starts `/sbin/init` of the subvolume that is mounted by default; that
+//! reads a file of each subvolume, writes one, and reports on the console. Needs the programs that `run.sh` needs.
 
 use crate::system::{attach_part, is_root, run as run_program};
 use anyhow::{Context as _, Result, ensure};
