@@ -41,10 +41,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for what is no file and for a salt of more than 32 bytes, `EEXIST` for a file that is protected,
-    /// `EBUSY`
-    /// for one that changes meanwhile, `EPERM` for one that is immutable or only appended to; `EROFS`, `ENOSPC`;
-    /// damage,
-    /// I/O.
+    /// `EBUSY` for one that changes meanwhile, `EPERM` for one that is immutable or only appended to; `EROFS`,
+    /// `ENOSPC`; damage, I/O.
     ///
     /// # Examples
     /// ```

@@ -18,6 +18,7 @@ use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{ChunkInfo, Volume};
 use spinney::vfs::{File as VolumeFile, Volume as Files};
 
+use super::verity::files;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::unnamed::Unnamed;
 
@@ -69,19 +70,9 @@ impl<'a> Sharing<'a> {
         let image = image.with_context(|| self.image.display().to_string())?;
         let chunks: BTreeMap<u64, ChunkInfo> =
             volume.chunks().into_iter().map(|chunk| (chunk.logical, chunk)).collect();
-        let (mut shared, mut dirs) = (Vec::new(), vec![PathBuf::from("/")]);
-        while let Some(dir) = dirs.pop() {
-            for entry in volume.by_paths().read_dir(&dir)? {
-                let entry = entry?;
-                let path = dir.join(Path::new(entry.file_name()));
-                match entry.file_type() {
-                    kind if kind.is_dir() => dirs.push(path),
-                    kind if kind.is_file() => {
-                        shared.extend(self.share_file(volume.by_paths(), &path, (&image, &chunks))?);
-                    }
-                    _ => {}
-                }
-            }
+        let mut shared = Vec::new();
+        for path in files(volume.by_paths())? {
+            shared.extend(self.share_file(volume.by_paths(), &path, (&image, &chunks))?);
         }
         shared.sort_unstable_by_key(|range: &Range<u64>| range.start);
         let bytes = shared.iter().fold(0_u64, |sum, range| sum.saturating_add(range.end.saturating_sub(range.start)));

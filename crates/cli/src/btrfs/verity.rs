@@ -96,8 +96,8 @@ fn plain(path: &[u8]) -> &[u8] {
     path.get(start..).unwrap_or_default()
 }
 
-/// All regular files, in the order of their paths.
-fn files(volume: &Files) -> Result<Vec<PathBuf>> {
+/// All regular files of a new file system, in the order of their paths.
+pub(super) fn files(volume: &Files) -> Result<Vec<PathBuf>> {
     let (mut found, mut dirs) = (Vec::new(), vec![PathBuf::from("/")]);
     while let Some(dir) = dirs.pop() {
         for entry in volume.read_dir(&dir)? {
@@ -115,8 +115,7 @@ fn files(volume: &Files) -> Result<Vec<PathBuf>> {
 }
 
 /// True if `name` matches `glob`: `?` is a byte and `*` are bytes within a name, `**` are any bytes. The time is at
-/// most
-/// the product of the lengths.
+/// most the product of the lengths.
 fn matches(glob: &[u8], name: &[u8]) -> bool {
     // Whether the pattern so far matches, for the name's first 0, 1, .. bytes.
     let mut so_far: Vec<bool> = (0..=name.len()).map(|len| len == 0).collect();

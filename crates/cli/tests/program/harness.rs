@@ -236,3 +236,14 @@ pub(crate) fn assert_same(a: &Path, b: &Path) {
         assert!(a.contains_key(path), "{} is too many", path.display());
     }
 }
+
+/// A server of a test; it is killed when it is dropped.
+pub(crate) struct Running(pub(crate) std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

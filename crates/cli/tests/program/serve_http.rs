@@ -6,27 +6,19 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Bench, pattern};
+use crate::harness::{Bench, Running, pattern};
 use crate::mounted::can_mount;
 
-/// A server; it is killed when it is dropped.
+/// A server.
 struct Served {
-    child: Child,
+    child: Running,
     /// The line that says where it is.
     line: String,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Served {
@@ -40,7 +32,7 @@ impl Served {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("read-only"), "the server does not start: {line}");
-        Self { child, line: line.trim_end().to_owned() }
+        Self { child: Running(child), line: line.trim_end().to_owned() }
     }
 
     fn address(&self) -> &str {
@@ -91,8 +83,8 @@ fn an_image_is_shown_to_browsers() {
     assert!(tar.len() > 3_500_001);
     let mut other = TcpStream::connect(served.address()).unwrap();
     assert_eq!(ask(&mut other, "evil.example", "/", "").0, 421);
-    kill_process(Pid::from_child(&served.child), Signal::TERM).unwrap();
-    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    kill_process(Pid::from_child(&served.child.0), Signal::TERM).unwrap();
+    assert_eq!(served.child.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -3,29 +3,21 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Bench, pattern};
+use crate::harness::{Bench, Running, pattern};
 use crate::mounted::can_mount;
 
 /// Longest time for a start or an end.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A server; killed when it is dropped.
+/// A server.
 struct Served {
-    child: Child,
+    child: Running,
     lines: Vec<String>,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Served {
@@ -48,15 +40,15 @@ impl Served {
             }
         }
         assert!(!lines.is_empty(), "the server does not start");
-        Self { child, lines }
+        Self { child: Running(child), lines }
     }
 
     /// Asks it to end, and returns its status.
     fn end(&mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&self.child.0), Signal::TERM).unwrap();
         let deadline = Instant::now() + TIME_MAX;
         while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.0.try_wait().unwrap() {
                 return status.code();
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -199,8 +191,8 @@ fn a_mount_reads_on_when_its_server_is_back() {
     rustix::fs::syncfs(fs::File::open(bench.path("mnt")).unwrap()).unwrap();
     bench.ok("umount mnt");
     bench.ok(&format!("mount {image} mnt"));
-    served.child.kill().unwrap();
-    served.child.wait().unwrap();
+    served.child.0.kill().unwrap();
+    served.child.0.wait().unwrap();
     wait_for("the socket is removed", || !bench.path("here.sock").exists());
     let _again = Served::start(&bench, "--socket here.sock a.img");
     assert!(fs::read(&file).unwrap() == pattern(1_000_000));

@@ -226,11 +226,7 @@ impl ImageStore {
     /// # Errors
     /// `ENOENT`, `EINVAL` for one whose import was ended; as [`Self::list`].
     pub fn find(&self, name: &str) -> Result<StoredImage> {
-        let path = self.record_path(name)?;
-        if !self.files.exists(&path)? {
-            return Err(StoreError::Unknown(name.to_owned()).into());
-        }
-        let image = self.read_record(&path)?;
+        let image = self.read_record(&self.known_path(name)?)?;
         if image.is_complete { Ok(image) } else { Err(StoreError::Incomplete(name.to_owned()).into()) }
     }
 
@@ -265,9 +261,7 @@ impl ImageStore {
     pub fn roots(&self) -> Result<Vec<Root>> {
         let mut roots = Vec::new();
         for name in self.names_in("roots")? {
-            let path = self.dir.join("roots").join(name);
-            let bytes = self.read_bounded(&path)?;
-            let root: Root = serde_json::from_slice(&bytes).map_err(|cause| StoreError::Record { path, cause })?;
+            let root = self.read_root(&self.dir.join("roots").join(name))?;
             if self.files.exists(&root.path)? {
                 roots.push(root);
             }
@@ -289,10 +283,7 @@ impl ImageStore {
     /// # Errors
     /// `EBUSY` while there are roots of it, unless `with_roots`: they stay whole, but cannot be exported any more.
     pub fn remove(&self, name: &str, with_roots: bool) -> Result<usize> {
-        let path = self.record_path(name)?;
-        if !self.files.exists(&path)? {
-            return Err(StoreError::Unknown(name.to_owned()).into());
-        }
+        let path = self.known_path(name)?;
         if !with_roots && let Some(root) = self.roots()?.into_iter().find(|root| root.image == name) {
             return Err(StoreError::InUse { name: name.to_owned(), root: root.path }.into());
         }
@@ -315,8 +306,11 @@ impl ImageStore {
         }
         for name in self.names_in("roots")? {
             let path = self.dir.join("roots").join(name);
-            let root: Option<Root> = serde_json::from_slice(&self.read_bounded(&path)?).ok();
-            if !root.is_some_and(|root| self.files.exists(&root.path).unwrap_or(true)) {
+            let is_there = match self.read_root(&path) {
+                Ok(root) => self.files.exists(&root.path).unwrap_or(true),
+                Err(error) => error.blame() != Blame::Image,
+            };
+            if !is_there {
                 self.files.remove_file(&path)?;
             }
         }
@@ -398,20 +392,12 @@ impl ImageStore {
 
     fn begin_layer(&self, layer: &Path, below: Option<&Path>) -> Result<PathBuf> {
         let name = layer.file_name().unwrap_or_default().to_string_lossy();
-        let mut last = Error::from(Errno::EEXIST);
-        for number in 0..UNFINISHED_MAX {
-            let path = self.dir.join("layers").join(format!("{UNFINISHED}{number}-{name}"));
-            let begun = match below {
-                None => self.files.create_subvolume(&path),
-                Some(below) => self.files.snapshot(below, &path, SnapshotMode::ReadWrite),
-            };
-            match begun {
-                Ok(()) => return Ok(path),
-                Err(error) if error.errno() == Errno::EEXIST => last = error,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last)
+        let begin = |path: &Path| match below {
+            None => self.files.create_subvolume(path),
+            Some(below) => self.files.snapshot(below, path, SnapshotMode::ReadWrite),
+        };
+        let dir = self.dir.join("layers");
+        Ok(first_free(|number| dir.join(format!("{UNFINISHED}{number}-{name}")), begin)?.0)
     }
 
     /// Removes the layers that no image has and whose names are `wanted`.
@@ -447,6 +433,12 @@ impl ImageStore {
         Ok(self.dir.join("names").join(file_name(name.as_bytes())?))
     }
 
+    /// The path of a record that is there.
+    fn known_path(&self, name: &str) -> Result<PathBuf> {
+        let path = self.record_path(name)?;
+        if self.files.exists(&path)? { Ok(path) } else { Err(StoreError::Unknown(name.to_owned()).into()) }
+    }
+
     fn root_path(&self, root: &Path) -> Result<PathBuf> {
         Ok(self.dir.join("roots").join(file_name(plain(root).as_os_str().as_encoded_bytes())?))
     }
@@ -478,6 +470,11 @@ impl ImageStore {
         self.files.read(path)
     }
 
+    fn read_root(&self, path: &Path) -> Result<Root> {
+        let wrong = |cause| StoreError::Record { path: path.to_owned(), cause };
+        Ok(serde_json::from_slice(&self.read_bounded(path)?).map_err(wrong)?)
+    }
+
     fn read_record(&self, path: &Path) -> Result<StoredImage> {
         let bytes = self.read_bounded(path)?;
         let image: StoredImage =
@@ -494,19 +491,25 @@ impl ImageStore {
     fn write_record(&self, path: &Path, image: &StoredImage) -> Result<()> {
         let text = serde_json::to_vec(image).map_err(|_| Error::from(Errno::EINVAL))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut number = 0_u32;
         // Imports at the same time have files of their own.
-        let (unfinished, file) = loop {
-            let unfinished = self.dir.join(format!("{name}.new{number}"));
-            match FileOptions::new().write(true).create_new(true).open(&self.files, &unfinished) {
-                Err(error) if error.errno() == Errno::EEXIST && number < UNFINISHED_MAX => number += 1,
-                opened => break (unfinished, opened?),
-            }
-        };
+        let make = |path: &Path| FileOptions::new().write(true).create_new(true).open(&self.files, path);
+        let (unfinished, file) = first_free(|number| self.dir.join(format!("{name}.new{number}")), make)?;
         file.write_at(&text, 0)?;
         file.sync_all()?;
         drop(file);
         self.files.rename(unfinished, path)
+    }
+}
+
+/// Makes the first thing whose name is free, and returns its path, too.
+fn first_free<T>(path: impl Fn(u32) -> PathBuf, make: impl Fn(&Path) -> Result<T>) -> Result<(PathBuf, T)> {
+    let mut number = 0;
+    loop {
+        let path = path(number);
+        match make(&path) {
+            Err(error) if error.errno() == Errno::EEXIST && number + 1 < UNFINISHED_MAX => number += 1,
+            made => return Ok((path, made?)),
+        }
     }
 }
 

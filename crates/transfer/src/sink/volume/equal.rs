@@ -2,9 +2,9 @@
 //! Called by `sink/volume` and `filling`.
 //!
 //! Files are looked up by size, then by a hash of their contents; equal hashes are not believed: the bytes are
-//! compared.
-//! The first file of a size costs nothing: it is read again when there is a second one. Memory is bounded, and files
-//! that are copied when it is used up are not found by later ones. With one thread the same files are found each time.
+//! compared. The first file of a size costs nothing: it is read again when there is a second one. Memory is bounded,
+//! and files that are copied when it is used up are not found by later ones. With one thread the same files are found
+//! each time.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
