@@ -20,6 +20,7 @@ needed="$needed qemu-nbd qemu-img curl openssl"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
+reasons=target/tests.reasons # why tests failed: told at the end again, where a long output was cut off
 # In CI all is built once: without what later builds would take over, and without lines for debuggers.
 [ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_CHECKED_DEBUG=0 CARGO_PROFILE_CHECKED_OPT_LEVEL=2
 export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
@@ -86,7 +87,7 @@ property() {
 # 330 MB.
 tests() {
   local log=target/tests.log logs=target/tests.d lacks name
-  mkdir -p target && rm -rf "$logs" && mkdir "$logs"
+  mkdir -p target && rm -rf "$logs" "$reasons" && mkdir "$logs"
   cargo test --quiet $together --no-run --message-format=json > "$logs/built.json" || return 1
   python3 - "$logs/built.json" > "$logs/programs" << 'END' || return 1
 import json, os, sys
@@ -107,12 +108,14 @@ END
     while read -r name; do
       echo "--- $name"; grep -A60 '^failures:' "$logs/$name.log"; tail -n 40 "$logs/$name.log"
     done < "$logs/failed"
+    (cd "$logs" && xargs -I{} grep -hE -A3 '^test .* FAILED$|panicked at|^error' {}.log < failed) |
+      grep -vE '^--|^test .* ok$' | head -n 60 > "$reasons"
     return 1
   fi
   [ "$(grep -c '^test result: ok' "$log")" -ge "$(wc -l < "$logs/programs")" ] || return 1
   grep 'SKIPPED' "$log" | sort | uniq -c
   lacks="no io_uring here|this kernel's FUSE has no rings|no idmapped mounts of FUSE|btrfs is not here|Go is not here"
-  if [ "${CI:-}" = true ] && grep 'SKIPPED' "$log" | grep -vqE "$lacks"; then
+  if [ "${CI:-}" = true ] && grep 'SKIPPED' "$log" | grep -vE "$lacks" > "$reasons"; then
     echo "with CI=true nothing may be skipped"; return 1
   fi
 }
@@ -224,7 +227,7 @@ else
   step mount-checks trials mount-checks --checks crates/trials/suites --only git --mode default,writeback
   step guide trials guide
 fi
-[ -z "$failures" ] || echo "failed:$failures"
+[ -z "$failures" ] || { [ ! -s "$reasons" ] || cat "$reasons"; echo "failed:$failures"; }
 [ $skipped = 0 ] || echo "$skipped skipped"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
