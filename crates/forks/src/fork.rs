@@ -167,21 +167,20 @@ impl Forks {
         Ok(fork_of(&info, target, Some(base), (hidden, record)))
     }
 
-    /// Ancestor, record, fork, in this order.
+    /// The record first, then the ancestor and the fork at once.
     fn make(&self, source: &SubvolumeInfo, hidden: &Hidden, target: &Path, options: &ForkOptions) -> Result<Record> {
-        let ancestor = hidden.ancestor();
-        let id = self.volume.snapshot_of(source.id, &ancestor, SnapshotMode::ReadOnly)?;
         let record = Record {
             base: source.uuid,
             base_path: PathBuf::from(&source.path),
-            first: self.volume.subvolume_info(id)?.uuid,
+            first: self.volume.new_uuid(),
             forks: Vec::new(),
             expires: options.expires,
             limit: options.limit,
         };
         hidden.write_record(&self.volume, &record)?;
         let mode = if options.read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
-        self.volume.snapshot_of(id, rooted(target), mode)?;
+        let ancestor = (&*hidden.ancestor(), record.first);
+        self.volume.snapshot_with_ancestor(source.id, ancestor, &rooted(target), mode)?;
         Ok(record)
     }
 
@@ -339,9 +338,9 @@ impl Forks {
         let (theirs, ours) = (fork.hidden.theirs(), fork.hidden.ours());
         fork.hidden.note_merge(volume, &info.uuid)?;
         volume.snapshot_of(fork.id, &theirs, SnapshotMode::ReadOnly)?;
-        let ours_id = volume.snapshot_of(info.id, &ours, SnapshotMode::ReadOnly)?;
         let staging = hidden::staging(target, &info.uuid);
-        let staged = volume.snapshot_of(ours_id, rooted(&staging), SnapshotMode::ReadWrite)?;
+        let both = (&*ours, volume.new_uuid());
+        let staged = volume.snapshot_with_ancestor(info.id, both, &rooted(&staging), SnapshotMode::ReadWrite)?;
         let touched = self.touched(&fork.ancestor, &theirs)?;
         let tree = |path: &Path| Tree::open(volume.by_paths(), &rooted(path));
         let merger = Merger::new(tree(&fork.ancestor)?, tree(&theirs)?, tree(&staging)?, strategy);

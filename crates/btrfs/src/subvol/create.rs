@@ -11,7 +11,7 @@ use super::{SnapshotMode, add_uuid, next_id};
 use crate::dir::{Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{
-    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags, time_to_disk,
+    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags, lock_all, time_to_disk,
 };
 use crate::writeback;
 
@@ -67,6 +67,17 @@ pub(crate) fn create(namespace: &Namespace, dir: &Inode, name: &[u8], new: NewSu
     Ok(id)
 }
 
+/// A snapshot to make.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewSnapshot<'a> {
+    /// Where it gets its name.
+    pub(crate) dir: &'a Inode,
+    pub(crate) name: &'a [u8],
+    pub(crate) mode: SnapshotMode,
+    /// Its UUID.
+    pub(crate) uuid: Uuid,
+}
+
 /// Makes a snapshot of the subvolume `source`, named `name` in `dir`.
 ///
 /// # Errors
@@ -78,18 +89,35 @@ pub(crate) fn snapshot(
     name: &[u8],
     mode: SnapshotMode,
 ) -> Result<TreeId> {
-    check_name(name)?;
+    let uuid = Uuid(namespace.core.store.env().uuid());
+    let [id] = snapshot_chain(namespace, source, [NewSnapshot { dir, name, mode, uuid }])?;
+    Ok(id)
+}
+
+/// Makes snapshots in one transaction: the first of the subvolume `source`, each further one of the one before it. A
+/// crash leaves all of them or none. There are at most four.
+///
+/// # Errors
+/// As [`snapshot`].
+pub(crate) fn snapshot_chain<const N: usize>(
+    namespace: &Namespace,
+    source: TreeId,
+    chain: [NewSnapshot<'_>; N],
+) -> Result<[TreeId; N]> {
     let core = &namespace.core;
     let source = core.root(source)?;
     // Checked early, so that a mistake costs no commit.
-    check_is_free(namespace, dir, name)?;
+    for new in &chain {
+        check_name(new.name)?;
+        check_is_free(namespace, new.dir, new.name)?;
+    }
     let _waiting = core.data.syncs.wait();
     writeback::flush_tree(core, source.id)?;
     core.store.make_way()?;
-    let id = copy_tree(namespace, &source, dir, name, mode)?;
+    let ids = copy_tree(namespace, &source, &chain)?;
     writeback::write_settled_soon(core);
-    drop_nameless(namespace, id)?;
-    Ok(id)
+    ids.iter().try_for_each(|id| drop_nameless(namespace, *id))?;
+    Ok(ids)
 }
 
 /// Removes inodes without names from a new snapshot: in the source they are open, but here they cannot be opened.
@@ -101,25 +129,41 @@ fn drop_nameless(namespace: &Namespace, id: TreeId) -> Result<()> {
     }
 }
 
-/// Makes the snapshot as the first change of a new transaction.
-fn copy_tree(namespace: &Namespace, source: &Root, dir: &Inode, name: &[u8], mode: SnapshotMode) -> Result<TreeId> {
+/// Makes the snapshots as the first changes of a new transaction.
+fn copy_tree<const N: usize>(
+    namespace: &Namespace,
+    source: &Root,
+    chain: &[NewSnapshot<'_>; N],
+) -> Result<[TreeId; N]> {
     let core = &namespace.core;
     let mut last_given = core.last_subvolume.lock();
-    let mut names = dir.lock_names();
-    check_is_free(namespace, dir, name)?;
+    let mut names = lock_all(std::array::from_fn(|place| chain.get(place).map(|new| new.dir)));
+    for new in chain {
+        check_is_free(namespace, new.dir, new.name)?;
+    }
     let _in_place = writeback::stop_in_place_writes(core);
-    let txn = core.store.begin_exclusive(Need { items: CREATE_ITEMS, data: 0 })?;
-    let id = next_id(namespace, &mut last_given)?;
+    let items = CREATE_ITEMS.saturating_mul(u32::try_from(N).unwrap_or(u32::MAX));
+    let txn = core.store.begin_exclusive(Need { items, data: 0 })?;
+    let mut ids = [source.id; N];
+    for id in &mut ids {
+        *id = next_id(namespace, &mut last_given)?;
+    }
     namespace.finish(&txn, |txn| {
         let now = core.now();
-        let uuid = Uuid(core.store.env().uuid());
-        let item = snapshot_item(core.store.root_item(source.id)?, txn.generation(), uuid, now, mode);
-        txn.snapshot_tree(&source.tree, id, &item)?;
-        add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
-        add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)?;
-        name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
+        let mut item = core.store.root_item(source.id)?;
+        for (new, id) in chain.iter().zip(ids) {
+            item = snapshot_item(item, txn.generation(), new.uuid, now, new.mode);
+            txn.snapshot_tree(&source.tree, id, &item)?;
+            add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, new.uuid, id)?;
+            add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)?;
+        }
+        // All copies are made: the source may be the tree that gets the names.
+        for (new, id) in chain.iter().zip(ids) {
+            name_subvolume(namespace, txn, (new.dir, names.of(new.dir)), new.name, id, now)?;
+        }
+        Ok(())
     })?;
-    Ok(id)
+    Ok(ids)
 }
 
 fn check_is_free(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<()> {

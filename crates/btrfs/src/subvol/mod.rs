@@ -39,7 +39,7 @@ use btrfs_store::{EditItem, Txn};
 use crate::dir::Namespace;
 use crate::error::{Error, Result};
 
-pub(crate) use create::{NewSubvolume, create, snapshot};
+pub(crate) use create::{NewSnapshot, NewSubvolume, create, snapshot, snapshot_chain};
 pub(crate) use delete::{delete, delete_if, drop_dead_trees, drop_some_dead_trees, set_read_only};
 pub(crate) use info::{
     default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of_inode, set_default_subvolume,

@@ -1,17 +1,19 @@
 //! Finds subvolumes by number, and changes their flags, forks and the default, by the methods of `Volume`. Called by
 //! the library's users.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use btrfs_disk::items::{RootItem, Timespec};
-use btrfs_disk::{Generation, TreeId};
+use btrfs_disk::{Generation, TreeId, Uuid};
 use vfs::SnapshotMode;
 
 use super::Volume;
+use crate::dir::Hold;
 use crate::error::{CallerError, Error};
 use crate::open_volume::Follow;
-use crate::subvol::{self, Received, SubvolumeInfo};
+use crate::subvol::{self, NewSnapshot, Received, SubvolumeInfo};
 use vfs::Result;
 
 impl Volume {
@@ -46,14 +48,51 @@ impl Volume {
     /// `NoSuchSubvolume`; as making a directory.
     pub fn snapshot_of(&self, source: TreeId, dest: impl AsRef<Path>, mode: SnapshotMode) -> Result<TreeId> {
         let dest = dest.as_ref();
-        let name = dest.file_name().ok_or(CallerError::Exists);
-        let name = name.map_err(|error| Error::from(error).at(dest))?;
-        let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
-        let found = self.open.walker().find(parent, Follow::Last)?;
-        let dir = self.namespace().inode(found)?;
-        let dir = self.namespace().hold(&dir)?;
+        let (dir, name) = self.new_place(dest)?;
         let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
         Ok(made.map_err(|error| error.at(dest))?)
+    }
+
+    /// Makes two snapshots in one transaction, so that a crash leaves both or none: a read-only one of the subvolume
+    /// `source` at `ancestor`, with the UUID `uuid`, and at `dest` one of that. Returns the number of the second.
+    ///
+    /// # Errors
+    /// As [`Self::snapshot_of`].
+    pub fn snapshot_with_ancestor(
+        &self,
+        source: TreeId,
+        (ancestor, uuid): (&Path, [u8; 16]),
+        dest: &Path,
+        mode: SnapshotMode,
+    ) -> Result<TreeId> {
+        let (first_dir, first_name) = self.new_place(ancestor)?;
+        let (dir, name) = self.new_place(dest)?;
+        let first = NewSnapshot {
+            dir: &first_dir,
+            name: first_name.as_bytes(),
+            mode: SnapshotMode::ReadOnly,
+            uuid: Uuid(uuid),
+        };
+        let second = NewSnapshot { dir: &dir, name: name.as_bytes(), mode, uuid: Uuid(self.new_uuid()) };
+        let made = subvol::snapshot_chain(self.namespace(), source, [first, second]);
+        let [_, id] = made.map_err(|error| error.at(dest))?;
+        Ok(id)
+    }
+
+    /// A new UUID, of the volume's source of random numbers.
+    #[must_use]
+    pub fn new_uuid(&self) -> [u8; 16] {
+        self.core().store.env().uuid()
+    }
+
+    /// The directory in which a path would have its name, and the name.
+    fn new_place<'a>(&self, path: &'a Path) -> Result<(Hold<'_>, &'a OsStr)> {
+        let name = path.file_name().ok_or(CallerError::Exists);
+        let name = name.map_err(|error| Error::from(error).at(path))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+        let found = self.open.walker().find(parent, Follow::Last)?;
+        let dir = self.namespace().inode(found)?;
+        Ok((self.namespace().hold(&dir)?, name))
     }
 
     /// Makes a writable snapshot of the subvolume at `source`, and returns it as a volume: a handle whose paths begin

@@ -53,6 +53,7 @@ mod quotas;
 mod receive;
 mod repair;
 mod reports;
+mod reproducible;
 mod rescue;
 mod rescue_damaged;
 mod run;
