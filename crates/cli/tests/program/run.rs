@@ -55,6 +55,19 @@ fn a_command_changes_the_fork_and_nothing_else() {
 }
 
 #[test]
+fn a_command_begins_where_its_caller_is_in_the_base() {
+    let Some(mounted) = mounted() else { return };
+    fs::create_dir(mounted.dir().join("base/inner")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+    command.args(["run", "--discard", "--base"]).arg(mounted.dir().join("base"));
+    command.arg("--at").arg(mounted.bench.path("work")).args(["--", "sh", "-c", "pwd; touch here; ls .."]);
+    let ended = command.current_dir(mounted.dir().join("base/inner")).output().unwrap();
+    let expected = format!("{}\ninner\ntext\n", mounted.bench.path("work/inner").display());
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), expected, "{}", error(&ended));
+    assert!(error(&ended).contains("+ inner/here"), "{}", error(&ended));
+}
+
+#[test]
 fn a_fork_is_dropped_merged_or_kept_as_asked() {
     let Some(mounted) = mounted() else { return };
     let bench = &mounted.bench;

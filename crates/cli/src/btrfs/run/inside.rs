@@ -72,7 +72,7 @@ fn prepare(run: &Run, fork: &Path) -> Result<()> {
         own_tmp(run)?;
     }
     restrict(&writable, run.tmp)?;
-    enter(run, here.as_deref())
+    enter(run.at.as_deref(), here.as_deref(), run.base.as_deref())
 }
 
 /// Makes the fork the root directory, with the system directories of this machine in it where it has a place for them.
@@ -201,16 +201,15 @@ fn restrict(writable: &Path, has_tmp: bool) -> Result<()> {
     Ok(())
 }
 
-/// Goes to the directory in which the command begins.
-fn enter(run: &Run, here: Option<&Path>) -> Result<()> {
-    match (&run.at, here) {
-        // By its path, which may lead into the fork now.
-        (Some(at), here) => {
-            let is_there = here.is_some_and(|here| std::env::set_current_dir(here).is_ok());
-            if is_there { Ok(()) } else { std::env::set_current_dir(at).with_context(|| at.display().to_string()) }
-        }
-        (None, _) => std::env::set_current_dir("/").context("the root directory"),
-    }
+/// Goes to the directory in which the command begins: that of the fork where the present one is in the base; else, with
+/// `--at`, the present one by its path, which may lead into the fork now.
+fn enter(at: Option<&Path>, here: Option<&Path>, base: Option<&Path>) -> Result<()> {
+    let top = at.unwrap_or(Path::new("/"));
+    let in_base = here.zip(base).and_then(|(here, base)| here.strip_prefix(base).ok());
+    let other = at.and(here).filter(|_| in_base.is_none());
+    let places = [in_base.map(|inner| top.join(inner)), other.map(Path::to_owned)];
+    let is_there = places.into_iter().flatten().any(|place| std::env::set_current_dir(place).is_ok());
+    if is_there { Ok(()) } else { std::env::set_current_dir(top).with_context(|| top.display().to_string()) }
 }
 
 #[cfg(test)]

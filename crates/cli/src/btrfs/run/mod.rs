@@ -35,6 +35,7 @@ const NOT_STARTED: u8 = 125;
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "The command runs as you are: with a user namespace unless you are root, and Landlock if the kernel has it.\n",
+    "It begins where you are: in that directory of the fork where you are in the base.\n",
     "Exit status: that of the command; 125, 126 or 127 if it could not be started.\n\n",
     "Examples:\n",
     "  spinney run --base mnt/project --at ~/project -- make test\n",
@@ -113,7 +114,7 @@ impl Run {
         let dir = mount.on_host(&base, &path).context("the path of the fork")?;
         // A signal of the terminal ends the command; this process still has to look after the fork.
         let interrupt = Interrupt::catch()?;
-        let ended = self.execute(&dir);
+        let ended = self.execute(&base, &dir);
         let changes = changes::of(&mount, &path, &dir)?;
         changes.print();
         let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
@@ -125,9 +126,10 @@ impl Run {
     }
 
     /// Starts this program again, with absolute paths, for the command.
-    fn execute(&self, fork: &Path) -> Result<ExitStatus> {
+    fn execute(&self, base: &Path, fork: &Path) -> Result<ExitStatus> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("spinney").arg("run").arg("--inside").arg(fork);
+        command.arg("--base").arg(base.canonicalize().with_context(|| base.display().to_string())?);
         if let Some(at) = &self.at {
             let at = at.canonicalize().with_context(|| at.display().to_string())?;
             command.arg("--at").arg(at);
