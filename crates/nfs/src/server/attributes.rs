@@ -9,6 +9,8 @@ use crate::wire::{Access, DATA_BYTES_MAX, NfsTime, SetAttributes, Status, TimeCh
 
 /// Permission bits of a mode.
 pub(super) const PERMISSIONS: u32 = 0o7777;
+/// Set-user and set-group.
+const SET_IDS: u32 = 0o6000;
 const ANY_EXECUTE: u32 = 0o111;
 const NANOSECONDS: u32 = 1_000_000_000;
 /// Preferred bytes of a directory listing.
@@ -68,6 +70,11 @@ impl Session<'_> {
         };
         if set == SetAttr::default() {
             return Ok(());
+        }
+        if (set.uid.is_some() || set.gid.is_some()) && !attr.is_dir() {
+            // As chown(2), by root too: a program does not get the rights of its new owner.
+            set.clear_privileges = true;
+            set.permissions = set.permissions.map(|permissions| permissions & !SET_IDS);
         }
         // A client checks the permission to write when a file is opened. Later the owner may have taken it away.
         if set.size.is_some() && self.owns(attr) {

@@ -129,7 +129,7 @@ pub(crate) fn wcc(read: &mut Reader<'_>) -> Wcc {
 }
 
 impl Client {
-    pub(crate) fn as_user(mut self, uid: u32, gid: u32, groups: &[u32]) -> Self {
+    pub(crate) fn with_user(mut self, uid: u32, gid: u32, groups: &[u32]) -> Self {
         self.user = Some(UserCredential { uid, gid, groups: groups.to_vec() });
         self
     }

@@ -49,13 +49,13 @@ fn an_owner_writes_a_file_whatever_its_mode() {
     let served = Served::new();
     let (mut root_client, root) = served.mounted();
     root_client.set(&root, SetAttributes { mode: Some(0o777), ..SetAttributes::default() }).unwrap();
-    let mut owner = served.connect().as_user(7, 7, &[]);
+    let mut owner = served.connect().with_user(7, 7, &[]);
     let file = owner.create(&root, "file", 0o444).unwrap().handle;
     owner.write(&file, 0, b"data", Stability::FileSync).unwrap();
     owner.set(&file, SetAttributes { size: Some(2), ..SetAttributes::default() }).unwrap();
     owner.set(&file, SetAttributes { mode: Some(0), ..SetAttributes::default() }).unwrap();
     assert_eq!(owner.read(&file, 0, 10).unwrap().0, b"da");
-    let mut other = served.connect().as_user(8, 8, &[]);
+    let mut other = served.connect().with_user(8, 8, &[]);
     assert_eq!(other.read(&file, 0, 10).unwrap_err(), Status::ACCES);
     assert_eq!(other.write(&file, 0, b"x", Stability::FileSync).unwrap_err(), Status::ACCES);
     assert_eq!(other.set(&file, SetAttributes { size: Some(0), ..SetAttributes::default() }), Err(Status::ACCES));

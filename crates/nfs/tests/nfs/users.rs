@@ -25,7 +25,7 @@ fn served(squash: Squash, read_only: bool) -> Served {
 }
 
 fn mounted(served: &Served, uid: u32, gid: u32, groups: &[u32]) -> (Client, Vec<u8>) {
-    let mut client = served.connect().as_user(uid, gid, groups);
+    let mut client = served.connect().with_user(uid, gid, groups);
     let root = client.mount("/").unwrap();
     (client, root)
 }
