@@ -34,7 +34,7 @@ same "read back" "$(md5sum < big)" "$sum"
 
 # Another user gets what the modes permit.
 mkdir -m 755 rooms && mkdir -m 700 rooms/closed && mkdir -m 1777 rooms/shared && echo x > rooms/closed/x
-user() { setpriv --reuid 1000 --regid 1000 --clear-groups sh -c "$1" 2> /dev/null; }
+user() { /bin/setpriv --reuid 1000 --regid 1000 --clear-groups sh -c "$1" 2> /dev/null; }
 user "cat rooms/closed/x" && say "a user reads what is closed"
 user "echo x > rooms/y" && say "a user writes to a directory of root"
 user "echo x > rooms/shared/own && chmod 400 rooms/shared/own" || say "a user cannot write to a shared directory"
