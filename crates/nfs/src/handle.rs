@@ -5,7 +5,7 @@
 //!          8  volume       first half of its UUID
 //!          8  node         the file system's number
 //!         24  home         subvolume, inode, generation: another node that got the number has others
-//!         16  seal         HMAC-SHA-256, cut, of all of these, of the volume's whole UUID and of the exported directory
+//!         16  seal         HMAC-SHA-256, cut: of these, of the volume's whole UUID and of the exported directory
 //! ```
 //!
 //! A handle has all that leads to its node, so that it stays valid when the server ends and starts again, as long as

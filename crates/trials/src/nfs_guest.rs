@@ -1,9 +1,9 @@
 //! Mounts a server of NFS with a kernel's client, in a guest: `cargo trials nfs-guest`.
 //!
 //! The guest (`suites/nfs-guest.sh`) makes, moves, links and removes files, as two users and by programs that sync
-//! (git, SQLite, where they are here). Then it syncs files one by one while the server is killed with SIGKILL and started
-//! again at the same port. Afterwards `spinney check` finds nothing in the image, and every file that was synced has the
-//! contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
+//! (git, SQLite, where they are here). Then it syncs files one by one while the server is killed with SIGKILL and
+//! started again at the same port. Afterwards `spinney check` finds nothing in the image, and every file that was synced
+//! has the contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};

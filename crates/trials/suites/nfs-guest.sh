@@ -53,7 +53,8 @@ rm many/1* && same "names left" "$(ls many | wc -l)" 889 && rm -r many || say "r
 if command -v sqlite3 > /dev/null; then
   sqlite3 t.db "create table t(n); with recursive c(n) as (select 1 union all select n+1 from c where n<5000)
     insert into t select n from c;" && sqlite3 t.db "delete from t where n%3=0; vacuum;" || say "sqlite3"
-  same sqlite3 "$(sqlite3 t.db 'pragma integrity_check; select count(*), sum(n) from t;' | tr '\n' ' ')" "ok 3334|8336667 "
+  found=$(sqlite3 t.db 'pragma integrity_check; select count(*), sum(n) from t;' | tr '\n' ' ')
+  same sqlite3 "$found" "ok 3334|8336667 "
 fi
 if command -v git > /dev/null; then
   export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a GIT_CONFIG_NOSYSTEM=1

@@ -31,7 +31,7 @@ const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
 const STICKY: u32 = 0o1000;
 
-/// What permission bits and access control lists grant on a node.
+/// A right on a node, which permission bits and access control lists grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// To read contents, or to list names.

@@ -1,18 +1,14 @@
 //! Procedures on attributes of a node and of the volume: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
 
+use std::ops::Deref;
+
 use access::Right;
-use vfs::NodeId;
-use vfs::file_system::{Attr, Errno, Handle, SetAttr, SetTime, SyncWhat, Time, VolumeStatus};
+use vfs::file_system::{SyncWhat, VolumeStatus};
 
 use super::session::{Held, Outcome, Session, Wcc, put_status};
-use crate::wire::{Access, DATA_BYTES_MAX, NfsTime, SetAttributes, Status, TimeChange, Writer, put_attributes};
+use crate::wire::{Access, DATA_BYTES_MAX, NfsTime, SetAttributes, Status, Writer, put_attributes};
 
-/// Permission bits of a mode.
-pub(super) const PERMISSIONS: u32 = 0o7777;
-/// Set-user and set-group.
-const SET_IDS: u32 = 0o6000;
 const ANY_EXECUTE: u32 = 0o111;
-const NANOSECONDS: u32 = 1_000_000_000;
 /// Preferred bytes of a directory listing.
 const LISTING_BYTES: u32 = 64 << 10;
 /// Unit of transfers.
@@ -22,10 +18,21 @@ const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
 /// The number that `ls -l` can show; formats have their own limits, and say so with MLINK.
 const LINKS_MAX: u32 = 65_535;
 
-/// What an export can do (`FSF3_*`): links, symbolic links, the same answers everywhere, times that are set.
+/// Abilities of an export (`FSF3_*`): links, symbolic links, the same answers everywhere, times that are set.
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
-impl Session<'_> {
+/// Procedures on attributes.
+pub(super) struct Attributes<'s, 'a>(pub(super) &'s Session<'a>);
+
+impl<'a> Deref for Attributes<'_, 'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        self.0
+    }
+}
+
+impl Attributes<'_, '_> {
     pub(super) fn get_attr(&self, node: &[u8], out: &mut Writer) {
         if let Some(node) = put_status(out, self.node(node)) {
             put_attributes(out, &node.attr, self.shared.handles.volume());
@@ -55,37 +62,6 @@ impl Session<'_> {
         let done = self.apply(node.node, &before, changes);
         wcc.after = self.attr(node.node);
         done
-    }
-
-    /// Sets attributes of a node that has `attr`.
-    pub(super) fn apply(&self, node: NodeId, attr: &Attr, changes: &SetAttributes) -> Outcome<()> {
-        let mut set = SetAttr {
-            permissions: changes.mode.map(|mode| mode & PERMISSIONS),
-            uid: changes.uid,
-            gid: changes.gid,
-            size: changes.size,
-            atime: time(changes.atime)?,
-            mtime: time(changes.mtime)?,
-            ..SetAttr::default()
-        };
-        if set == SetAttr::default() {
-            return Ok(());
-        }
-        if (set.uid.is_some() || set.gid.is_some()) && !attr.is_dir() {
-            // As chown(2), by root too: a program does not get the rights of its new owner.
-            set.clear_privileges = true;
-            set.permissions = set.permissions.map(|permissions| permissions & !SET_IDS);
-        }
-        // A client checks the permission to write when a file is opened. Later the owner may have taken it away.
-        if set.size.is_some() && self.owns(attr) {
-            set.handle = Some(Handle::default());
-        }
-        vfs::FileSystem::set_attr(&self.view, &self.caller, node, &set)?;
-        Ok(())
-    }
-
-    pub(super) fn owns(&self, attr: &Attr) -> bool {
-        self.is_root() || attr.uid == self.caller.uid
     }
 
     pub(super) fn access(&self, node: &[u8], wanted: Access, out: &mut Writer) {
@@ -175,18 +151,6 @@ impl Session<'_> {
             out.bool(true);
             out.bool(self.shared.fs.ignores_case());
             out.bool(true);
-        }
-    }
-}
-
-/// A time to set.
-fn time(change: TimeChange) -> Outcome<Option<SetTime>> {
-    match change {
-        TimeChange::Keep => Ok(None),
-        TimeChange::Now => Ok(Some(SetTime::Now)),
-        TimeChange::To(NfsTime { nanoseconds, .. }) if nanoseconds >= NANOSECONDS => Err(Errno::EINVAL.into()),
-        TimeChange::To(NfsTime { seconds, nanoseconds }) => {
-            Ok(Some(SetTime::To(Time::new(i64::from(seconds), nanoseconds))))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Procedures on contents: READLINK, READ, WRITE, COMMIT.
 
+use std::ops::Deref;
+
 use access::Right;
 use vfs::FileSystem as _;
 use vfs::file_system::{Attr, Handle, SyncWhat, WriteFlags};
@@ -17,7 +19,18 @@ struct Done {
     verifier: u64,
 }
 
-impl Session<'_> {
+/// Procedures on contents.
+pub(super) struct Contents<'s, 'a>(pub(super) &'s Session<'a>);
+
+impl<'a> Deref for Contents<'_, 'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        self.0
+    }
+}
+
+impl Contents<'_, '_> {
     pub(super) fn read_link(&self, node: &[u8], out: &mut Writer) {
         let mut attr = None;
         let done = self.node(node).and_then(|node| {

@@ -2,7 +2,12 @@
 
 use std::time::Instant;
 
+use super::attributes::Attributes;
 use super::budget::Share;
+use super::contents::Contents;
+use super::list::Listings;
+use super::mount::Mounts;
+use super::names::Names;
 use super::session::Session;
 use super::{Ended, Peer, STALL_MAX, Shared};
 use crate::number::{to_u32, to_usize};
@@ -82,7 +87,7 @@ fn carry_out(shared: &Shared, peer: Peer, record: &[u8], call: &Call<'_>) -> Res
             let arguments = arguments.ok_or(Refusal::ProcedureUnavailable)?;
             Ok(reply(|out| {
                 success(call.xid, out);
-                session().mount(&arguments, out);
+                Mounts(&session()).answer(&arguments, out);
             }))
         }
         Program::Nfs => {
@@ -108,30 +113,32 @@ fn garbage(error: crate::wire::Malformed) -> Refusal {
 }
 
 fn run(session: &Session<'_>, arguments: &Arguments<'_>, out: &mut Writer) {
+    let (attributes, contents) = (Attributes(session), Contents(session));
+    let (names, listings) = (Names(session), Listings(session));
     match *arguments {
         Arguments::Null => {}
-        Arguments::GetAttr { node } => session.get_attr(node, out),
-        Arguments::SetAttr { node, ref changes, guard } => session.set_attr(node, changes, guard, out),
-        Arguments::Lookup(at) => session.lookup(at, out),
-        Arguments::Access { node, wanted } => session.access(node, wanted, out),
-        Arguments::ReadLink { node } => session.read_link(node, out),
-        Arguments::Read { node, offset, count } => session.read(node, offset, count, out),
-        Arguments::Write { node, offset, stability, data } => session.write(node, offset, stability, data, out),
-        Arguments::Create { at, how } => session.create(at, &how, out),
-        Arguments::MkDir { at, ref attributes } => session.make_dir(at, attributes, out),
-        Arguments::SymLink { at, ref attributes, target } => session.make_link(at, attributes, target, out),
-        Arguments::MkNod { at, kind, ref attributes, device } => session.make_node(at, kind, attributes, device, out),
-        Arguments::Remove(at) => session.remove(at, out),
-        Arguments::RmDir(at) => session.remove_dir(at, out),
-        Arguments::Rename { from, to } => session.rename(from, to, out),
-        Arguments::Link { node, at } => session.link(node, at, out),
-        Arguments::ReadDir { dir, cookie, count, .. } => session.read_dir(dir, cookie, count, out),
+        Arguments::GetAttr { node } => attributes.get_attr(node, out),
+        Arguments::SetAttr { node, ref changes, guard } => attributes.set_attr(node, changes, guard, out),
+        Arguments::Lookup(at) => names.lookup(at, out),
+        Arguments::Access { node, wanted } => attributes.access(node, wanted, out),
+        Arguments::ReadLink { node } => contents.read_link(node, out),
+        Arguments::Read { node, offset, count } => contents.read(node, offset, count, out),
+        Arguments::Write { node, offset, stability, data } => contents.write(node, offset, stability, data, out),
+        Arguments::Create { at, how } => names.create(at, &how, out),
+        Arguments::MkDir { at, attributes: ref set } => names.make_dir(at, set, out),
+        Arguments::SymLink { at, attributes: ref set, target } => names.make_link(at, set, target, out),
+        Arguments::MkNod { at, kind, attributes: ref set, device } => names.make_node(at, kind, set, device, out),
+        Arguments::Remove(at) => names.remove(at, out),
+        Arguments::RmDir(at) => names.remove_dir(at, out),
+        Arguments::Rename { from, to } => names.rename(from, to, out),
+        Arguments::Link { node, at } => names.link(node, at, out),
+        Arguments::ReadDir { dir, cookie, count, .. } => listings.read_dir(dir, cookie, count, out),
         Arguments::ReadDirPlus { dir, cookie, dir_count, max_count, .. } => {
-            session.read_dir_plus(dir, cookie, dir_count, max_count, out);
+            listings.read_dir_plus(dir, cookie, dir_count, max_count, out);
         }
-        Arguments::FsStat { node } => session.fs_stat(node, out),
-        Arguments::FsInfo { node } => session.fs_info(node, out),
-        Arguments::PathConf { node } => session.path_conf(node, out),
-        Arguments::Commit { node, .. } => session.commit(node, out),
+        Arguments::FsStat { node } => attributes.fs_stat(node, out),
+        Arguments::FsInfo { node } => attributes.fs_info(node, out),
+        Arguments::PathConf { node } => attributes.path_conf(node, out),
+        Arguments::Commit { node, .. } => contents.commit(node, out),
     }
 }

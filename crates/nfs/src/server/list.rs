@@ -3,6 +3,8 @@
 //! A cookie is the file system's own position, which does not change as long as its name is there: so listings go on
 //! while the directory changes, and after the server was started again. The verifier of cookies is always zero.
 
+use std::ops::Deref;
+
 use vfs::FileSystem as _;
 use vfs::NodeId;
 use vfs::file_system::{Attr, DirEntry, DirSink, Entry};
@@ -85,7 +87,18 @@ impl Listing<'_, '_> {
     }
 }
 
-impl Session<'_> {
+/// Procedures that list names.
+pub(super) struct Listings<'s, 'a>(pub(super) &'s Session<'a>);
+
+impl<'a> Deref for Listings<'_, 'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        self.0
+    }
+}
+
+impl Listings<'_, '_> {
     pub(super) fn read_dir(&self, dir: &[u8], cookie: u64, count: u32, out: &mut Writer) {
         let all = to_usize(count.min(DATA_BYTES_MAX));
         self.list(dir, cookie, Room { names: all, all }, false, out);
@@ -116,7 +129,7 @@ impl Session<'_> {
         self.put_attr(out, Some(&dir.attr));
         out.u64(VERIFIER);
         let mut listing = Listing {
-            session: self,
+            session: self.0,
             dir,
             out,
             start,

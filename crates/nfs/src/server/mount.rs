@@ -1,5 +1,7 @@
 //! MOUNT: gives out the handle of the exported directory, or of a directory below it.
 
+use std::ops::Deref;
+
 use vfs::file_system::Follow;
 use vfs::resolve;
 
@@ -9,8 +11,19 @@ use crate::wire::{MountArguments, Status, Writer, flavor};
 /// The name of the export.
 const EXPORT: &[u8] = b"/";
 
-impl Session<'_> {
-    pub(super) fn mount(&self, arguments: &MountArguments<'_>, out: &mut Writer) {
+/// Procedures of MOUNT.
+pub(super) struct Mounts<'s, 'a>(pub(super) &'s Session<'a>);
+
+impl<'a> Deref for Mounts<'_, 'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        self.0
+    }
+}
+
+impl Mounts<'_, '_> {
+    pub(super) fn answer(&self, arguments: &MountArguments<'_>, out: &mut Writer) {
         match arguments {
             MountArguments::Mnt { path } => match self.mounted(path) {
                 Ok(handle) => {

@@ -3,12 +3,13 @@
 //! Each change is durable before its reply: a new node by a sync of it, which covers the names that lead to it; the
 //! removal of a name by a sync of its directory.
 
+use std::ops::Deref;
+
 use vfs::FileSystem as _;
 use vfs::NodeId;
 use vfs::file_system::{Attr, Entry, Errno, NewNode, NodeKind, RenameFlags, SetAttr, SetTime, SyncWhat, Time};
 
-use super::attributes::PERMISSIONS;
-use super::session::{Held, Outcome, Session, Wcc, put_status};
+use super::session::{Held, Outcome, PERMISSIONS, Session, Wcc, put_status};
 use crate::wire::{CREATE_VERIFIER_BYTES, DirOp, How, SetAttributes, Status, Writer};
 
 /// Permission bits of a new node where the client does not say. After an exclusive creation it does so at once.
@@ -17,7 +18,18 @@ const PERMISSIONS_DEFAULT: u32 = 0o600;
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
-impl<'a> Session<'a> {
+/// Procedures on names.
+pub(super) struct Names<'s, 'a>(pub(super) &'s Session<'a>);
+
+impl<'a> Deref for Names<'_, 'a> {
+    type Target = Session<'a>;
+
+    fn deref(&self) -> &Session<'a> {
+        self.0
+    }
+}
+
+impl<'a> Names<'_, 'a> {
     pub(super) fn lookup(&self, at: DirOp<'_>, out: &mut Writer) {
         let mut dir_attr = None;
         let done = self.dir(at.dir).and_then(|dir| {

@@ -1,5 +1,5 @@
-//! Keeps the replies to calls that must not be carried out twice, for clients that send them again because the reply was
-//! lost with a connection.
+//! Keeps the replies to calls that must not be carried out twice, for clients that send them again because the reply
+//! was lost with a connection.
 //!
 //! A call is known by its whole record, which has the number of the call, and by the address that it came from. The
 //! number of replies and their age are limited.

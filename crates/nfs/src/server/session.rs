@@ -1,15 +1,21 @@
-//! What one call works with: the view that its user has of the files, nodes by their handles, attributes for the reply,
+//! The means of one call: the view that its user has of the files, nodes by their handles, attributes for the reply,
 //! and durability. The procedures are in `attributes`, `contents`, `names`, `list` and `mount`.
 
 use std::sync::Arc;
 
 use access::{Permitted, User};
-use vfs::file_system::{Attr, Caller, Entry, Handle, SyncWhat};
+use vfs::file_system::{Attr, Caller, Entry, Errno, Handle, SetAttr, SetTime, SyncWhat, Time};
 use vfs::{FileSystem, NodeId};
 
 use super::Shared;
 use crate::handle::Place;
-use crate::wire::{Credential, Status, Writer, put_attributes, put_wcc};
+use crate::wire::{Credential, NfsTime, SetAttributes, Status, TimeChange, Writer, put_attributes, put_wcc};
+
+/// Permission bits of a mode.
+pub(super) const PERMISSIONS: u32 = 0o7777;
+/// Set-user and set-group.
+const SET_IDS: u32 = 0o6000;
+const NANOSECONDS: u32 = 1_000_000_000;
 
 /// The result of a step of a procedure.
 pub(super) type Outcome<T> = Result<T, Status>;
@@ -114,6 +120,38 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Sets attributes of a node that has `attr`.
+    pub(super) fn apply(&self, node: NodeId, attr: &Attr, changes: &SetAttributes) -> Outcome<()> {
+        let mut set = SetAttr {
+            permissions: changes.mode.map(|mode| mode & PERMISSIONS),
+            uid: changes.uid,
+            gid: changes.gid,
+            size: changes.size,
+            atime: time(changes.atime)?,
+            mtime: time(changes.mtime)?,
+            ..SetAttr::default()
+        };
+        if set == SetAttr::default() {
+            return Ok(());
+        }
+        if (set.uid.is_some() || set.gid.is_some()) && !attr.is_dir() {
+            // As chown(2), by root too: a program does not get the rights of its new owner.
+            set.clear_privileges = true;
+            set.permissions = set.permissions.map(|permissions| permissions & !SET_IDS);
+        }
+        // A client checks the permission to write when a file is opened. Later the owner may have taken it away.
+        if set.size.is_some() && self.owns(attr) {
+            set.handle = Some(Handle::default());
+        }
+        vfs::FileSystem::set_attr(&self.view, &self.caller, node, &set)?;
+        Ok(())
+    }
+
+    /// True for root and the owner.
+    pub(super) fn owns(&self, attr: &Attr) -> bool {
+        self.is_root() || attr.uid == self.caller.uid
+    }
+
     /// `post_op_attr`.
     pub(super) fn put_attr(&self, out: &mut Writer, attr: Option<&Attr>) {
         out.optional(attr, |out, attr| put_attributes(out, attr, self.shared.handles.volume()));
@@ -144,6 +182,18 @@ pub(super) fn put_status<T>(out: &mut Writer, outcome: Outcome<T>) -> Option<T> 
         Err(status) => {
             out.u32(status.0);
             None
+        }
+    }
+}
+
+/// A time to set.
+fn time(change: TimeChange) -> Outcome<Option<SetTime>> {
+    match change {
+        TimeChange::Keep => Ok(None),
+        TimeChange::Now => Ok(Some(SetTime::Now)),
+        TimeChange::To(NfsTime { nanoseconds, .. }) if nanoseconds >= NANOSECONDS => Err(Errno::EINVAL.into()),
+        TimeChange::To(NfsTime { seconds, nanoseconds }) => {
+            Ok(Some(SetTime::To(Time::new(i64::from(seconds), nanoseconds))))
         }
     }
 }

@@ -39,7 +39,7 @@ impl From<Time> for NfsTime {
     }
 }
 
-/// What a client wants of a time (`set_atime`, `set_mtime`).
+/// A change of a time that a client asks for (`set_atime`, `set_mtime`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TimeChange {
     /// It stays.

@@ -11,7 +11,7 @@ use crate::number::{to_u64, to_usize};
 pub const CREATE_VERIFIER_BYTES: usize = 8;
 
 bitflags::bitflags! {
-    /// What a client may do with a node (`ACCESS3_*`).
+    /// Rights of a client on a node (`ACCESS3_*`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Access: u32 {
         /// Read data or list names.
@@ -108,7 +108,7 @@ impl Stability {
     }
 }
 
-/// What CREATE does with a name that exists (`createhow3`).
+/// The treatment of a name that exists, by CREATE (`createhow3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// It takes the file.

@@ -43,7 +43,9 @@ pub const NAME_BYTES_MAX: usize = 4096;
 /// Longest path that is decoded: of MNT, and the target of a symbolic link.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Bytes that are no message of the protocol.
+/// Bytes that are no message of the protocol: the client has a fault, or speaks another protocol.
+///
+/// To do: see whether the client mounts with `vers=3`, and whether its port leads to this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, found {found:#x}")]
 pub struct Malformed {

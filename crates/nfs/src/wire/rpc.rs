@@ -69,7 +69,7 @@ pub struct UserCredential {
     pub groups: Vec<u32>,
 }
 
-/// What a call says of its caller.
+/// The caller, as a call names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
     /// Nothing.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh [OPTION...] -- COMMAND [ARGUMENT...]: runs COMMAND as root on a kernel that has f2fs and fs-verity, which this
-# one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without a
-# network.
+# one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without
+# a network.
 #
 #   --cache DIR      where kernel and initramfs are kept (default target/f2fs-guest); 75 MB
 #   --disk FILE      an image that the guest sees as /dev/vdb, the next one as /dev/vdc, ...
@@ -107,7 +107,8 @@ for disk in $disks; do drives="$drives -drive file=$disk,format=raw,if=virtio,ca
 # Twice a limit: the loop below is for the power cut, `timeout` for when this script itself is killed.
 timeout -s KILL $((seconds + 5)) qemu-system-x86_64 -accel tcg -cpu max -smp 1 -m 1024 -nodefaults \
   -nographic -no-reboot $nic -serial "file:$work/console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
-  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check$root" $drives 2> "$work/errors" &
+  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check$root" $drives \
+  2> "$work/errors" &
 qemu=$! end=$(($(date +%s) + seconds)) status=125
 while kill -0 $qemu 2> /dev/null; do
   if [ -n "$cut" ] && grep -qF "$cut" "$work/console" 2> /dev/null; then stop; status=0; fi
