@@ -2,8 +2,8 @@
 //!
 //! The guest (`suites/nfs-guest.sh`) makes, moves, links and removes files, as two users and by programs that sync
 //! (git, SQLite, where they are here). Then it syncs files one by one while the server is killed with SIGKILL and
-//! started again at the same port. Afterwards `spinney check` finds nothing in the image, and every file that was synced
-//! has the contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
+//! started again at the same port. Afterwards `spinney check` finds nothing in the image, and every synced file has the
+//! contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Format of the image
     #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
     format: Kind,
+    /// Number of small files
+    #[arg(long, default_value_t = 2000)]
+    files: u32,
     /// Seconds for which the server is killed again and again
     #[arg(long, default_value_t = 20)]
     storm: u64,
@@ -184,7 +187,8 @@ fn guest(root: &Path, options: &Options, results: &Path, (port, control): (u16, 
     for program in PROGRAMS.iter().filter(|program| Path::new(program).exists()) {
         command.args(["--program", program]);
     }
-    let script = format!("PORT={port} CONTROL={control} STORM={}\n{script}", options.storm);
+    let Options { files, storm, .. } = options;
+    let script = format!("PORT={port} CONTROL={control} FILES={files} STORM={storm}\n{script}");
     command.arg("--results").arg(results).args(["--", "sh", "-c", &script]);
     let status = command.stdin(Stdio::null()).status()?;
     ensure!(status.success(), "the guest: {status}");
