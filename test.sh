@@ -15,8 +15,8 @@ packages="$packages g++ pkg-config python3-pytest python3-fsspec nbdkit libnbd-b
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sload.f2fs dump.f2fs"
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
-packages="$packages curl openssl"
-needed="$needed qemu-nbd qemu-img curl openssl"
+packages="$packages curl openssl libnfs-utils"
+needed="$needed qemu-nbd qemu-img curl openssl nfs-ls"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -199,7 +199,7 @@ if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "need
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel verity disk-boot several-devices mkfs-cases mount-checks guide"
+with_kernel="$with_kernel verity nfs-guest disk-boot several-devices mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -217,6 +217,7 @@ else
   step kill-f2fs trials kill-mount --format f2fs --times 4
   step f2fs-guest f2fs_guest
   step verity trials verity
+  step nfs-guest trials nfs-guest --files 200 --storm 8
   step disk-boot trials disk-boot
   step power-cut trials power-cut --ci
   step log-replay trials log-replay --count 4

@@ -15,6 +15,7 @@ pub mod f2fs;
 mod f2fs_image;
 mod image;
 mod nbd;
+mod nfs;
 mod stream;
 mod walk;
 mod web;
@@ -36,6 +37,7 @@ use codec::ChecksumType;
 use zerocopy::IntoBytes;
 
 pub use self::nbd::{nbd_replies, nbd_requests, nbd_wire};
+pub use self::nfs::{nfs_calls, nfs_wire};
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;

@@ -16,5 +16,5 @@
 mod permissions;
 mod user;
 
-pub use permissions::Permitted;
+pub use permissions::{Permitted, Right};
 pub use user::User;

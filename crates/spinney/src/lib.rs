@@ -153,6 +153,7 @@
 //! | open an image on a web server or in S3 | [`open`], [`add_remote_devices`], feature `web` |
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //! | serve a disk by NBD, or a file of a volume as one | [`nbd`], [`VolumeFileDevice`] |
+//! | let machines mount a volume by NFS | [`nfs`] |
 //! | open a disk that is elsewhere (`nbd://HOST/EXPORT`) | [`open`], [`add_remote_devices`] |
 //!
 //! # Parts
@@ -231,6 +232,11 @@ pub mod layers {
 /// Network block devices: a server; the client is a device that [`blockdev::open`] opens by its locator.
 pub mod nbd {
     pub use nbd::*;
+}
+
+/// A server of NFS version 3 over the files of a volume.
+pub mod nfs {
+    pub use nfs::*;
 }
 
 /// A file system that another process serves through a socket.

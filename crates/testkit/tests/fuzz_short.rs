@@ -100,6 +100,8 @@ fn call(target: &str, data: &[u8]) {
         "nbd_replies" => spinney_fuzz::nbd_replies(data),
         "nbd_requests" => spinney_fuzz::nbd_requests(data),
         "nbd_wire" => spinney_fuzz::nbd_wire(data),
+        "nfs_calls" => spinney_fuzz::nfs_calls(data),
+        "nfs_wire" => spinney_fuzz::nfs_wire(data),
         "web_range" => spinney_fuzz::web_range(data),
         "web_request" => spinney_fuzz::web_request(data),
         "web_settings" => spinney_fuzz::web_settings(data),
@@ -178,7 +180,7 @@ fn what_is_near_the_seeds_is_refused_or_kept() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut targets: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     targets.sort();
-    assert_eq!(targets.len(), ITEMS.len() + 27, "a target without seeds, or seeds without a target");
+    assert_eq!(targets.len(), ITEMS.len() + 29, "a target without seeds, or seeds without a target");
     for folder in targets {
         let target = folder.file_name().unwrap().to_str().unwrap();
         if !target.contains(&std::env::var("SPINNEY_FUZZ").unwrap_or_default()) {

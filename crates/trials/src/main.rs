@@ -21,6 +21,7 @@ mod mkfs_cases;
 mod mount;
 mod mutate_images;
 mod nbd;
+mod nfs_guest;
 mod repair_crash;
 mod rescue_table;
 mod rework;
@@ -145,6 +146,8 @@ enum Trial {
     DiskBoot(disk_boot::Options),
     /// Have a kernel read files that we protect by fs-verity, and read those that it protects. Needs qemu
     Verity(verity::Options),
+    /// Mount a server of NFS with a kernel's client, and kill the server while files are synced. Needs qemu
+    NfsGuest(nfs_guest::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
@@ -190,6 +193,7 @@ fn main() -> Result<ExitCode> {
         Trial::Damaged(options) => damage::run(&root(), &options),
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::DiskBoot(options) => disk_boot::run(&root(), &options),
+        Trial::NfsGuest(options) => nfs_guest::run(&root(), &options),
         Trial::Verity(options) => verity::run(&root(), &options),
         Trial::MkfsCases(options) => mkfs_cases::run(&root(), &options),
         Trial::Subvolumes(options) => subvolumes::run(&options),

@@ -31,6 +31,17 @@ const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
 const STICKY: u32 = 0o1000;
 
+/// A right on a node, which permission bits and access control lists grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// To read contents, or to list names.
+    Read,
+    /// To change contents, or names.
+    Write,
+    /// To look names up in a directory, or to run a program.
+    Search,
+}
+
 /// A file system as one user may use it, from one directory on.
 pub struct Permitted {
     fs: Arc<dyn FileSystem>,
@@ -81,6 +92,24 @@ impl Permitted {
     #[must_use]
     pub fn real(&self, node: NodeId) -> NodeId {
         if node == NodeId::ROOT { self.base } else { node }
+    }
+
+    /// Whether the user has a right on a node with these attributes: for a server whose clients do not open files, and
+    /// so are not checked then.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn grants(&self, node: NodeId, attr: &Attr, right: Right) -> Answer<bool> {
+        let wanted = match right {
+            Right::Read => READ,
+            Right::Write => WRITE,
+            Right::Search => SEARCH,
+        };
+        match self.may_with(self.real(node), attr, wanted) {
+            Ok(()) => Ok(true),
+            Err(error) if error.errno() == Errno::EACCES => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn caller(&self, asked: &Caller) -> Caller {

@@ -61,6 +61,7 @@ mod scrub;
 mod send;
 mod serve_http;
 mod serve_nbd;
+mod serve_nfs;
 mod sizes;
 mod sources;
 mod stored_once;

@@ -12,7 +12,15 @@ while read -r module; do
 done < /modules/order
 root= rootflags=
 for word in $(cat /proc/cmdline); do
-  case $word in root=*) root=${word#root=} ;; rootflags=*) rootflags=${word#rootflags=} ;; esac
+  case $word in
+    net)
+      while read -r module; do
+        grep -q "^$module" /modules/order || insmod "/modules/$module" || echo "guest: $module was not loaded"
+      done < /modules/net
+      ifconfig lo 127.0.0.1 up && ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up || echo "guest: no network" ;;
+    root=*) root=${word#root=} ;;
+    rootflags=*) rootflags=${word#rootflags=} ;;
+  esac
 done
 if [ -n "$root" ]; then
   mount -t btrfs -o "rw${rootflags:+,$rootflags}" "$root" /mnt || { echo "guest: $root was not mounted"; poweroff -f; }

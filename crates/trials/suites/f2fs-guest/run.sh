@@ -1,12 +1,13 @@
 #!/bin/sh
 # run.sh [OPTION...] -- COMMAND [ARGUMENT...]: runs COMMAND as root on a kernel that has f2fs and fs-verity, which this
 # one may lack: Debian's, in qemu-system-x86_64 (without KVM too), from an initramfs, with a serial console and without
-# a
-# network.
+# a network.
 #
 #   --cache DIR      where kernel and initramfs are kept (default target/f2fs-guest); 75 MB
 #   --disk FILE      an image that the guest sees as /dev/vdb, the next one as /dev/vdc, ...
 #   --program FILE   a program that the guest gets in /bin, with its shared libraries
+#   --net            with a network that ends at this machine: the guest reaches its 127.0.0.1 as 10.0.2.2; and a client
+#                    of NFS
 #   --results DIR    where the files go that COMMAND leaves in its current directory, `dmesg`, `status` and `console`
 #   --seconds N      time limit (default 300), after which qemu is killed
 #   --root DEVICE    starts /sbin/init of the btrfs on DEVICE (/dev/vdb2) in place of COMMAND: use it with --cut-at
@@ -20,9 +21,10 @@
 set -u
 fail() { echo "f2fs-guest: $*" >&2; exit 125; }
 here=$(cd "$(dirname "$0")" && pwd) || exit 125
-cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=; root=
+cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=; root=; net=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
+    --net) net=yes; shift; continue ;;
     --cache) cache=$2 ;; --seconds) seconds=$2 ;; --cut-at) cut=$2 ;; --results) results=$2 ;;
     --disk) disks="$disks $2" ;; --program) programs="$programs $2" ;;
     --root) root="$root root=$2" ;; --rootflags) root="$root rootflags=$2" ;;
@@ -52,12 +54,18 @@ with_libraries() { # with_libraries ROOT PROGRAM: copies a program and what it i
 archive() { (cd "$1" && find . | cpio --quiet -o -H newc -R 0:0); }
 
 # The kernel's modules in the order they are loaded in, each behind what it depends on.
-modules_of() { # modules_of ROOT VERSION
-  for wanted in virtio_pci virtio_blk crc32_generic crc32c_generic xxhash_generic sha256_generic blake2b_generic \
-    quota_v2 f2fs btrfs; do
+modules_of() { # modules_of ROOT VERSION NAME...
+  for wanted in $3; do
     line=$(grep -E "/$wanted\.ko[^ ]*:" "$1/lib/modules/$2/modules.dep") || continue
     printf '%s\n%s\n' "${line%%:*}" "$(printf '%s' "${line#*:}" | tr ' ' '\n')" | grep . | tac
   done | awk '!seen[$0]++'
+}
+add_modules() { # add_modules LIST NAMES: copies modules, and lists them in the order
+  for path in $(modules_of "$kernel" "$version" "$2"); do
+    name=$(basename "$path") && cp "$kernel/lib/modules/$version/$path" "$base/modules/" || return 1
+    case $name in *.xz) xz -df "$base/modules/$name" && name=${name%.xz} ;; esac
+    echo "$name" >> "$base/modules/$1"
+  done
 }
 make_base() {
   package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\)$/\1/p' | head -n 1)
@@ -68,11 +76,8 @@ make_base() {
   dpkg-deb -x "$(ls "$cache/$package"_*.deb | tail -n 1)" "$kernel" || return 1
   depmod -b "$kernel" "$version" || return 1
   mkdir -p "$base/modules" "$base/bin" "$base/sbin" "$base/proc" "$base/sys" "$base/dev" "$base/tmp" "$base/mnt"
-  for path in $(modules_of "$kernel" "$version"); do
-    name=$(basename "$path") && cp "$kernel/lib/modules/$version/$path" "$base/modules/" || return 1
-    case $name in *.xz) xz -d "$base/modules/$name" && name=${name%.xz} ;; esac
-    echo "$name" >> "$base/modules/order"
-  done
+  add_modules order "virtio_pci virtio_blk crc32_generic crc32c_generic xxhash_generic sha256_generic \
+    blake2b_generic quota_v2 f2fs btrfs" && add_modules net "virtio_pci virtio_net nfsv3" || return 1
   grep -q '^f2fs.ko' "$base/modules/order" || fail "$package has no f2fs"
   for tool in busybox $tools; do with_libraries "$base" "$(command -v $tool)" || return 1; done
   for applet in $("$base/bin/busybox" --list); do
@@ -95,12 +100,15 @@ done
 for word in "$@"; do printf "'%s' " "$(printf '%s' "$word" | sed "s/'/'\\\\''/g")"; done > "$work/more/command"
 { cat "$cache/base.cpio"; archive "$work/more"; } > "$work/initramfs"
 truncate -s 512M "$work/results"
+nic="-net none"
+[ -z "$net" ] || nic="-nic user,model=virtio-net-pci" root="$root net"
 drives="-drive file=$work/results,format=raw,if=virtio,cache=unsafe"
 for disk in $disks; do drives="$drives -drive file=$disk,format=raw,if=virtio,cache=writeback,discard=unmap"; done
 # Twice a limit: the loop below is for the power cut, `timeout` for when this script itself is killed.
 timeout -s KILL $((seconds + 5)) qemu-system-x86_64 -accel tcg -cpu max -smp 1 -m 1024 -nodefaults \
-  -nographic -no-reboot -net none -serial "file:$work/console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
-  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off$root" $drives 2> "$work/errors" &
+  -nographic -no-reboot $nic -serial "file:$work/console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
+  -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check$root" $drives \
+  2> "$work/errors" &
 qemu=$! end=$(($(date +%s) + seconds)) status=125
 while kill -0 $qemu 2> /dev/null; do
   if [ -n "$cut" ] && grep -qF "$cut" "$work/console" 2> /dev/null; then stop; status=0; fi

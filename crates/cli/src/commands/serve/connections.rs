@@ -1,6 +1,7 @@
 //! Accepts the connections of a server, gives each a thread, and ends them. Called by `serve`.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
@@ -69,10 +70,11 @@ pub(super) fn accept<S: Service>(listener: &Listener, mut signals: Signals, serv
             break;
         }
         for socket in listener.sockets().zip(waited).filter_map(|(socket, is_ready)| is_ready.then_some(socket)) {
-            match rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
-                Ok(connection) => {
+            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC) {
+                Ok((connection, peer)) => {
                     number += 1;
-                    start(Arc::new(connection), number, &open, service);
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    start((Arc::new(connection), peer), number, &open, service);
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
@@ -95,7 +97,12 @@ fn wait(listener: &Listener, signals: BorrowedFd<'_>) -> Result<Vec<bool>> {
 }
 
 /// Serves a connection on a thread of its own; closes it where there are too many.
-fn start<S: Service>(socket: Arc<OwnedFd>, number: u64, open: &Arc<Open>, service: &Arc<S>) {
+fn start<S: Service>(
+    (socket, peer): (Arc<OwnedFd>, Option<SocketAddr>),
+    number: u64,
+    open: &Arc<Open>,
+    service: &Arc<S>,
+) {
     let mut sockets = open.sockets.lock();
     if sockets.len() >= CONNECTIONS_MAX {
         tracing::debug!("a connection was closed: {CONNECTIONS_MAX} are open");
@@ -105,7 +112,7 @@ fn start<S: Service>(socket: Arc<OwnedFd>, number: u64, open: &Arc<Open>, servic
     drop(sockets);
     let (entry, service) = (Entry { open: Arc::clone(open), number }, Arc::clone(service));
     let run = move || {
-        service.serve(Arc::clone(&socket));
+        service.serve(Arc::clone(&socket), peer);
         // Threads of the protocol may still hold the socket.
         let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         drop(entry);

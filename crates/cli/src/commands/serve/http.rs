@@ -1,6 +1,7 @@
 //! `spinney serve http`: the files of an image or mount, for browsers. Called by `serve`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,7 +63,7 @@ enum Reader {
 struct Pages(Site);
 
 impl Service for Pages {
-    fn serve(&self, socket: Arc<OwnedFd>) {
+    fn serve(&self, socket: Arc<OwnedFd>, _peer: Option<SocketAddr>) {
         self.0.serve(socket);
     }
 

@@ -20,11 +20,14 @@
 
 mod connections;
 mod http;
+mod key;
 mod listen;
 mod nbd;
+mod nfs;
 mod target;
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -44,7 +47,8 @@ use target::Opened;
     "Examples:\n",
     "  spinney serve nbd site.img                       the image as a disk\n",
     "  spinney serve nbd --socket /run/vm.sock vms.img:/debian.raw\n",
-    "  spinney serve http site.img                      its files for browsers, at http://127.0.0.1:8080/"
+    "  spinney serve http site.img                      its files for browsers, at http://127.0.0.1:8080/\n",
+    "  spinney serve nfs site.img                       its files, to be mounted by NFS"
 ))]
 pub(crate) struct Serve {
     #[command(subcommand)]
@@ -55,6 +59,7 @@ pub(crate) struct Serve {
 enum Protocol {
     Nbd(nbd::Nbd),
     Http(http::Http),
+    Nfs(nfs::Nfs),
 }
 
 impl Serve {
@@ -66,14 +71,16 @@ impl Serve {
         match &self.protocol {
             Protocol::Nbd(command) => command.run(out),
             Protocol::Http(command) => command.run(out),
+            Protocol::Nfs(command) => command.run(out),
         }
     }
 }
 
 /// A protocol over what is served. Each connection calls it from a thread of its own.
 trait Service: Send + Sync + 'static {
-    /// Serves one connection to its end. The socket is shut down when the command ends.
-    fn serve(&self, socket: Arc<OwnedFd>);
+    /// Serves one connection to its end, with the address of the other end if it has one. The socket is shut down when
+    /// the command ends.
+    fn serve(&self, socket: Arc<OwnedFd>, peer: Option<SocketAddr>);
 
     /// Makes everything durable; the last call, after all connections have ended.
     ///

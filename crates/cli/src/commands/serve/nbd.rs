@@ -1,6 +1,7 @@
 //! `spinney serve nbd`: an image, a part of it, or files in it as disks. Called by `serve`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ struct Disks {
 }
 
 impl Service for Disks {
-    fn serve(&self, socket: Arc<OwnedFd>) {
+    fn serve(&self, socket: Arc<OwnedFd>, _peer: Option<SocketAddr>) {
         if let Err(error) = self.server.serve(socket) {
             tracing::debug!(%error, "a client lost its connection");
         }

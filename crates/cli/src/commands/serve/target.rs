@@ -30,6 +30,11 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// True for a mount, and for an image that is mounted.
+    pub(super) fn is_mount(&self) -> bool {
+        self.is_mount
+    }
+
     /// Parses a word. A path in an image that is mounted is served through its mount.
     pub(super) fn parse(word: &OsStr) -> Self {
         match Place::parse(word).through_mount() {
@@ -112,21 +117,32 @@ impl Opened {
     /// # Errors
     /// Those of opening it.
     pub(super) fn into_files(self) -> Result<Files> {
+        match self {
+            Self::Mount(files) => Ok(files),
+            image @ Self::Image { .. } => image.into_volume().map(|(files, _)| files),
+        }
+    }
+
+    /// The volume of an image, with its UUID. Its periodic work is done as long as it is used.
+    ///
+    /// # Errors
+    /// `Usage` for a mount; those of opening it.
+    pub(super) fn into_volume(self) -> Result<(Files, [u8; 16])> {
         let (image, devices, read_only) = match self {
-            Self::Mount(files) => return Ok(files),
+            Self::Mount(_) => return Err(Failure::usage("expected an image, not a mount").into()),
             Self::Image { image, devices, read_only, .. } => (image, devices, read_only),
         };
         let (uid, gid) = image::maker();
         let options = VolumeOptions::new().owner(uid, gid).read_only(read_only);
         let opened = format::of_all(&devices).and_then(|format| {
             let volume = spinney::open_as(format, devices, &options)?;
-            Ok(volume.serve()?)
+            Ok((volume.serve()?, volume.info()?.uuid))
         });
-        let file_system = opened.map_err(|error| image::explain(&image, error))?;
+        let (file_system, uuid) = opened.map_err(|error| image::explain(&image, error))?;
         if !read_only {
             work_in_background(Arc::downgrade(&file_system))?;
         }
-        Ok(Files::new(file_system))
+        Ok((Files::new(file_system), uuid))
     }
 }
 
