@@ -31,6 +31,7 @@ pub mod devices;
 pub mod error;
 pub mod locks;
 pub mod members;
+pub mod parity;
 pub mod plan;
 pub mod profile;
 mod read;
@@ -246,8 +247,12 @@ impl Pool {
     /// Adds a chunk; an existing equal one is ignored.
     ///
     /// # Errors
-    /// `Corrupt` if it contradicts other chunks or its devices.
+    /// `Corrupt` if it contradicts other chunks or its devices; `Unsupported` for parity in a writable pool.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
+        if self.is_writable() && chunk.is_parity() {
+            let what = format!("writing with {} block groups (reading is possible)", chunk.profile());
+            return Err(Error::unsupported(what));
+        }
         self.chunks.add(chunk, &self.devices)
     }
 

@@ -41,6 +41,8 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::MIXED_BACKREF
     .union(Incompat::NO_HOLES)
     .union(Incompat::METADATA_UUID)
     .union(Incompat::RAID1C34)
+    // Block groups with parity are refused one by one when writing: the bit stays when the last one is gone.
+    .union(Incompat::RAID56)
     .union(Incompat::SIMPLE_QUOTA);
 
 /// Read-only-compatible features that the store keeps when it writes.

@@ -38,10 +38,22 @@ struct Layout {
     metadata: &'static str,
     devices: usize,
     may_lose: usize,
+    /// Has parity, which Spinney reads and does not write.
+    is_read_only: bool,
 }
 
 const fn layout(data: &'static str, metadata: &'static str, devices: usize, may_lose: usize) -> Layout {
-    Layout { name: data, data, metadata, devices, may_lose }
+    Layout { name: data, data, metadata, devices, may_lose, is_read_only: false }
+}
+
+const fn read_only(
+    name: &'static str,
+    data: &'static str,
+    metadata: &'static str,
+    devices: usize,
+    may_lose: usize,
+) -> Layout {
+    Layout { name, is_read_only: true, ..layout(data, metadata, devices, may_lose) }
 }
 
 const LAYOUTS: &[Layout] = &[
@@ -53,6 +65,10 @@ const LAYOUTS: &[Layout] = &[
     layout("raid10", "raid10", 4, 1),
     layout("raid1c3", "raid1c3", 4, 2),
     layout("raid1c4", "raid1c4", 4, 3),
+    read_only("raid5", "raid5", "raid5", 3, 1),
+    read_only("raid5-of-4", "raid5", "raid1", 4, 1),
+    read_only("raid6", "raid6", "raid6", 4, 2),
+    read_only("raid6-of-3", "raid6", "raid1c3", 3, 2),
 ];
 
 /// Options of the trial.
@@ -109,6 +125,9 @@ impl Trial<'_> {
         self.rescue(&images, &expected)?;
         self.refusals(&images)?;
         self.mounted(&list, &expected)?;
+        if self.layout.is_read_only {
+            self.only_read(&list)?;
+        }
         let mut sets = 0usize;
         for lost in lost_sets(images.len()).filter(|lost| lost.len() <= self.layout.may_lose) {
             let left: Vec<PathBuf> =
@@ -118,11 +137,17 @@ impl Trial<'_> {
             sets += 1;
         }
         ensure!(digests(&images)? == before, "a device was changed by reading");
-        if self.layout.may_lose > 0 {
-            destroy(&images[0], seed)?;
-            compare(&expected, &walk(&list, false)?).context("with the first device destroyed")?;
+        for (count, image) in (1usize..).zip(&images).take(self.layout.may_lose) {
+            if count < self.layout.may_lose && self.layout.is_read_only {
+                // Any other device is missing beside the ones destroyed so far.
+                self.destroyed_and_missing(&images, count, &expected, seed)?;
+            }
+            destroy(image, seed)?;
+            compare(&expected, &walk(&list, false)?).with_context(|| format!("with {count} devices destroyed"))?;
         }
-        self.written(&images, seed).context("writing in turns")?;
+        if !self.layout.is_read_only {
+            self.written(&images, seed).context("writing in turns")?;
+        }
         let (name, count) = (self.layout.name, expected.len());
         println!("{name}: {} devices, {count} names, {sets} sets of missing devices, 0 differences", images.len());
         Ok(())
@@ -153,6 +178,31 @@ impl Trial<'_> {
         let codes: Vec<_> = report.counts.iter().map(|(code, count)| format!("{} {count}", code.id())).collect();
         ensure!(codes.is_empty(), "a check finds {codes:?}");
         Ok(())
+    }
+
+    /// Asserts that a volume with parity is not opened for writing, and that a scrub finds its parity right.
+    fn only_read(&self, list: &Path) -> Result<()> {
+        let program = self.program.to_string_lossy();
+        let list = list.to_string_lossy();
+        let name = self.layout.data.to_ascii_uppercase();
+        let refused = run_program(&program, &["mkdir", &list, "/new"]).err().context("parity was written")?;
+        ensure!(format!("{refused:#}").contains(&format!("writing with {name} block groups")), "{refused:#}");
+        run_program(&program, &["scrub", "start", "--readonly", &list]).map(drop)
+    }
+
+    /// Asserts that the volume is read where the first devices are destroyed, and any other one is missing.
+    fn destroyed_and_missing(&self, images: &[PathBuf], destroyed: usize, expected: &Walk, seed: u64) -> Result<()> {
+        let copies: Vec<PathBuf> = images.iter().map(|image| image.with_extension("copy")).collect();
+        for (image, copy) in images.iter().zip(&copies) {
+            run_program("cp", &["--sparse=always".as_ref(), image.as_os_str(), copy.as_os_str()])?;
+        }
+        copies.iter().take(destroyed).try_for_each(|copy| destroy(copy, seed))?;
+        for missing in copies.iter().skip(destroyed) {
+            let left: Vec<PathBuf> = copies.iter().filter(|copy| *copy != missing).cloned().collect();
+            compare(expected, &walk(&joined(&left), true)?)
+                .with_context(|| format!("{destroyed} devices destroyed, {} missing", missing.display()))?;
+        }
+        copies.iter().try_for_each(|copy| Ok(std::fs::remove_file(copy)?))
     }
 
     /// Asserts that a rescue finds the contents of the kernel's walk.
