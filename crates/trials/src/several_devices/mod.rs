@@ -1,9 +1,10 @@
 //! Tests volumes on several devices: Spinney reads and writes them as the kernel does.
 //!
 //! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
-//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of a
-//! device destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
-//! contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]).
+//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of
+//! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
+//! contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]); volumes
+//! with parity are refused for writing, and a scrub finds their parity right.
 //!
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
@@ -124,10 +125,10 @@ impl Trial<'_> {
         self.check(&images)?;
         self.rescue(&images, &expected)?;
         self.refusals(&images)?;
-        self.mounted(&list, &expected)?;
         if self.layout.is_read_only {
             self.only_read(&list)?;
         }
+        self.mounted(&list, &expected)?;
         let mut sets = 0usize;
         for lost in lost_sets(images.len()).filter(|lost| lost.len() <= self.layout.may_lose) {
             let left: Vec<PathBuf> =
@@ -237,8 +238,12 @@ impl Trial<'_> {
         ensure!(is_of_members && format!("{error:?}").contains("present: 1"), "{error}");
         let list = joined(images).display().to_string();
         let one = joined(first).display().to_string();
+        let name = self.layout.data.to_ascii_uppercase();
+        let unwritten = format!("writing with {name} block groups");
+        // The system chunks, which the superblock lists, are seen before the number of devices.
+        let is_seen_first = self.layout.is_read_only && self.layout.data == self.layout.metadata;
         for (words, expected) in [
-            (vec!["mkdir", &one, "/new"], count.as_str()),
+            (vec!["mkdir", &one, "/new"], if is_seen_first { &unwritten } else { count.as_str() }),
             (vec!["repair", "--apply", &list], "is not repaired"),
             (vec!["repair", "--apply", &one], "is not repaired"),
             (vec!["ls", &one], &count),
