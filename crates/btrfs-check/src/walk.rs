@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
                 && header(block).is_some_and(|header| {
                     header.bytenr.get() == pointer.at
                         && header.level == pointer.level
-                        && header.fsid == media.format.fsid
+                        && media.format.has_fsid(header.fsid)
                 })
         })
     }

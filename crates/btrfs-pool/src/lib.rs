@@ -45,7 +45,7 @@ use blockdev::Device;
 use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
-use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Logical, Uuid};
 use codec::ChecksumType;
 
 pub use chunk::{Chunk, Stripe};
@@ -127,14 +127,16 @@ impl Pool {
         let members = Members::read(devices, how.access, how.copy, how.mode)?;
         let (_, counting) = members.counting().ok_or(MemberError::None)?;
         supers::check_features(counting, how.access)?;
-        let items = members.iter().filter_map(|member| Some(member.superblock()?.fields().dev_item));
+        let own = members.iter().filter(|member| members.seed_fsid_of(member).is_none());
+        let items = own.filter_map(|member| Some(member.superblock()?.fields().dev_item));
         let superblock = FsSuper::new(counting.clone(), items);
         let mut pooled = Vec::new();
         for member in members.iter() {
             let Some(own) = member.superblock() else { continue };
             let item = &own.fields().dev_item;
             let total_bytes = size_in_use(&**member.device(), own, how, members.len())?;
-            pooled.push(PoolDevice::new(DevId(item.devid.get()), item.uuid, Arc::clone(member.device()), total_bytes));
+            let device = PoolDevice::new(DevId(item.devid.get()), item.uuid, Arc::clone(member.device()), total_bytes);
+            pooled.push(device.of_seed(members.seed_fsid_of(member).map(|_| own.fields().tree_fsid())));
         }
         if counting.fields().num_devices.get() > 1 {
             pooled.extend(missing_of_system(counting, &pooled)?);
@@ -152,7 +154,8 @@ impl Pool {
             let (id, uuid, total_bytes) = (device.id(), device.uuid(), device.total_bytes());
             match device.is_missing() {
                 true => PoolDevice::missing(id, uuid, total_bytes),
-                false => PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes),
+                false => PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes)
+                    .of_seed(device.seed_fsid()),
             }
         };
         let devices = self.devices.iter().map(wrapped).collect();
@@ -192,6 +195,7 @@ impl Pool {
                     .into());
             }
         }
+        self.settle_seeds(superblock, items)?;
         let (listed, count) = (to_u64(items.len()), superblock.fields().num_devices.get());
         if listed != count {
             let (expected, found) = (Detail::Number(listed), Detail::Number(count));
@@ -213,6 +217,34 @@ impl Pool {
             Some(error) if self.mode == Mode::Strict => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Compares the seeds among the members with those that the chunk tree has.
+    fn settle_seeds(&self, superblock: &Superblock, items: &[DevItem]) -> Result<()> {
+        let own = superblock.fields().dev_item.fsid;
+        for item in items {
+            let expected = (item.fsid != own).then_some(item.fsid);
+            if self.is_writable() && expected.is_some() {
+                return Err(Error::unsupported("writing to the sprout of a seed (reading is possible)"));
+            }
+            let known = self.devices.get(DevId(item.devid.get())).filter(|device| !device.is_missing());
+            let found = known.map_or(expected, PoolDevice::seed_fsid);
+            if found.is_some() && found != expected {
+                let found = Detail::Uuid(found.unwrap_or(own).0);
+                return Err(Corrupt::new("file system of a seed", Detail::Uuid(item.fsid.0), found)
+                    .at(At::Superblock(SUPERBLOCK_OFFSET))
+                    .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The file systems whose tree blocks are those of this one too: its seeds.
+    #[must_use]
+    pub fn seed_fsids(&self) -> Vec<Uuid> {
+        let mut fsids: Vec<Uuid> = self.devices.iter().filter_map(PoolDevice::seed_fsid).collect();
+        fsids.dedup();
+        fsids
     }
 
     /// The error of writing to a chunk some bytes of which have no copy on a device that is there.

@@ -11,7 +11,10 @@
 //! Two members with the same generation and different roots, or a member whose root is not the one that the newest
 //! superblock remembers for its generation, were written apart from each other, which no further commit can mend.
 //!
-//! Invariants: the members of a set belong to one file system, and their devids differ. Except in [`Mode::Salvage`]
+//! A seed is a volume that is marked as one and never changes again: a sprout on another device refers to its chunks. A
+//! seed given beside its sprout is a member with a file system of its own, whose age says nothing.
+//!
+//! Invariants: the members of a set belong to one file system or its seeds, and their devids differ. Except in [`Mode::Salvage`]
 //! their states are of one history, and no member is more than one generation behind. [`crate::Pool`] refuses an
 //! incomplete strict set once it knows the number of devices.
 //!
@@ -20,8 +23,9 @@
 use std::sync::Arc;
 
 use blockdev::Device;
+use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{DevId, Generation, Logical};
+use btrfs_disk::{DevId, Generation, Logical, Uuid};
 
 use crate::error::{MemberError, Result};
 use crate::supers::{self, Copies, Intent};
@@ -132,7 +136,13 @@ impl Members {
         }
         let newer = |a: &(usize, Generation), b: &(usize, Generation)| a.1.cmp(&b.1).then(b.0.cmp(&a.0));
         let generations = members.iter().enumerate();
-        let generations = generations.filter_map(|(index, member)| Some((index, member.superblock()?.generation())));
+        // A sprout counts, and not its seeds, whatever their generations.
+        let superblocks = || members.iter().filter_map(Member::superblock);
+        let has_other = superblocks().any(|superblock| !is_seeding(superblock));
+        let generations = generations.filter_map(|(index, member)| {
+            let superblock = member.superblock()?;
+            (!has_other || !is_seeding(superblock)).then_some((index, superblock.generation()))
+        });
         let newest = generations.max_by(newer).map(|(index, _)| index);
         let set = Self { members, newest };
         if let Some(newest) = set.counting() {
@@ -149,7 +159,7 @@ impl Members {
         if let Some(other) = self.members.iter().find(is_other) {
             return Err(MemberError::Repeated { id, device: member.name(), other: other.name() });
         }
-        if mode == Mode::Salvage {
+        if mode == Mode::Salvage || seed_fsid(member, newest.1).is_some() {
             return Ok(());
         }
         match split(member, newest).or_else(|| stale(member, newest)) {
@@ -181,6 +191,21 @@ impl Members {
             .flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
     }
 
+    /// The file system that a member is a seed of; `None` for a member of this file system.
+    #[must_use]
+    pub fn seed_fsid_of(&self, member: &Member) -> Option<Uuid> {
+        self.counting().and_then(|(_, newest)| seed_fsid(member, newest))
+    }
+
+    /// The file systems of the seeds, as their tree blocks have them.
+    #[must_use]
+    pub fn seed_fsids(&self) -> Vec<Uuid> {
+        let seeds = self.iter().filter(|member| self.seed_fsid_of(member).is_some());
+        let mut fsids: Vec<Uuid> = seeds.filter_map(|seed| Some(seed.superblock()?.fields().tree_fsid())).collect();
+        fsids.dedup();
+        fsids
+    }
+
     /// The members, in the order given.
     pub fn iter(&self) -> std::slice::Iter<'_, Member> {
         self.members.iter()
@@ -200,14 +225,31 @@ impl Members {
 }
 
 /// The error for a member of another file system than the newest.
-fn foreign(member: &Member, (newest, expected): (&Member, &Superblock)) -> Option<MemberError> {
-    let (found, expected) = (member.superblock()?.fields().fsid, expected.fields().fsid);
+fn foreign(member: &Member, (newest, superblock): (&Member, &Superblock)) -> Option<MemberError> {
+    let (found, expected) = (member.superblock()?.fields().fsid, superblock.fields().fsid);
     let (device, other) = (member.name(), newest.name());
-    (found != expected).then_some(MemberError::Foreign { device, found, other, expected })
+    let is_seed = seed_fsid(member, superblock).is_some();
+    (found != expected && !is_seed).then_some(MemberError::Foreign { device, found, other, expected })
+}
+
+/// True for a volume that is marked as a seed.
+fn is_seeding(superblock: &Superblock) -> bool {
+    superblock.fields().super_flags().contains(SuperFlags::SEEDING)
+}
+
+/// The file system of a seed, beside the newest superblock of its sprout. The chunk tree says whether it is one of this
+/// sprout's.
+fn seed_fsid(member: &Member, newest: &Superblock) -> Option<Uuid> {
+    let superblock = member.superblock()?;
+    let (found, expected) = (superblock.fields().fsid, newest.fields().fsid);
+    (found != expected && is_seeding(superblock) && !is_seeding(newest)).then_some(found)
 }
 
 /// The error for a member with an older generation than the newest.
 fn stale(member: &Member, (other, newest): (&Member, &Superblock)) -> Option<MemberError> {
+    if seed_fsid(member, newest).is_some() {
+        return None;
+    }
     let superblock = member.superblock()?;
     let (device, id, other) = (member.name(), id_of(superblock), other.name());
     let (found, newest) = (superblock.generation(), newest.generation());

@@ -119,7 +119,7 @@ impl Blocks {
             head.bytenr.get() == at.logical
                 && head.generation.get() == at.generation
                 && head.level == level
-                && head.fsid == self.media.format.fsid
+                && self.media.format.has_fsid(head.fsid)
         }) && self.media.has_right_checksum(block)
     }
 }

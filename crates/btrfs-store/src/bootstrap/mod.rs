@@ -160,6 +160,7 @@ impl Parts {
     pub(crate) fn new(pool: Arc<Pool>, superblock: &Superblock, options: &StoreOptions) -> Result<Self> {
         let fields = superblock.fields();
         let format = Format::of(fields).ok_or_else(|| Error::unsupported("this checksum type"))?;
+        let format = format.with_seeds(&pool.seed_fsids());
         let running = Generation(superblock.generation().0.saturating_add(1));
         let reader = Arc::new(BlockReader::new(Arc::clone(&pool), format, running));
         let chunk_root = root_ptr(superblock.chunk_root());

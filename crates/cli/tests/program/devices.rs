@@ -225,7 +225,7 @@ fn volumes_with_parity_are_read_without_devices_and_not_written() {
         assert!(report.status == 3 && shown.contains("left") && shown.contains(" 0 lost"), "{shown}{}", report.err);
         let checked = bench.run(&format!("check {all}"));
         let shown = String::from_utf8_lossy(&checked.out);
-        assert!(checked.status == 3 && shown.contains("parity gives"), "{}: {shown}", checked.status);
+        assert!(checked.status == 4 && shown.contains("parity gives"), "{}: {shown}", checked.status);
         // One more is beyond the profile: an error that names the place, and no panic.
         destroy(&bench, names[may_lose]);
         let lost = bench.run(&format!("ls {all}"));

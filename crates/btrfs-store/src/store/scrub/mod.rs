@@ -179,7 +179,8 @@ impl Store {
         let current = engine.log.lock_superblock();
         let pool = engine.pool();
         let (mut bytes, mut bad) = (0u64, Vec::new());
-        for device in pool.devices().present() {
+        // A seed has a superblock of its own.
+        for device in pool.devices().present().filter(|device| device.seed_fsid().is_none()) {
             let copies = Copies::within(&**device.device(), device.total_bytes());
             for (mirror, (offset, read)) in (0u32..).zip(copies.iter()) {
                 bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
