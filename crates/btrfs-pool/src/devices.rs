@@ -42,6 +42,12 @@ impl PoolDevice {
         self.seed_fsid
     }
 
+    /// True for a device that this file system writes to: it is there, and no seed.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        !self.is_missing && self.seed_fsid.is_none()
+    }
+
     /// A missing device with id `id`: every request to it fails.
     #[must_use]
     pub(super) fn missing(id: DevId, uuid: Uuid, total_bytes: u64) -> Self {

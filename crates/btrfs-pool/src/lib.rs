@@ -43,6 +43,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::flags::{Incompat, SuperFlags};
 use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::{At, Corrupt, Detail, DevId, Logical, Uuid};
@@ -121,10 +122,11 @@ impl Pool {
     /// `Unsupported` for features not supported with this access, `Corrupt`, `Device`, `Members` for devices that
     /// cannot be used together, `ReadOnly` for a read-only device.
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
-        if how.access == Intent::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
+        let members = Members::read(devices, how.access, how.copy, how.mode)?;
+        let is_closed = |member: &Member| member.device().is_read_only() && members.seed_fsid_of(member).is_none();
+        if how.access == Intent::ReadWrite && members.iter().any(is_closed) {
             return Err(Error::ReadOnly);
         }
-        let members = Members::read(devices, how.access, how.copy, how.mode)?;
         let (_, counting) = members.counting().ok_or(MemberError::None)?;
         supers::check_features(counting, how.access)?;
         let own = members.iter().filter(|member| members.seed_fsid_of(member).is_none());
@@ -210,8 +212,11 @@ impl Pool {
         }
         let is_known = |item: &&DevItem| self.devices.get(DevId(item.devid.get())).is_some();
         let others = items.iter().filter(|item| !is_known(item));
-        let missing =
-            others.map(|item| PoolDevice::missing(DevId(item.devid.get()), item.uuid, item.total_bytes.get()));
+        let own = superblock.fields().dev_item.fsid;
+        let missing = others.map(|item| {
+            let device = PoolDevice::missing(DevId(item.devid.get()), item.uuid, item.total_bytes.get());
+            device.of_seed((item.fsid != own).then_some(item.fsid))
+        });
         self.devices.add_missing(missing.collect());
         match self.missing(count) {
             Some(error) if self.mode == Mode::Strict => Err(error.into()),
@@ -224,9 +229,6 @@ impl Pool {
         let own = superblock.fields().dev_item.fsid;
         for item in items {
             let expected = (item.fsid != own).then_some(item.fsid);
-            if self.is_writable() && expected.is_some() {
-                return Err(Error::unsupported("writing to the sprout of a seed (reading is possible)"));
-            }
             let known = self.devices.get(DevId(item.devid.get())).filter(|device| !device.is_missing());
             let found = known.map_or(expected, PoolDevice::seed_fsid);
             if found.is_some() && found != expected {
@@ -237,6 +239,57 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// A writable pool for a sprout: the devices of a seed, and a new one, with the superblock of its first commit. It
+    /// has only the seed's system chunks.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed, or that has a log or a UUID of its own for metadata; as
+    /// [`Self::open`].
+    pub fn sprout(
+        seeds: &[Arc<dyn Device>],
+        new: (Arc<dyn Device>, DevItem),
+        workers: Arc<Workers>,
+    ) -> Result<(Self, FsSuper)> {
+        let (seed, superblock) = Self::open(seeds, &Opening::default(), Arc::clone(&workers))?;
+        let mut fields = *superblock.fields();
+        let (device, mut item) = new;
+        if !fields.super_flags().contains(SuperFlags::SEEDING) {
+            return Err(Error::unsupported("a sprout of a volume that is no seed"));
+        }
+        if fields.log_root.get() != 0 || fields.incompat().contains(Incompat::METADATA_UUID) {
+            return Err(Error::unsupported("a sprout of a seed with a log or a metadata UUID"));
+        }
+        if let Some(error) = seed.missing(fields.num_devices.get()) {
+            return Err(error.into());
+        }
+        let seed_fsid = fields.tree_fsid();
+        let of_seed = |known: &PoolDevice| {
+            let fsid = known.seed_fsid().unwrap_or(seed_fsid);
+            PoolDevice::new(known.id(), known.uuid(), Arc::clone(known.device()), known.total_bytes())
+                .of_seed(Some(fsid))
+        };
+        let mut devices: Vec<PoolDevice> = seed.devices.iter().map(of_seed).collect();
+        let last = devices.iter().map(|device| device.id().0).max().unwrap_or(0);
+        item.devid = last.saturating_add(1).into();
+        let id = DevId(item.devid.get());
+        devices.push(PoolDevice::new(id, item.uuid, device, item.total_bytes.get()));
+        let mut flags = fields.super_flags();
+        flags.set(SuperFlags::SEEDING, false);
+        fields.flags = flags.bits().into();
+        (fields.fsid, fields.dev_item) = (item.fsid, item);
+        fields.num_devices = (fields.num_devices.get() + 1).into();
+        fields.total_bytes = fields.total_bytes.get().saturating_add(item.total_bytes.get()).into();
+        let superblock = FsSuper::new(Superblock::new(fields)?, []);
+        let how = Opening { access: Intent::ReadWrite, ..Opening::default() };
+        Ok((Self::new(devices, &how, &superblock, workers)?, superblock))
+    }
+
+    /// True for a chunk of a seed, which never changes.
+    #[must_use]
+    pub fn is_on_seed(&self, chunk: &Chunk) -> bool {
+        chunk.stripes().iter().any(|stripe| self.device(stripe.device).seed_fsid().is_some())
     }
 
     /// The file systems whose tree blocks are those of this one too: its seeds.

@@ -23,12 +23,14 @@
 use std::sync::Arc;
 
 use blockdev::Device;
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::SuperFlags;
+use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, Generation, Logical, Uuid};
 
-use crate::error::{MemberError, Result};
-use crate::supers::{self, Copies, Intent};
+use crate::error::{Error, MemberError, Result};
+use crate::supers::{self, Copies, FsSuper, Intent};
 
 /// The members required to open a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,6 +191,32 @@ impl Members {
         self.counting()
             .into_iter()
             .flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
+    }
+
+    /// Marks the file system on these devices as a seed, or takes the mark away: each superblock is written anew. Nobody
+    /// writes to a seed, so it may have no log that is to be replayed.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log; `Members` where some are missing, or one is not of this file system; the device's error.
+    pub fn mark_seed(&self, is_seed: bool) -> Result<()> {
+        let (_, counting) = self.counting().ok_or(MemberError::None)?;
+        supers::check_features(counting, Intent::ReadOnly)?;
+        if counting.fields().log_root.get() != 0 {
+            return Err(Error::unsupported("a seed with a log"));
+        }
+        let own = |member: &&Member| self.seed_fsid_of(member).is_none();
+        let (present, count) = (self.members.iter().filter(own).count(), counting.fields().num_devices.get());
+        if to_u64(present) != count {
+            return Err(MemberError::Missing { present, count, missing: Vec::new() }.into());
+        }
+        let item = |member: &Member| Some((Arc::clone(member.device()), member.superblock()?.fields().dev_item));
+        let devices: Vec<(Arc<dyn Device>, DevItem)> = self.members.iter().filter_map(item).collect();
+        let mut superblock = FsSuper::new(counting.clone(), devices.iter().map(|(_, item)| *item));
+        let mut flags = counting.fields().super_flags();
+        flags.set(SuperFlags::SEEDING, is_seed);
+        superblock.fields_mut().flags = flags.bits().into();
+        let mut devices = devices.into_iter();
+        devices.try_for_each(|(device, item)| supers::enlist(device, DevId(item.devid.get()), &superblock))
     }
 
     /// The file system that a member is a seed of; `None` for a member of this file system.

@@ -294,7 +294,7 @@ pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result
 
 /// The devices that get the superblock: those that are there and that the file system has.
 pub(super) fn members<'a>(devices: &'a Devices, superblock: &'a FsSuper) -> impl Iterator<Item = &'a PoolDevice> {
-    devices.present().filter(|device| superblock.has(device.id()))
+    devices.iter().filter(|device| device.is_written() && superblock.has(device.id()))
 }
 
 /// Makes a device a member: writes every copy of the superblock with the item of `id`, the primary last and durable on

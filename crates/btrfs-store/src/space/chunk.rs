@@ -99,6 +99,12 @@ impl DeviceSpace {
         Ok(device)
     }
 
+    /// The same, of a device that is a seed: it gets no chunk.
+    #[must_use]
+    pub fn of_seed(self, is_seed: bool) -> Self {
+        if is_seed { Self { free: FreeMap::default(), ceiling: 0, ..self } } else { self }
+    }
+
     /// The same, of a device that is missing.
     #[must_use]
     pub fn missing(self, is_missing: bool) -> Self {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use blockdev::Device;
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{DevId, Key, Uuid};
@@ -36,7 +37,7 @@ impl Store {
             return Err(Error::NoSpace { kind: SpaceKind::System, needed, available });
         }
         self.commit()?;
-        let last = self.superblock().items().iter().map(|item| item.devid.get()).max().unwrap_or(0);
+        let last = engine.pool().devices().iter().map(|device| device.id().0).max().unwrap_or(0);
         let id = DevId(last.saturating_add(1));
         let uuid = Uuid(engine.options.env.uuid());
         let item = make::device_item(self.superblock().fields().fsid, id.0, uuid, total_bytes);
@@ -58,6 +59,31 @@ impl Store {
         Ok(id)
     }
 
+    /// Lists the device of a new sprout, with block groups for its first blocks: they exist before any block is written,
+    /// since the groups of the seed take none.
+    pub(super) fn begin_sprout(&self) -> Result<()> {
+        let engine = &self.0;
+        let superblock = self.superblock();
+        let item = superblock.fields().dev_item;
+        let _one = engine.space.lock_growth();
+        self.change_chunks(|edit, trees| {
+            let mut plans = Vec::new();
+            for kind in [SpaceKind::System, SpaceKind::Metadata] {
+                let flags = engine.space.chunk_flags(kind).unwrap_or(BlockGroupFlags::SYSTEM);
+                let profile = flags & BlockGroupFlags::PROFILE_MASK;
+                // One device has two copies of what had more.
+                let copies = if profile.is_empty() { profile } else { BlockGroupFlags::DUP };
+                let plan = engine.space.plan_chunk((flags & BlockGroupFlags::TYPE_MASK) | copies)?;
+                let available = item.total_bytes.get();
+                let plan = plan.ok_or(Error::NoSpace { kind, needed: make::DEVICE_BYTES_MIN, available })?;
+                engine.adopt_chunk(&plan)?;
+                plans.push(plan);
+            }
+            edit.insert(trees.chunk, &item_key(DevId(item.devid.get())), item.bytes())?;
+            plans.iter().try_for_each(|plan| engine.space.write_chunk(edit, trees, plan))
+        })
+    }
+
     /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there.
     /// Not to be called with an open handle.
     ///
@@ -69,6 +95,9 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         let device = engine.device(id)?;
+        if device.seed_fsid().is_some() {
+            return Err(Error::unsupported("removing a seed from its sprout"));
+        }
         {
             let _room = self.reserve_for_chunks()?;
             let _one = engine.space.lock_growth();

@@ -160,6 +160,18 @@ impl Store {
         Ok(Self(Arc::new(make::make(devices, make, options)?)))
     }
 
+    /// Makes a sprout on a new device: a volume of its own that begins with the contents of a seed, and refers to them.
+    /// It is durable on return. The time does not depend on what the seed holds.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
+    pub fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
+        let store = Self(Arc::new(make::sprout(seeds, new, options)?));
+        store.begin_sprout()?;
+        store.commit()?;
+        Ok(store)
+    }
+
     /// Sizes of tree blocks, sectors and checksums, in bytes.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
@@ -554,8 +566,9 @@ impl Store {
 
     fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
-        // An extent that is being moved has a copy, and a write in place would make the copy stale.
-        if engine.space.group_of(Extent { at, len })?.is_closed() {
+        // An extent that is being moved has a copy, and a write in place would make the copy stale. One of a seed is
+        // shared with all sprouts.
+        if engine.space.group_of(Extent { at, len })?.is_read_only() {
             return Ok(true);
         }
         let kind = ExtentKind::Data { len };

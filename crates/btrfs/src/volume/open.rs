@@ -118,6 +118,15 @@ impl VolumeOptions {
         self.start(store)
     }
 
+    /// Makes a sprout on a new device, and opens it: a volume of its own that begins with the contents of a seed, to
+    /// which it refers. Whoever opens the sprout later gives the devices of both. The seed is only read.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
+    pub fn sprout(&self, seeds: Vec<Arc<dyn Device>>, new: Arc<dyn Device>) -> Result<Volume> {
+        self.start(Store::sprout(&seeds, new, &self.store_options()).map_err(crate::Error::from)?)
+    }
+
     fn store_options(&self) -> StoreOptions {
         StoreOptions {
             read_only: self.read_only,
