@@ -53,7 +53,7 @@ pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
 pub use error::{BadCopy, Cause, Error, MemberError, Result};
-pub use members::{Member, Members, Mode};
+pub use members::{Member, Members, Mode, open_list};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
 pub use read::{BlockCheck, Expect, check_sector};
@@ -124,11 +124,11 @@ impl Pool {
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
         let members = Members::read(devices, how.access, how.copy, how.mode)?;
         let is_closed = |member: &Member| member.device().is_read_only() && members.seed_fsid_of(member).is_none();
+        let (_, counting) = members.counting().ok_or(MemberError::None)?;
+        supers::check_features(counting, how.access)?;
         if how.access == Intent::ReadWrite && members.iter().any(is_closed) {
             return Err(Error::ReadOnly);
         }
-        let (_, counting) = members.counting().ok_or(MemberError::None)?;
-        supers::check_features(counting, how.access)?;
         let own = members.iter().filter(|member| members.seed_fsid_of(member).is_none());
         let items = own.filter_map(|member| Some(member.superblock()?.fields().dev_item));
         let superblock = FsSuper::new(counting.clone(), items);
@@ -241,7 +241,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A writable pool for a sprout: the devices of a seed, and a new one, with the superblock of its first commit. It
+    /// A writable pool for a sprout: the devices of a seed, then those of its own seeds, and a new one, with the superblock of its first commit. It
     /// has only the seed's system chunks.
     ///
     /// # Errors
@@ -270,7 +270,8 @@ impl Pool {
             PoolDevice::new(known.id(), known.uuid(), Arc::clone(known.device()), known.total_bytes())
                 .of_seed(Some(fsid))
         };
-        let mut devices: Vec<PoolDevice> = seed.devices.iter().map(of_seed).collect();
+        let (earlier, own): (Vec<_>, Vec<_>) = seed.devices.iter().partition(|known| known.seed_fsid().is_some());
+        let mut devices: Vec<PoolDevice> = own.into_iter().chain(earlier).map(of_seed).collect();
         let last = devices.iter().map(|device| device.id().0).max().unwrap_or(0);
         item.devid = last.saturating_add(1).into();
         let id = DevId(item.devid.get());

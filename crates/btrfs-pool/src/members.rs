@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use blockdev::Device;
+use blockdev::{Access, Device, Locator};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::items::DevItem;
@@ -80,6 +80,24 @@ impl Member {
     fn name(&self) -> String {
         self.device.name().to_owned()
     }
+}
+
+/// Opens the devices of one volume: as `access` says, but for reading alone those that are marked as seeds, beside
+/// others, so that several sprouts of one seed can be open.
+///
+/// # Errors
+/// The first device's that cannot be opened.
+pub fn open_list(list: &[Locator], access: Access) -> blockdev::Result<Vec<Arc<dyn Device>>> {
+    let look = Access { read_only: true, unlocked: true, create: false, ..access };
+    let is_seed = |locator: &Locator| {
+        let superblock = supers::read_one(&*blockdev::open(locator, look).ok()?, 0).ok()?;
+        Some(is_seeding(&superblock))
+    };
+    let open = |locator: &Locator| match !access.read_only && list.len() > 1 && is_seed(locator) == Some(true) {
+        true => blockdev::open(locator, Access { read_only: true, create: false, ..access }),
+        false => blockdev::open(locator, access),
+    };
+    list.iter().map(open).collect()
 }
 
 fn id_of(superblock: &Superblock) -> DevId {

@@ -17,9 +17,26 @@ use btrfs_pool::{PoolDevice, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
+use crate::options::StoreOptions;
+use crate::space::ChunkPlace as Place;
+use crate::tree::Scan;
 use crate::{Error, Result, make};
 
 impl Store {
+    /// Makes a sprout on a new device: a volume of its own that begins with the contents of a seed, and refers to them.
+    /// It is durable on return. The time does not depend on what the seed holds.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
+    pub fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
+        let store = Self(Arc::new(make::sprout(seeds, new, options)?));
+        store.begin_sprout()?;
+        store.commit()?;
+        store.leave_system_groups_of_seed()?;
+        store.commit()?;
+        Ok(store)
+    }
+
     /// Adds a device, and makes that durable. The file system uses it from the next opening on. Not to be called with
     /// an open handle.
     ///
@@ -65,6 +82,9 @@ impl Store {
         let engine = &self.0;
         let superblock = self.superblock();
         let item = superblock.fields().dev_item;
+        let generation = superblock.generation();
+        // The pool of a sprout has the devices of the seed before those of the seed's own seeds.
+        let seed = engine.pool().devices().iter().next().and_then(PoolDevice::seed_fsid);
         let _one = engine.space.lock_growth();
         self.change_chunks(|edit, trees| {
             let mut plans = Vec::new();
@@ -79,9 +99,41 @@ impl Store {
                 engine.adopt_chunk(&plan)?;
                 plans.push(plan);
             }
+            for device in engine.pool().devices().iter().filter(|device| device.seed_fsid() == seed) {
+                // By its generation the kernel knows that a seed is as its sprout knows it.
+                let mut parsed = Ok(());
+                edit.update(trees.chunk, &item_key(device.id()), |bytes| {
+                    parsed = DevItem::parse_mut(bytes).map(|item| item.generation = generation.0.into());
+                })?;
+                parsed?;
+            }
             edit.insert(trees.chunk, &item_key(DevId(item.devid.get())), item.bytes())?;
-            plans.iter().try_for_each(|plan| engine.space.write_chunk(edit, trees, plan))
+            plans.iter().try_for_each(|plan| engine.space.write_chunk(edit, trees, plan))?;
+            // Each leaf of the chunk tree is copied to the new system group.
+            let mut keys = Vec::new();
+            trees.chunk.scan(&Key::MIN, &Key::MAX, |key, _| {
+                keys.push(*key);
+                Ok(Scan::Continue)
+            })?;
+            keys.iter().try_for_each(|key| edit.update(trees.chunk, key, |_| ()).map(drop))
         })
+    }
+
+    /// Removes the system block groups of the seed from a sprout whose chunk tree has left them: the kernel looks for
+    /// seeds only once it has read the chunk tree.
+    pub(super) fn leave_system_groups_of_seed(&self) -> Result<()> {
+        let engine = &self.0;
+        let _one = engine.space.lock_growth();
+        for chunk in engine.pool().chunks().all() {
+            if !chunk.flags().contains(BlockGroupFlags::SYSTEM) || !engine.pool().is_on_seed(&chunk) {
+                continue;
+            }
+            self.change_chunks(|edit, trees| {
+                engine.space.erase_chunk(edit, trees, &chunk, Place::Free)?;
+                engine.forget_chunk(&chunk)
+            })?;
+        }
+        Ok(())
     }
 
     /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there.

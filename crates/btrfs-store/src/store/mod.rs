@@ -160,18 +160,6 @@ impl Store {
         Ok(Self(Arc::new(make::make(devices, make, options)?)))
     }
 
-    /// Makes a sprout on a new device: a volume of its own that begins with the contents of a seed, and refers to them.
-    /// It is durable on return. The time does not depend on what the seed holds.
-    ///
-    /// # Errors
-    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
-    pub fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
-        let store = Self(Arc::new(make::sprout(seeds, new, options)?));
-        store.begin_sprout()?;
-        store.commit()?;
-        Ok(store)
-    }
-
     /// Sizes of tree blocks, sectors and checksums, in bytes.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

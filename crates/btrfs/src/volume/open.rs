@@ -37,8 +37,8 @@ impl VolumeOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let access = Access { read_only: self.read_only, ..Access::WRITE };
-        let open = |locator: Locator| blockdev::open(&locator.from_byte(self.offset), access);
-        let devices = Locator::parse_list(path).and_then(|list| list.into_iter().map(open).collect());
+        let parts = |list: Vec<Locator>| list.into_iter().map(|part| part.from_byte(self.offset)).collect::<Vec<_>>();
+        let devices = Locator::parse_list(path).and_then(|list| btrfs_pool::open_list(&parts(list), access));
         self.open_devices(devices.map_err(crate::Error::from)?).map_err(|error| error.at(path))
     }
 

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use spinney::blockdev::{self, Access, Device, Locator};
-use spinney::btrfs::VolumeOptions;
 use spinney::btrfs::pool::{Intent, Members, Mode};
+use spinney::btrfs::{DeviceState, VolumeInfo, VolumeOptions};
 
-use crate::commands::failure::Failure;
+use crate::commands::failure::{Failure, Status};
 use crate::commands::image::{ImageArgs, open_devices};
 use crate::commands::output::Output;
 
@@ -65,13 +65,29 @@ impl Seed {
     }
 }
 
+/// Refuses to take a seed out of its sprout.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn refuse(device: &DeviceState) -> Result<()> {
+    match device.is_seed {
+        true => {
+            let text = format!("{}: it is a seed of this volume, which cannot do without it", device.name);
+            Err(Failure::new(Status::Unsupported, text).into())
+        }
+        false => Ok(()),
+    }
+}
+
 /// Makes a sprout of the volume named by a list of devices.
 ///
 /// # Errors
 /// Those of the devices; `Unsupported` for a volume that is no seed.
-pub(super) fn sprout(seed: &Path, new: Arc<dyn Device>) -> Result<()> {
+pub(super) fn sprout(seed: &Path, new: Arc<dyn Device>) -> Result<VolumeInfo> {
     let open = |locator: Locator| blockdev::open(&locator, Access::READ);
     let seeds: Vec<Arc<dyn Device>> = Locator::parse_list(seed)?.into_iter().map(open).collect::<Result<_, _>>()?;
     let volume = VolumeOptions::new().sprout(seeds, new).with_context(|| seed.display().to_string())?;
-    Ok(volume.close()?)
+    let info = volume.info()?;
+    volume.close()?;
+    Ok(info)
 }

@@ -232,3 +232,46 @@ fn volumes_with_parity_are_read_without_devices_and_not_written() {
         assert!(lost.status != 0 && lost.err.contains("no good copy"), "{}", lost.err);
     }
 }
+
+#[test]
+fn a_seed_is_not_written_and_its_sprouts_are() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("in")).unwrap();
+    for (name, len) in [("small", 900), ("large", 3_000_000)] {
+        std::fs::write(bench.path("in").join(name), pattern(len)).unwrap();
+    }
+    bench.ok("mkfs -q --size 200M base.img");
+    bench.ok("put -q base.img in /first");
+    let early = bench.run("mkfs -q --seed base.img --size 200M early.img");
+    assert!(early.status == 4 && early.err.contains("no seed"), "{}", early.err);
+    assert!(!bench.path("early.img").exists());
+    bench.ok("device seed base.img on");
+    let before = std::fs::read(bench.path("base.img")).unwrap();
+    let refused = bench.run("mkdir base.img /x");
+    assert!(refused.status == 4 && refused.err.contains("seeding"), "{}", refused.err);
+    let unforced = bench.run("device seed base.img off");
+    assert!(unforced.status != 0 && unforced.err.contains("--force"), "{}", unforced.err);
+    for new in ["a.img", "b.img"] {
+        bench.ok(&format!("mkfs -q --seed base.img --size 200M {new}"));
+        is_whole(&bench, &format!("{new},base.img"), &["/first"]);
+    }
+    bench.ok("put -q a.img,base.img in /second");
+    bench.ok("rm a.img,base.img /first/small");
+    is_whole(&bench, "base.img,a.img", &["/second"]);
+    is_whole(&bench, "b.img,base.img", &["/first"]);
+    assert!(bench.run("ls b.img,base.img /second").status != 0, "sprouts are apart");
+    let alone = bench.run("ls a.img");
+    assert!(alone.status != 0 && alone.err.contains("1 of 2 devices"), "{}", alone.err);
+    let removed = bench.run("device remove a.img,base.img 1");
+    assert!(removed.status == 4 && removed.err.contains("it is a seed"), "{}", removed.err);
+    // Another seed is not taken for the sprout's own.
+    bench.ok("mkfs -q --size 200M other.img");
+    bench.ok("device seed other.img on");
+    let other = bench.run("ls a.img,other.img");
+    assert!(other.status == 3 && other.err.contains("UUID of a device"), "{} {}", other.status, other.err);
+    bench.ok("device add a.img,base.img c.img --size 200M");
+    is_whole(&bench, "c.img,a.img,base.img", &["/second"]);
+    assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
+    bench.ok("device seed --force base.img off");
+    bench.ok("mkdir base.img /x");
+}

@@ -4,10 +4,11 @@
 //! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of
 //! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
 //! contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]); volumes
-//! with parity are refused for writing, and a scrub finds their parity right.
+//! with parity are refused for writing, and a scrub finds their parity right. Last come seeds ([`sprouts`]).
 //!
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
+mod sprouts;
 mod writing;
 
 use crate::diff_walk::record::{self, Record, Walk};
@@ -72,10 +73,13 @@ const LAYOUTS: &[Layout] = &[
     read_only("raid6-of-3", "raid6", "raid1c3", 3, 2),
 ];
 
+/// The name of the trial of seeds.
+const SEEDS: &str = "seeds";
+
 /// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only layouts with this in their name.
+    /// Only layouts with this in their name; `seeds` stands for the trial of seeds.
     #[arg(long)]
     only: Option<String>,
     /// Seed of the files' contents.
@@ -99,10 +103,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let folder = options.dir.join(format!("spinney-several-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let wanted = LAYOUTS.iter().filter(|layout| options.only.as_ref().is_none_or(|only| layout.name.contains(only)));
+    let trial = |layout| Trial { layout, folder: &folder, program: &program };
     let tried = wanted.clone().try_for_each(|layout| {
-        let tried = Trial { layout, folder: &folder, program: &program }.run(options.seed);
+        let tried = trial(layout).run(options.seed);
         tried.with_context(|| format!("{}, seed {}", layout.name, options.seed))
     });
+    let has_seeds = options.only.as_ref().is_none_or(|only| SEEDS.contains(only.as_str()));
+    let seeds = LAYOUTS.first().filter(|_| has_seeds && tried.is_ok());
+    let tried = tried.and_then(|()| seeds.map_or(Ok(()), |layout| trial(layout).sprouts(options.seed)));
     std::fs::remove_dir_all(&folder)?;
     tried?;
     println!("several-devices: {} layouts, 0 differences", wanted.count());
