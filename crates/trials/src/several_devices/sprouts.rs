@@ -57,7 +57,9 @@ impl Trial<'_> {
         let top = mount.path().to_string_lossy().into_owned();
         run_program(&btrfs_program(), &["device", "add", "-f", &device, &top])?;
         run_program("mount", &["-o", "remount,rw", &top])?;
-        fill(&mount.path().join("sprout"), 9)?;
+        let dir = mount.path().join("sprout");
+        run_program(&btrfs_program(), &["subvolume", "create", &dir.to_string_lossy()])?;
+        fill(&dir, 9)?;
         mount.unmount()
     }
 }
