@@ -122,6 +122,10 @@ impl Pool {
     /// `Unsupported` for features not supported with this access, `Corrupt`, `Device`, `Members` for devices that
     /// cannot be used together, `ReadOnly` for a read-only device.
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
+        // Beside others it may be a seed.
+        if how.access == Intent::ReadWrite && matches!(devices, [only] if only.is_read_only()) {
+            return Err(Error::ReadOnly);
+        }
         let members = Members::read(devices, how.access, how.copy, how.mode)?;
         let is_closed = |member: &Member| member.device().is_read_only() && members.seed_fsid_of(member).is_none();
         let (_, counting) = members.counting().ok_or(MemberError::None)?;
