@@ -134,7 +134,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads and verifies all copies, and computes the block from parity if none is good; true when `block` has one with a right checksum.
+    /// Reads and verifies all copies, and computes the block from parity if none is good; true when `block` has one
+    /// with a right checksum.
     fn read(&self, pointer: &Pointer, block: &mut [u8], other: &mut [u8]) -> bool {
         let (media, at) = (&self.cx.media, pointer.at);
         let copies = media.copies(at);

@@ -245,8 +245,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A writable pool for a sprout: the devices of a seed, then those of its own seeds, and a new one, with the superblock of its first commit. It
-    /// has only the seed's system chunks.
+    /// A writable pool for a sprout: the devices of a seed, then those of its own seeds, and a new one, with the
+    /// superblock of its first commit. It has only the seed's system chunks.
     ///
     /// # Errors
     /// `Unsupported` for a volume that is no seed, or that has a log or a UUID of its own for metadata; as

@@ -14,9 +14,9 @@
 //! A seed is a volume that is marked as one and never changes again: a sprout on another device refers to its chunks. A
 //! seed given beside its sprout is a member with a file system of its own, whose age says nothing.
 //!
-//! Invariants: the members of a set belong to one file system or its seeds, and their devids differ. Except in [`Mode::Salvage`]
-//! their states are of one history, and no member is more than one generation behind. [`crate::Pool`] refuses an
-//! incomplete strict set once it knows the number of devices.
+//! Invariants: the members of a set belong to one file system or its seeds, and their devids differ. Except in
+//! [`Mode::Salvage`] their states are of one history, and no member is more than one generation behind. [`crate::Pool`]
+//! refuses an incomplete strict set once it knows the number of devices.
 //!
 //! Failures: a [`MemberError`] with the device names. Callers: [`crate::Pool`], check and rescue.
 
@@ -211,11 +211,12 @@ impl Members {
             .flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
     }
 
-    /// Marks the file system on these devices as a seed, or takes the mark away: each superblock is written anew. Nobody
-    /// writes to a seed, so it may have no log that is to be replayed.
+    /// Marks the file system on these devices as a seed, or takes the mark away: each superblock is written anew. A
+    /// seed is not written by anyone, so it may have no log that is to be replayed.
     ///
     /// # Errors
-    /// `Unsupported` for a log; `Members` where some are missing, or one is not of this file system; the device's error.
+    /// `Unsupported` for a log; `Members` where some are missing, or one is not of this file system; the device's
+    /// error.
     pub fn mark_seed(&self, is_seed: bool) -> Result<()> {
         let (_, counting) = self.counting().ok_or(MemberError::None)?;
         supers::check_features(counting, Intent::ReadOnly)?;

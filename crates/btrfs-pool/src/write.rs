@@ -132,9 +132,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, or if the chunk
-    /// overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would destroy
-    /// the superblock.
+    /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, or if the
+    /// chunk overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would
+    /// destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
         let is_written = |part: &Part| self.device(part.device).is_written();

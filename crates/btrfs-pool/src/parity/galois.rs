@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "a table of 256 entries has one for each byte")]
 
-/// What a doubled byte that overflows is reduced by.
+/// The polynomial without its highest bit: a doubled byte that overflows is reduced by it.
 const POLYNOMIAL: u8 = 0x1d;
 
 /// The double of an element.

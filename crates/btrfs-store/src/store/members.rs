@@ -76,8 +76,8 @@ impl Store {
         Ok(id)
     }
 
-    /// Lists the device of a new sprout, with block groups for its first blocks: they exist before any block is written,
-    /// since the groups of the seed take none.
+    /// Lists the device of a new sprout, with block groups for its first blocks: they exist before any block is
+    /// written, since the groups of the seed take none.
     pub(super) fn begin_sprout(&self) -> Result<()> {
         let engine = &self.0;
         let superblock = self.superblock();

@@ -110,8 +110,8 @@ pub(crate) struct Own {
     /// Bytes of a data block: 4096 is the only size that is written
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     sectorsize: Option<u64>,
-    /// Begin with the contents of a seed (`spinney device seed`), to which the new volume refers: whoever opens it names
-    /// both, FILE,SEED. Nothing is copied. --size or a device tells how much can be added
+    /// Begin with the contents of a seed (`spinney device seed`), to which the new volume refers: whoever opens it
+    /// names both, FILE,SEED. Nothing is copied. --size or a device tells how much can be added
     #[arg(
         long,
         value_name = "SEED",

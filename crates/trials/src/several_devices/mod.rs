@@ -2,9 +2,9 @@
 //!
 //! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
 //! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of
-//! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
-//! contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]); volumes
-//! with parity are refused for writing, and a scrub finds their parity right. Last come seeds ([`sprouts`]).
+//! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the
+//! same contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]);
+//! volumes with parity are refused for writing, and a scrub finds their parity right. Last come seeds ([`sprouts`]).
 //!
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
