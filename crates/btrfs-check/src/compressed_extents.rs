@@ -103,7 +103,7 @@ fn check_extent(cx: &Context<'_>, &[at, disk_len, ram_len, compression, tree, in
     let form = Form::regular(usize_from(cx.media.format.sectorsize));
     let mut stored = vec![0; to_usize(disk_len)];
     let mut found = None;
-    for mirror in 0..cx.media.copies(at) {
+    for mirror in cx.media.ways(at, stored.len()) {
         if cx.media.read_copy(at, &mut stored, mirror).is_err() {
             continue;
         }

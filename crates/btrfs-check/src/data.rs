@@ -170,7 +170,28 @@ fn check_piece(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers) 
             }
         }
     }
+    if chunk.is_parity() {
+        compute(cx, at, stored, buffers);
+    }
     collect(at, to_u64(sector), buffers);
+}
+
+/// Computes sectors that are wrong from parity, and notes those that are right then.
+fn compute(cx: &Context<'_>, at: u64, stored: &[u8], buffers: &mut Buffers) {
+    let kind = cx.media.format.csum_type;
+    let (csum_len, sector) = (kind.len().max(1), usize_from(cx.media.format.sectorsize).max(1));
+    let mut bytes = vec![0; sector];
+    let sectors = (0..).map(|index: u64| at.saturating_add(index.saturating_mul(to_u64(sector))));
+    let flags = buffers.right.iter_mut().zip(&buffers.wrong);
+    for ((at, stored), (right, wrong)) in sectors.zip(stored.chunks(csum_len)).zip(flags) {
+        if wrong.is_none() || *right {
+            continue;
+        }
+        let mut ways = cx.media.ways(at, sector).into_iter();
+        *right = ways.any(|way| {
+            cx.media.read_copy(at, &mut bytes, way).is_ok() && codec::checksum::matches(kind, &bytes, stored)
+        });
+    }
 }
 
 /// Makes runs of bad sectors.

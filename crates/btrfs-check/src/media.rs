@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use blockdev::Device;
-use btrfs_disk::convert::{to_u64, to_usize, usize_from};
+use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::verify::{self, Expect, Format};
 use btrfs_disk::{DevId, Generation, Logical, Uuid};
-use btrfs_pool::plan::plan;
-use btrfs_pool::{Chunk, Purpose};
+use btrfs_pool::plan::{Part, plan};
+use btrfs_pool::{Chunk, Purpose, parity};
 
 use crate::sort::lock;
 
@@ -92,6 +92,13 @@ impl Media {
         self.chunk(at, 1).map_or(0, |chunk| chunk.profile().mirror_count())
     }
 
+    /// The numbers under which [`Self::read_copy`] reads a range: its copies, and then the ways to compute it from
+    /// parity.
+    #[must_use]
+    pub fn ways(&self, at: u64, len: usize) -> Vec<u32> {
+        self.chunk(at, 1).map_or_else(Vec::new, |chunk| parity::ways(chunk, Logical(at), to_u64(len)))
+    }
+
     /// Device and byte of a copy.
     #[must_use]
     pub fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
@@ -99,21 +106,20 @@ impl Media {
         parts.first().map(|part| (part.device.0, part.device_offset))
     }
 
-    /// Fills `buf` from one copy.
+    /// Fills `buf` from one copy, or in one of [`Self::ways`].
     ///
     /// # Errors
     /// The failure, as text.
     pub fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
         let len = to_u64(buf.len());
         let chunk = self.chunk(at, len).ok_or("an address in no chunk")?;
-        for part in plan(chunk, Logical(at), len, Purpose::Read(mirror)) {
-            let disk = self.disks.iter().find(|disk| disk.id == part.device);
-            let disk = disk.ok_or_else(|| format!("device {} is missing", part.device))?;
-            let start = to_usize(part.range_offset);
-            let buf = buf.get_mut(start..start.saturating_add(to_usize(part.len))).unwrap_or_default();
-            disk.device.read_at(part.device_offset, buf).map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        parity::read(chunk, Logical(at), buf, mirror, &mut |part, buf| self.read_part(part, buf))
+    }
+
+    fn read_part(&self, part: &Part, buf: &mut [u8]) -> Result<(), String> {
+        let disk = self.disks.iter().find(|disk| disk.id == part.device);
+        let disk = disk.ok_or_else(|| format!("device {} is missing", part.device))?;
+        disk.device.read_at(part.device_offset, buf).map_err(|error| error.to_string())
     }
 
     /// Notes that a copy of this block is bad, so that the next reader verifies it.
@@ -125,12 +131,11 @@ impl Media {
     #[must_use]
     pub fn read_block(&self, at: u64) -> Option<Vec<u8>> {
         let mut block = vec![0; self.node_bytes()];
-        let copies = self.copies(at);
         if !lock(&self.bad).contains(&at) {
             return self.read_copy(at, &mut block, 0).is_ok().then_some(block);
         }
         let mut readable = None;
-        for mirror in 0..copies {
+        for mirror in self.ways(at, block.len()) {
             if self.read_copy(at, &mut block, mirror).is_err() || !self.has_right_checksum(&block) {
                 continue;
             }

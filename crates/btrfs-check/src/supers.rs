@@ -9,7 +9,7 @@ use btrfs_disk::flags::SuperFlags;
 use btrfs_disk::items::OnDisk as _;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use btrfs_disk::verify::Format;
-use btrfs_disk::{DevId, Logical};
+use btrfs_disk::{DevId, Logical, Uuid};
 use btrfs_pool::{Chunk, Member, MemberError, Members};
 
 use crate::code::Code;
@@ -57,12 +57,13 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], findings: &Findings) -> Result<O
     let (_, superblock) = members.counting().ok_or(MemberError::None)?;
     let newest = superblock.generation();
     for (disk, found) in disks.iter().zip(members.iter().filter_map(Member::superblock)) {
-        if found.generation() != newest {
+        let is_seed = found.fields().fsid != superblock.fields().fsid;
+        if found.generation() != newest && !is_seed {
             let place = Place::device(disk.id.0, SUPERBLOCK_OFFSET);
             findings.add_what(Code::SuperMirror, "generation", place, newest, found.generation());
         }
     }
-    opened(disks, superblock, findings)
+    opened(disks, superblock, &members.seed_fsids(), findings)
 }
 
 /// A committed state of a volume on one device in use: its superblock, without a log, comes from the program that holds
@@ -84,7 +85,7 @@ pub(crate) fn open_held(device: &Arc<dyn Device>, held: &Held, findings: &Findin
     for (offset, problem) in &held.bad_copies {
         findings.add(Code::SuperCopy, Place::device(disk.id.0, *offset), "a superblock", problem);
     }
-    opened(vec![disk], &held.superblock, findings)
+    opened(vec![disk], &held.superblock, &[], findings)
 }
 
 /// The device that a superblock describes.
@@ -98,10 +99,10 @@ fn disk(device: &Arc<dyn Device>, superblock: &Superblock, findings: &Findings) 
 }
 
 /// Devices, and the system chunks in the superblock.
-fn opened(disks: Vec<Disk>, superblock: &Superblock, findings: &Findings) -> Result<Opened, Error> {
+fn opened(disks: Vec<Disk>, superblock: &Superblock, seeds: &[Uuid], findings: &Findings) -> Result<Opened, Error> {
     let fields = Box::new(*superblock.fields());
     let format = Format::of(&fields).ok_or_else(|| Error::Unsupported("this checksum type".to_owned()))?;
-    let mut media = Media::new(disks, format, superblock.generation().0);
+    let mut media = Media::new(disks, format.with_seeds(seeds), superblock.generation().0);
     for chunk in superblock.system_chunks() {
         let chunk = chunk.map_err(|error| error.to_string());
         let chunk = chunk

@@ -134,7 +134,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads and verifies all copies; true when `block` has one with a right checksum.
+    /// Reads and verifies all copies, and computes the block from parity if none is good; true when `block` has one
+    /// with a right checksum.
     fn read(&self, pointer: &Pointer, block: &mut [u8], other: &mut [u8]) -> bool {
         let (media, at) = (&self.cx.media, pointer.at);
         let copies = media.copies(at);
@@ -149,11 +150,19 @@ impl<'a> Walk<'a> {
         };
         let mut problems: Vec<(u32, Problem)> = Vec::new();
         let mut good: Option<u32> = None;
-        for mirror in 0..copies {
+        for mirror in media.ways(at, media.node_bytes()) {
+            let is_computed = mirror >= copies;
+            if is_computed && good.is_some() {
+                break;
+            }
             let into = if good.is_none() { &mut *block } else { &mut *other };
             let read = media.read_copy(at, into, mirror);
             self.cx.watch.add_bytes(media.node_len());
             if let Err(error) = read {
+                // The faults are those of the bytes that are there.
+                if is_computed {
+                    continue;
+                }
                 problems.push((mirror, Problem::Read(error)));
                 continue;
             }
@@ -165,6 +174,7 @@ impl<'a> Walk<'a> {
                 },
                 None => match verify::block(block, &expect) {
                     Ok(()) => good = Some(mirror),
+                    Err(_) if is_computed => {}
                     Err(error) => problems.push((mirror, Problem::Corrupt(error))),
                 },
             }
@@ -179,14 +189,14 @@ impl<'a> Walk<'a> {
     /// Reads a copy with a right checksum, regardless of other defects.
     fn read_damaged(&self, pointer: &Pointer, block: &mut [u8]) -> bool {
         let media = &self.cx.media;
-        let mut mirrors = 0..media.copies(pointer.at);
+        let mut mirrors = media.ways(pointer.at, block.len()).into_iter();
         mirrors.any(|mirror| {
             media.read_copy(pointer.at, block, mirror).is_ok()
                 && media.has_right_checksum(block)
                 && header(block).is_some_and(|header| {
                     header.bytenr.get() == pointer.at
                         && header.level == pointer.level
-                        && header.fsid == media.format.fsid
+                        && media.format.has_fsid(header.fsid)
                 })
         })
     }
@@ -197,7 +207,10 @@ impl<'a> Walk<'a> {
         if let Some(good) = good {
             for (mirror, problem) in problems {
                 let place = self.place(pointer, Some(*mirror));
-                let expected = format!("what copy {good} has");
+                let expected = match good >= self.cx.media.copies(pointer.at) {
+                    true => "what its row's parity gives".to_owned(),
+                    false => format!("what copy {good} has"),
+                };
                 findings.add_what(Code::BlockMirror, problem.what(), place, expected, problem.found());
             }
             return;

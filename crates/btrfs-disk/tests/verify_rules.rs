@@ -26,6 +26,7 @@ fn format() -> Format {
         csum_type: ChecksumType::Crc32c,
         incompat: Incompat::SKINNY_METADATA | Incompat::NO_HOLES,
         checks_csum_items: true,
+        seeds: [btrfs_disk::Uuid::NIL; btrfs_disk::verify::SEEDS_MAX],
     }
 }
 

@@ -16,6 +16,9 @@ use crate::error::Result;
 /// Longest chunk the kernel accepts: the number of 64 KiB rows must fit 32 bits.
 const CHUNK_LEN_MAX: u64 = 0xffff_ffff * STRIPE_LEN - 1;
 
+/// Most stripes of a chunk with parity: each column of data has a power of two of its own in GF(256).
+const PARITY_STRIPES_MAX: u64 = 255;
+
 /// A range of a device that belongs to a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
@@ -126,13 +129,29 @@ impl Chunk {
         self.profile.stripe_bytes(self.shape())
     }
 
+    /// True for a chunk with parity (RAID5, RAID6).
+    #[must_use]
+    pub fn is_parity(&self) -> bool {
+        self.profile.parity_count() > 0
+    }
+
+    /// Bytes of data in a row of a chunk with parity.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        self.profile.data_columns(self.shape()) * STRIPE_LEN
+    }
+
     /// The parameters that its profile needs.
     pub(super) fn shape(&self) -> Shape {
         Shape { len: self.len, stripe_count: to_u64(self.stripes.len()) }
     }
 
-    /// True when every byte has a copy without the stripes that are lost.
+    /// True when every byte has a copy, or can be computed, without the stripes that are lost.
     pub(super) fn is_whole_without(&self, is_lost: impl Fn(&Stripe) -> bool) -> bool {
+        if self.is_parity() {
+            let lost = self.stripes.iter().filter(|stripe| is_lost(stripe)).count();
+            return to_u64(lost) <= u64::from(self.profile.parity_count());
+        }
         let alike = self.profile.alike_stripes(self.stripes.len());
         self.stripes.chunks(alike.max(1)).all(|copies| !copies.iter().all(&is_lost))
     }
@@ -191,6 +210,10 @@ fn check_stripe_count(profile: Profile, count: usize) -> Result<(), Corrupt> {
     let (is_valid, expected) = match profile.exact_stripe_count() {
         Some(exact) => (count == exact, Detail::Number(exact)),
         None if profile == Profile::Raid10 => (count >= 2 && count.is_multiple_of(2), Detail::Text("an even number")),
+        None if profile.parity_count() > 0 => {
+            let least = u64::from(profile.parity_count()) + 1;
+            ((least..=PARITY_STRIPES_MAX).contains(&count), Detail::Range(least, PARITY_STRIPES_MAX))
+        }
         None => (count >= 1, Detail::AtLeast(1)),
     };
     if is_valid {

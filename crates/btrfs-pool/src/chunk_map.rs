@@ -133,12 +133,26 @@ pub fn superblock_runs(chunk: &Chunk) -> Vec<(Logical, u64)> {
         runs.push((chunk.start(), FIRST_LOGICAL.min(chunk.end().0) - chunk.start().0));
     }
     for offset in (0..MIRRORS_MAX).filter_map(mirror_offset) {
+        if chunk.is_parity() {
+            runs.extend(rows_at(chunk, offset));
+            continue;
+        }
         for at in logical_at(chunk, offset, |_| true) {
             runs.push((at, STRIPE_LEN.min(chunk.end().0 - at.0)));
         }
     }
     runs.sort_unstable();
     merge(runs)
+}
+
+/// The rows of a chunk with parity that lie at this byte of a device, whole: in each, one column is not written.
+fn rows_at(chunk: &Chunk, offset: u64) -> impl Iterator<Item = (Logical, u64)> + '_ {
+    let in_stripes = chunk.stripes().iter().filter_map(move |stripe| offset.checked_sub(stripe.offset));
+    in_stripes.filter(|in_stripe| *in_stripe < chunk.stripe_bytes()).filter_map(|in_stripe| {
+        let start = (in_stripe / STRIPE_LEN).checked_mul(chunk.row_bytes())?;
+        let len = chunk.row_bytes().min(chunk.len_bytes().checked_sub(start)?);
+        Some((Logical(chunk.start().0 + start), len))
+    })
 }
 
 /// Joins ranges that touch or overlap.

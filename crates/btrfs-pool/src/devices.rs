@@ -17,6 +17,8 @@ pub struct PoolDevice {
     /// Bytes that the file system uses; the device may be larger.
     total_bytes: AtomicU64,
     is_missing: bool,
+    /// The file system that a seed of this one is.
+    seed_fsid: Option<Uuid>,
     counts: Counts,
 }
 
@@ -25,7 +27,25 @@ impl PoolDevice {
     #[must_use]
     pub fn new(id: DevId, uuid: Uuid, device: Arc<dyn Device>, total_bytes: u64) -> Self {
         let total_bytes = AtomicU64::new(total_bytes);
-        Self { id, uuid, device, total_bytes, is_missing: false, counts: Counts::default() }
+        Self { id, uuid, device, total_bytes, is_missing: false, seed_fsid: None, counts: Counts::default() }
+    }
+
+    /// The same, as a seed: the only device, or one of those, of the file system `fsid`.
+    #[must_use]
+    pub(super) fn of_seed(self, seed_fsid: Option<Uuid>) -> Self {
+        Self { seed_fsid, ..self }
+    }
+
+    /// The file system that it is a seed of; `None` for a device of this file system alone.
+    #[must_use]
+    pub fn seed_fsid(&self) -> Option<Uuid> {
+        self.seed_fsid
+    }
+
+    /// True for a device that this file system writes to: it is there, and no seed.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        !self.is_missing && self.seed_fsid.is_none()
     }
 
     /// A missing device with id `id`: every request to it fails.

@@ -31,6 +31,7 @@ pub mod devices;
 pub mod error;
 pub mod locks;
 pub mod members;
+pub mod parity;
 pub mod plan;
 pub mod profile;
 mod read;
@@ -42,16 +43,17 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::flags::{Incompat, SuperFlags};
 use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
-use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Logical, Uuid};
 use codec::ChecksumType;
 
 pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
 pub use error::{BadCopy, Cause, Error, MemberError, Result};
-pub use members::{Member, Members, Mode};
+pub use members::{Member, Members, Mode, open_list};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
 pub use read::{BlockCheck, Expect, check_sector};
@@ -120,20 +122,27 @@ impl Pool {
     /// `Unsupported` for features not supported with this access, `Corrupt`, `Device`, `Members` for devices that
     /// cannot be used together, `ReadOnly` for a read-only device.
     pub fn open(devices: &[Arc<dyn Device>], how: &Opening, workers: Arc<Workers>) -> Result<(Self, FsSuper)> {
-        if how.access == Intent::ReadWrite && devices.iter().any(|device| device.is_read_only()) {
+        // Beside others it may be a seed.
+        if how.access == Intent::ReadWrite && matches!(devices, [only] if only.is_read_only()) {
             return Err(Error::ReadOnly);
         }
         let members = Members::read(devices, how.access, how.copy, how.mode)?;
+        let is_closed = |member: &Member| member.device().is_read_only() && members.seed_fsid_of(member).is_none();
         let (_, counting) = members.counting().ok_or(MemberError::None)?;
         supers::check_features(counting, how.access)?;
-        let items = members.iter().filter_map(|member| Some(member.superblock()?.fields().dev_item));
+        if how.access == Intent::ReadWrite && members.iter().any(is_closed) {
+            return Err(Error::ReadOnly);
+        }
+        let own = members.iter().filter(|member| members.seed_fsid_of(member).is_none());
+        let items = own.filter_map(|member| Some(member.superblock()?.fields().dev_item));
         let superblock = FsSuper::new(counting.clone(), items);
         let mut pooled = Vec::new();
         for member in members.iter() {
             let Some(own) = member.superblock() else { continue };
             let item = &own.fields().dev_item;
             let total_bytes = size_in_use(&**member.device(), own, how, members.len())?;
-            pooled.push(PoolDevice::new(DevId(item.devid.get()), item.uuid, Arc::clone(member.device()), total_bytes));
+            let device = PoolDevice::new(DevId(item.devid.get()), item.uuid, Arc::clone(member.device()), total_bytes);
+            pooled.push(device.of_seed(members.seed_fsid_of(member).map(|_| own.fields().tree_fsid())));
         }
         if counting.fields().num_devices.get() > 1 {
             pooled.extend(missing_of_system(counting, &pooled)?);
@@ -151,7 +160,8 @@ impl Pool {
             let (id, uuid, total_bytes) = (device.id(), device.uuid(), device.total_bytes());
             match device.is_missing() {
                 true => PoolDevice::missing(id, uuid, total_bytes),
-                false => PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes),
+                false => PoolDevice::new(id, uuid, wrap(Arc::clone(device.device())), total_bytes)
+                    .of_seed(device.seed_fsid()),
             }
         };
         let devices = self.devices.iter().map(wrapped).collect();
@@ -191,6 +201,7 @@ impl Pool {
                     .into());
             }
         }
+        self.settle_seeds(superblock, items)?;
         let (listed, count) = (to_u64(items.len()), superblock.fields().num_devices.get());
         if listed != count {
             let (expected, found) = (Detail::Number(listed), Detail::Number(count));
@@ -205,13 +216,93 @@ impl Pool {
         }
         let is_known = |item: &&DevItem| self.devices.get(DevId(item.devid.get())).is_some();
         let others = items.iter().filter(|item| !is_known(item));
-        let missing =
-            others.map(|item| PoolDevice::missing(DevId(item.devid.get()), item.uuid, item.total_bytes.get()));
+        let own = superblock.fields().dev_item.fsid;
+        let missing = others.map(|item| {
+            let device = PoolDevice::missing(DevId(item.devid.get()), item.uuid, item.total_bytes.get());
+            device.of_seed((item.fsid != own).then_some(item.fsid))
+        });
         self.devices.add_missing(missing.collect());
         match self.missing(count) {
             Some(error) if self.mode == Mode::Strict => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Compares the seeds among the members with those that the chunk tree has.
+    fn settle_seeds(&self, superblock: &Superblock, items: &[DevItem]) -> Result<()> {
+        let own = superblock.fields().dev_item.fsid;
+        for item in items {
+            let expected = (item.fsid != own).then_some(item.fsid);
+            let known = self.devices.get(DevId(item.devid.get())).filter(|device| !device.is_missing());
+            let found = known.map_or(expected, PoolDevice::seed_fsid);
+            if found.is_some() && found != expected {
+                let found = Detail::Uuid(found.unwrap_or(own).0);
+                return Err(Corrupt::new("file system of a seed", Detail::Uuid(item.fsid.0), found)
+                    .at(At::Superblock(SUPERBLOCK_OFFSET))
+                    .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A writable pool for a sprout: the devices of a seed, then those of its own seeds, and a new one, with the
+    /// superblock of its first commit. It has only the seed's system chunks.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed, or that has a log or a UUID of its own for metadata; as
+    /// [`Self::open`].
+    pub fn sprout(
+        seeds: &[Arc<dyn Device>],
+        new: (Arc<dyn Device>, DevItem),
+        workers: Arc<Workers>,
+    ) -> Result<(Self, FsSuper)> {
+        let (seed, superblock) = Self::open(seeds, &Opening::default(), Arc::clone(&workers))?;
+        let mut fields = *superblock.fields();
+        let (device, mut item) = new;
+        if !fields.super_flags().contains(SuperFlags::SEEDING) {
+            return Err(Error::unsupported("a sprout of a volume that is no seed"));
+        }
+        if fields.log_root.get() != 0 || fields.incompat().contains(Incompat::METADATA_UUID) {
+            return Err(Error::unsupported("a sprout of a seed with a log or a metadata UUID"));
+        }
+        if let Some(error) = seed.missing(fields.num_devices.get()) {
+            return Err(error.into());
+        }
+        let seed_fsid = fields.tree_fsid();
+        let of_seed = |known: &PoolDevice| {
+            let fsid = known.seed_fsid().unwrap_or(seed_fsid);
+            PoolDevice::new(known.id(), known.uuid(), Arc::clone(known.device()), known.total_bytes())
+                .of_seed(Some(fsid))
+        };
+        let (earlier, own): (Vec<_>, Vec<_>) = seed.devices.iter().partition(|known| known.seed_fsid().is_some());
+        let mut devices: Vec<PoolDevice> = own.into_iter().chain(earlier).map(of_seed).collect();
+        let last = devices.iter().map(|device| device.id().0).max().unwrap_or(0);
+        item.devid = last.saturating_add(1).into();
+        let id = DevId(item.devid.get());
+        devices.push(PoolDevice::new(id, item.uuid, device, item.total_bytes.get()));
+        let mut flags = fields.super_flags();
+        flags.set(SuperFlags::SEEDING, false);
+        fields.flags = flags.bits().into();
+        (fields.fsid, fields.dev_item) = (item.fsid, item);
+        fields.num_devices = (fields.num_devices.get() + 1).into();
+        fields.total_bytes = fields.total_bytes.get().saturating_add(item.total_bytes.get()).into();
+        let superblock = FsSuper::new(Superblock::new(fields)?, []);
+        let how = Opening { access: Intent::ReadWrite, ..Opening::default() };
+        Ok((Self::new(devices, &how, &superblock, workers)?, superblock))
+    }
+
+    /// True for a chunk of a seed, which never changes.
+    #[must_use]
+    pub fn is_on_seed(&self, chunk: &Chunk) -> bool {
+        chunk.stripes().iter().any(|stripe| self.device(stripe.device).seed_fsid().is_some())
+    }
+
+    /// The file systems whose tree blocks are those of this one too: its seeds.
+    #[must_use]
+    pub fn seed_fsids(&self) -> Vec<Uuid> {
+        let mut fsids: Vec<Uuid> = self.devices.iter().filter_map(PoolDevice::seed_fsid).collect();
+        fsids.dedup();
+        fsids
     }
 
     /// The error of writing to a chunk some bytes of which have no copy on a device that is there.
@@ -246,8 +337,12 @@ impl Pool {
     /// Adds a chunk; an existing equal one is ignored.
     ///
     /// # Errors
-    /// `Corrupt` if it contradicts other chunks or its devices.
+    /// `Corrupt` if it contradicts other chunks or its devices; `Unsupported` for parity in a writable pool.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
+        if self.is_writable() && chunk.is_parity() {
+            let what = format!("writing with {} block groups (reading is possible)", chunk.profile());
+            return Err(Error::unsupported(what));
+        }
         self.chunks.add(chunk, &self.devices)
     }
 

@@ -11,20 +11,26 @@
 //! Two members with the same generation and different roots, or a member whose root is not the one that the newest
 //! superblock remembers for its generation, were written apart from each other, which no further commit can mend.
 //!
-//! Invariants: the members of a set belong to one file system, and their devids differ. Except in [`Mode::Salvage`]
-//! their states are of one history, and no member is more than one generation behind. [`crate::Pool`] refuses an
-//! incomplete strict set once it knows the number of devices.
+//! A seed is a volume that is marked as one and never changes again: a sprout on another device refers to its chunks. A
+//! seed given beside its sprout is a member with a file system of its own, whose age says nothing.
+//!
+//! Invariants: the members of a set belong to one file system or its seeds, and their devids differ. Except in
+//! [`Mode::Salvage`] their states are of one history, and no member is more than one generation behind. [`crate::Pool`]
+//! refuses an incomplete strict set once it knows the number of devices.
 //!
 //! Failures: a [`MemberError`] with the device names. Callers: [`crate::Pool`], check and rescue.
 
 use std::sync::Arc;
 
-use blockdev::Device;
+use blockdev::{Access, Device, Locator};
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::SuperFlags;
+use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{DevId, Generation, Logical};
+use btrfs_disk::{DevId, Generation, Logical, Uuid};
 
-use crate::error::{MemberError, Result};
-use crate::supers::{self, Copies, Intent};
+use crate::error::{Error, MemberError, Result};
+use crate::supers::{self, Copies, FsSuper, Intent};
 
 /// The members required to open a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +80,24 @@ impl Member {
     fn name(&self) -> String {
         self.device.name().to_owned()
     }
+}
+
+/// Opens the devices of one volume: as `access` says, but for reading alone those that are marked as seeds, beside
+/// others, so that several sprouts of one seed can be open.
+///
+/// # Errors
+/// The first device's that cannot be opened.
+pub fn open_list(list: &[Locator], access: Access) -> blockdev::Result<Vec<Arc<dyn Device>>> {
+    let look = Access { read_only: true, unlocked: true, create: false, ..access };
+    let is_seed = |locator: &Locator| {
+        let superblock = supers::read_one(&*blockdev::open(locator, look).ok()?, 0).ok()?;
+        Some(is_seeding(&superblock))
+    };
+    let open = |locator: &Locator| match !access.read_only && list.len() > 1 && is_seed(locator) == Some(true) {
+        true => blockdev::open(locator, Access { read_only: true, create: false, ..access }),
+        false => blockdev::open(locator, access),
+    };
+    list.iter().map(open).collect()
 }
 
 fn id_of(superblock: &Superblock) -> DevId {
@@ -132,7 +156,13 @@ impl Members {
         }
         let newer = |a: &(usize, Generation), b: &(usize, Generation)| a.1.cmp(&b.1).then(b.0.cmp(&a.0));
         let generations = members.iter().enumerate();
-        let generations = generations.filter_map(|(index, member)| Some((index, member.superblock()?.generation())));
+        // A sprout counts, and not its seeds, whatever their generations.
+        let superblocks = || members.iter().filter_map(Member::superblock);
+        let has_other = superblocks().any(|superblock| !is_seeding(superblock));
+        let generations = generations.filter_map(|(index, member)| {
+            let superblock = member.superblock()?;
+            (!has_other || !is_seeding(superblock)).then_some((index, superblock.generation()))
+        });
         let newest = generations.max_by(newer).map(|(index, _)| index);
         let set = Self { members, newest };
         if let Some(newest) = set.counting() {
@@ -149,7 +179,7 @@ impl Members {
         if let Some(other) = self.members.iter().find(is_other) {
             return Err(MemberError::Repeated { id, device: member.name(), other: other.name() });
         }
-        if mode == Mode::Salvage {
+        if mode == Mode::Salvage || seed_fsid(member, newest.1).is_some() {
             return Ok(());
         }
         match split(member, newest).or_else(|| stale(member, newest)) {
@@ -181,6 +211,48 @@ impl Members {
             .flat_map(|newest| self.members.iter().filter_map(move |member| stale(member, newest)))
     }
 
+    /// Marks the file system on these devices as a seed, or takes the mark away: each superblock is written anew. A
+    /// seed is not written by anyone, so it may have no log that is to be replayed.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log; `Members` where some are missing, or one is not of this file system; the device's
+    /// error.
+    pub fn mark_seed(&self, is_seed: bool) -> Result<()> {
+        let (_, counting) = self.counting().ok_or(MemberError::None)?;
+        supers::check_features(counting, Intent::ReadOnly)?;
+        if counting.fields().log_root.get() != 0 {
+            return Err(Error::unsupported("a seed with a log"));
+        }
+        let own = |member: &&Member| self.seed_fsid_of(member).is_none();
+        let (present, count) = (self.members.iter().filter(own).count(), counting.fields().num_devices.get());
+        if to_u64(present) != count {
+            return Err(MemberError::Missing { present, count, missing: Vec::new() }.into());
+        }
+        let item = |member: &Member| Some((Arc::clone(member.device()), member.superblock()?.fields().dev_item));
+        let devices: Vec<(Arc<dyn Device>, DevItem)> = self.members.iter().filter_map(item).collect();
+        let mut superblock = FsSuper::new(counting.clone(), devices.iter().map(|(_, item)| *item));
+        let mut flags = counting.fields().super_flags();
+        flags.set(SuperFlags::SEEDING, is_seed);
+        superblock.fields_mut().flags = flags.bits().into();
+        let mut devices = devices.into_iter();
+        devices.try_for_each(|(device, item)| supers::enlist(device, DevId(item.devid.get()), &superblock))
+    }
+
+    /// The file system that a member is a seed of; `None` for a member of this file system.
+    #[must_use]
+    pub fn seed_fsid_of(&self, member: &Member) -> Option<Uuid> {
+        self.counting().and_then(|(_, newest)| seed_fsid(member, newest))
+    }
+
+    /// The file systems of the seeds, as their tree blocks have them.
+    #[must_use]
+    pub fn seed_fsids(&self) -> Vec<Uuid> {
+        let seeds = self.iter().filter(|member| self.seed_fsid_of(member).is_some());
+        let mut fsids: Vec<Uuid> = seeds.filter_map(|seed| Some(seed.superblock()?.fields().tree_fsid())).collect();
+        fsids.dedup();
+        fsids
+    }
+
     /// The members, in the order given.
     pub fn iter(&self) -> std::slice::Iter<'_, Member> {
         self.members.iter()
@@ -200,14 +272,31 @@ impl Members {
 }
 
 /// The error for a member of another file system than the newest.
-fn foreign(member: &Member, (newest, expected): (&Member, &Superblock)) -> Option<MemberError> {
-    let (found, expected) = (member.superblock()?.fields().fsid, expected.fields().fsid);
+fn foreign(member: &Member, (newest, superblock): (&Member, &Superblock)) -> Option<MemberError> {
+    let (found, expected) = (member.superblock()?.fields().fsid, superblock.fields().fsid);
     let (device, other) = (member.name(), newest.name());
-    (found != expected).then_some(MemberError::Foreign { device, found, other, expected })
+    let is_seed = seed_fsid(member, superblock).is_some();
+    (found != expected && !is_seed).then_some(MemberError::Foreign { device, found, other, expected })
+}
+
+/// True for a volume that is marked as a seed.
+fn is_seeding(superblock: &Superblock) -> bool {
+    superblock.fields().super_flags().contains(SuperFlags::SEEDING)
+}
+
+/// The file system of a seed, beside the newest superblock of its sprout. The chunk tree says whether it is one of this
+/// sprout's.
+fn seed_fsid(member: &Member, newest: &Superblock) -> Option<Uuid> {
+    let superblock = member.superblock()?;
+    let (found, expected) = (superblock.fields().fsid, newest.fields().fsid);
+    (found != expected && is_seeding(superblock) && !is_seeding(newest)).then_some(found)
 }
 
 /// The error for a member with an older generation than the newest.
 fn stale(member: &Member, (other, newest): (&Member, &Superblock)) -> Option<MemberError> {
+    if seed_fsid(member, newest).is_some() {
+        return None;
+    }
     let superblock = member.superblock()?;
     let (device, id, other) = (member.name(), id_of(superblock), other.name());
     let (found, newest) = (superblock.generation(), newest.generation());

@@ -17,7 +17,7 @@ use super::chunk::Chunk;
 /// The access that a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Read one copy, by its index from 0.
+    /// Read one copy, by its index from 0. The ways of [`crate::parity`] are its business: there is one copy.
     Read(u32),
     /// Write every copy.
     Write,
@@ -84,7 +84,7 @@ pub fn logical_at(chunk: &Chunk, offset: u64, is_wanted: impl Fn(DevId) -> bool)
             if in_stripe >= chunk.stripe_bytes() {
                 return None;
             }
-            let in_chunk = chunk.profile().offset_in_chunk(chunk.shape(), index, in_stripe);
+            let in_chunk = chunk.profile().offset_in_chunk(chunk.shape(), index, in_stripe)?;
             (in_chunk < chunk.len_bytes()).then(|| Logical(chunk.start().0 + in_chunk))
         })
         .collect();

@@ -24,6 +24,7 @@ use codec::ChecksumType;
 use super::Pool;
 use super::chunk::Chunk;
 use super::devices::{Event, PoolDevice};
+use super::parity::{self, WrongParity};
 use super::plan::{Part, Purpose, plan};
 use super::profile::Profile;
 use crate::error::{BadCopy, Cause, Error, Result};
@@ -109,6 +110,9 @@ impl Pool {
     /// is read last.
     fn preferred_mirror(&self, chunk: &Chunk, at: Logical, len: u64) -> u32 {
         let count = chunk.profile().mirror_count();
+        if chunk.is_parity() {
+            return self.possible_way(chunk, at, len);
+        }
         if count == 1 || chunk.profile() == Profile::Dup {
             return 0;
         }
@@ -124,19 +128,46 @@ impl Pool {
         mirrors.find(is_whole).unwrap_or(first)
     }
 
-    /// Like [`Self::read_copy`], for a chunk that the caller already has.
+    /// The first way to read a range with parity that needs no missing device.
+    fn possible_way(&self, chunk: &Chunk, at: Logical, len: u64) -> u32 {
+        if !self.devices().iter().any(PoolDevice::is_missing) {
+            return 0;
+        }
+        let is_there = |part: &Part| !self.device(part.device).is_missing();
+        let mut ways = parity::ways(chunk, at, len).into_iter();
+        ways.find(|way| parity::is_possible(chunk, at, len, *way, &is_there)).unwrap_or(0)
+    }
+
+    /// Like [`Self::read_copy`], for a chunk that the caller already has. `mirror` may be one of [`parity::ways`].
     ///
     /// # Errors
     /// The device's.
     pub fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
+        let tag = Tag { kind: chunk.kind(), mirror };
+        if chunk.is_parity() {
+            return parity::read(chunk, at, buf, mirror, &mut |part, buf| self.read_part(part, buf, tag));
+        }
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
-            let device = self.device(part.device);
-            let tag = Tag { kind: chunk.kind(), mirror };
-            let buf = &mut buf[range_of(&part)];
-            let read = tagged(tag, || device.device().read_at(part.device_offset, buf));
-            read.inspect_err(|_| device.count(Event::ReadError))?;
+            self.read_part(&part, &mut buf[range_of(&part)], tag)?;
         }
         Ok(())
+    }
+
+    /// Compares the parity of a row of a chunk with its data.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn check_parity(&self, chunk: &Chunk, row: u64) -> blockdev::Result<Vec<WrongParity>> {
+        let tag = Tag { kind: chunk.kind(), mirror: 0 };
+        let wrong = parity::check_row(chunk, row, &mut |part, buf| self.read_part(part, buf, tag))?;
+        wrong.iter().for_each(|wrong| self.device(wrong.part.device).count(Event::Corruption));
+        Ok(wrong)
+    }
+
+    fn read_part(&self, part: &Part, buf: &mut [u8], tag: Tag) -> blockdev::Result<()> {
+        let device = self.device(part.device);
+        let read = tagged(tag, || device.device().read_at(part.device_offset, buf));
+        read.inspect_err(|_| device.count(Event::ReadError))
     }
 }
 
@@ -195,10 +226,11 @@ impl Request<'_> {
     /// Tries every copy of one unit, beginning with the one already read, until one is good. Then writes it over the
     /// bad ones.
     fn recover(&self, unit: Range<usize>, buf: &mut [u8], first: u32) -> Result<()> {
-        let count = self.chunk.profile().mirror_count();
+        let mut ways = parity::ways(self.chunk, self.at_of(&unit), to_u64(unit.len()));
+        let first_index = ways.iter().position(|way| *way == first).unwrap_or(0);
+        ways.rotate_left(first_index);
         let mut bad: Vec<BadCopy> = Vec::new();
-        for turn in 0..count {
-            let mirror = (first + turn) % count;
+        for mirror in ways {
             let bytes = &mut buf[unit.clone()];
             match self.try_copy(&unit, bytes, mirror) {
                 Ok(()) => {

@@ -41,6 +41,8 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::MIXED_BACKREF
     .union(Incompat::NO_HOLES)
     .union(Incompat::METADATA_UUID)
     .union(Incompat::RAID1C34)
+    // Block groups with parity are refused one by one when writing: the bit stays when the last one is gone.
+    .union(Incompat::RAID56)
     .union(Incompat::SIMPLE_QUOTA);
 
 /// Read-only-compatible features that the store keeps when it writes.
@@ -292,7 +294,7 @@ pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result
 
 /// The devices that get the superblock: those that are there and that the file system has.
 pub(super) fn members<'a>(devices: &'a Devices, superblock: &'a FsSuper) -> impl Iterator<Item = &'a PoolDevice> {
-    devices.present().filter(|device| superblock.has(device.id()))
+    devices.iter().filter(|device| device.is_written() && superblock.has(device.id()))
 }
 
 /// Makes a device a member: writes every copy of the superblock with the item of `id`, the primary last and durable on

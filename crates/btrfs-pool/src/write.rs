@@ -4,7 +4,7 @@
 //! Writes are durable only after [`Pool::flush`] returns. A batch is tried as a whole even if parts fail; each failure
 //! is counted for its device, and any failure fails the batch, because fewer copies than the profile promises were
 //! written. The store then stops writing, unless only the host of a sparse image was full. Copies on devices that were
-//! missing when the pool was opened are left out.
+//! missing when the pool was opened are left out, and those on seeds, which never change.
 
 #![expect(
     clippy::indexing_slicing,
@@ -113,7 +113,7 @@ impl Pool {
     /// # Errors
     /// The first device error. The earlier writes may or may not be durable then.
     pub fn flush(&self) -> Result<()> {
-        for device in self.devices().present() {
+        for device in self.devices().iter().filter(|device| device.is_written()) {
             device.flush()?;
         }
         Ok(())
@@ -132,13 +132,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes one copy only, for repair. Returns false without a write if its device is missing, or if the chunk
-    /// overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would destroy
-    /// the superblock.
+    /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, or if the
+    /// chunk overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would
+    /// destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        let is_missing = |part: &Part| self.device(part.device).is_missing();
-        if plan.iter().any(is_missing) || plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
+        let is_written = |part: &Part| self.device(part.device).is_written();
+        if !plan.iter().all(is_written) || plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
             return Ok(false);
         }
         first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))?;
@@ -149,7 +149,7 @@ impl Pool {
     /// ([`Pool::loss_of`]).
     fn writable(&self, chunk: &Chunk, at: Logical, len: u64) -> Vec<Part> {
         let mut parts = plan(chunk, at, len, Purpose::Write);
-        parts.retain(|part| !self.device(part.device).is_missing());
+        parts.retain(|part| self.device(part.device).is_written());
         parts
     }
 

@@ -41,7 +41,7 @@ impl Image {
     /// Reads the superblock and the chunk tree.
     ///
     /// # Errors
-    /// When there is no superblock, and for a file system on several devices.
+    /// When there is no superblock, and for a file system on several devices or with parity.
     pub(crate) fn open(device: Arc<OverlayDevice>) -> Result<Self> {
         let below: Arc<dyn Device> = Arc::<OverlayDevice>::clone(&device);
         let opened = open_media(&[below])?;
@@ -51,6 +51,9 @@ impl Image {
         // Where the superblock and the chunk tree disagree, one of them is damaged, and is repaired.
         let counted = image.fields.num_devices.get();
         match listed.map_or(counted, |listed| listed.min(counted)) {
+            0 | 1 if image.media.chunks.values().any(Chunk::is_parity) => {
+                Err(Error::Beyond("a file system with RAID5 or RAID6 block groups is not repaired".to_owned()))
+            }
             0 | 1 => Ok(image),
             count => Err(Error::SeveralDevices(count)),
         }

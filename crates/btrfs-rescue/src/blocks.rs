@@ -94,7 +94,7 @@ impl Blocks {
 
     fn find(&self, at: At, level: u8) -> Option<Vec<u8>> {
         let mut block = vec![0; self.media.node_bytes()];
-        for mirror in 0..self.media.copies(at.logical) {
+        for mirror in self.media.ways(at.logical, block.len()) {
             let is_read = self.media.read_copy(at.logical, &mut block, mirror).is_ok();
             if is_read && self.is(&block, at, level) {
                 return Some(block);
@@ -119,7 +119,7 @@ impl Blocks {
             head.bytenr.get() == at.logical
                 && head.generation.get() == at.generation
                 && head.level == level
-                && head.fsid == self.media.format.fsid
+                && self.media.format.has_fsid(head.fsid)
         }) && self.media.has_right_checksum(block)
     }
 }

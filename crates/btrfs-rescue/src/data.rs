@@ -44,7 +44,7 @@ pub(crate) fn read(state: &State, at: u64, buf: &mut [u8], has_sums: bool) -> Ve
     let sums = if has_sums { sums(state, at, count) } else { vec![None; count] };
     let mut found = vec![Sector::Lost; count];
     let mut copy = vec![0; buf.len()];
-    for mirror in 0..media.copies(at) {
+    for mirror in media.ways(at, copy.len()) {
         if found.iter().all(|sector| *sector == Sector::Verified) || (mirror > 0 && !has_sums && !lacks(&found)) {
             break;
         }

@@ -231,7 +231,7 @@ pub(crate) fn read_what_can_be(device: &dyn Device, start: u64, len: u64, buffer
 /// Parses a tree block of this file system with a matching checksum.
 fn recognise(block: &[u8], format: &Format) -> Option<Found> {
     let head = header(block)?;
-    let is_likely = head.fsid == format.fsid && head.level < LEVELS_MAX && is_address(head.bytenr.get());
+    let is_likely = format.has_fsid(head.fsid) && head.level < LEVELS_MAX && is_address(head.bytenr.get());
     if !is_likely || !has_right_checksum(block, format.csum_type) {
         return None;
     }

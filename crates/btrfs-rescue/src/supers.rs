@@ -6,7 +6,7 @@ use blockdev::Device;
 use btrfs_check::{Disk, Media};
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::superblock::DiskSuperblock;
-use btrfs_disk::verify::Format;
+use btrfs_disk::verify::{Format, SEEDS_MAX};
 use btrfs_disk::{DevId, Logical, Uuid};
 use btrfs_pool::{Chunk, Members};
 
@@ -50,10 +50,11 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], watch: &dyn Watch) -> Result<Ope
             notes
                 .push(format!("no superblock is left: {nodesize} bytes a tree block, {csum_type}, as tree blocks say"));
             let incompat = Incompat::from_bits_retain(0);
-            Format { fsid, nodesize, sectorsize: SECTOR_BYTES, csum_type, incompat, checks_csum_items: false }
+            let seeds = [Uuid::NIL; SEEDS_MAX];
+            Format { fsid, nodesize, sectorsize: SECTOR_BYTES, csum_type, incompat, checks_csum_items: false, seeds }
         }
     };
-    let mut media = Media::new(disks, format, u64::MAX);
+    let mut media = Media::new(disks, format.with_seeds(&members.seed_fsids()), u64::MAX);
     if let Some(chosen) = chosen {
         for (key, item) in chosen.system_chunks().flatten() {
             if let Ok(chunk) = Chunk::from_item(Logical(key.offset), &item) {

@@ -18,7 +18,7 @@ use btrfs_disk::{DevId, Key, TreeId, Uuid};
 use codec::checksum::ChecksumType;
 use zerocopy::FromZeros;
 
-use crate::bootstrap::{Parts, space_config};
+use crate::bootstrap::{self, Listed, Parts, space_config};
 use crate::error::SpaceKind;
 use crate::options::StoreOptions;
 use crate::space::{ChunkPlan, DeviceSpace, Space};
@@ -157,6 +157,19 @@ fn check(make: &MakeOptions) -> Result<()> {
         return says("a label of more than 255 bytes or with a NUL");
     }
     Ok(())
+}
+
+/// An engine on the trees of a seed, with a new device that the trees do not list.
+pub(crate) fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Engine> {
+    let total_bytes = new.size_bytes() - new.size_bytes() % u64::from(SECTOR_SIZE);
+    if total_bytes < DEVICE_BYTES_MIN {
+        return Err(Error::NoSpace { kind: SpaceKind::System, needed: DEVICE_BYTES_MIN, available: total_bytes });
+    }
+    // The pool numbers it.
+    let item = device_item(Uuid(options.env.uuid()), 0, Uuid(options.env.uuid()), total_bytes);
+    let workers = Arc::new(Workers::new(options.worker_count));
+    let (pool, superblock) = Pool::sprout(seeds, (new, item), workers)?;
+    bootstrap::start_with(pool, superblock, options, Listed::Seeds)
 }
 
 /// The superblock as it is on the first device.

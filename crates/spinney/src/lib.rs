@@ -262,6 +262,7 @@ pub mod vfs {
 
 pub use ::blockdev::Device;
 pub use ::btrfs::MemoryDevice;
+pub use ::btrfs_pool::open_list;
 pub use ::formats::magic::{self, Look, Magic};
 pub use ::formats::{
     CheckOptions, CheckReport, Devices, Engine, Finding, Format, Info, MakeOptions, Meaning, OptionError, PassRow,

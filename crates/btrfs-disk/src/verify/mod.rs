@@ -53,7 +53,12 @@ pub struct Format {
     pub incompat: Incompat,
     /// False while btrfs-progs converts data checksums: there are items of two types then.
     pub checks_csum_items: bool,
+    /// UUIDs in tree blocks that a sprout shares with its seeds; entries without one are nil.
+    pub seeds: [Uuid; SEEDS_MAX],
 }
+
+/// Most seeds of one file system whose blocks are read.
+pub const SEEDS_MAX: usize = 8;
 
 impl Format {
     /// The format that a superblock describes; `None` where its checksum type is unknown.
@@ -68,7 +73,23 @@ impl Format {
             csum_type: ChecksumType::from_raw(fields.csum_type.get())?,
             incompat: fields.incompat(),
             checks_csum_items: !fields.super_flags().intersects(converting),
+            seeds: [Uuid::NIL; SEEDS_MAX],
         })
+    }
+}
+
+impl Format {
+    /// The same, of a sprout of these seeds: the first [`SEEDS_MAX`] count.
+    #[must_use]
+    pub fn with_seeds(mut self, seeds: &[Uuid]) -> Self {
+        self.seeds.iter_mut().zip(seeds).for_each(|(entry, seed)| *entry = *seed);
+        self
+    }
+
+    /// Whether a tree block with this UUID is of the file system.
+    #[must_use]
+    pub fn has_fsid(&self, found: Uuid) -> bool {
+        found == self.fsid || (found != Uuid::NIL && self.seeds.contains(&found))
     }
 }
 

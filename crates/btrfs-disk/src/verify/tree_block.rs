@@ -4,8 +4,8 @@
 use zerocopy::FromBytes;
 
 use super::{
-    Context, Expect, block_group, chunk, csum, device, dir, extent, file_extent, free_space, inode, inode_ref, level,
-    other_items, require, root,
+    Context, Expect, Format, block_group, chunk, csum, device, dir, extent, file_extent, free_space, inode, inode_ref,
+    level, other_items, require, root,
 };
 use crate::convert::{to_u64, usize_from};
 use crate::error::{At, Corrupt, Detail};
@@ -73,7 +73,7 @@ fn header<'a>(bytes: &'a [u8], expect: &Expect<'_>) -> Result<&'a Header, Corrup
     };
     let at = header.bytenr.get();
     require(at == expect.at.0, "address in the tree block", Detail::Number(expect.at.0), Detail::Number(at))?;
-    fsid(header.fsid, expect.format.fsid)?;
+    fsid(header.fsid, expect.format)?;
     require(
         header.header_flags().contains(HeaderFlags::WRITTEN),
         "tree block flags",
@@ -86,8 +86,14 @@ fn header<'a>(bytes: &'a [u8], expect: &Expect<'_>) -> Result<&'a Header, Corrup
     Ok(header)
 }
 
-fn fsid(found: Uuid, expected: Uuid) -> Result<(), Corrupt> {
-    require(found == expected, "file system UUID in the tree block", Detail::Uuid(expected.0), Detail::Uuid(found.0))
+fn fsid(found: Uuid, format: &Format) -> Result<(), Corrupt> {
+    let expected = format.fsid;
+    require(
+        format.has_fsid(found),
+        "file system UUID in the tree block",
+        Detail::Uuid(expected.0),
+        Detail::Uuid(found.0),
+    )
 }
 
 fn header_level(found: u8, expected: Option<u8>) -> Result<(), Corrupt> {

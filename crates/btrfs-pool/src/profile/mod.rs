@@ -15,6 +15,7 @@ mod dup;
 mod raid0;
 mod raid1;
 mod raid10;
+mod raid56;
 mod single;
 
 use std::fmt;
@@ -42,14 +43,17 @@ pub enum Profile {
     Raid1c4,
     /// Two copies, striped over pairs of devices.
     Raid10,
+    /// One copy, striped, with one parity. Read, and not written.
+    Raid5,
+    /// One copy, striped, with two parities. Read, and not written.
+    Raid6,
 }
 
 impl Profile {
     /// The profile in these flags.
     ///
     /// # Errors
-    /// `Unsupported` for RAID5 and RAID6, `Corrupt` for several profiles at once or
-    /// unknown bits.
+    /// `Unsupported` for remapped chunks, `Corrupt` for several profiles at once or unknown bits.
     pub fn from_flags(flags: BlockGroupFlags) -> Result<Self> {
         let profile = flags.difference(BlockGroupFlags::TYPE_MASK);
         let known = [
@@ -60,13 +64,13 @@ impl Profile {
             (BlockGroupFlags::RAID1C3, Self::Raid1c3),
             (BlockGroupFlags::RAID1C4, Self::Raid1c4),
             (BlockGroupFlags::RAID10, Self::Raid10),
+            (BlockGroupFlags::RAID5, Self::Raid5),
+            (BlockGroupFlags::RAID6, Self::Raid6),
         ];
         if let Some((_, found)) = known.into_iter().find(|(bit, _)| *bit == profile) {
             return Ok(found);
         }
         match profile {
-            BlockGroupFlags::RAID5 => Err(Error::unsupported("RAID5 chunks")),
-            BlockGroupFlags::RAID6 => Err(Error::unsupported("RAID6 chunks")),
             BlockGroupFlags::REMAPPED => Err(Error::unsupported("remapped chunks")),
             _ => {
                 let expected = Detail::Text("at most one known profile");
@@ -86,17 +90,29 @@ impl Profile {
             Self::Raid1c3 => BlockGroupFlags::RAID1C3,
             Self::Raid1c4 => BlockGroupFlags::RAID1C4,
             Self::Raid10 => BlockGroupFlags::RAID10,
+            Self::Raid5 => BlockGroupFlags::RAID5,
+            Self::Raid6 => BlockGroupFlags::RAID6,
         }
     }
 
-    /// Number of copies of each byte.
+    /// Number of copies of each byte, without those that parity gives.
     #[must_use]
     pub fn mirror_count(self) -> u32 {
         match self {
-            Self::Single | Self::Raid0 => 1,
+            Self::Single | Self::Raid0 | Self::Raid5 | Self::Raid6 => 1,
             Self::Dup | Self::Raid1 | Self::Raid10 => 2,
             Self::Raid1c3 => 3,
             Self::Raid1c4 => 4,
+        }
+    }
+
+    /// Number of parities of each row.
+    #[must_use]
+    pub fn parity_count(self) -> u32 {
+        match self {
+            Self::Raid5 => 1,
+            Self::Raid6 => 2,
+            _ => 0,
         }
     }
 
@@ -105,8 +121,8 @@ impl Profile {
     pub fn devices_min(self) -> usize {
         match self {
             Self::Single | Self::Dup | Self::Raid0 => 1,
-            Self::Raid1 | Self::Raid10 => 2,
-            Self::Raid1c3 => 3,
+            Self::Raid1 | Self::Raid10 | Self::Raid5 => 2,
+            Self::Raid1c3 | Self::Raid6 => 3,
             Self::Raid1c4 => 4,
         }
     }
@@ -120,7 +136,7 @@ impl Profile {
     /// The number of stripes in a row, out of `count`, that have the same contents.
     pub(super) fn alike_stripes(self, count: usize) -> usize {
         match self {
-            Self::Single | Self::Raid0 => 1,
+            Self::Single | Self::Raid0 | Self::Raid5 | Self::Raid6 => 1,
             Self::Raid10 => 2,
             Self::Dup | Self::Raid1 | Self::Raid1c3 | Self::Raid1c4 => count,
         }
@@ -132,6 +148,9 @@ impl Profile {
     pub fn fits_in(self, free: &[u64]) -> u64 {
         let mut free = free.to_vec();
         free.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+        if self.parity_count() > 0 {
+            return self.fits_in_rows(&free);
+        }
         let copies = self.devices_min();
         let beside = |largest: usize| -> u64 {
             let others = free.iter().skip(largest).fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
@@ -141,6 +160,18 @@ impl Profile {
         if self == Self::Dup { bytes / 2 } else { bytes }
     }
 
+    /// As [`Self::fits_in`], with rows over all devices that have room, the largest first.
+    fn fits_in_rows(self, free: &[u64]) -> u64 {
+        let mut bytes = 0u64;
+        for (width, (least, next)) in (1u64..).zip(free.iter().zip(free.iter().skip(1).chain([&0]))) {
+            if width >= to_u64(self.devices_min()) {
+                let columns = width - u64::from(self.parity_count());
+                bytes = bytes.saturating_add((least - next).saturating_mul(columns));
+            }
+        }
+        bytes
+    }
+
     /// The exact number of stripes, if the profile has one.
     pub(super) fn exact_stripe_count(self) -> Option<u64> {
         match self {
@@ -148,7 +179,7 @@ impl Profile {
             Self::Dup | Self::Raid1 => Some(2),
             Self::Raid1c3 => Some(3),
             Self::Raid1c4 => Some(4),
-            Self::Raid0 | Self::Raid10 => None,
+            Self::Raid0 | Self::Raid10 | Self::Raid5 | Self::Raid6 => None,
         }
     }
 
@@ -157,6 +188,7 @@ impl Profile {
         match self {
             Self::Raid0 => raid0::stripe_bytes(shape),
             Self::Raid10 => raid10::stripe_bytes(shape),
+            Self::Raid5 | Self::Raid6 => raid56::stripe_bytes(shape, self.parity_count().into()),
             _ => shape.len,
         }
     }
@@ -170,16 +202,35 @@ impl Profile {
             Self::Raid0 => raid0::locate(shape, offset),
             Self::Raid1 | Self::Raid1c3 | Self::Raid1c4 => raid1::locate(shape, offset, mirror),
             Self::Raid10 => raid10::locate(shape, offset, mirror),
+            Self::Raid5 | Self::Raid6 => raid56::locate(shape, self.parity_count().into(), offset),
         }
     }
 
-    /// The chunk offset of the byte at `offset` of stripe `stripe_index`.
-    pub(super) fn offset_in_chunk(self, shape: Shape, stripe_index: u64, offset: u64) -> u64 {
+    /// The chunk offset of the byte at `offset` of stripe `stripe_index`; `None` for parity.
+    pub(super) fn offset_in_chunk(self, shape: Shape, stripe_index: u64, offset: u64) -> Option<u64> {
         match self {
-            Self::Raid0 => raid0::offset_in_chunk(shape, stripe_index, offset),
-            Self::Raid10 => raid10::offset_in_chunk(shape, stripe_index, offset),
-            _ => offset,
+            Self::Raid0 => Some(raid0::offset_in_chunk(shape, stripe_index, offset)),
+            Self::Raid10 => Some(raid10::offset_in_chunk(shape, stripe_index, offset)),
+            Self::Raid5 | Self::Raid6 => {
+                raid56::offset_in_chunk(shape, self.parity_count().into(), stripe_index, offset)
+            }
+            _ => Some(offset),
         }
+    }
+
+    /// Columns of data in a row of a profile with parity.
+    pub(super) fn data_columns(self, shape: Shape) -> u64 {
+        raid56::data_columns(shape, self.parity_count().into())
+    }
+
+    /// The stripe that holds a column of a row of a profile with parity: first the data, then P, then Q.
+    pub(super) fn stripe_of(shape: Shape, row: u64, column: u64) -> u64 {
+        raid56::stripe_of(shape, row, column)
+    }
+
+    /// The column that a stripe holds in a row of a profile with parity.
+    pub(super) fn column_of(shape: Shape, row: u64, stripe_index: u64) -> u64 {
+        raid56::column_of(shape, row, stripe_index)
     }
 }
 
@@ -193,6 +244,8 @@ impl fmt::Display for Profile {
             Self::Raid1c3 => "RAID1C3",
             Self::Raid1c4 => "RAID1C4",
             Self::Raid10 => "RAID10",
+            Self::Raid5 => "RAID5",
+            Self::Raid6 => "RAID6",
         })
     }
 }
@@ -233,6 +286,10 @@ mod tests {
             (Profile::Raid1, &[9], 0),
             (Profile::Raid10, &[4, 4, 4, 4], 8),
             (Profile::Raid1c3, &[9, 9, 2, 1], 3),
+            (Profile::Raid5, &[4, 4, 4], 8),
+            (Profile::Raid5, &[9, 4, 2], 6),
+            (Profile::Raid6, &[4, 4, 4, 2], 6),
+            (Profile::Raid6, &[9, 9], 0),
             (Profile::Raid1c4, &[3, 3, 3], 0),
         ] {
             assert_eq!(profile.fits_in(free), fits, "{profile} in {free:?}");

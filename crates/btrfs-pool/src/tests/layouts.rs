@@ -82,8 +82,36 @@ fn raid10_over_four_pairs_neighbours() {
 }
 
 #[test]
+fn raid5_over_three_moves_its_parity_on() {
+    let chunk = chunk(Profile::Raid5, 6 * 64 * K, &[1, 2, 3]);
+    assert_eq!(chunk.stripe_bytes(), 192 * K);
+    // Row 0: 0 1 P, row 1: P 2 3, row 2: 5 P 4.
+    assert_eq!(
+        planned(&chunk, 96 * K, 256 * K, Purpose::Read(0)),
+        vec![
+            (0, 2, 2 * M + 32 * K, 0, 32 * K),
+            (0, 2, 2 * M + 64 * K, 32 * K, 64 * K),
+            (0, 3, 3 * M + 64 * K, 96 * K, 64 * K),
+            (0, 3, 3 * M + 128 * K, 160 * K, 64 * K),
+            (0, 1, M + 128 * K, 224 * K, 32 * K),
+        ]
+    );
+    // A byte of parity is no byte of the chunk.
+    assert_eq!(logical_at(&chunk, M + 64 * K, |id| id == DevId(1)), vec![]);
+}
+
+#[test]
+fn raid6_over_four_moves_both_parities_on() {
+    let chunk = chunk(Profile::Raid6, 8 * 64 * K, &[1, 2, 3, 4]);
+    assert_eq!(chunk.stripe_bytes(), 256 * K);
+    // Row 0: 0 1 P Q, row 1: Q 2 3 P, row 2: P Q 4 5, row 3: 7 P Q 6.
+    let devices: Vec<u64> = planned(&chunk, 0, 512 * K, Purpose::Read(0)).iter().map(|part| part.1).collect();
+    assert_eq!(devices, [1, 2, 2, 3, 3, 4, 4, 1]);
+}
+
+#[test]
 fn every_planned_byte_maps_back() {
-    let cases: [(Profile, &[u64]); 9] = [
+    let cases: [(Profile, &[u64]); 13] = [
         (Profile::Single, &[1]),
         (Profile::Dup, &[1, 1]),
         (Profile::Raid0, &[1]),
@@ -93,6 +121,10 @@ fn every_planned_byte_maps_back() {
         (Profile::Raid1c4, &[1, 2, 3, 4]),
         (Profile::Raid10, &[1, 2]),
         (Profile::Raid10, &[1, 2, 3, 4, 5, 6]),
+        (Profile::Raid5, &[1, 2]),
+        (Profile::Raid5, &[1, 2, 3, 4]),
+        (Profile::Raid6, &[3, 2, 1]),
+        (Profile::Raid6, &[1, 2, 3, 4, 5, 6]),
     ];
     for (profile, devices) in cases {
         let chunk = chunk(profile, 15 * 64 * K, devices);
@@ -125,12 +157,9 @@ fn both_copies_of_dup_map_back_to_one_address_each() {
 
 #[test]
 fn profiles_without_a_plan_are_refused_by_name() {
-    for (bit, message) in
-        [(BlockGroupFlags::RAID5, "unsupported: RAID5 chunks"), (BlockGroupFlags::RAID6, "unsupported: RAID6 chunks")]
-    {
-        let error = Profile::from_flags(BlockGroupFlags::DATA | bit).unwrap_err();
-        assert_eq!(error.to_string(), message);
-    }
+    let remapped = BlockGroupFlags::DATA | BlockGroupFlags::REMAPPED;
+    let error = Profile::from_flags(remapped).unwrap_err();
+    assert_eq!(error.to_string(), "unsupported: remapped chunks");
     let two = BlockGroupFlags::DATA | BlockGroupFlags::DUP | BlockGroupFlags::RAID1;
     assert!(matches!(Profile::from_flags(two), Err(Error::Corrupt(_))));
     let unknown = BlockGroupFlags::from_bits_retain(1 | 1 << 40);
@@ -148,6 +177,9 @@ fn chunks_need_the_stripes_of_their_profile() {
         (Profile::Raid1c3, 2),
         (Profile::Raid10, 0),
         (Profile::Raid10, 3),
+        (Profile::Raid5, 1),
+        (Profile::Raid6, 2),
+        (Profile::Raid6, 256),
     ] {
         let flags = BlockGroupFlags::METADATA | profile.flags();
         let chunk = Chunk::new(Logical(0), M, flags, vec![stripe; count]);

@@ -2,6 +2,7 @@
 //!
 //! This file: reads with bad copies, repairs, writes, and refused chunk maps.
 //! `layouts`: the layout of each profile, computed by hand.
+//! `parity`: RAID5 and RAID6 with every set of lost devices.
 //! `superblocks`: authoritative copies and refusals; `members`: valid sets of devices.
 //!
 //! Chunk maps are made by hand; nothing here needs a file system.
@@ -336,4 +337,5 @@ fn superblock_copies_inside_chunks_are_found() {
 
 mod layouts;
 mod members;
+mod parity;
 mod superblocks;

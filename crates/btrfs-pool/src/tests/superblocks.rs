@@ -163,7 +163,6 @@ fn features_beyond_the_store_are_refused_by_name() {
         (Incompat::ZONED, "zoned"),
         (Incompat::EXTENT_TREE_V2, "extent_tree_v2"),
         (Incompat::RAID_STRIPE_TREE, "raid_stripe_tree"),
-        (Incompat::RAID56, "raid56"),
         (Incompat::from_bits_retain(1 << 41), "bit 41"),
     ] {
         for access in both {

@@ -61,13 +61,36 @@ fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: O
 }
 
 /// Starts an engine on a pool that knows its system chunks.
-pub(crate) fn start(pool: Pool, mut superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
+pub(crate) fn start(pool: Pool, superblock: FsSuper, options: &StoreOptions) -> Result<Engine> {
+    start_with(pool, superblock, options, Listed::All)
+}
+
+/// The devices that the chunk tree lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// All of the pool.
+    All,
+    /// All but the one of a sprout that is being made.
+    Seeds,
+}
+
+/// As [`start`].
+pub(crate) fn start_with(
+    pool: Pool,
+    mut superblock: FsSuper,
+    options: &StoreOptions,
+    listed: Listed,
+) -> Result<Engine> {
     let access = if pool.is_writable() { Intent::ReadWrite } else { Intent::ReadOnly };
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
-    parts.settle_members(&mut superblock)?;
+    if listed == Listed::All {
+        parts.settle_members(&mut superblock)?;
+    }
     parts.add_chunks()?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
-    lagging::check(&parts, &trees, &superblock)?;
+    if listed == Listed::All {
+        lagging::check(&parts, &trees, &superblock)?;
+    }
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
     if access == Intent::ReadWrite && !parts.pool.lagging().is_empty() {
@@ -160,6 +183,7 @@ impl Parts {
     pub(crate) fn new(pool: Arc<Pool>, superblock: &Superblock, options: &StoreOptions) -> Result<Self> {
         let fields = superblock.fields();
         let format = Format::of(fields).ok_or_else(|| Error::unsupported("this checksum type"))?;
+        let format = format.with_seeds(&pool.seed_fsids());
         let running = Generation(superblock.generation().0.saturating_add(1));
         let reader = Arc::new(BlockReader::new(Arc::clone(&pool), format, running));
         let chunk_root = root_ptr(superblock.chunk_root());
@@ -192,7 +216,9 @@ impl Parts {
         });
         read.map_err(|error| blame(error, &self.pool, superblock))?;
         self.pool.settle_members(superblock, &items)?;
-        items.into_iter().for_each(|item| superblock.add_item(item));
+        // Seeds have superblocks of their own.
+        let own = superblock.fields().dev_item.fsid;
+        items.into_iter().filter(|item| item.fsid == own).for_each(|item| superblock.add_item(item));
         Ok(())
     }
 
@@ -209,6 +235,10 @@ impl Parts {
     /// The error of writing to the chunk at this address.
     fn loss_of(&self, at: Logical) -> Option<MemberError> {
         self.pool.loss_of(&*self.pool.chunks().lookup(at, 1).ok()?)
+    }
+
+    fn is_on_seed(&self, at: Logical) -> bool {
+        self.pool.chunks().get(at).is_some_and(|chunk| self.pool.is_on_seed(&chunk))
     }
 
     pub(crate) fn root_tree(&self, superblock: &Superblock) -> Arc<Tree> {
@@ -331,11 +361,15 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
             // Nothing is lost of an empty group, and nothing may be written to it.
             info.read_only = true;
         }
+        if !options.read_only && parts.is_on_seed(info.start) {
+            info.read_only = true;
+        }
         space.add_group(info)?;
     }
     for device in parts.pool.devices().iter() {
         let loaded = DeviceSpace::load(&core.dev, device.id(), device.uuid(), device.total_bytes())?;
-        space.add_device(loaded.missing(device.is_missing()));
+        let is_seed = device.seed_fsid().is_some();
+        space.add_device(loaded.missing(device.is_missing()).of_seed(is_seed));
     }
     Ok(space)
 }

@@ -147,6 +147,7 @@ impl Fixture {
             csum_type: codec::ChecksumType::Crc32c,
             incompat: Incompat::MIXED_BACKREF | skinny,
             checks_csum_items: true,
+            seeds: [btrfs_disk::Uuid::NIL; btrfs_disk::verify::SEEDS_MAX],
         };
         for tree in [&self.extents, &self.csums] {
             tree.for_each_block(|at, bytes| {

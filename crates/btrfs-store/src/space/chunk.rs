@@ -99,6 +99,12 @@ impl DeviceSpace {
         Ok(device)
     }
 
+    /// The same, of a device that is a seed: it gets no chunk.
+    #[must_use]
+    pub fn of_seed(self, is_seed: bool) -> Self {
+        if is_seed { Self { free: FreeMap::default(), ceiling: 0, ..self } } else { self }
+    }
+
     /// The same, of a device that is missing.
     #[must_use]
     pub fn missing(self, is_missing: bool) -> Self {
@@ -447,7 +453,8 @@ struct Spread {
 const fn spread(profile: Profile) -> Spread {
     let one = Spread { per_device: 1, devices_max: 1, devices_step: 1, sub_stripes: 1 };
     match profile {
-        Profile::Single => one,
+        // Chunks with parity are not made.
+        Profile::Single | Profile::Raid5 | Profile::Raid6 => one,
         Profile::Dup => Spread { per_device: 2, ..one },
         Profile::Raid0 => Spread { devices_max: usize::MAX, ..one },
         Profile::Raid1 => mirrors(2),
@@ -464,6 +471,9 @@ const fn mirrors(count: usize) -> Spread {
 /// The chunk to make, or `None` when the devices have no room for it.
 fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPlan>> {
     let profile = Profile::from_flags(request.flags)?;
+    if profile.parity_count() > 0 {
+        return Err(btrfs_pool::Error::unsupported(format!("writing {profile} block groups")).into());
+    }
     let (spread, devices_min) = (spread(profile), profile.devices_min());
     let per_device = u64::try_from(spread.per_device).unwrap_or(1);
     let total = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total_bytes));

@@ -25,6 +25,8 @@ pub struct DeviceState {
     pub used_bytes: u64,
     /// True when the device is absent.
     pub is_missing: bool,
+    /// True for a device of a seed, which never changes.
+    pub is_seed: bool,
 }
 
 impl Store {
@@ -32,8 +34,10 @@ impl Store {
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceState> {
         let items = self.superblock().items().to_vec();
-        let used =
-            |id: DevId| items.iter().find(|item| item.devid.get() == id.0).map_or(0, |item| item.bytes_used.get());
+        let used = |id: DevId| {
+            let item = items.iter().find(|item| item.devid.get() == id.0);
+            item.map_or_else(|| self.0.space.device_bytes_used(id).unwrap_or(0), |item| item.bytes_used.get())
+        };
         let state = |device: &PoolDevice| DeviceState {
             id: device.id(),
             uuid: device.uuid(),
@@ -42,6 +46,7 @@ impl Store {
             total_bytes: device.total_bytes(),
             used_bytes: used(device.id()),
             is_missing: device.is_missing(),
+            is_seed: device.seed_fsid().is_some(),
         };
         self.0.pool().devices().iter().map(state).collect()
     }

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use blockdev::Device;
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{DevId, Key, Uuid};
@@ -16,9 +17,26 @@ use btrfs_pool::{PoolDevice, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
+use crate::options::StoreOptions;
+use crate::space::ChunkPlace as Place;
+use crate::tree::Scan;
 use crate::{Error, Result, make};
 
 impl Store {
+    /// Makes a sprout on a new device: a volume of its own that begins with the contents of a seed, and refers to them.
+    /// It is durable on return. The time does not depend on what the seed holds.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
+    pub fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
+        let store = Self(Arc::new(make::sprout(seeds, new, options)?));
+        store.begin_sprout()?;
+        store.commit()?;
+        store.leave_system_groups_of_seed()?;
+        store.commit()?;
+        Ok(store)
+    }
+
     /// Adds a device, and makes that durable. The file system uses it from the next opening on. Not to be called with
     /// an open handle.
     ///
@@ -36,7 +54,7 @@ impl Store {
             return Err(Error::NoSpace { kind: SpaceKind::System, needed, available });
         }
         self.commit()?;
-        let last = self.superblock().items().iter().map(|item| item.devid.get()).max().unwrap_or(0);
+        let last = engine.pool().devices().iter().map(|device| device.id().0).max().unwrap_or(0);
         let id = DevId(last.saturating_add(1));
         let uuid = Uuid(engine.options.env.uuid());
         let item = make::device_item(self.superblock().fields().fsid, id.0, uuid, total_bytes);
@@ -58,6 +76,66 @@ impl Store {
         Ok(id)
     }
 
+    /// Lists the device of a new sprout, with block groups for its first blocks: they exist before any block is
+    /// written, since the groups of the seed take none.
+    pub(super) fn begin_sprout(&self) -> Result<()> {
+        let engine = &self.0;
+        let superblock = self.superblock();
+        let item = superblock.fields().dev_item;
+        let generation = superblock.generation();
+        // The pool of a sprout has the devices of the seed before those of the seed's own seeds.
+        let seed = engine.pool().devices().iter().next().and_then(PoolDevice::seed_fsid);
+        let _one = engine.space.lock_growth();
+        self.change_chunks(|edit, trees| {
+            let mut plans = Vec::new();
+            for kind in [SpaceKind::System, SpaceKind::Metadata] {
+                let flags = engine.space.chunk_flags(kind).unwrap_or(BlockGroupFlags::SYSTEM);
+                let profile = flags & BlockGroupFlags::PROFILE_MASK;
+                // One device has two copies of what had more.
+                let copies = if profile.is_empty() { profile } else { BlockGroupFlags::DUP };
+                let plan = engine.space.plan_chunk((flags & BlockGroupFlags::TYPE_MASK) | copies)?;
+                let available = item.total_bytes.get();
+                let plan = plan.ok_or(Error::NoSpace { kind, needed: make::DEVICE_BYTES_MIN, available })?;
+                engine.adopt_chunk(&plan)?;
+                plans.push(plan);
+            }
+            for device in engine.pool().devices().iter().filter(|device| device.seed_fsid() == seed) {
+                // By its generation the kernel knows that a seed is as its sprout knows it.
+                let mut parsed = Ok(());
+                edit.update(trees.chunk, &item_key(device.id()), |bytes| {
+                    parsed = DevItem::parse_mut(bytes).map(|item| item.generation = generation.0.into());
+                })?;
+                parsed?;
+            }
+            edit.insert(trees.chunk, &item_key(DevId(item.devid.get())), item.bytes())?;
+            plans.iter().try_for_each(|plan| engine.space.write_chunk(edit, trees, plan))?;
+            // Each leaf of the chunk tree is copied to the new system group.
+            let mut keys = Vec::new();
+            trees.chunk.scan(&Key::MIN, &Key::MAX, |key, _| {
+                keys.push(*key);
+                Ok(Scan::Continue)
+            })?;
+            keys.iter().try_for_each(|key| edit.update(trees.chunk, key, |_| ()).map(drop))
+        })
+    }
+
+    /// Removes the system block groups of the seed from a sprout whose chunk tree has left them: the kernel looks for
+    /// seeds only once it has read the chunk tree.
+    pub(super) fn leave_system_groups_of_seed(&self) -> Result<()> {
+        let engine = &self.0;
+        let _one = engine.space.lock_growth();
+        for chunk in engine.pool().chunks().all() {
+            if !chunk.flags().contains(BlockGroupFlags::SYSTEM) || !engine.pool().is_on_seed(&chunk) {
+                continue;
+            }
+            self.change_chunks(|edit, trees| {
+                engine.space.erase_chunk(edit, trees, &chunk, Place::Free)?;
+                engine.forget_chunk(&chunk)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there.
     /// Not to be called with an open handle.
     ///
@@ -69,6 +147,9 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         let device = engine.device(id)?;
+        if device.seed_fsid().is_some() {
+            return Err(Error::unsupported("removing a seed from its sprout"));
+        }
         {
             let _room = self.reserve_for_chunks()?;
             let _one = engine.space.lock_growth();

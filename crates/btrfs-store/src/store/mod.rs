@@ -554,8 +554,9 @@ impl Store {
 
     fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
-        // An extent that is being moved has a copy, and a write in place would make the copy stale.
-        if engine.space.group_of(Extent { at, len })?.is_closed() {
+        // An extent that is being moved has a copy, and a write in place would make the copy stale. One of a seed is
+        // shared with all sprouts.
+        if engine.space.group_of(Extent { at, len })?.is_read_only() {
             return Ok(true);
         }
         let kind = ExtentKind::Data { len };

@@ -127,6 +127,11 @@ pub(crate) fn init(block: &mut [u8], header: &NewHeader) {
     block[LEVEL_AT] = header.level;
 }
 
+/// Makes a copy of a block one of this file system: it may be of a seed.
+pub(crate) fn set_fsid(block: &mut [u8], fsid: &[u8; 16]) {
+    block[FSID_AT..FSID_AT + 16].copy_from_slice(fsid);
+}
+
 /// Turns a copy of a block into another block: new address, generation and owner.
 pub(crate) fn readdress(block: &mut [u8], at: u64, generation: u64, owner: u64) {
     put_u64(block, BYTENR_AT, at);

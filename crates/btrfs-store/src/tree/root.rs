@@ -38,6 +38,7 @@ impl Tree {
         if let Some(contents) = contents {
             block.data.copy_from_slice(contents);
             layout::readdress(&mut block.data, at.0, host.generation().0, id.0);
+            layout::set_fsid(&mut block.data, &forest.fsid);
         }
         Ok(RootPtr { at, ..nowhere })
     }

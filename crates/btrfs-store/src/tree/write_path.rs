@@ -280,6 +280,7 @@ fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> 
     let at = host.alloc_block(tree, view.level)?;
     let mut data = old.data.clone();
     layout::readdress(&mut data, at.0, host.generation().0, tree.id().0);
+    layout::set_fsid(&mut data, &tree.forest.fsid);
     host.block_cowed(tree, &view, &mut data)?;
     Ok(adopt(host, tree, at, data))
 }

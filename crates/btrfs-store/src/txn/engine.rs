@@ -213,8 +213,13 @@ impl Engine {
     pub(crate) fn change_members(&self, change: impl FnOnce(&mut FsSuper)) {
         let mut superblock = self.superblock.lock();
         change(&mut superblock);
-        let count = to_u64(superblock.items().len());
-        let sum = superblock.items().iter().fold(0u64, |sum, item| sum.saturating_add(item.total_bytes.get()));
+        // The numbers of a sprout are with its seeds.
+        let seeds = self.pool().devices().iter().filter(|device| device.seed_fsid().is_some());
+        let (seed_count, seed_bytes) =
+            seeds.fold((0u64, 0u64), |(count, sum), seed| (count + 1, sum.saturating_add(seed.total_bytes())));
+        let count = to_u64(superblock.items().len()) + seed_count;
+        let items = superblock.items().iter();
+        let sum = items.fold(seed_bytes, |sum, item| sum.saturating_add(item.total_bytes.get()));
         let fields = superblock.fields_mut();
         (fields.num_devices, fields.total_bytes) = (count.into(), sum.into());
     }

@@ -37,8 +37,8 @@ impl VolumeOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let access = Access { read_only: self.read_only, ..Access::WRITE };
-        let open = |locator: Locator| blockdev::open(&locator.from_byte(self.offset), access);
-        let devices = Locator::parse_list(path).and_then(|list| list.into_iter().map(open).collect());
+        let parts = |list: Vec<Locator>| list.into_iter().map(|part| part.from_byte(self.offset)).collect::<Vec<_>>();
+        let devices = Locator::parse_list(path).and_then(|list| btrfs_pool::open_list(&parts(list), access));
         self.open_devices(devices.map_err(crate::Error::from)?).map_err(|error| error.at(path))
     }
 
@@ -116,6 +116,15 @@ impl VolumeOptions {
         let store = Store::make(devices, make, &self.store_options()).map_err(crate::Error::from)?;
         subvol::make_trees(&store, self.owner)?;
         self.start(store)
+    }
+
+    /// Makes a sprout on a new device, and opens it: a volume of its own that begins with the contents of a seed, to
+    /// which it refers. Whoever opens the sprout later gives the devices of both. The seed is only read.
+    ///
+    /// # Errors
+    /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
+    pub fn sprout(&self, seeds: Vec<Arc<dyn Device>>, new: Arc<dyn Device>) -> Result<Volume> {
+        self.start(Store::sprout(&seeds, new, &self.store_options()).map_err(crate::Error::from)?)
     }
 
     fn store_options(&self) -> StoreOptions {

@@ -18,6 +18,7 @@ use spinney::btrfs::{DeviceState, Generation, RebuildReport, Volume, open_with};
 use spinney::{Devices, VolumeOptions};
 
 use super::format;
+use super::seed::{self, Seed};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::human::{self, parse_bytes};
 use crate::commands::image::{ImageArgs, explain, open_devices};
@@ -93,6 +94,14 @@ enum Command {
         "  spinney device resync --json a.img b.img | jq .written_bytes"
     ))]
     Resync(Resync),
+    /// Mark a volume as a seed, which is only read, or take the mark away
+    #[command(after_help = concat!(
+        "A seed is the beginning of other volumes, its sprouts: `spinney mkfs --seed IMAGE NEW` makes one.\n\n",
+        "Examples:\n",
+        "  spinney device seed base.img on\n",
+        "  spinney device seed --force base.img off"
+    ))]
+    Seed(Seed),
 }
 
 #[derive(Debug, Args)]
@@ -203,6 +212,7 @@ impl Device {
             Command::Remove(command) => command.run(out),
             Command::Replace(command) => command.run(out),
             Command::Resync(command) => command.run(out),
+            Command::Seed(command) => command.run(out),
         }
     }
 }
@@ -248,7 +258,9 @@ impl Add {
 impl Remove {
     fn run(&self, out: &mut Output) -> Result<()> {
         let set = Set::open(&self.image, false, self.image.degraded || self.old == MISSING)?;
-        let id = set.find(&self.old)?.id.0;
+        let old = set.find(&self.old)?;
+        seed::refuse(&old)?;
+        let id = old.id.0;
         let removed = set.volume.remove_device(id, &mut |_| ControlFlow::Continue(()));
         removed.with_context(|| self.old.clone())?;
         set.close()?;
@@ -263,6 +275,7 @@ impl Replace {
     fn run(&self, out: &mut Output) -> Result<()> {
         let set = Set::open(&self.image, false, self.image.degraded || self.old == MISSING)?;
         let old = set.find(&self.old)?;
+        seed::refuse(&old)?;
         let new = open_new(&self.new, Some(old.total_bytes), self.force)?;
         let report = set.rebuild(&old, new, (Generation(0), true), self.quiet)?;
         let source = set.device(&old);

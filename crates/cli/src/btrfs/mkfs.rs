@@ -110,6 +110,17 @@ pub(crate) struct Own {
     /// Bytes of a data block: 4096 is the only size that is written
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     sectorsize: Option<u64>,
+    /// Begin with the contents of a seed (`spinney device seed`), to which the new volume refers: whoever opens it
+    /// names both, FILE,SEED. Nothing is copied. --size or a device tells how much can be added
+    #[arg(
+        long,
+        value_name = "SEED",
+        conflicts_with_all = [
+            "rootdir", "further", "nodesize", "csum", "data", "metadata", "mixed", "device_uuid", "sectorsize",
+            "label", "uuid", "features", "deterministic"
+        ]
+    )]
+    seed: Option<PathBuf>,
     /// Shrink the image to its contents; `spinney resize` grows it again
     #[arg(long, requires = "rootdir")]
     shrink: bool,
@@ -146,6 +157,7 @@ impl Make for Own {
             (self.metadata.is_some(), "--metadata"),
             (self.mixed, "--mixed"),
             (self.shrink, "--shrink"),
+            (self.seed.is_some(), "--seed"),
             (!self.subvol.is_empty(), "--subvol"),
             (!self.inode_flags.is_empty(), "--inode-flags"),
             (self.dedupe, "--dedupe"),
@@ -162,11 +174,30 @@ impl Make for Own {
         if features::asks_for_list(&common.features) {
             return features::print_list(out);
         }
+        if let Some(seed) = &self.seed {
+            return sprout(seed, common, out);
+        }
         let further = self.further.iter().map(|path| common.further_target(path)).collect::<Result<Vec<Target>>>()?;
         let mut making = Making { job: Job::new(common)?, further, own: self };
         making.job.shares_equal = self.dedupe;
         making.check_devices()?;
         making.run(out)
+    }
+}
+
+/// Makes a sprout of a seed on the target.
+fn sprout(seed: &Path, common: &Common, out: &mut Output) -> Result<()> {
+    let target = common.target()?;
+    let size = common.size.unwrap_or(target.size);
+    if size == 0 {
+        return Err(Failure::usage("--size is missing: how much the new volume can add to the seed").into());
+    }
+    let made = target.open_bare(size).and_then(|new| super::seed::sprout(seed, new));
+    let info = made.inspect_err(|_| target.remove_new())?;
+    match (common.json, common.reports()) {
+        (true, _) => out.json(&info::report(&info)),
+        (false, true) => info::print(out, &info),
+        (false, false) => Ok(()),
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) mod resize;
 pub(crate) mod row;
 pub(crate) mod run;
 pub(crate) mod scrub;
+mod seed;
 pub(crate) mod send;
 mod server_report;
 pub(crate) mod sizing;

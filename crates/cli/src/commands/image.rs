@@ -296,8 +296,8 @@ fn open_mounted(dir: &Path, request: &VolumeOptions) -> Result<Opened> {
 /// Errors of the operating system, and of names that are not valid.
 pub(crate) fn open_devices(image: &ImageArgs, request: &VolumeOptions) -> Result<Devices> {
     let access = Access { read_only: request.read_only, ..Access::default() };
-    let open = |locator: &Locator| Ok(watched(spinney::blockdev::open(locator, access)?));
-    locators(&image.image, &image.device)?.iter().map(open).collect()
+    let opened = spinney::open_list(&locators(&image.image, &image.device)?, access)?;
+    Ok(opened.into_iter().map(watched).collect())
 }
 
 /// The devices of a list (`A,B`), and further ones.

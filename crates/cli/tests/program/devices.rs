@@ -1,4 +1,5 @@
-//! Volumes on several devices: made, written with one missing, brought up to date, and their set of devices changed.
+//! Volumes on several devices: made, written with one missing, brought up to date, and their set of devices changed;
+//! volumes with parity, which are only read.
 
 use std::fs::File;
 
@@ -165,4 +166,112 @@ fn wrong_sets_and_occupied_devices_are_refused() {
         assert!(run.status != 0 && run.err.contains(what), "{line}: {} {}", run.status, run.err);
     }
     is_whole(&bench, "a.img,b.img", &["/first"]);
+}
+
+/// An empty volume with parity, made by `mkfs.btrfs`; false where that is not installed.
+fn with_parity(bench: &Bench, profile: &str, names: &[&str]) -> bool {
+    for name in names {
+        File::create(bench.path(name)).unwrap().set_len(200 << 20).unwrap();
+    }
+    let mut make = std::process::Command::new("mkfs.btrfs");
+    make.current_dir(bench.dir.path()).args(["-q", "-f", "-d", profile, "-m", profile]).args(names);
+    let Ok(output) = make.output() else {
+        println!("SKIPPED: this needs the program mkfs.btrfs");
+        return false;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    true
+}
+
+/// Overwrites the contents of a device except its superblocks.
+fn destroy(bench: &Bench, name: &str) {
+    use std::os::unix::fs::FileExt as _;
+    let file = File::options().write(true).open(bench.path(name)).unwrap();
+    for mebi in (1..200).filter(|mebi| *mebi != 64) {
+        file.write_all_at(&pattern(1 << 20), mebi << 20).unwrap();
+    }
+}
+
+#[test]
+fn volumes_with_parity_are_read_without_devices_and_not_written() {
+    for (profile, names, may_lose) in
+        [("raid5", &["a.img", "b.img", "c.img"][..], 1), ("raid6", &["a.img", "b.img", "c.img", "d.img"][..], 2)]
+    {
+        let bench = Bench::new();
+        if !with_parity(&bench, profile, names) {
+            return;
+        }
+        let all = names.join(",");
+        let name = profile.to_uppercase();
+        for line in ["mkdir ALL /x", "balance start ALL", "device add ALL new.img --size 200M", "scrub start ALL"] {
+            let refused = bench.run(&line.replace("ALL", &all));
+            assert_eq!(refused.status, 4, "{line}: {}", refused.err);
+            assert!(refused.err.contains(&format!("writing with {name} block groups")), "{line}: {}", refused.err);
+        }
+        bench.ok(&format!("check --data {all}"));
+        bench.ok(&format!("scrub start --readonly {all}"));
+        let left = |lost: usize| names[lost..].join(",");
+        for lost in 1..=may_lose {
+            bench.ok(&format!("ls --degraded {}", left(lost)));
+        }
+        let too_few = bench.run(&format!("ls --degraded {}", left(may_lose + 1)));
+        assert!(too_few.status != 0 && too_few.err.contains("missing: device"), "{}", too_few.err);
+        for name in &names[..may_lose] {
+            destroy(&bench, name);
+            bench.ok(&format!("ls {all}"));
+        }
+        let report = bench.run(&format!("scrub start --readonly {all}"));
+        let shown = String::from_utf8_lossy(&report.out);
+        assert!(report.status == 3 && shown.contains("left") && shown.contains(" 0 lost"), "{shown}{}", report.err);
+        let checked = bench.run(&format!("check {all}"));
+        let shown = String::from_utf8_lossy(&checked.out);
+        assert!(checked.status == 4 && shown.contains("parity gives"), "{}: {shown}", checked.status);
+        // One more is beyond the profile: an error that names the place, and no panic.
+        destroy(&bench, names[may_lose]);
+        let lost = bench.run(&format!("ls {all}"));
+        assert!(lost.status != 0 && lost.err.contains("no good copy"), "{}", lost.err);
+    }
+}
+
+#[test]
+fn a_seed_is_not_written_and_its_sprouts_are() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("in")).unwrap();
+    for (name, len) in [("small", 900), ("large", 3_000_000)] {
+        std::fs::write(bench.path("in").join(name), pattern(len)).unwrap();
+    }
+    bench.ok("mkfs -q --size 200M base.img");
+    bench.ok("put -q base.img in /first");
+    let early = bench.run("mkfs -q --seed base.img --size 200M early.img");
+    assert!(early.status == 4 && early.err.contains("no seed"), "{}", early.err);
+    assert!(!bench.path("early.img").exists());
+    bench.ok("device seed base.img on");
+    let before = std::fs::read(bench.path("base.img")).unwrap();
+    let refused = bench.run("mkdir base.img /x");
+    assert!(refused.status == 4 && refused.err.contains("seeding"), "{}", refused.err);
+    let unforced = bench.run("device seed base.img off");
+    assert!(unforced.status != 0 && unforced.err.contains("--force"), "{}", unforced.err);
+    for new in ["a.img", "b.img"] {
+        bench.ok(&format!("mkfs -q --seed base.img --size 200M {new}"));
+        is_whole(&bench, &format!("{new},base.img"), &["/first"]);
+    }
+    bench.ok("put -q a.img,base.img in /second");
+    bench.ok("rm a.img,base.img /first/small");
+    is_whole(&bench, "base.img,a.img", &["/second"]);
+    is_whole(&bench, "b.img,base.img", &["/first"]);
+    assert!(bench.run("ls b.img,base.img /second").status != 0, "sprouts are apart");
+    let alone = bench.run("ls a.img");
+    assert!(alone.status != 0 && alone.err.contains("1 of 2 devices"), "{}", alone.err);
+    let removed = bench.run("device remove a.img,base.img 1");
+    assert!(removed.status == 4 && removed.err.contains("it is a seed"), "{}", removed.err);
+    // Another seed is not taken for the sprout's own.
+    bench.ok("mkfs -q --size 200M other.img");
+    bench.ok("device seed other.img on");
+    let other = bench.run("ls a.img,other.img");
+    assert!(other.status == 3 && other.err.contains("UUID of a device"), "{} {}", other.status, other.err);
+    bench.ok("device add a.img,base.img c.img --size 200M");
+    is_whole(&bench, "c.img,a.img,base.img", &["/second"]);
+    assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
+    bench.ok("device seed --force base.img off");
+    bench.ok("mkdir base.img /x");
 }

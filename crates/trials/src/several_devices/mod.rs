@@ -1,12 +1,14 @@
 //! Tests volumes on several devices: Spinney reads and writes them as the kernel does.
 //!
 //! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
-//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of a
-//! device destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the same
-//! contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]).
+//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of
+//! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the
+//! same contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]);
+//! volumes with parity are refused for writing, and a scrub finds their parity right. Last come seeds ([`sprouts`]).
 //!
 //! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
 
+mod sprouts;
 mod writing;
 
 use crate::diff_walk::record::{self, Record, Walk};
@@ -38,10 +40,22 @@ struct Layout {
     metadata: &'static str,
     devices: usize,
     may_lose: usize,
+    /// Has parity, which Spinney reads and does not write.
+    is_read_only: bool,
 }
 
 const fn layout(data: &'static str, metadata: &'static str, devices: usize, may_lose: usize) -> Layout {
-    Layout { name: data, data, metadata, devices, may_lose }
+    Layout { name: data, data, metadata, devices, may_lose, is_read_only: false }
+}
+
+const fn read_only(
+    name: &'static str,
+    data: &'static str,
+    metadata: &'static str,
+    devices: usize,
+    may_lose: usize,
+) -> Layout {
+    Layout { name, is_read_only: true, ..layout(data, metadata, devices, may_lose) }
 }
 
 const LAYOUTS: &[Layout] = &[
@@ -53,12 +67,19 @@ const LAYOUTS: &[Layout] = &[
     layout("raid10", "raid10", 4, 1),
     layout("raid1c3", "raid1c3", 4, 2),
     layout("raid1c4", "raid1c4", 4, 3),
+    read_only("raid5", "raid5", "raid5", 3, 1),
+    read_only("raid5-of-4", "raid5", "raid1", 4, 1),
+    read_only("raid6", "raid6", "raid6", 4, 2),
+    read_only("raid6-of-3", "raid6", "raid1c3", 3, 2),
 ];
+
+/// The name of the trial of seeds.
+const SEEDS: &str = "seeds";
 
 /// Options of the trial.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only layouts with this in their name.
+    /// Only layouts with this in their name; `seeds` stands for the trial of seeds.
     #[arg(long)]
     only: Option<String>,
     /// Seed of the files' contents.
@@ -82,10 +103,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let folder = options.dir.join(format!("spinney-several-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let wanted = LAYOUTS.iter().filter(|layout| options.only.as_ref().is_none_or(|only| layout.name.contains(only)));
+    let trial = |layout| Trial { layout, folder: &folder, program: &program };
     let tried = wanted.clone().try_for_each(|layout| {
-        let tried = Trial { layout, folder: &folder, program: &program }.run(options.seed);
+        let tried = trial(layout).run(options.seed);
         tried.with_context(|| format!("{}, seed {}", layout.name, options.seed))
     });
+    let has_seeds = options.only.as_ref().is_none_or(|only| SEEDS.contains(only.as_str()));
+    let seeds = LAYOUTS.first().filter(|_| has_seeds && tried.is_ok());
+    let tried = tried.and_then(|()| seeds.map_or(Ok(()), |layout| trial(layout).sprouts(options.seed)));
     std::fs::remove_dir_all(&folder)?;
     tried?;
     println!("several-devices: {} layouts, 0 differences", wanted.count());
@@ -108,6 +133,9 @@ impl Trial<'_> {
         self.check(&images)?;
         self.rescue(&images, &expected)?;
         self.refusals(&images)?;
+        if self.layout.is_read_only {
+            self.only_read(&list)?;
+        }
         self.mounted(&list, &expected)?;
         let mut sets = 0usize;
         for lost in lost_sets(images.len()).filter(|lost| lost.len() <= self.layout.may_lose) {
@@ -118,11 +146,17 @@ impl Trial<'_> {
             sets += 1;
         }
         ensure!(digests(&images)? == before, "a device was changed by reading");
-        if self.layout.may_lose > 0 {
-            destroy(&images[0], seed)?;
-            compare(&expected, &walk(&list, false)?).context("with the first device destroyed")?;
+        for (count, image) in (1usize..).zip(&images).take(self.layout.may_lose) {
+            if count < self.layout.may_lose && self.layout.is_read_only {
+                // Any other device is missing beside the ones destroyed so far.
+                self.destroyed_and_missing(&images, count, &expected, seed)?;
+            }
+            destroy(image, seed)?;
+            compare(&expected, &walk(&list, false)?).with_context(|| format!("with {count} devices destroyed"))?;
         }
-        self.written(&images, seed).context("writing in turns")?;
+        if !self.layout.is_read_only {
+            self.written(&images, seed).context("writing in turns")?;
+        }
         let (name, count) = (self.layout.name, expected.len());
         println!("{name}: {} devices, {count} names, {sets} sets of missing devices, 0 differences", images.len());
         Ok(())
@@ -153,6 +187,31 @@ impl Trial<'_> {
         let codes: Vec<_> = report.counts.iter().map(|(code, count)| format!("{} {count}", code.id())).collect();
         ensure!(codes.is_empty(), "a check finds {codes:?}");
         Ok(())
+    }
+
+    /// Asserts that a volume with parity is not opened for writing, and that a scrub finds its parity right.
+    fn only_read(&self, list: &Path) -> Result<()> {
+        let program = self.program.to_string_lossy();
+        let list = list.to_string_lossy();
+        let name = self.layout.data.to_ascii_uppercase();
+        let refused = run_program(&program, &["mkdir", &list, "/new"]).err().context("parity was written")?;
+        ensure!(format!("{refused:#}").contains(&format!("writing with {name} block groups")), "{refused:#}");
+        run_program(&program, &["scrub", "start", "--readonly", &list]).map(drop)
+    }
+
+    /// Asserts that the volume is read where the first devices are destroyed, and any other one is missing.
+    fn destroyed_and_missing(&self, images: &[PathBuf], destroyed: usize, expected: &Walk, seed: u64) -> Result<()> {
+        let copies: Vec<PathBuf> = images.iter().map(|image| image.with_extension("copy")).collect();
+        for (image, copy) in images.iter().zip(&copies) {
+            run_program("cp", &["--sparse=always".as_ref(), image.as_os_str(), copy.as_os_str()])?;
+        }
+        copies.iter().take(destroyed).try_for_each(|copy| destroy(copy, seed))?;
+        for missing in copies.iter().skip(destroyed) {
+            let left: Vec<PathBuf> = copies.iter().filter(|copy| *copy != missing).cloned().collect();
+            compare(expected, &walk(&joined(&left), true)?)
+                .with_context(|| format!("{destroyed} devices destroyed, {} missing", missing.display()))?;
+        }
+        copies.iter().try_for_each(|copy| Ok(std::fs::remove_file(copy)?))
     }
 
     /// Asserts that a rescue finds the contents of the kernel's walk.
@@ -187,8 +246,12 @@ impl Trial<'_> {
         ensure!(is_of_members && format!("{error:?}").contains("present: 1"), "{error}");
         let list = joined(images).display().to_string();
         let one = joined(first).display().to_string();
+        let name = self.layout.data.to_ascii_uppercase();
+        let unwritten = format!("writing with {name} block groups");
+        // The system chunks, which the superblock lists, are seen before the number of devices.
+        let is_seen_first = self.layout.is_read_only && self.layout.data == self.layout.metadata;
         for (words, expected) in [
-            (vec!["mkdir", &one, "/new"], count.as_str()),
+            (vec!["mkdir", &one, "/new"], if is_seen_first { &unwritten } else { count.as_str() }),
             (vec!["repair", "--apply", &list], "is not repaired"),
             (vec!["repair", "--apply", &one], "is not repaired"),
             (vec!["ls", &one], &count),

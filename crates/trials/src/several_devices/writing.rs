@@ -98,12 +98,12 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn program(&self, words: &[String]) -> Result<()> {
+    pub(super) fn program(&self, words: &[String]) -> Result<()> {
         run_program(&self.program.to_string_lossy(), words).map(drop)
     }
 
     /// Files, a snapshot and removed files, made by the library.
-    fn fill_by_library(&self, images: &[PathBuf], degraded: bool, name: &str, seed: u64) -> Result<()> {
+    pub(super) fn fill_by_library(&self, images: &[PathBuf], degraded: bool, name: &str, seed: u64) -> Result<()> {
         let volume = Volume::options().degraded(degraded).subvolume_id(TreeId::FS).open(joined(images))?;
         let mut random = Random::new(seed);
         volume.create_dir_all(name)?;
@@ -118,7 +118,7 @@ impl Trial<'_> {
         Ok(volume.close()?)
     }
 
-    fn fill_by_kernel(&self, images: &[PathBuf], options: &str, name: &str, seed: u64) -> Result<()> {
+    pub(super) fn fill_by_kernel(&self, images: &[PathBuf], options: &str, name: &str, seed: u64) -> Result<()> {
         let mount = Attached::new(images)?.mount(&format!("{options},subvolid=5"))?;
         let dir = mount.path().join(name);
         run_program(&btrfs_program(), &["subvolume", "create", &dir.to_string_lossy()])?;
@@ -127,7 +127,7 @@ impl Trial<'_> {
     }
 
     /// Asserts that the kernel's walk and ours are the same, and that both checks find nothing.
-    fn same_by_both(&self, images: &[PathBuf], options: &str) -> Result<()> {
+    pub(super) fn same_by_both(&self, images: &[PathBuf], options: &str) -> Result<()> {
         self.check(images)?;
         let attached = Attached::new(images)?;
         let first = attached.0.first().context("a device")?.clone();

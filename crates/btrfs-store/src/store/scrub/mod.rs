@@ -5,9 +5,13 @@
 //! address, some megabytes at a time. A tree block is checked against its extent item (address, level, generation) and
 //! its own checksum; data against the state's checksum tree. Data without checksums is read, and not checked.
 //!
+//! In a chunk with parity a bad unit is computed from the rest of its row; where that succeeds, a good copy counts as
+//! there. The parity of each row with extents is compared with the row's data, unless that is bad or not there.
+//!
 //! Failure: a bad copy is not a failure of the scrub, but a result in [`ScrubStep::bad`]. If the volume needs the space
 //! that the view holds, the view is given up, and the scrub fails: the caller begins another one at [`Scrub::place`].
 
+mod parity_rows;
 mod rebuild;
 
 use std::ops::Range;
@@ -28,6 +32,7 @@ use crate::extent::CsumRange;
 use crate::tree::Scan;
 use crate::txn::View;
 use crate::{Error, Result};
+use btrfs_pool::parity;
 use btrfs_pool::plan::plan;
 use btrfs_pool::supers::Copies;
 use btrfs_pool::{Chunk, Pool, PoolDevice, Purpose, check_sector};
@@ -100,6 +105,8 @@ pub struct Scrub {
     running: Generation,
     /// Extents that begin before this address were read.
     next: u64,
+    /// The last row of a chunk with parity that was compared: the chunk's start, and the row's number.
+    last_row: Option<(Logical, u64)>,
     /// The extents of the step that begins at this address, prefetched by the devices.
     ahead: Option<(u64, Vec<Found>)>,
 }
@@ -154,7 +161,7 @@ impl Store {
         }
         let (view, whole) = self.view(None)?;
         let running = view.generation();
-        Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0, ahead: None })
+        Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0, last_row: None, ahead: None })
     }
 
     /// Reads all copies of the superblock, and with `mends` rewrites those that differ from the last commit's; returns
@@ -172,7 +179,8 @@ impl Store {
         let current = engine.log.lock_superblock();
         let pool = engine.pool();
         let (mut bytes, mut bad) = (0u64, Vec::new());
-        for device in pool.devices().present() {
+        // A seed has a superblock of its own.
+        for device in pool.devices().present().filter(|device| device.seed_fsid().is_none()) {
             let copies = Copies::within(&**device.device(), device.total_bytes());
             for (mirror, (offset, read)) in (0u32..).zip(copies.iter()) {
                 bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
@@ -220,6 +228,7 @@ impl Scrub {
             self.will_read(&coming);
             self.ahead = Some((end, coming));
         }
+        let rows = parity_rows::of(&pieces, &mut self.last_row);
         let judged = self.view.0.pool().workers().map(pieces, |piece| self.judge(&piece));
         let mut step = ScrubStep::default();
         for piece in judged {
@@ -236,6 +245,7 @@ impl Scrub {
             step.unchecked_bytes = step.unchecked_bytes.saturating_add(piece.unchecked_bytes);
             step.bad.extend(piece.bad);
         }
+        parity_rows::check(self.view.0.pool(), rows, &mut step);
         self.next = end;
         Ok(Some(step))
     }
@@ -345,10 +355,12 @@ impl Scrub {
         }
         let mut bad = Vec::new();
         for (index, unit) in units.iter().enumerate() {
-            if pool.devices().get(piece.place(units, index, mirror).0).is_some_and(PoolDevice::is_missing) {
+            let part = buf.get_mut(unit.clone()).unwrap_or_default();
+            if pool.devices().get(piece.place(units, index, mirror).0).is_some_and(PoolDevice::is_missing)
+                && (!piece.chunk.is_parity() || self.is_computable(piece, index, unit, part))
+            {
                 continue;
             }
-            let part = buf.get_mut(unit.clone()).unwrap_or_default();
             match self.read_unit(piece, index, unit, mirror, part) {
                 Ok(()) => {}
                 // The view was given up, so no other copy can be read either.
@@ -411,6 +423,13 @@ impl Scrub {
         self.check(piece, index, at, buf)
     }
 
+    /// Whether a unit can be computed from the rest of its row.
+    fn is_computable(&self, piece: &Piece, index: usize, unit: &Range<usize>, buf: &mut [u8]) -> bool {
+        let at = Logical(piece.at.0.saturating_add(to_u64(unit.start)));
+        let mut ways = parity::ways(&piece.chunk, at, to_u64(unit.len())).into_iter();
+        ways.any(|way| self.read_unit(piece, index, unit, way, buf).is_ok())
+    }
+
     /// Finds a good copy of a unit with bad copies.
     fn treat(
         &self,
@@ -427,7 +446,8 @@ impl Scrub {
         let is_bad = |mirror: u32| bad.iter().any(|(_, copy)| copy.mirror == mirror);
         let has_good = (0..copies)
             .filter(|mirror| !is_bad(*mirror))
-            .any(|mirror| self.read_unit(piece, *index, &unit, mirror, &mut buf).is_ok());
+            .any(|mirror| self.read_unit(piece, *index, &unit, mirror, &mut buf).is_ok())
+            || (piece.chunk.is_parity() && self.is_computable(piece, *index, &unit, &mut buf));
         // Data without checksums may be overwritten in place at any time, with bytes that were not read here.
         let is_stable = !matches!(&piece.content, Content::Data(csums) if csums.get(*index).is_none());
         for (_, copy) in bad {

@@ -49,9 +49,8 @@ pub(super) fn run(mount: &Mount) -> Result<()> {
 /// The devices of the image, opened and locked; nothing is read from them.
 pub(super) fn open_devices(mount: &Mount, settings: &Settings) -> Result<Devices> {
     let access = Access { read_only: settings.request.read_only, ..Access::default() };
-    let opened = Locator::parse_list(&mount.image).and_then(|list| {
-        list.iter().map(|device| spinney::blockdev::open(device, access)).collect::<spinney::blockdev::Result<_>>()
-    });
+    let list = Locator::parse_list(&mount.image);
+    let opened = list.and_then(|list| spinney::open_list(&list, access));
     opened.map_err(|error| image::explain(&mount.image, error.into()))
 }
 

@@ -1,0 +1,93 @@
+//! `spinney device seed` marks a volume as a seed, and `mkfs --seed` makes a sprout of one. Called by `device` and
+//! `mkfs`.
+//!
+//! A seed is not written any more. A sprout is a volume on a device of its own that refers to what the seed holds, and
+//! so begins with its contents at once.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use spinney::blockdev::{self, Access, Device, Locator};
+use spinney::btrfs::pool::{Intent, Members, Mode};
+use spinney::btrfs::{DeviceState, VolumeInfo, VolumeOptions};
+
+use crate::commands::failure::{Failure, Status};
+use crate::commands::image::{ImageArgs, open_devices};
+use crate::commands::output::Output;
+
+#[derive(Debug, Args)]
+pub(super) struct Seed {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Whether the volume is a seed from now on
+    #[arg(value_name = "on|off")]
+    state: State,
+    /// Take the mark away although sprouts may refer to the volume: the first write to it makes them unreadable
+    #[arg(short, long)]
+    force: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum State {
+    On,
+    Off,
+}
+
+impl Seed {
+    pub(super) fn run(&self, out: &mut Output) -> Result<()> {
+        let shown = self.image.image.display().to_string();
+        if self.image.mounted_dir()?.is_some() {
+            return Err(Failure::refused(format!("{shown}: unmount it first: a seed is marked in its image")).into());
+        }
+        if self.state == State::Off && !self.force {
+            let text = "expected --force: sprouts of it are lost with the first write to it";
+            return Err(Failure::refused(format!("{shown}: {text}")).into());
+        }
+        let devices = open_devices(&self.image, &self.image.request())?;
+        let members = || Members::read(&devices, Intent::ReadOnly, None, Mode::Strict);
+        let is_seed = |members: &Members| {
+            use spinney::btrfs::disk::flags::SuperFlags;
+            members.counting().is_some_and(|(_, newest)| newest.fields().super_flags().contains(SuperFlags::SEEDING))
+        };
+        let wanted = self.state == State::On;
+        if is_seed(&members().with_context(|| shown.clone())?) != wanted {
+            if wanted {
+                // A log is replayed, and deletions that were begun are finished: afterwards nobody can.
+                VolumeOptions::new().open_devices(devices.clone())?.close()?;
+            }
+            members().and_then(|members| members.mark_seed(wanted)).with_context(|| shown.clone())?;
+        }
+        let state = if wanted { "is a seed: it is only read" } else { "is no seed any more" };
+        Ok(writeln!(out, "{shown} {state}")?)
+    }
+}
+
+/// Refuses to take a seed out of its sprout.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn refuse(device: &DeviceState) -> Result<()> {
+    match device.is_seed {
+        true => {
+            let text = format!("{}: it is a seed of this volume, which cannot do without it", device.name);
+            Err(Failure::new(Status::Unsupported, text).into())
+        }
+        false => Ok(()),
+    }
+}
+
+/// Makes a sprout of the volume named by a list of devices.
+///
+/// # Errors
+/// Those of the devices; `Unsupported` for a volume that is no seed.
+pub(super) fn sprout(seed: &Path, new: Arc<dyn Device>) -> Result<VolumeInfo> {
+    let open = |locator: Locator| blockdev::open(&locator, Access::READ);
+    let seeds: Vec<Arc<dyn Device>> = Locator::parse_list(seed)?.into_iter().map(open).collect::<Result<_, _>>()?;
+    let volume = VolumeOptions::new().sprout(seeds, new).with_context(|| seed.display().to_string())?;
+    let info = volume.info()?;
+    volume.close()?;
+    Ok(info)
+}
