@@ -1,0 +1,45 @@
+//! Compiles for other systems, without linking: `cargo xtask portable`.
+//!
+//! [`TARGETS`] says which packages each system has. The rest needs Linux: it is left out there by `cfg`, and names that
+//! exist return an error that says so. Fails with the first package that does not compile. Called by `main`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::cross::Cross;
+use crate::system::run_command;
+
+/// Options of the check.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only this target; may be given several times
+    #[arg(long = "target")]
+    targets: Vec<String>,
+}
+
+/// Targets, and the packages that have to compile for them with all that they depend on.
+const TARGETS: &[(&str, &[&str])] = &[
+    ("aarch64-unknown-linux-musl", &["spinney", "spinney-cli", "spinney-capi"]),
+    ("aarch64-apple-darwin", &["spinney"]),
+    ("x86_64-unknown-freebsd", &["spinney"]),
+    ("x86_64-pc-windows-gnu", &["spinney-btrfs-disk", "spinney-f2fs-disk"]),
+];
+
+/// Checks the packages for each target.
+///
+/// # Errors
+/// A missing tool, or a package that does not compile.
+pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
+    for (target, packages) in TARGETS {
+        if !options.targets.is_empty() && !options.targets.iter().any(|wanted| wanted == target) {
+            continue;
+        }
+        let cross = Cross::prepare(root, target)?;
+        let mut words = vec!["check", "--quiet"];
+        words.extend(packages.iter().flat_map(|package| ["--package", package]));
+        run_command(&mut cross.cargo(&words)).with_context(|| (*target).to_owned())?;
+        println!("portable: {target}: {}", packages.join(", "));
+    }
+    Ok(())
+}
