@@ -24,6 +24,8 @@ const ZIG_NAMES: &[(&str, &str)] = &[
     ("x86_64-unknown-freebsd", "x86_64-freebsd"),
 ];
 
+const RUST_LLD: &str = "-Clinker=rust-lld";
+
 /// Cargo for a target.
 pub(crate) struct Cross {
     root: PathBuf,
@@ -40,6 +42,9 @@ impl Cross {
     pub(crate) fn prepare(root: &Path, target: &str) -> Result<Self> {
         install_target(root, target)?;
         let mut flags = vec![format!("--remap-path-prefix={}=/spinney", root.display())];
+        // The standard library's own sources, where they are installed.
+        let library = run_command(Command::new("rustc").current_dir(root).args(["--print", "sysroot"]))?;
+        flags.push(format!("--remap-path-prefix={}=/rust", library.trim()));
         if let Some(home) = cargo_home() {
             flags.push(format!("--remap-path-prefix={}=/registry", home.join("registry/src").display()));
         }
@@ -51,9 +56,19 @@ impl Cross {
         }
         if target.ends_with("-linux-musl") && !is_native_musl {
             // The start files and the C library for musl come with Rust.
-            cross.flags.extend(["-Clinker=rust-lld".to_owned(), "-Clinker-flavor=ld.lld".to_owned()]);
+            cross.flags.extend([RUST_LLD.to_owned(), "-Clinker-flavor=ld.lld".to_owned()]);
         }
         Ok(cross)
+    }
+
+    /// Whether Rust's own linker is used, which does not go through a C compiler.
+    pub(crate) fn uses_rust_lld(&self) -> bool {
+        self.flags.iter().any(|flag| flag == RUST_LLD)
+    }
+
+    /// Adds a flag of rustc.
+    pub(crate) fn add_flag(&mut self, flag: &str) {
+        self.flags.push(flag.to_owned());
     }
 
     /// A command of cargo for the target.

@@ -62,11 +62,8 @@ fn build(root: &Path, options: &Options) -> Result<Built> {
     let own = static_program::native_target();
     let mut programs = Vec::new();
     for name in [&own].into_iter().chain(&options.targets) {
-        let program = if options.no_build {
-            target.join(name).join("release/spinney")
-        } else {
-            static_program::build(root, name)?
-        };
+        let program =
+            if options.no_build { static_program::path(root, name) } else { static_program::build(root, name)? };
         programs.push((name.clone(), program));
     }
     if !options.no_build {

@@ -47,10 +47,24 @@ pub(crate) fn native_target() -> String {
 
 /// Builds the program for a target; the result is its path.
 pub(crate) fn build(root: &Path, target: &str) -> Result<PathBuf> {
-    let mut cargo = Cross::prepare(root, target)?.cargo(&["build", "--release", "--package", "spinney-cli"]);
-    cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "true");
+    let mut cross = Cross::prepare(root, target)?;
+    cross.add_flag("-Cforce-unwind-tables=no");
+    let mut cargo = cross.cargo(&["rustc", "--profile", "static", "--package", "spinney-cli", "--bin", "spinney"]);
+    cargo.arg("--");
+    if cross.uses_rust_lld() {
+        cargo.arg("-Clink-arg=--pack-dyn-relocs=relr");
+    } else {
+        let script = root.join("packaging/static.ld");
+        cargo.args(["-Clink-arg=-Wl,-z,pack-relative-relocs", "-Clink-arg=-Wl,--no-eh-frame-hdr"]);
+        cargo.arg(format!("-Clink-arg=-Wl,-T,{}", script.display()));
+    }
     run_command(&mut cargo)?;
-    Ok(target_dir(root).join(target).join("release/spinney"))
+    Ok(path(root, target))
+}
+
+/// Where the program of a target is built.
+pub(crate) fn path(root: &Path, target: &str) -> PathBuf {
+    target_dir(root).join(target).join("static/spinney")
 }
 
 /// Checks the form of a program, and uses it where this machine can run it.

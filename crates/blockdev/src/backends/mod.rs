@@ -28,7 +28,7 @@ mod holders;
 pub mod memory;
 pub mod overlay;
 #[cfg(any(not(target_os = "linux"), test))]
-mod portable_file;
+pub mod portable_file;
 #[cfg(target_os = "linux")]
 mod raw;
 #[cfg(target_os = "linux")]

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::payload::{self, MOUNT_LINKS, OTHER_NAMES, Places, Sources, licences, place, write_compressed};
+use super::payload::{self, MOUNT_LINKS, OTHER_NAMES, Places, Sources, place, write_compressed};
 use crate::symbols;
 use crate::system::{empty_dir, is_installed, is_root, run, run_command, source_date, text, version};
 
@@ -202,10 +202,8 @@ fn copyright(root: &Path) -> Result<String> {
     let mut text = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: \
                     spinney\n\nFiles: *\nCopyright: 2026 The Spinney contributors\nLicense: MIT or Apache-2.0\n"
         .to_owned();
-    text.push_str(
-        " On Debian systems, the Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0.\n .\n Both in full:\n",
-    );
-    for line in licences(root)?.lines() {
+    text.push_str(" The Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0. The other one:\n .\n");
+    for line in fs::read_to_string(root.join("LICENSE-MIT"))?.lines() {
         let line = line.trim_end();
         text.push_str(&if line.is_empty() { " .\n".to_owned() } else { format!(" {line}\n") });
     }
@@ -235,8 +233,7 @@ fn install(packages: &[PathBuf], dir: &Path) -> Result<()> {
     let target = text(dir)?;
     let mut dpkg = Command::new("dpkg");
     dpkg.args(["--root", target, "--force-depends", "--force-not-root", "--install"]).args(packages);
-    // Without it, dpkg looks for ldconfig below the directory.
-    run_command(dpkg.arg("--no-triggers"))?;
+    run_command(&mut dpkg)?;
     let files = run("dpkg", &["--root", target, "--listfiles", "spinney"])?;
     let pages = ["spinney.1.gz", "spinney-mount.1.gz", "spinney-open-image.1.gz"];
     for path in pages {
