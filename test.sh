@@ -7,7 +7,7 @@
 # five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
 # `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, the static program
-# and other systems (needs rustup, musl-tools, and `ziglang` of pip).
+# and other systems (needs rustup, musl-tools, lintian, and `ziglang` of pip).
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
@@ -169,6 +169,8 @@ if [ "${1:-}" = --long ]; then
   step more-states more_states
   # Builds for other targets.
   step static cargo xtask static
+  cargo build --quiet --release --package spinney-cli && cargo xtask capi > /dev/null
+  step lintian cargo xtask deb --lintian
   step portable cargo xtask portable
   echo "$passed passed, $failed failed"
   [ $failed = 0 ]; exit
@@ -195,7 +197,7 @@ step fuzz-archives trials fuzz-archives --executions 100000
 # The program is the one that the demonstration has built.
 step nbd-crash trials nbd-crash --states 1500 --rounds 2
 modprobe btrfs 2> /dev/null
-# The programs and the library are those that have been built. `lintian` judges the packages where it is installed.
+# The programs and the library are those that have been built.
 library="${CARGO_TARGET_DIR:-target}/checked/libspinney_capi.a"
 if command -v dpkg-deb > /dev/null; then step deb xtask deb --library "$library"; else skip deb "needs dpkg-deb"; fi
 if command -v rpmbuild > /dev/null; then step rpm xtask rpm --library "$library"; else skip rpm "needs rpmbuild"; fi

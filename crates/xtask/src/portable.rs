@@ -1,7 +1,8 @@
 //! Compiles for other systems, without linking: `cargo xtask portable`.
 //!
-//! [`TARGETS`] says which packages each system has. The rest needs Linux: it is left out there by `cfg`, and names that
-//! exist return an error that says so. The C in dependencies is compiled, too. Fails with the first package that does not compile. Called by `main`.
+//! [`TARGETS`] says which packages each system has. Parts of these that need Linux are left out by `cfg`, or return an
+//! error that says so. The C of dependencies is compiled, too. Fails with the first package that does not compile.
+//! Called by `main`.
 
 use std::path::Path;
 
@@ -18,8 +19,8 @@ pub(crate) struct Options {
     targets: Vec<String>,
 }
 
-/// The engines, and what checks, repairs, rescues and backs up; images are regular files. The crates above copy from and
-/// to the host, mount and serve by calls that only Linux has.
+/// The engines, the checkers, repair, rescue and backups; images are regular files. The crates above copy from and to
+/// the host, mount and serve by calls that only Linux has.
 const ENGINES: &[&str] = &[
     "spinney-access",
     "spinney-btrfs-backup",
@@ -50,7 +51,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
             continue;
         }
         let cross = Cross::prepare(root, target)?;
-        // What is compiled in C is not run: it need not be fast.
+        // The C is not run, so it need not be fast.
         let mut words = vec!["check", "--quiet", "--config", "profile.dev.package.\"*\".opt-level=0"];
         words.extend(packages.iter().flat_map(|package| ["--package", package]));
         run_command(&mut cross.cargo(&words)).with_context(|| (*target).to_owned())?;

@@ -1,5 +1,5 @@
-//! Builds the program as one file that needs no library of the system: `cargo xtask static`. Then uses it in a directory
-//! that holds nothing else, and mounts with it.
+//! Builds the program as one file that needs no library of the system: `cargo xtask static`. Then uses it in a
+//! directory that holds nothing else, and mounts with it.
 //!
 //! Invariants that are checked: no interpreter, no shared library, no symbols, no path of this machine, at most
 //! [`BYTES_MAX`] bytes. The program brings its allocator (mimalloc), so that musl's, which is slow for several threads,

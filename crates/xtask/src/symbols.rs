@@ -1,8 +1,8 @@
 //! Compares the names that the shared library for C exports with the list that was recorded: `cargo xtask symbols`.
 //!
-//! The list is `crates/capi/symbols.txt`, one `NAME@VERSION` a line, sorted. A name that is missing breaks programs that
-//! are linked with the library, and always fails; a new one fails until `--bless` records it. Called by `main`; `read`
-//! also by the Debian package.
+//! The list is `crates/capi/symbols.txt`, one `NAME@VERSION` a line, sorted. A name that is missing would break
+//! programs that are linked with the library; a new one has to be recorded, by `--bless`. Called by `main`; `read` also
+//! by the Debian package.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     bless: bool,
 }
 
-/// Names on which tools depend, and which no program calls.
+/// Name of the version itself, which no program calls.
 const VERSION_ITSELF: &str = "SPINNEY_0";
 
 /// Links the shared library as it is installed, and compares.

@@ -24,6 +24,9 @@ pub(crate) struct Options {
     /// A static program (`cargo xtask static`) that the wheel brings as the command `spinney`
     #[arg(long)]
     program: Option<PathBuf>,
+    /// Profile of cargo, instead of the package's
+    #[arg(long)]
+    profile: Option<String>,
     /// Where the wheel goes.
     #[arg(long, default_value = "bindings/python/dist")]
     dir: PathBuf,
@@ -62,6 +65,9 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     let mut words = Vec::new();
     if let Some(target) = &options.target {
         words.extend(["--zig", "--target", target, "--compatibility", "manylinux2014"]);
+    }
+    if let Some(profile) = &options.profile {
+        words.extend(["--profile", profile]);
     }
     let wheel = build(root, options.program.as_deref(), &dir, (&words, &source_date(root)?))?;
     let bytes = wheel.metadata()?.len();

@@ -1,8 +1,8 @@
 //! Implements a device over a regular file by the standard library alone, for systems other than Linux: there it has
 //! the name `FileDevice`. On Linux only its tests are compiled.
 //!
-//! What is missing in comparison with `file`: block devices, which are refused as [`Error::NotADevice`]; holes, which
-//! are read and written as zeros; the look at the host's free space before a write.
+//! Missing in comparison with `file`: block devices, which are refused as [`Error::NotADevice`]; holes, which are read
+//! and written as zeros; the look at the host's free space before a write.
 
 use super::file_options::FileOptions;
 use crate::convert::to_u64;

@@ -1,6 +1,6 @@
 //! Makes the Debian packages by `dpkg-deb`: `spinney` with manual, completions, links for `mount`, a systemd unit and
-//! what a desktop needs; `libspinney0` and `libspinney-dev` if the library for C was built. `lintian` judges them where
-//! it is installed. As root they are then installed into an empty directory and used from there. Called by `main` and
+//! what a desktop needs; `libspinney0` and `libspinney-dev` if the library for C was built. With `--lintian`,
+//! `lintian` judges them. As root they are then installed into an empty directory and used from there. Called by `main` and
 //! `release`.
 
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::payload::{self, MOUNT_LINKS, OTHER_NAMES, Places, Sources, place, write_compressed};
 use crate::symbols;
-use crate::system::{empty_dir, is_installed, is_root, run, run_command, source_date, text, version};
+use crate::system::{empty_dir, is_root, run, run_command, source_date, text, version};
 
 /// Options of the packages.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Where the packages go
     #[arg(long, default_value = "target/deb")]
     dir: PathBuf,
+    /// Have lintian judge the packages, which takes a minute
+    #[arg(long)]
+    lintian: bool,
 }
 
 /// In the field `Maintainer`, unless the environment has `DEBFULLNAME` and `DEBEMAIL`.
@@ -70,7 +73,9 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     let plain = options.dir.join("spinney.deb");
     let _ = fs::remove_file(&plain);
     fs::hard_link(packages.first().context("a package was made")?, &plain)?;
-    judge(&packages)?;
+    if options.lintian {
+        judge(&packages)?;
+    }
     if is_root() {
         install(&packages, &options.dir.join("installed"))
     } else {
@@ -212,10 +217,6 @@ fn copyright(root: &Path) -> Result<String> {
 
 /// Has `lintian` judge the packages.
 fn judge(packages: &[PathBuf]) -> Result<()> {
-    if !is_installed("lintian") {
-        println!("deb: SKIPPED: lintian is not installed");
-        return Ok(());
-    }
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--fail-on", "error", "--tag-display-limit", "0"]).args(packages);
     let said = run_command(&mut lintian)?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::system::{run, run_command, text};
 
-/// What packages are made of.
+/// The inputs of packages.
 pub(crate) struct Sources {
     /// The top of the source tree.
     pub(crate) root: PathBuf,

@@ -36,7 +36,7 @@ const MACROS: &[&str] = &[
     "_buildhost localhost",
     "use_source_date_epoch_as_buildtime 1",
     "clamp_mtime_to_source_date_epoch 1",
-    "_binary_payload w7T1.xzdio",
+    "_binary_payload w6T1.xzdio",
 ];
 
 /// Packages: names, summaries, and further lines of their heads.
