@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::packages::payload::Sources;
+use crate::packages::payload::{self, Sources};
 use crate::packages::{archive, deb, rpm};
 use crate::system::{empty_dir, run_command, source_date, target_dir, text, version};
 use crate::{capi, sbom, static_program, wheel};
@@ -74,7 +74,7 @@ fn build(root: &Path, options: &Options) -> Result<Built> {
     let sources = Sources {
         root: root.to_path_buf(),
         program: target.join("release/spinney"),
-        archive: Some(target.join("library/libspinney_capi.a")),
+        archive: payload::find_archive("release", &target.join("library/libspinney_capi.a")),
         version: version(root)?,
     };
     Ok(Built { programs, sources })

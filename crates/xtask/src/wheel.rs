@@ -39,8 +39,8 @@ const PACKAGE: &str = "bindings/python";
 const WHEEL_BYTES_MAX: u64 = 10 << 20;
 const WITH_PROGRAM_BYTES_MAX: u64 = 20 << 20;
 
-/// Directory beside the package from which maturin takes what goes to other places than modules do.
-const DATA: &str = "spinney.data";
+/// Directory, named after the module, whose `scripts` maturin installs as commands.
+const DATA: &str = "spinney._spinney.data";
 
 /// Ten lines of Python: list, read, write, snapshot, check.
 const TEN_LINES: &str = "\
