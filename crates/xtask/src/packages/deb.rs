@@ -1,7 +1,7 @@
 //! Makes the Debian packages by `dpkg-deb`: `spinney` with manual, completions, links for `mount`, a systemd unit and
-//! what a desktop needs; `libspinney0` and `libspinney-dev` if the library for C was built. With `--lintian`,
-//! `lintian` judges them. As root they are then installed into an empty directory and used from there. Called by `main` and
-//! `release`.
+//! the files of a desktop; `libspinney0` and `libspinney-dev` if the library for C was built. With `--lintian`,
+//! `lintian` judges them. As root they are then installed into an empty directory and used from there. Called by `main`
+//! and `release`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
