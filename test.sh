@@ -6,7 +6,8 @@
 # skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
 # five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
-# `./test.sh --long` runs what proves less for its time: the planted bugs, and more states of power cuts.
+# `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, the static program
+# and other systems (needs rustup, musl-tools, lintian, and `ziglang` of pip).
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
@@ -15,8 +16,8 @@ packages="$packages g++ pkg-config python3-pytest python3-fsspec nbdkit libnbd-b
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sload.f2fs dump.f2fs"
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
-packages="$packages curl openssl libnfs-utils"
-needed="$needed qemu-nbd qemu-img curl openssl nfs-ls"
+packages="$packages curl openssl libnfs-utils dpkg-dev rpm rpm2cpio"
+needed="$needed qemu-nbd qemu-img curl openssl nfs-ls dpkg-shlibdeps rpmbuild rpm2cpio"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -169,6 +170,11 @@ fi
 if [ "${1:-}" = --long ]; then
   step mutations mutations
   step more-states more_states
+  # Builds for other targets.
+  step static cargo xtask static
+  cargo build --quiet --release --package spinney-cli && cargo xtask capi > /dev/null
+  step lintian cargo xtask deb --lintian
+  step portable cargo xtask portable
   echo "$passed passed, $failed failed"
   [ $failed = 0 ]; exit
 fi
@@ -194,8 +200,12 @@ step fuzz-archives trials fuzz-archives --executions 100000
 # The program is the one that the demonstration has built.
 step nbd-crash trials nbd-crash --states 1500 --rounds 2
 modprobe btrfs 2> /dev/null
-# The program is the one that the demonstration has built.
-if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
+# The programs and the library are those that have been built.
+library="${CARGO_TARGET_DIR:-target}/checked/libspinney_capi.a"
+if command -v dpkg-deb > /dev/null; then step deb xtask deb --library "$library"; else skip deb "needs dpkg-deb"; fi
+if command -v rpmbuild > /dev/null; then step rpm xtask rpm --library "$library"; else skip rpm "needs rpmbuild"; fi
+step symbols xtask symbols --library "$library"
+step sbom xtask sbom
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"

@@ -3,7 +3,6 @@
 
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 /// Device and inode number of a file of the host. Compare with [`Identity::is_same`]: `==` takes two device nodes of
 /// one block device for different ones.
@@ -20,7 +19,9 @@ pub struct Identity {
 impl Identity {
     /// The identity of the file that the host describes so.
     #[must_use]
+    #[cfg(unix)]
     pub fn of(found: &Metadata) -> Self {
+        use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
         let number = if found.file_type().is_block_device() { found.rdev() } else { 0 };
         Self { device: found.dev(), inode: found.ino(), number }
     }
@@ -35,10 +36,11 @@ impl Identity {
     }
 
     /// The processes that hold a lock on it, as an open device does ([`crate::backends::FileDevice`]): those that this
-    /// process may see.
+    /// process may see. Only Linux tells.
     ///
     /// # Errors
-    /// Those of reading `/proc/locks`.
+    /// Those of reading `/proc/locks`; `Unsupported` on other systems.
+    #[cfg(target_os = "linux")]
     pub fn holders(&self) -> io::Result<Vec<Holder>> {
         let locks = std::fs::read_to_string("/proc/locks")?;
         let mut found: Vec<u32> = locks.lines().filter_map(|line| self.holder(line)).collect();
@@ -51,7 +53,17 @@ impl Identity {
         Ok(named.collect())
     }
 
+    /// The processes that hold a lock on it. Only Linux tells.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    #[cfg(not(target_os = "linux"))]
+    pub fn holders(&self) -> io::Result<Vec<Holder>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The process of a line of `/proc/locks` about it: `1: FLOCK  ADVISORY  WRITE 731 fe:00:1234 0 EOF`.
+    #[cfg(target_os = "linux")]
     fn holder(&self, line: &str) -> Option<u32> {
         let mut words = line.split_whitespace().skip(1);
         // A process that waits for the lock has an arrow before the kind.

@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::system::run;
+use crate::system::{run, target_dir, text};
 
 /// Options of the library for C.
 #[derive(Debug, clap::Args)]
@@ -29,11 +29,7 @@ pub(crate) struct Options {
 /// # Errors
 /// Those of cargo, of the linker and of the host.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let manifest = root.join("Cargo.toml");
-    let cargo = ["build", "--package", "spinney-capi", "--profile", &options.profile, "--manifest-path"];
-    run("cargo", &[&cargo[..], &[text(&manifest)?]].concat())?;
-    let archive = target.join(&options.profile).join("libspinney_capi.a");
+    let archive = build(root, &options.profile)?;
     std::fs::create_dir_all(&options.prefix)?;
     let prefix = options.prefix.canonicalize()?;
     let script = root.join("crates/capi/install.sh");
@@ -42,6 +38,10 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))
+/// Builds the library; the result is the archive.
+pub(crate) fn build(root: &Path, profile: &str) -> Result<PathBuf> {
+    let manifest = root.join("Cargo.toml");
+    let cargo = ["build", "--package", "spinney-capi", "--profile", profile, "--manifest-path"];
+    run("cargo", &[&cargo[..], &[text(&manifest)?]].concat())?;
+    Ok(target_dir(root).join(profile).join("libspinney_capi.a"))
 }

@@ -2,7 +2,13 @@
 
 mod bench;
 mod capi;
-mod deb;
+mod cross;
+mod packages;
+mod portable;
+mod release;
+mod sbom;
+mod static_program;
+mod symbols;
 mod system;
 mod tidy;
 mod wheel;
@@ -33,8 +39,20 @@ enum Task {
     Metrics(tidy::metrics::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
     Bench(bench::Options),
-    /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
-    Deb(deb::Options),
+    /// Make Debian packages of the program and the library, and as root install and use them. Needs dpkg-dev.
+    Deb(packages::deb::Options),
+    /// Make RPM packages of the program and the library, and unpack and use them. Needs rpm and cpio.
+    Rpm(packages::rpm::Options),
+    /// Build the program as one file without shared libraries, and use it in an empty root.
+    Static(static_program::Options),
+    /// Check the library for other systems by their compilers' rules. Needs rustup, and `ziglang` of pip.
+    Portable(portable::Options),
+    /// Compare the names that the library for C exports with those recorded.
+    Symbols(symbols::Options),
+    /// List the components of the program, with licences and checksums (CycloneDX).
+    Sbom(sbom::Options),
+    /// Make all files of a release in target/dist.
+    Release(release::Options),
     /// Build the library for C, and lay it out below a prefix. Needs a C compiler.
     Capi(capi::Options),
     /// Make the wheel of the Python package and use it. Needs maturin.
@@ -46,7 +64,13 @@ fn main() -> Result<ExitCode> {
         Task::Tidy { bless } => tidy::run(&root(), bless),
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Bench(options) => bench::execute(&root(), &options),
-        Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Deb(options) => packages::deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Rpm(options) => packages::rpm::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Static(options) => static_program::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Portable(options) => portable::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Symbols(options) => symbols::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Sbom(options) => sbom::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Release(options) => release::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Capi(options) => capi::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Wheel(options) => wheel::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }

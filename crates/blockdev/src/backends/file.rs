@@ -2,6 +2,7 @@
 //! discards and flushes. `locator` opens it for a path; tests and benchmarks open it directly.
 
 use super::direct_io::{self, Direct};
+use super::file_options::FileOptions;
 use super::holders::{SYS_BLOCK, loop_device_of};
 use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
@@ -20,27 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes written to a file before its file system is asked again for its free space.
 const UNASKED_BYTES_MAX: u64 = 64 << 20;
-
-/// How to open a file as a device. The default opens all of an existing file for writing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FileOptions {
-    /// Refuse every change; several readers may then share the file.
-    pub read_only: bool,
-    /// Byte of the file at which the device begins, for instance a partition's.
-    pub offset: u64,
-    /// Bytes of the device; `None` is everything up to the end of the file. With `create`, a
-    /// shorter regular file is made long enough.
-    pub size: Option<u64>,
-    /// Make a regular file where there is none.
-    pub create: bool,
-    /// Refuse a path whose last part is a symbolic link; for paths that an untrusted user chose.
-    pub no_follow: bool,
-    /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
-    pub wait: bool,
-    /// Take no lock: for a reader that the program which holds the lock keeps something in place for, and for a block
-    /// device whose caller holds the lock. A regular file that is written is locked all the same.
-    pub unlocked: bool,
-}
 
 /// A regular file or block device, locked for as long as this value lives.
 ///
@@ -93,7 +73,7 @@ impl FileDevice {
             refuse_loop_backing(&found, &name)?;
         }
         let file_bytes = file_len(&file, &found, &name, &options)?;
-        let size_bytes = window(&name, file_bytes, &options)?;
+        let size_bytes = options.window(&name, file_bytes)?;
         let is_disk = found.file_type().is_block_device() && !options.read_only;
         let direct = if is_disk { pass_the_cache(&file, options.offset, size_bytes) } else { None };
         Ok(Self {
@@ -455,20 +435,6 @@ fn file_len(file: &File, found: &Metadata, name: &str, options: &FileOptions) ->
     }
     file.set_len(wanted).map_err(|error| open_error(name, error))?;
     Ok(wanted)
-}
-
-/// Bytes of the device that `options` cut out of a file.
-fn window(name: &str, file_bytes: u64, options: &FileOptions) -> Result<u64> {
-    let outside = || Error::OutOfRange {
-        op: Op::Open,
-        device: name.to_owned(),
-        offset: options.offset,
-        len: options.size.unwrap_or(0),
-        size: file_bytes,
-    };
-    let rest = file_bytes.checked_sub(options.offset).ok_or_else(outside)?;
-    let size = options.size.unwrap_or(rest);
-    if size > rest { Err(outside()) } else { Ok(size) }
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::failure::{Failure, Status, is_broken_pipe};
 
-/// A file that has no name yet. Emulators of system calls know files by their names only: under them it has a temporary
-/// one.
+/// A file that has no name yet. Emulators of system calls know files by their names only, and without `/proc` a file
+/// without a name has no path: in both cases it has a temporary one.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
@@ -29,11 +29,14 @@ impl Unnamed {
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let dir = dir_of(path);
         let shown = || dir.display().to_string();
-        if is_emulated() {
-            let (file, path) = NamedTempFile::new_in(&dir).with_context(shown)?.into_parts();
-            return Ok(Self { file, temporary: Some(path) });
+        if !is_emulated() {
+            let file = tempfile::tempfile_in(&dir).with_context(shown)?;
+            if path_of(&file.as_fd()).exists() {
+                return Ok(Self { file, temporary: None });
+            }
         }
-        Ok(Self { file: tempfile::tempfile_in(&dir).with_context(shown)?, temporary: None })
+        let (file, path) = NamedTempFile::new_in(&dir).with_context(shown)?.into_parts();
+        Ok(Self { file, temporary: Some(path) })
     }
 
     /// A path that leads to the file as long as this lives.
