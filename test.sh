@@ -170,6 +170,7 @@ fi
 if [ "${1:-}" = --long ]; then
   step mutations mutations
   step more-states more_states
+  programs && step nfs-guest trials nfs-guest
   # Builds for other targets.
   step static cargo xtask static
   cargo build --quiet --release --package spinney-cli && cargo xtask capi > /dev/null
@@ -209,7 +210,7 @@ step sbom xtask sbom
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel verity nfs-guest disk-boot several-devices mkfs-cases mount-checks guide"
+with_kernel="$with_kernel verity disk-boot several-devices mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -227,7 +228,6 @@ else
   step kill-f2fs trials kill-mount --format f2fs --times 4
   step f2fs-guest f2fs_guest
   step verity trials verity
-  step nfs-guest trials nfs-guest --files 200 --storm 8
   step disk-boot trials disk-boot
   step power-cut trials power-cut --ci
   step log-replay trials log-replay --count 4

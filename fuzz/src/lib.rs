@@ -66,6 +66,7 @@ pub fn format(choice: u8) -> Format {
         csum_type: if is_old { ChecksumType::Sha256 } else { ChecksumType::Crc32c },
         incompat: if is_old { old } else { new },
         checks_csum_items: true,
+        seeds: Default::default(),
     }
 }
 

@@ -1,8 +1,7 @@
 #!/bin/bash
-# sandbox.sh DIR - `spinney run` in subvolumes of DIR, a directory on a mount: a package is installed in a root of Debian,
-# a part of a kernel is built, the history of a git repository is written anew. Each is run once with --discard and once
-# with --keep. The base, which is all that the commands see of the mount, and a tree of this machine have to be the same
-# afterwards.
+# sandbox.sh DIR - `spinney run` in subvolumes of DIR, a directory on a mount: a package is installed in a root of
+# Debian, a part of a kernel is built, the history of a git repository is written anew. Each is run once with --discard
+# and once with --keep. The base, and a tree of this machine, have to be the same afterwards.
 #
 # SPINNEY names the program. DEBIAN is a directory with a root of Debian, and in that /hello.deb, a package to install.
 # KERNEL is a compressed tar of a kernel's source. A part whose variable is not set is left out. Needs git and python3.
@@ -57,7 +56,8 @@ root=$(findmnt -n -o TARGET -T "$dir")
 echo kept > "$host/file"; ln -s file "$host/link"
 
 if [ -n "${DEBIAN:-}" ]; then
-  "$spinney" subvolume create "$place/debian" > /dev/null && tar -C "$DEBIAN" --one-file-system -c . | tar -C "$place/debian" -x
+  "$spinney" subvolume create "$place/debian" > /dev/null &&
+    tar -C "$DEBIAN" --one-file-system -c . | tar -C "$place/debian" -x
   twice debian usr/bin/hello --no-network -- dpkg -i /hello.deb
 fi
 if [ -n "${KERNEL:-}" ]; then

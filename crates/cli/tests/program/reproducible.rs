@@ -1,5 +1,5 @@
-//! The same image in other surroundings: time zones, locales, masks of modes, addresses in memory, processors, users, and
-//! directories that list their names in another order.
+//! The same image in other surroundings: time zones, locales, masks of modes, addresses in memory, processors, users,
+//! and directories that list their names in another order.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,8 @@ fn image(bench: &Bench, options: &str, source: &Path, before: &str, prefix: &str
     fs::create_dir_all(&out).unwrap();
     Command::new("chmod").arg("1777").arg(&out).status().unwrap();
     let line = format!(
-        "{before} export SOURCE_DATE_EPOCH=1700000000; exec {prefix} {} mkfs -q {options} --all-root -U {UUID} -r {} {}/made.img",
+        "{before} export SOURCE_DATE_EPOCH=1700000000; \
+         exec {prefix} {} mkfs -q {options} --all-root -U {UUID} -r {} {}/made.img",
         env!("CARGO_BIN_EXE_spinney"),
         source.display(),
         out.display(),
