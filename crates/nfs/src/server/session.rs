@@ -17,7 +17,7 @@ pub(super) const PERMISSIONS: u32 = 0o7777;
 const SET_IDS: u32 = 0o6000;
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// The result of a step of a procedure.
+/// The result of a part of a procedure; an error is the status of the reply.
 pub(super) type Outcome<T> = Result<T, Status>;
 
 /// Attributes of a node before and after a change, as far as they are known.
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sets attributes of a node that has `attr`.
+    /// Sets attributes of a node; `attr` are its current ones.
     pub(super) fn apply(&self, node: NodeId, attr: &Attr, changes: &SetAttributes) -> Outcome<()> {
         let mut set = SetAttr {
             permissions: changes.mode.map(|mode| mode & PERMISSIONS),

@@ -5,7 +5,7 @@ use vfs::file_system::{Attr, NodeKind, Time};
 use super::xdr::{Reader, Writer};
 use super::{Malformed, Result};
 
-/// Units in which a file system counts allocated space.
+/// Unit of the allocated space in `Attr`.
 const SECTOR_BYTES: u64 = 512;
 
 /// A time: seconds since 1970, and nanoseconds (`nfstime3`).
@@ -125,7 +125,7 @@ const fn kind(kind: NodeKind) -> u32 {
     }
 }
 
-/// Major and minor number of a device number as `stat` has it in 32 bits.
+/// Major and minor number of a 32-bit device number, encoded as in `stat`.
 #[must_use]
 pub const fn spec_data(rdev: u32) -> (u32, u32) {
     ((rdev >> 8) & 0xfff, rdev & 0xff | (rdev >> 12) & 0xf_ff00)

@@ -18,7 +18,7 @@ bitflags::bitflags! {
         const READ = 0x01;
         /// Look up names in a directory.
         const LOOKUP = 0x02;
-        /// Change data or names that are there.
+        /// Change existing data or names.
         const MODIFY = 0x04;
         /// Add data or names.
         const EXTEND = 0x08;

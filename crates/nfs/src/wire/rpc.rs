@@ -58,7 +58,7 @@ impl Program {
     }
 }
 
-/// A user as AUTH_SYS has it.
+/// The user in an AUTH_SYS credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCredential {
     /// User.
@@ -76,9 +76,9 @@ pub enum Credential {
     None,
     /// AUTH_SYS: a user and its groups.
     Sys(UserCredential),
-    /// A flavor that does not exist here.
+    /// A flavor that the server does not support.
     Other(u32),
-    /// AUTH_SYS that cannot be decoded.
+    /// An AUTH_SYS credential that cannot be decoded.
     Malformed,
 }
 
@@ -190,7 +190,7 @@ fn user(body: &[u8]) -> Result<UserCredential> {
 pub enum AuthFailure {
     /// The credential cannot be decoded.
     BadCredential,
-    /// A flavor that does not exist here.
+    /// The server does not support the flavor.
     TooWeak,
 }
 

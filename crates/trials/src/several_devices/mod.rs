@@ -191,7 +191,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Asserts that a volume with parity is not opened for writing, and that a scrub finds its parity right.
+    /// Asserts that Spinney refuses to open a volume with parity for writing, and that a scrub finds no wrong parity.
     fn only_read(&self, list: &Path) -> Result<()> {
         let program = self.program.to_string_lossy();
         let list = list.to_string_lossy();
@@ -216,7 +216,7 @@ impl Trial<'_> {
         copies.iter().try_for_each(|copy| Ok(std::fs::remove_file(copy)?))
     }
 
-    /// Asserts that a rescue finds the contents of the kernel's walk.
+    /// Asserts that a rescue finds the same contents as the kernel's walk.
     fn rescue(&self, images: &[PathBuf], expected: &Walk) -> Result<()> {
         let rescue = btrfs_rescue::Rescue::open(&open(images)?, 2, Arc::new(()))?;
         let volume = rescue.view(None)?.volume();
@@ -228,7 +228,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Asserts that a mount of the program shows the same contents.
+    /// Asserts that a mount by Spinney shows the same contents.
     fn mounted(&self, list: &Path, expected: &Walk) -> Result<()> {
         let point = self.folder.join("mnt");
         std::fs::create_dir_all(&point)?;
